@@ -1,0 +1,1 @@
+"""The tpuc compiler: HLO text to TPU programs."""

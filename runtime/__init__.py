@@ -1,0 +1,1 @@
+"""Clients, devices, buffers, executables: what runs a compiled program."""

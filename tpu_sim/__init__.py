@@ -1,0 +1,1 @@
+"""The emulated TPU: instruction set, machines, timing."""
