@@ -1,0 +1,67 @@
+"""Errors that a user sees: one message, with the place it points at.
+
+Every error the compiler raises for a user's input is a `CompileError`; a Python
+`assert` or any other exception is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceSpan:
+    """A place in a source text: file name, 1-based line and column, and the line itself."""
+
+    file: str
+    line: int
+    column: int
+    text: str = ""
+
+    def render(self) -> str:
+        """Return ``file:line:column`` followed by the line with a caret under the column."""
+        head = f"{self.file}:{self.line}:{self.column}"
+        if not self.text:
+            return head
+        window_start = max(0, self.column - 61)
+        excerpt = self.text[window_start : window_start + 120]
+        return f"{head}\n    {excerpt}\n    {' ' * (self.column - 1 - window_start)}^"
+
+
+class SourceText:
+    """A whole source file, from which a character offset becomes a `SourceSpan` when one is needed."""
+
+    __slots__ = ("file", "text")
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+
+    def span(self, offset: int) -> SourceSpan:
+        """The place of a character offset (0-based) in the text."""
+        offset = max(0, min(offset, len(self.text)))
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", offset)
+        line = self.text[start : end if end >= 0 else len(self.text)]
+        return SourceSpan(self.file, self.text.count("\n", 0, start) + 1, offset - start + 1, line)
+
+
+class CompileError(Exception):
+    """A user's input cannot be compiled: `message`, and where (`span`) when known."""
+
+    def __init__(self, message: str, span: SourceSpan | None = None) -> None:
+        self.message = message
+        self.span = span
+        super().__init__(message if span is None else f"{message}\n  at {span.render()}")
+
+
+class VerifyError(CompileError):
+    """A module breaks a numbered invariant of the verifier (``error[V7]: ...``)."""
+
+
+class UnsupportedError(CompileError):
+    """A valid operation that tpuc does not run; the message names it and says what to do."""
+
+
+class ResourceExhaustedError(CompileError):
+    """The program does not fit the device's memory (XLA's RESOURCE_EXHAUSTED)."""

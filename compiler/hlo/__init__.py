@@ -1,0 +1,1 @@
+"""The tensor-graph IR: XLA's HLO as Python objects, and its text both ways."""

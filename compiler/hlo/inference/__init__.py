@@ -1,0 +1,1 @@
+"""Shape inference by family of opcodes; `compiler.hlo.shape_inference` puts them together."""

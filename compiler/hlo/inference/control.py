@@ -1,0 +1,123 @@
+"""Shapes of tuples, calls, control flow, tokens and asynchronous halves."""
+
+from __future__ import annotations
+
+from compiler.hlo.dtypes import PRED
+from compiler.hlo.inference.context import Inference, Rule, declared, first_operand, plain
+from compiler.hlo.ir import HloComputation
+from compiler.hlo.shape import Shape, TokenShape, TupleShape, is_compatible
+from compiler.hlo.shape_text import print_shape
+
+
+def _check_call(q: Inference, callee: HloComputation, arguments: tuple[Shape, ...]) -> Shape:
+    """The callee's result, after checking the arguments against its parameters."""
+    if len(callee.parameters) != len(arguments):
+        found, want = len(arguments), len(callee.parameters)
+        q.fail(f"%{callee.name} takes {want} parameters, found {found} operands")
+    for i, (argument, parameter) in enumerate(zip(arguments, callee.parameters, strict=True)):
+        if not is_compatible(argument, parameter.shape):
+            q.fail(
+                f"parameter {i} of %{callee.name} is {print_shape(parameter.shape, False)}, "
+                f"found {print_shape(argument, False)}"
+            )
+    return callee.root_instruction.shape
+
+
+def _call(q: Inference) -> Shape:
+    return _check_call(q, q.computation("to_apply"), q.shapes)
+
+
+def _fusion(q: Inference) -> Shape:
+    return _check_call(q, q.computation("calls"), q.shapes)
+
+
+def _conditional(q: Inference) -> Shape:
+    selector = q.array(0)
+    branches = q.attrs.get("branch_computations")
+    if branches is None:
+        branches = (q.computation("true_computation"), q.computation("false_computation"))
+        q.require(selector == plain(PRED, ()), "operand 0 of a two-way conditional is pred[]")
+    if not isinstance(branches, tuple) or not branches:
+        q.fail("want branch_computations={...}")
+    q.require(selector.rank == 0, "operand 0 must be a scalar")
+    q.require(len(q.shapes) == 1 + len(branches), f"want one operand per branch ({len(branches)})")
+    results = [
+        _check_call(q, branch, (argument,))
+        for branch, argument in zip(branches, q.shapes[1:], strict=True)
+    ]
+    for branch, result in zip(branches, results, strict=True):
+        if not is_compatible(result, results[0]):
+            q.fail(f"%{branch.name} returns another shape than %{branches[0].name}")
+    return results[0]
+
+
+def _while(q: Inference) -> Shape:
+    state = q.shapes[0]
+    condition = _check_call(q, q.computation("condition"), q.shapes)
+    if not is_compatible(condition, plain(PRED, ())):
+        q.fail(f"the condition returns {print_shape(condition, False)}, want pred[]")
+    body = _check_call(q, q.computation("body"), q.shapes)
+    if not is_compatible(body, state):
+        q.fail(f"the body returns {print_shape(body, False)}, want {print_shape(state, False)}")
+    return state
+
+
+def _tuple(q: Inference) -> Shape:
+    return TupleShape(q.shapes)
+
+
+def _element(q: Inference, index: int) -> Shape:
+    operand = q.shapes[0]
+    if not isinstance(operand, TupleShape):
+        q.fail(f"operand is {print_shape(operand, False)}, want a tuple")
+    if not 0 <= index < len(operand.elements):
+        q.fail(f"index {index} of a tuple of {len(operand.elements)}")
+    return operand.elements[index]
+
+
+def _get_tuple_element(q: Inference) -> Shape:
+    return _element(q, q.integer("index"))
+
+
+def _copy_done(q: Inference) -> Shape:
+    return _element(q, 0)
+
+
+def _token(q: Inference) -> Shape:
+    return TokenShape()
+
+
+def _after_all(q: Inference) -> Shape:
+    q.require(all(isinstance(s, TokenShape) for s in q.shapes), "operands must be tokens")
+    return TokenShape()
+
+
+def _async_done(q: Inference) -> Shape:
+    """An async value is ((operands), result, context...): done returns the result."""
+    return _element(q, 1)
+
+
+RULES: dict[str, Rule] = {
+    "add-dependency": first_operand,
+    "after-all": _after_all,
+    "async-done": _async_done,
+    "async-start": declared,
+    "async-update": first_operand,
+    "call": _call,
+    "conditional": _conditional,
+    "copy-done": _copy_done,
+    "copy-start": declared,
+    "custom-call": declared,
+    "domain": first_operand,
+    "fusion": _fusion,
+    "get-tuple-element": _get_tuple_element,
+    "infeed": declared,
+    "opt-barrier": first_operand,
+    "outfeed": _token,
+    "recv": declared,
+    "recv-done": declared,
+    "send": declared,
+    "send-done": _token,
+    "tuple": _tuple,
+    "while": _while,
+}

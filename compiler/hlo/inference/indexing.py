@@ -1,0 +1,118 @@
+"""Shapes of opcodes whose indices are data: gather, scatter, dynamic slices.
+
+Dimension roles follow XLA's documentation of Gather and Scatter, batching dimensions included.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.inference.context import Inference, Rule, dims_text, one_or_tuple, plain
+from compiler.hlo.shape import ArrayShape, Shape
+
+
+def _check_starts(q: Inference, starts: list[ArrayShape], rank: int) -> None:
+    """Start indices are one integer scalar per dimension, or one rank-1 array (older form)."""
+    if len(starts) == 1 and starts[0].rank == 1:
+        q.require(starts[0].dims == (rank,), f"want {rank} start indices")
+    else:
+        q.require(len(starts) == rank, f"want {rank} start indices, found {len(starts)}")
+        q.require(all(s.rank == 0 for s in starts), "start indices must be scalars")
+    q.require(all(s.dtype.is_integer for s in starts), "start indices must be integers")
+
+
+def _dynamic_slice(q: Inference) -> Shape:
+    operand = q.array(0)
+    _check_starts(q, q.arrays()[1:], operand.rank)
+    sizes = q.ints("dynamic_slice_sizes")
+    fits = len(sizes) == operand.rank and all(
+        0 <= s <= d for s, d in zip(sizes, operand.dims, strict=True)
+    )
+    q.require(fits, f"dynamic_slice_sizes {list(sizes)} do not fit {dims_text(operand)}")
+    return plain(operand.dtype, sizes)
+
+
+def _dynamic_update_slice(q: Inference) -> Shape:
+    operand, update = q.array(0), q.array(1)
+    q.same_dtype(operand, update)
+    _check_starts(q, q.arrays()[2:], operand.rank)
+    fits = update.rank == operand.rank and all(
+        u <= d for u, d in zip(update.dims, operand.dims, strict=True)
+    )
+    q.require(fits, f"update {dims_text(update)} does not fit {dims_text(operand)}")
+    return operand
+
+
+def _index_batch_dims(q: Inference, indices: ArrayShape) -> list[int]:
+    """The sizes of the index array's dimensions other than index_vector_dim."""
+    vector_dim = q.integer("index_vector_dim")
+    q.require(0 <= vector_dim <= indices.rank, f"index_vector_dim={vector_dim} is out of range")
+    return [size for dim, size in enumerate(indices.dims) if dim != vector_dim]
+
+
+def _index_vector_size(q: Inference, indices: ArrayShape) -> int:
+    vector_dim = q.integer("index_vector_dim")
+    return 1 if vector_dim == indices.rank else indices.dims[vector_dim]
+
+
+def _gather(q: Inference) -> Shape:
+    operand, indices = q.array(0), q.array(1)
+    q.require(indices.dtype.is_integer, f"indices are {dims_text(indices)}, want integers")
+    batch = _index_batch_dims(q, indices)
+    sizes = q.ints("slice_sizes")
+    collapsed = q.dims_in_range("collapsed_slice_dims", operand.rank)
+    batching = q.dims_in_range("operand_batching_dims", operand.rank)
+    q.dims_in_range("start_indices_batching_dims", indices.rank)
+    start_map = q.dims_in_range("start_index_map", operand.rank)
+    fits = len(sizes) == operand.rank and all(
+        0 <= s <= d for s, d in zip(sizes, operand.dims, strict=True)
+    )
+    q.require(fits, f"slice_sizes {list(sizes)} do not fit {dims_text(operand)}")
+    if len(start_map) != _index_vector_size(q, indices):
+        q.fail(f"start_index_map has {len(start_map)} entries, not one per index component")
+    dropped = {*collapsed, *batching}
+    q.require(all(sizes[d] <= 1 for d in dropped), "collapsed and batching slices must be 1")
+    kept = [size for dim, size in enumerate(sizes) if dim not in dropped]
+    rank = len(kept) + len(batch)
+    offset_dims = q.dims_in_range("offset_dims", rank)
+    if len(offset_dims) != len(kept):
+        q.fail(f"offset_dims has {len(offset_dims)} entries, the slices keep {len(kept)}")
+    rest, offsets = iter(batch), iter(kept)
+    return plain(operand.dtype, [next(offsets if d in offset_dims else rest) for d in range(rank)])
+
+
+def _scatter(q: Inference) -> Shape:
+    shapes = q.arrays()
+    count = len(shapes) // 2
+    q.require(len(shapes) == 2 * count + 1, "want N operands, indices, N updates")
+    operands, indices, updates = shapes[:count], shapes[count], shapes[count + 1 :]
+    q.require(indices.dtype.is_integer, f"indices are {dims_text(indices)}, want integers")
+    for operand, update in zip(operands, updates, strict=True):
+        q.same_dtype(operand, update)
+        _check_update(q, operand, indices, update)
+    return one_or_tuple([plain(o.dtype, o.dims) for o in operands])
+
+
+def _check_update(
+    q: Inference, operand: ArrayShape, indices: ArrayShape, update: ArrayShape
+) -> None:
+    batch = _index_batch_dims(q, indices)
+    window = q.dims_in_range("update_window_dims", update.rank)
+    inserted = q.dims_in_range("inserted_window_dims", operand.rank)
+    batching = q.dims_in_range("input_batching_dims", operand.rank)
+    index_map = q.dims_in_range("scatter_dims_to_operand_dims", operand.rank)
+    if len(index_map) != _index_vector_size(q, indices):
+        q.fail(f"scatter_dims_to_operand_dims has {len(index_map)} entries, not one per component")
+    kept = [size for d, size in enumerate(operand.dims) if d not in (*inserted, *batching)]
+    if len(window) != len(kept):
+        q.fail(f"update_window_dims has {len(window)} entries, the operand keeps {len(kept)}")
+    for dim, bound in zip(sorted(window), kept, strict=True):
+        q.require(update.dims[dim] <= bound, f"update dimension {dim} is larger than {bound}")
+    found = [size for d, size in enumerate(update.dims) if d not in window]
+    q.require(found == batch, f"updates scatter over {found}, the indices over {batch}")
+
+
+RULES: dict[str, Rule] = {
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "gather": _gather,
+    "scatter": _scatter,
+}

@@ -1,0 +1,194 @@
+"""Shapes of reductions, windows, sorts and linear algebra."""
+
+from __future__ import annotations
+
+from compiler.hlo.attributes import Window
+from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32
+from compiler.hlo.inference.context import (
+    Inference,
+    Rule,
+    declared,
+    dims_text,
+    one_or_tuple,
+    plain,
+)
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
+from compiler.hlo.shape_text import print_shape
+
+
+def _operands_and_inits(q: Inference) -> tuple[list[ArrayShape], list[ArrayShape]]:
+    """N arrays of equal dimensions and their N scalar initial values."""
+    shapes = q.arrays()
+    q.require(len(shapes) % 2 == 0, "want N operands and N initial values")
+    count = len(shapes) // 2
+    operands, inits = shapes[:count], shapes[count:]
+    for operand, init in zip(operands, inits, strict=True):
+        if operand.dims != operands[0].dims:
+            q.fail(f"operands {dims_text(operands[0])} and {dims_text(operand)} differ")
+        q.require(init.rank == 0, f"initial value is {dims_text(init)}, want a scalar")
+    return operands, inits
+
+
+def _accumulators(q: Inference, inits: list[ArrayShape]) -> list[ArrayShape]:
+    """The result element types: what `to_apply` returns, which must take 2N scalars."""
+    body = q.computation("to_apply")
+    results = leaves(body.root_instruction.shape)
+    q.require(len(results) == len(inits), f"%{body.name} returns {len(results)} values")
+    want = 2 * len(inits)
+    if len(body.parameters) != want:
+        q.fail(f"%{body.name} takes {len(body.parameters)} parameters, want {want}")
+    q.require(all(r.rank == 0 for r in results), f"%{body.name} must return scalars")
+    return results
+
+
+def _reduce(q: Inference) -> Shape:
+    operands, inits = _operands_and_inits(q)
+    reduced = q.dims_in_range("dimensions", operands[0].rank)
+    kept = [size for dim, size in enumerate(operands[0].dims) if dim not in reduced]
+    return one_or_tuple([plain(r.dtype, kept) for r in _accumulators(q, inits)])
+
+
+def _window(q: Inference, rank: int) -> Window:
+    window = q.attrs.get("window", Window())
+    if not isinstance(window, Window) or len(window.dims) != rank:
+        q.fail(f"want a window of {rank} dimensions")
+    return window
+
+
+def _windowed_dims(q: Inference, operand: ArrayShape) -> list[int]:
+    window = _window(q, operand.rank)
+    return [w.output_size(size) for w, size in zip(window.dims, operand.dims, strict=True)]
+
+
+def _reduce_window(q: Inference) -> Shape:
+    operands, inits = _operands_and_inits(q)
+    dims = _windowed_dims(q, operands[0])
+    return one_or_tuple([plain(r.dtype, dims) for r in _accumulators(q, inits)])
+
+
+def _select_and_scatter(q: Inference) -> Shape:
+    operand, source, init = q.arrays()
+    want = _windowed_dims(q, operand)
+    if list(source.dims) != want:
+        q.fail(f"source is {dims_text(source)}, the window takes {want} positions")
+    q.require(init.rank == 0, f"initial value is {dims_text(init)}, want a scalar")
+    q.computation("select")
+    q.computation("scatter")
+    return operand
+
+
+def _sort(q: Inference) -> Shape:
+    operands = q.arrays()
+    dims = q.dims_in_range("dimensions", operands[0].rank)
+    q.require(len(dims) == 1, "want exactly one dimension")
+    for operand in operands:
+        if operand.dims != operands[0].dims:
+            q.fail(f"operands {dims_text(operands[0])} and {dims_text(operand)} differ")
+    comparator = q.computation("to_apply")
+    want = 2 * len(operands)
+    if len(comparator.parameters) != want:
+        q.fail(f"%{comparator.name} takes {len(comparator.parameters)} parameters, want {want}")
+    return one_or_tuple([plain(o.dtype, o.dims) for o in operands])
+
+
+def _topk(q: Inference) -> Shape:
+    operand = q.array(0)
+    count = q.integer("k")
+    q.require(operand.rank >= 1 and 0 <= count <= operand.dims[-1], f"k={count} is out of range")
+    dims = (*operand.dims[:-1], count)
+    return TupleShape((plain(operand.dtype, dims), plain(S32, dims)))
+
+
+def _map(q: Inference) -> Shape:
+    operands = q.arrays()
+    body = q.computation("to_apply")
+    root = body.root_instruction.array
+    dims = operands[0].dims if operands else q.declared_array().dims
+    q.require(all(o.dims == dims for o in operands), "operands differ in dimensions")
+    q.require(len(body.parameters) == len(operands), f"%{body.name} takes another number")
+    return plain(root.dtype, dims)
+
+
+def _feature_shape(q: Inference) -> ArrayShape:
+    operand = q.array(0)
+    dim = q.integer("feature_index")
+    q.require(0 <= dim < operand.rank, f"feature_index={dim} is out of range")
+    for i, shape in enumerate(q.arrays()[1:], 1):
+        if q.opcode == "batch-norm-grad" and i == 4:
+            q.require(shape.dims == operand.dims, "grad_output differs from the operand")
+        elif shape.dims != (operand.dims[dim],):
+            q.fail(f"operand {i} is {dims_text(shape)}, want [{operand.dims[dim]}]")
+    return plain(q.array(1).dtype, (operand.dims[dim],))
+
+
+def _batch_norm(q: Inference) -> Shape:
+    operand, feature = plain(q.array(0).dtype, q.array(0).dims), _feature_shape(q)
+    return (
+        operand if q.opcode == "batch-norm-inference" else TupleShape((operand, feature, feature))
+    )
+
+
+def _cholesky(q: Inference) -> Shape:
+    operand = q.array(0)
+    square = operand.rank >= 2 and operand.dims[-1] == operand.dims[-2]
+    q.require(square, f"operand is {dims_text(operand)}, want square matrices")
+    return operand
+
+
+def _triangular_solve(q: Inference) -> Shape:
+    a, b = q.array(0), q.array(1)
+    q.same_dtype(a, b)
+    square = a.rank >= 2 and a.dims[-1] == a.dims[-2]
+    q.require(square, f"operand 0 is {dims_text(a)}, want square matrices")
+    q.require(a.rank == b.rank and a.dims[:-2] == b.dims[:-2], "batch dimensions differ")
+    shared = b.dims[-2] if q.flag("left_side") else b.dims[-1]
+    q.require(shared == a.dims[-1], f"{dims_text(a)} does not fit {dims_text(b)}")
+    return b
+
+
+def _fft(q: Inference) -> Shape:
+    operand = q.array(0)
+    lengths = q.ints("fft_length")
+    count = len(lengths)
+    q.require(0 < count <= operand.rank, f"fft_length {list(lengths)} does not fit")
+    kind = q.attrs.get("fft_type", "FFT")
+    c128 = BY_NAME["c128"]
+    dims = list(operand.dims)
+    if kind == "RFFT":
+        q.require(operand.dtype in (F32, F64), f"RFFT of {operand.dtype}, want f32 or f64")
+        dims[-1] = lengths[-1] // 2 + 1 if dims[-1] else 0
+        return plain(C64 if operand.dtype == F32 else c128, dims)
+    q.require(operand.dtype.is_complex, f"{kind} of {operand.dtype}, want a complex type")
+    if kind == "IRFFT":
+        dims[-1] = lengths[-1]
+        return plain(F32 if operand.dtype == C64 else F64, dims)
+    return operand
+
+
+def _rng_bit_generator(q: Inference) -> Shape:
+    """Either (new state, bits) or, in the older form, the bits alone."""
+    result = q.declared_shape()
+    if isinstance(result, TupleShape):
+        state_kept = len(result.elements) == 2 and is_compatible(result.elements[0], q.shapes[0])
+        q.require(state_kept, f"result is {print_shape(result, False)}, want (state, bits)")
+    return result
+
+
+RULES: dict[str, Rule] = {
+    "batch-norm-grad": _batch_norm,
+    "batch-norm-inference": _batch_norm,
+    "batch-norm-training": _batch_norm,
+    "cholesky": _cholesky,
+    "fft": _fft,
+    "map": _map,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "rng": declared,
+    "rng-bit-generator": _rng_bit_generator,
+    "rng-get-and-update-state": declared,
+    "scan": declared,
+    "select-and-scatter": _select_and_scatter,
+    "sort": _sort,
+    "topk": _topk,
+    "triangular-solve": _triangular_solve,
+}

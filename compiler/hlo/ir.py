@@ -1,0 +1,297 @@
+"""HLO as objects: a module of computations of instructions.
+
+    HloModule            entry computation, other computations, module attributes
+      HloComputation     parameters, a root, instructions in a topological order
+        HloInstruction   opcode, name, shape, operands, attributes
+
+Instructions and computations have identity; shapes and attribute values are plain values.
+An instruction knows its users: operand edges are changed only through the methods here.
+
+Attributes (`HloInstruction.attrs`) map XLA's attribute name to a value:
+
+    dimensions={0,2}                 tuple of int
+    slice={[0:8:1], [2:4]}           tuple of (start, limit, stride)
+    padding=0_1_2x1_1_0 (pad)        tuple of (low, high, interior)
+    window={size=2x2 stride=1x1}     compiler.hlo.attributes.Window
+    dim_labels=b01f_01io->b01f       compiler.hlo.attributes.ConvDims
+    to_apply=%c, body=, condition=   HloComputation
+    calls=, branch_computations={}   HloComputation / tuple of HloComputation
+    direction=LT, index=0            str / int
+    lhs_contracting_dims={1}         tuple of int
+    is_stable=true                   bool
+    replica_groups={{0,1},{2,3}}     tuple of tuples, or attributes.IotaReplicaGroups
+    metadata={op_name="..."}         compiler.hlo.attributes.OpMetadata
+    frontend_attributes={k="v"}      compiler.hlo.attributes.FrontendAttributes
+    control-predecessors={%a}        tuple of HloInstruction
+    anything not known               compiler.hlo.attributes.RawText, printed back verbatim
+
+`index` of get-tuple-element, `parameter_number` of parameter, `literal` of constant are attrs too:
+`literal` is a NumPy array of the shape's dtype and dimensions (nested tuples of them for a tuple).
+`backend_config` is a str: the JSON text (``{...}``, braces included) or the text that is quoted.
+`sharding` is RawText. An attribute that XLA leaves out when it has its default is absent here too.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+
+from compiler.diagnostics import CompileError, SourceSpan, SourceText
+from compiler.hlo.shape import ArrayShape, Shape
+
+
+class HloInstruction:
+    """One operation. Create through `HloComputation.add`, which keeps edges and names right."""
+
+    __slots__ = ("attrs", "computation", "location", "name", "opcode", "operands", "shape", "users")
+
+    def __init__(
+        self,
+        opcode: str,
+        name: str,
+        shape: Shape,
+        operands: Iterable[HloInstruction] = (),
+        attrs: dict[str, object] | None = None,
+    ) -> None:
+        self.opcode = opcode
+        self.name = name  # without the leading %
+        self.shape = shape
+        self.operands: list[HloInstruction] = list(operands)
+        self.attrs: dict[str, object] = attrs if attrs is not None else {}
+        self.users: dict[HloInstruction, int] = {}  # user -> how many of its operands
+        self.computation: HloComputation | None = None
+        self.location: tuple[SourceText, int] | SourceSpan | None = None
+        for operand in self.operands:
+            operand.users[self] = operand.users.get(self, 0) + 1
+
+    @property
+    def span(self) -> SourceSpan | None:
+        """Where it stands in the source; line and column are computed only when asked for."""
+        if isinstance(self.location, tuple):
+            source, offset = self.location
+            return source.span(offset)
+        return self.location
+
+    @span.setter
+    def span(self, span: SourceSpan | None) -> None:
+        self.location = span
+
+    @property
+    def array(self) -> ArrayShape:
+        """The shape, known to be an array; a tuple here is a bug of the caller."""
+        assert isinstance(self.shape, ArrayShape), f"%{self.name} is not an array: {self.shape}"
+        return self.shape
+
+    def called_computations(self) -> list[HloComputation]:
+        """The computations its attributes name, in attribute order."""
+        found: list[HloComputation] = []
+        for value in self.attrs.values():
+            if isinstance(value, HloComputation):
+                found.append(value)
+            elif isinstance(value, tuple):
+                found.extend(v for v in value if isinstance(v, HloComputation))
+        return found
+
+    def control_predecessors(self) -> tuple[HloInstruction, ...]:
+        """Instructions that must run before this one although it does not use them."""
+        value = self.attrs.get("control-predecessors", ())
+        assert isinstance(value, tuple)
+        return value
+
+    def set_operand(self, index: int, operand: HloInstruction) -> None:
+        """Replace operand `index`, keeping both use lists right."""
+        self._drop_use(self.operands[index])
+        self.operands[index] = operand
+        operand.users[self] = operand.users.get(self, 0) + 1
+
+    def set_operands(self, operands: Iterable[HloInstruction]) -> None:
+        """Replace all operands."""
+        for operand in self.operands:
+            self._drop_use(operand)
+        self.operands = list(operands)
+        for operand in self.operands:
+            operand.users[self] = operand.users.get(self, 0) + 1
+
+    def replace_all_uses_with(self, other: HloInstruction) -> None:
+        """Make every user (and the root, if it is this) use `other` instead.
+
+        `other` itself may use this instruction (a wrapper around it); that use stays.
+        """
+        if other is self:
+            return
+        for user in list(self.users):
+            if user is other:
+                continue
+            for index, operand in enumerate(user.operands):
+                if operand is self:
+                    user.set_operand(index, other)
+        if self.computation is not None and self.computation.root is self:
+            self.computation.root = other
+
+    def _drop_use(self, operand: HloInstruction) -> None:
+        count = operand.users[self] - 1
+        if count:
+            operand.users[self] = count
+        else:
+            del operand.users[self]
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"%{o.name}" for o in self.operands)
+        return f"%{self.name} = {self.opcode}({names})"
+
+
+class HloComputation:
+    """A function body. `instructions` is topologically ordered once parsed or sorted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.instructions: dict[HloInstruction, None] = {}  # an ordered set
+        self.parameters: list[HloInstruction] = []
+        self.root: HloInstruction | None = None
+        self.module: HloModule | None = None
+        self.attrs: dict[str, object] = {}  # e.g. execution_thread
+        self.span: SourceSpan | None = None
+
+    @property
+    def root_instruction(self) -> HloInstruction:
+        """The root; a computation without one is a bug of the caller."""
+        assert self.root is not None, f"computation %{self.name} has no root"
+        return self.root
+
+    def add(self, instr: HloInstruction) -> HloInstruction:
+        """Append an instruction, giving it a name that is free in the module."""
+        if self.module is not None:
+            instr.name = self.module.unique_name(instr.name)
+        instr.computation = self
+        self.instructions[instr] = None
+        if instr.opcode == "parameter":
+            bisect.insort(self.parameters, instr, key=_parameter_number)
+        return instr
+
+    def remove(self, instr: HloInstruction) -> None:
+        """Remove an instruction that has no users and is not the root."""
+        assert not instr.users, f"%{instr.name} still has users"
+        assert instr is not self.root, f"%{instr.name} is the root"
+        instr.set_operands(())
+        del self.instructions[instr]
+        if instr.opcode == "parameter":
+            self.parameters.remove(instr)
+        instr.computation = None
+
+    def sort(self) -> None:
+        """Put `instructions` into a topological order, stable with respect to the present one.
+
+        Operands and control predecessors come first. Raises CompileError naming the
+        instructions of a cycle, and the instruction that uses one of another computation.
+        """
+        done: dict[HloInstruction, None] = {}
+        for start in self.instructions:
+            if start not in done:
+                self._visit(start, done)
+        self.instructions = done
+
+    def _visit(self, start: HloInstruction, done: dict[HloInstruction, None]) -> None:
+        """Append what `start` needs, then `start`: depth first with an explicit stack."""
+        path: dict[HloInstruction, Iterator[HloInstruction]] = {start: _needs(start)}
+        while path:
+            instr = next(reversed(path))
+            missing = next((n for n in path[instr] if n not in done), None)
+            if missing is None:
+                del path[instr]
+                done[instr] = None
+            elif missing in path:
+                raise _cycle_error(list(path), missing)
+            elif missing not in self.instructions:
+                message = f"%{instr.name}: %{missing.name} is not in computation %{self.name}"
+                raise CompileError(message, instr.span)
+            else:
+                path[missing] = _needs(missing)
+
+    def __iter__(self) -> Iterator[HloInstruction]:
+        return iter(self.instructions)
+
+    def __repr__(self) -> str:
+        return f"<HloComputation %{self.name}, {len(self.instructions)} instructions>"
+
+
+class HloModule:
+    """A program: `computations`, callees before callers, and which of them is the entry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.computations: dict[str, HloComputation] = {}
+        self.entry_name = ""
+        self.attrs: dict[str, object] = {}  # header attributes, e.g. entry_computation_layout
+        self._taken: dict[str, int] = {}
+
+    @property
+    def entry(self) -> HloComputation:
+        """The entry computation."""
+        return self.computations[self.entry_name]
+
+    def add_computation(
+        self, computation: HloComputation, *, keep_names: bool = False
+    ) -> HloComputation:
+        """Add a computation under a free name; its instructions get names free in the module.
+
+        With `keep_names` the instructions' names stay (the parser keeps what the text says:
+        names need to differ only within one computation).
+        """
+        base = computation.name
+        number = len(self.computations)
+        while computation.name in self.computations:
+            computation.name = f"{base}.{number}"
+            number += 1
+        computation.module = self
+        self.computations[computation.name] = computation
+        for instr in computation:
+            if keep_names:
+                self._taken.setdefault(instr.name, 0)
+            else:
+                instr.name = self.unique_name(instr.name)
+        return computation
+
+    def remove_computation(self, computation: HloComputation) -> None:
+        """Remove a computation that no instruction names any more (not checked)."""
+        assert computation.name != self.entry_name, "the entry computation cannot be removed"
+        del self.computations[computation.name]
+        computation.module = None
+
+    def unique_name(self, name: str) -> str:
+        """Return `name`, or ``name.N`` with the first free N, and reserve it."""
+        if name not in self._taken:
+            self._taken[name] = 0
+            return name
+        base, dot, tail = name.rpartition(".")
+        base = base if dot and tail.isdigit() else name
+        number = self._taken.get(base, 0) + 1
+        while f"{base}.{number}" in self._taken:
+            number += 1
+        self._taken[base] = number
+        self._taken[f"{base}.{number}"] = 0
+        return f"{base}.{number}"
+
+    def reserve_name(self, name: str) -> None:
+        """Mark a name as taken."""
+        self._taken.setdefault(name, 0)
+
+    def instruction_count(self) -> int:
+        """Number of instructions in all computations."""
+        return sum(len(c.instructions) for c in self.computations.values())
+
+
+def _parameter_number(instr: HloInstruction) -> int:
+    number = instr.attrs["parameter_number"]
+    assert isinstance(number, int)
+    return number
+
+
+def _needs(instr: HloInstruction) -> Iterator[HloInstruction]:
+    yield from instr.operands
+    yield from instr.control_predecessors()
+
+
+def _cycle_error(path: list[HloInstruction], repeated: HloInstruction) -> CompileError:
+    cycle = [*path[path.index(repeated) :], repeated]
+    text = " -> ".join(f"%{instr.name}" for instr in cycle)
+    return CompileError(f"%{repeated.name} uses its own result: {text}", repeated.span)

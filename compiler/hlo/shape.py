@@ -1,0 +1,128 @@
+"""Shapes with layouts and tiles: ``bf16[256,512]{1,0:T(8,128)(2,1)}`` as values.
+
+All classes are frozen and hashable. `dims` are logical (HLO order); a layout's
+`minor_to_major` lists logical dimensions from fastest-varying to slowest, as in XLA.
+Text forms live in `compiler.hlo.shape_text`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from compiler.hlo.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One level of tiling, e.g. ``(8,128)``; -1 stands for XLA's ``*`` (combine with next)."""
+
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an array lies in memory.
+
+    `memory_space`: 0 HBM, 1 VMEM, 2 sync flags, 6 SMEM (XLA's ``S(n)``).
+    `extra` keeps what else XLA's text has (``E(4)``, ``L(..)``, dim level types), verbatim.
+    """
+
+    minor_to_major: tuple[int, ...]
+    tiles: tuple[Tile, ...] = ()
+    memory_space: int = 0
+    extra: str = ""
+
+
+@dataclass(frozen=True)
+class ArrayShape:
+    """A dense array: element type, logical dimensions, optional layout.
+
+    `dynamic` flags dimensions printed ``<=n``; empty when all are static.
+    """
+
+    dtype: DType
+    dims: tuple[int, ...]
+    layout: Layout | None = None
+    dynamic: tuple[bool, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements (1 for a scalar)."""
+        return math.prod(self.dims)
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """The layout's order, or descending when there is no layout."""
+        if self.layout is not None:
+            return self.layout.minor_to_major
+        return tuple(reversed(range(len(self.dims))))
+
+    def with_layout(self, layout: Layout | None) -> ArrayShape:
+        """Return this shape with another layout."""
+        return replace(self, layout=layout)
+
+    def with_dims(self, dims: tuple[int, ...]) -> ArrayShape:
+        """Return an array of this dtype with other dimensions and no layout."""
+        return ArrayShape(self.dtype, tuple(dims))
+
+    def with_dtype(self, dtype: DType) -> ArrayShape:
+        """Return this shape with another element type and the bare dimension order."""
+        layout = None if self.layout is None else Layout(self.layout.minor_to_major)
+        return replace(self, dtype=dtype, layout=layout)
+
+    def is_same_array(self, other: Shape) -> bool:
+        """Whether dtype and dimensions agree, layouts aside."""
+        return (
+            isinstance(other, ArrayShape) and self.dtype == other.dtype and self.dims == other.dims
+        )
+
+
+@dataclass(frozen=True)
+class TupleShape:
+    """A tuple of shapes, possibly nested or empty."""
+
+    elements: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class TokenShape:
+    """The ordering token ``token[]``."""
+
+
+@dataclass(frozen=True)
+class OpaqueShape:
+    """XLA's ``opaque[]``."""
+
+
+Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape
+
+
+def array(dtype: DType, *dims: int) -> ArrayShape:
+    """Build a shape without layout: ``array(F32, 8, 128)``."""
+    return ArrayShape(dtype, dims)
+
+
+def is_compatible(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are equal up to layouts, at every tuple level."""
+    if isinstance(a, ArrayShape):
+        return a.is_same_array(b)
+    if isinstance(a, TupleShape):
+        return (
+            isinstance(b, TupleShape)
+            and len(a.elements) == len(b.elements)
+            and all(is_compatible(x, y) for x, y in zip(a.elements, b.elements, strict=True))
+        )
+    return type(a) is type(b)
+
+
+def leaves(shape: Shape) -> list[ArrayShape]:
+    """Return the array shapes of a shape in depth-first order (tokens left out)."""
+    if isinstance(shape, TupleShape):
+        return [leaf for element in shape.elements for leaf in leaves(element)]
+    return [shape] if isinstance(shape, ArrayShape) else []

@@ -1,0 +1,180 @@
+"""Shapes as text, both ways: ``bf16[256,512]{1,0:T(8,128)(2,1)S(1)}``.
+
+    >>> shape = parse_shape("(f32[2,<=3]{1,0}, /*index=1*/token[])")
+    >>> print_shape(shape)
+    '(f32[2,<=3]{1,0}, token[])'
+
+The decoder is memoised on the text: a module repeats few distinct shapes many times.
+Malformed text raises ValueError; the parser turns it into a CompileError with a place.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.shape import (
+    ArrayShape,
+    Layout,
+    OpaqueShape,
+    Shape,
+    Tile,
+    TokenShape,
+    TupleShape,
+)
+
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_ARRAY = re.compile(
+    r"\s*(?P<dtype>[a-z]\w*)\s*\[(?P<dims>[^\]]*)\]"
+    r"(?:\{(?P<minor>[\d,\s]*)(?::(?P<properties>(?:[^{}]|\{[^{}]*\})*))?\})?\s*"
+)
+_TILES = re.compile(r"T((?:\([^()]*\))+)")
+_MEMORY_SPACE = re.compile(r"S\((\d+)\)")
+_COMBINE = -1  # XLA's `*` inside a tile: this dimension is combined with the next one
+
+
+@lru_cache(maxsize=65536)
+def parse_shape(text: str) -> Shape:
+    """Decode a shape; raises ValueError naming what is malformed."""
+    plain = _COMMENT.sub("", text) if "/*" in text else text
+    shape, end = _shape_at(plain, 0)
+    if plain[end:].strip():
+        raise ValueError(f"trailing text after the shape: {plain[end:].strip()[:40]!r}")
+    return shape
+
+
+def _shape_at(text: str, start: int) -> tuple[Shape, int]:
+    found = _ARRAY.match(text, start)
+    if found is not None:
+        return _array(found[0].strip()), found.end()
+    position = _skip_space(text, start)
+    if text[position : position + 1] != "(":
+        raise ValueError(f"want a shape, found {text[position : position + 40]!r}")
+    elements: list[Shape] = []
+    position = _skip_space(text, position + 1)
+    while text[position : position + 1] != ")":
+        element, position = _shape_at(text, position)
+        elements.append(element)
+        position = _skip_space(text, position)
+        if text[position : position + 1] == ",":
+            position = _skip_space(text, position + 1)
+        elif text[position : position + 1] != ")":
+            raise ValueError(f"want ',' or ')' in a tuple shape, found {text[position:][:40]!r}")
+    return TupleShape(tuple(elements)), _skip_space(text, position + 1)
+
+
+def _skip_space(text: str, position: int) -> int:
+    while text[position : position + 1].isspace():
+        position += 1
+    return position
+
+
+@lru_cache(maxsize=65536)
+def _array(text: str) -> Shape:
+    found = _ARRAY.fullmatch(text)
+    assert found is not None, text
+    name, dims_text = found["dtype"], found["dims"].strip()
+    if name == "token":
+        return TokenShape()
+    if name == "opaque":
+        return OpaqueShape()
+    if name not in BY_NAME:
+        raise ValueError(f"unknown element type {name!r}")
+    dims, dynamic = _dims(dims_text)
+    layout = None if found["minor"] is None else _layout(found["minor"], found["properties"] or "")
+    if layout is not None and sorted(layout.minor_to_major) != list(range(len(dims))):
+        raise ValueError(f"layout of {text} does not order {len(dims)} dimensions")
+    # XLA prints a scalar without braces: `{}` says nothing, so both decode alike.
+    if layout is not None and layout == Layout(()):
+        layout = None
+    return ArrayShape(BY_NAME[name], dims, layout, dynamic)
+
+
+def _dims(text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    if not text:
+        return (), ()
+    parts = [part.strip() for part in text.split(",")]
+    dynamic = tuple(part.startswith("<=") for part in parts)
+    sizes = [part.removeprefix("<=").strip() for part in parts]
+    if not all(size.isdigit() for size in sizes):
+        raise ValueError(f"want dimension sizes, found [{text}]")
+    return tuple(int(size) for size in sizes), dynamic if any(dynamic) else ()
+
+
+def _layout(minor_text: str, properties: str) -> Layout:
+    minor = tuple(int(d) for d in minor_text.split(",")) if minor_text.strip() else ()
+    tiles: tuple[Tile, ...] = ()
+    found = _TILES.search(properties)
+    if found is not None:
+        tiles = tuple(Tile(_tile_dims(t)) for t in found[1][1:-1].split(")("))
+        properties = properties.replace(found[0], "", 1)
+    space = _MEMORY_SPACE.search(properties)
+    if space is not None:
+        properties = properties.replace(space[0], "", 1)
+    return Layout(minor, tiles, int(space[1]) if space is not None else 0, properties)
+
+
+def _tile_dims(text: str) -> tuple[int, ...]:
+    return tuple(_COMBINE if d.strip() == "*" else int(d) for d in text.split(","))
+
+
+@lru_cache(maxsize=65536)
+def print_shape(shape: Shape, layouts: bool = True) -> str:
+    """Return XLA's text of a shape; tuples carry ``/*index=N*/`` before every fifth element."""
+    match shape:
+        case ArrayShape():
+            return _print_array(shape, layouts)
+        case TupleShape():
+            return f"({join_indexed([print_shape(e, layouts) for e in shape.elements])})"
+        case TokenShape():
+            return "token[]"
+        case OpaqueShape():
+            return "opaque[]"
+
+
+def join_indexed(items: list[str]) -> str:
+    """Join a list with commas, marking every fifth place the way XLA does."""
+    return ", ".join(
+        f"/*index={i}*/{item}" if i and i % 5 == 0 else item for i, item in enumerate(items)
+    )
+
+
+def inside_braces(text: str) -> str:
+    """Return what stands between the outermost braces of a list; ValueError without them."""
+    if not (text.startswith("{") and text.endswith("}")):
+        raise ValueError(f"want a list in braces, found {text[:40]!r}")
+    return text[1:-1].strip()
+
+
+def _print_array(shape: ArrayShape, layouts: bool) -> str:
+    dynamic = shape.dynamic or (False,) * shape.rank
+    dims = ",".join(f"<={n}" if d else str(n) for n, d in zip(shape.dims, dynamic, strict=True))
+    head = f"{shape.dtype.name}[{dims}]"
+    if not layouts or shape.layout is None:
+        return head
+    return head + print_layout(shape.layout)
+
+
+def print_layout(layout: Layout) -> str:
+    """Return ``{1,0:T(8,128)S(1)}``, or nothing for the empty layout of a plain scalar."""
+    properties = ""
+    if layout.tiles:
+        tiles = "".join(
+            f"({','.join('*' if d == _COMBINE else str(d) for d in tile.dims)})"
+            for tile in layout.tiles
+        )
+        properties = f"T{tiles}"
+    space = f"S({layout.memory_space})" if layout.memory_space else ""
+    properties += _with_space(layout.extra, space)
+    order = ",".join(str(d) for d in layout.minor_to_major)
+    if not properties:
+        return f"{{{order}}}" if order else ""
+    return f"{{{order}:{properties}}}"
+
+
+def _with_space(extra: str, space: str) -> str:
+    """Place ``S(n)`` among the other properties in XLA's order: D, T, L, #, *, E, S, P, SC, M."""
+    later = re.search(r"(?<![A-Z])(?:P\(|SC\(|M\()", extra)
+    at = len(extra) if later is None else later.start()
+    return extra[:at] + space + extra[at:]
