@@ -1,0 +1,138 @@
+"""Opcodes about computations, tuples and order: call, while, conditional, fusion, async, tuple."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.evaluator import attribute_access as attribute
+from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
+from compiler.hlo.ir import HloComputation, HloInstruction
+
+
+def _call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    if ctx.is_batched:
+        results = ctx.call_batched(_callee(instr), list(operands))
+        return results if _callee(instr).root_instruction.opcode == "tuple" else results[0]
+    return ctx.call(_callee(instr), operands)
+
+
+def _fusion(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    if ctx.is_batched:
+        return _call(ctx, instr, operands)
+    return ctx.call_fused(_callee(instr), operands)
+
+
+def _callee(instr: HloInstruction) -> HloComputation:
+    return attribute.computation(instr, "to_apply" if "to_apply" in instr.attrs else "calls")
+
+
+def _while(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    condition = attribute.computation(instr, "condition")
+    body = attribute.computation(instr, "body")
+    state: Value = operands[0]
+    while bool(ctx.call(condition, [state])):
+        state = ctx.call(body, [state])
+    return state
+
+
+def _conditional(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    """A branch index out of range takes the last branch; a predicate takes true, then false."""
+    selector = operands[0]
+    branches = _branches(instr)
+    if selector.dtype == np.bool_:
+        chosen = 0 if selector else 1
+    else:
+        chosen = int(selector)
+        chosen = chosen if 0 <= chosen < len(branches) else len(branches) - 1
+    return ctx.call(branches[chosen], [operands[1 + chosen]])
+
+
+def _branches(instr: HloInstruction) -> tuple[HloComputation, ...]:
+    named = instr.attrs.get("branch_computations")
+    if isinstance(named, tuple):
+        return named
+    if "true_computation" not in instr.attrs:
+        raise CompileError(f"%{instr.name}: conditional without branches", instr.span)
+    return (
+        attribute.computation(instr, "true_computation"),
+        attribute.computation(instr, "false_computation"),
+    )
+
+
+def _tuple(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    return tuple(operands)
+
+
+def _get_tuple_element(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    element: Value = operands[0][attribute.integer(instr, "index")]
+    return element
+
+
+def _first(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    value: Value = operands[0]
+    return value
+
+
+def _token(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    return ()
+
+
+def _copy_start(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    """(destination, source, context)."""
+    return operands[0], operands[0], np.zeros((), np.uint32)
+
+
+def _copy_done(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    destination: Value = operands[0][0]
+    return destination
+
+
+def _async_start(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    """((operands), result, context ...): the work is done at the start."""
+    result = ctx.call(attribute.computation(instr, "calls"), operands)
+    return tuple(operands), result, np.zeros((), np.uint32)
+
+
+def _async_done(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    result: Value = operands[0][1]
+    return result
+
+
+def _parameter(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    raise AssertionError(f"%{instr.name}: the interpreter binds parameters itself")
+
+
+def _refuse_transfer(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    raise unsupported(instr, "it needs a host or another device; evaluate a module without it")
+
+
+def _refuse_scan(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    raise unsupported(instr, "rewrite it as a while loop")
+
+
+CONTROL_HANDLERS: dict[str, Handler] = {
+    "add-dependency": _first,
+    "after-all": _token,
+    "async-done": _async_done,
+    "async-start": _async_start,
+    "async-update": _first,
+    "call": _call,
+    "conditional": _conditional,
+    "copy-done": _copy_done,
+    "copy-start": _copy_start,
+    "domain": _first,
+    "fusion": _fusion,
+    "get-tuple-element": _get_tuple_element,
+    "infeed": _refuse_transfer,
+    "opt-barrier": _first,
+    "outfeed": _refuse_transfer,
+    "parameter": _parameter,
+    "recv": _refuse_transfer,
+    "recv-done": _refuse_transfer,
+    "scan": _refuse_scan,
+    "send": _refuse_transfer,
+    "send-done": _refuse_transfer,
+    "tuple": _tuple,
+    "while": _while,
+}

@@ -1,0 +1,62 @@
+"""Custom calls that frameworks emit, by target name; any other target is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from compiler.hlo.evaluator import attribute_access as attribute
+from compiler.hlo.evaluator import factorizations
+from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
+from compiler.hlo.evaluator.sorting import top_k
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import TupleShape, leaves
+
+CustomCall: TypeAlias = Callable[[HloInstruction, Operands], Value]
+
+
+def _identity(instr: HloInstruction, operands: Operands) -> Value:
+    """Annotations: they say where data lies, not what it is."""
+    wanted = [shape.dims for shape in leaves(instr.shape)]
+    found = [np.shape(operand) for operand in operands[: len(wanted)]]
+    if wanted != found:
+        raise unsupported(instr, "it changes shapes between devices; partition the module first")
+    return tuple(operands) if isinstance(instr.shape, TupleShape) else operands[0]
+
+
+def _top_k(instr: HloInstruction, operands: Operands) -> Value:
+    count = leaves(instr.shape)[0].dims[-1]
+    return top_k(operands[0], count)
+
+
+_TARGETS: dict[str, CustomCall] = {
+    "AssumeGatherIndicesInBound": _identity,
+    "Eigh": factorizations.symmetric_eigenproblem,
+    "LuDecomposition": factorizations.lu_decomposition,
+    "MoveToDevice": _identity,
+    "MoveToHost": _identity,
+    "ProductOfElementaryHouseholderReflectors": factorizations.product_of_reflectors,
+    "Qr": factorizations.qr_decomposition,
+    "SPMDFullToShardShape": _identity,
+    "SPMDShardToFullShape": _identity,
+    "Sharding": _identity,
+    "TopK": _top_k,
+    "annotate_device_placement": _identity,
+    "xla.sdy.FuncResultSharding": _identity,
+    "xla.sdy.GlobalToLocalShape": _identity,
+    "xla.sdy.LocalToGlobalShape": _identity,
+    "xla.sdy.ShardingGroup": _identity,
+}
+
+
+def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    target = attribute.text(instr, "custom_call_target")
+    function = _TARGETS.get(target)
+    if function is None:
+        raise unsupported(instr, f"target {target!r} is unknown; known are {sorted(_TARGETS)}")
+    return function(instr, operands)
+
+
+CUSTOM_CALL_HANDLERS: dict[str, Handler] = {"custom-call": _custom_call}

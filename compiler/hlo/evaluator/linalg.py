@@ -1,0 +1,81 @@
+"""cholesky, triangular-solve and fft; the factorisations compute in f64 and round once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.hlo.evaluator import attribute_access as attribute
+from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, finish, unsupported
+from compiler.hlo.ir import HloInstruction
+
+
+def _double(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _cholesky(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
+    """The factor in the triangle asked for, zeros elsewhere; NaN where not positive definite."""
+    lower = attribute.flag(instr, "lower")
+    array = _double(operands[0])
+    size = array.shape[-1]
+    source = array if lower else np.conj(np.swapaxes(array, -1, -2))
+    factor = np.zeros_like(source)
+    for j in range(size):
+        row = factor[..., j, :j]
+        pivot = np.sqrt((source[..., j, j] - np.sum(row * np.conj(row), -1)).real)
+        factor[..., j, j] = pivot
+        rest = np.matmul(factor[..., j + 1 :, :j], np.conj(row)[..., np.newaxis])[..., 0]
+        factor[..., j + 1 :, j] = (source[..., j + 1 :, j] - rest) / pivot[..., np.newaxis]
+    failed = np.isnan(factor).any((-1, -2), keepdims=True)
+    factor = np.where(failed, np.tril(np.full_like(factor, np.nan)), factor)
+    return finish(ctx, instr, factor if lower else np.conj(np.swapaxes(factor, -1, -2)))
+
+
+def _triangular_solve(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
+    """Solve ``op(a) x = b``, or ``x op(a) = b``, by substitution; only one triangle is read."""
+    a, b = _double(operands[0]), _double(operands[1])
+    lower = attribute.flag(instr, "lower")
+    transpose = attribute.text(instr, "transpose_a", "NO_TRANSPOSE")
+    if transpose != "NO_TRANSPOSE":
+        a = np.swapaxes(a, -1, -2)
+        lower = not lower
+    if transpose == "ADJOINT":
+        a = np.conj(a)
+    left_side = attribute.flag(instr, "left_side")
+    if not left_side:
+        # x a = b  ==  a^T x^T = b^T
+        a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
+    x = np.zeros(np.broadcast_shapes(b.shape), b.dtype)
+    size = a.shape[-1]
+    unit = attribute.flag(instr, "unit_diagonal")
+    for i in range(size) if lower else reversed(range(size)):
+        known = slice(0, i) if lower else slice(i + 1, size)
+        value = b[..., i, :] - np.matmul(a[..., i : i + 1, known], x[..., known, :])[..., 0, :]
+        x[..., i, :] = value if unit else value / a[..., i, i, np.newaxis]
+    return finish(ctx, instr, x if left_side else np.swapaxes(x, -1, -2))
+
+
+def _fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
+    lengths = attribute.int_tuple(instr, "fft_length")
+    axes = tuple(range(-len(lengths), 0))
+    array = _double(operands[0])
+    result: Array
+    match attribute.text(instr, "fft_type"):
+        case "FFT":
+            result = np.fft.fftn(array, lengths, axes)
+        case "IFFT":
+            result = np.fft.ifftn(array, lengths, axes)
+        case "RFFT":
+            result = np.fft.rfftn(array, lengths, axes)
+        case "IRFFT":
+            result = np.fft.irfftn(array, lengths, axes)
+        case other:
+            raise unsupported(instr, f"fft_type={other}")
+    return finish(ctx, instr, result)
+
+
+LINALG_HANDLERS: dict[str, Handler] = {
+    "cholesky": _cholesky,
+    "fft": _fft,
+    "triangular-solve": _triangular_solve,
+}

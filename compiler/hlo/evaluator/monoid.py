@@ -1,0 +1,142 @@
+"""Reducers that are one associative, commutative operation: their ufunc, identity and sums.
+
+Sums of narrow floats accumulate in f32, sums of f32 over a non-contiguous axis in f64 (NumPy's
+pairwise summation only works along the innermost axis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.hlo.attributes import Window
+from compiler.hlo.evaluator.numerics import widen
+from compiler.hlo.ir import HloComputation, HloInstruction
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def monoid_of(body: HloComputation) -> Monoid | None:
+    """Recognise ``op(param 0, param 1)`` in either order, also computed wider than its type."""
+    root = body.root_instruction
+    if root.opcode == "convert" and _is_widening(root.operands[0], root):
+        root = root.operands[0]
+    ufunc = _UFUNCS.get(root.opcode)
+    if ufunc is None or len(body.parameters) != 2:
+        return None
+    sources = [
+        operand.operands[0]
+        if operand.opcode == "convert" and _is_widening(operand, operand.operands[0])
+        else operand
+        for operand in root.operands
+    ]
+    same = {id(source) for source in sources} == {id(p) for p in body.parameters}
+    return Monoid(root.opcode, ufunc) if same else None
+
+
+def _is_widening(wide: HloInstruction, narrow: HloInstruction) -> bool:
+    a, b = wide.array.dtype, narrow.array.dtype
+    return a.is_float and b.is_float and a.bits >= b.bits
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """An associative, commutative operation of two scalars."""
+
+    opcode: str
+    ufunc: np.ufunc
+
+    def reduce(self, array: Array, axes: tuple[int, ...]) -> Array:
+        """Reduce over axes; the result is wide (f32 for bf16) and lacks the initial value."""
+        wide = widen(array)
+        if not axes:
+            return wide
+        if any(wide.shape[axis] == 0 for axis in axes):
+            kept = [n for axis, n in enumerate(wide.shape) if axis not in axes]
+            return np.full(kept, self.identity(wide.dtype), wide.dtype)
+        dtype = wide.dtype
+        if dtype != np.float32 or array.ndim - 1 not in axes:
+            dtype = self._accumulator(dtype)
+        if wide.dtype == np.bool_ and self.opcode == "add":
+            return np.asarray(np.bitwise_or.reduce(wide, axis=axes))
+        if self.opcode in ("add", "multiply"):
+            return np.asarray(self.ufunc.reduce(wide, axis=axes, dtype=dtype))
+        return np.asarray(self.ufunc.reduce(wide, axis=axes))
+
+    def _accumulator(self, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+        if self.opcode not in ("add", "multiply"):
+            return dtype
+        doubled: dict[np.dtype[np.generic], np.dtype[np.generic]] = {
+            np.dtype(np.float32): np.dtype(np.float64),
+            np.dtype(np.complex64): np.dtype(np.complex128),
+        }
+        return doubled.get(dtype, dtype)
+
+    def identity(self, dtype: np.dtype[np.generic]) -> Array:
+        """The neutral element of the operation in a type."""
+        if self.opcode in ("maximum", "minimum"):
+            return _extreme(dtype, lowest=self.opcode == "maximum")
+        value = {"add": 0, "or": 0, "xor": 0, "multiply": 1}.get(self.opcode)
+        if value is None:  # and
+            return np.invert(np.zeros((), dtype))
+        return np.asarray(value, dtype)
+
+    def slide(self, padded: Array, window: Window, extents: Sequence[int]) -> Array:
+        """Reduce every window of an already padded array, one dimension after the other."""
+        result = padded.astype(self._accumulator(padded.dtype), copy=False)
+        if any(extent == 0 for extent in extents):
+            return np.zeros(tuple(extents), padded.dtype)
+        for axis, (dim, extent) in enumerate(zip(window.dims, extents, strict=True)):
+            if dim.size == 0:
+                shape = (*result.shape[:axis], extent, *result.shape[axis + 1 :])
+                return np.full(shape, self.identity(result.dtype), result.dtype)
+            if (dim.size, dim.stride) != (1, 1) or result.shape[axis] != extent:
+                result = self._slide_axis(result, axis, dim.size, dim.window_dilation)
+                index = slice(0, (extent - 1) * dim.stride + 1, dim.stride)
+                result = result[(slice(None),) * axis + (index,)]
+        return result
+
+    def _slide_axis(self, array: Array, axis: int, size: int, dilation: int) -> Array:
+        """All windows of `size` along an axis, by doubling: w(2k)[i] = w(k)[i] op w(k)[i + k]."""
+        moved = np.moveaxis(array, axis, 0)
+        count = moved.shape[0] - (size - 1) * dilation
+        result: Array | None = None
+        done = 0
+        power, doubled = 1, moved
+        while True:
+            if size & power:
+                part = doubled[done * dilation : done * dilation + count]
+                result = part if result is None else self.ufunc(result, part)
+                done += power
+            if done == size:
+                break
+            step = power * dilation
+            doubled = self.ufunc(doubled[:-step], doubled[step:])
+            power *= 2
+        assert result is not None
+        return np.moveaxis(result, 0, axis)
+
+
+def _extreme(dtype: np.dtype[np.generic], *, lowest: bool) -> Array:
+    if dtype.kind == "f":
+        return np.asarray(-np.inf if lowest else np.inf, dtype)
+    if dtype.kind == "b":
+        return np.asarray(not lowest)
+    signed = dtype.kind == "i"
+    bits = 8 * dtype.itemsize - signed
+    low = -(1 << bits) if signed else 0
+    return np.asarray(low if lowest else (1 << bits) - 1, dtype)

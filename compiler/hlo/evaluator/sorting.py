@@ -1,0 +1,107 @@
+"""sort with any comparator, and topk.
+
+Sorting is a merge network (Batcher's odd-even): every stage evaluates the comparator on whole
+arrays. Ties are broken by position, so the result is stable whether or not it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.hlo.evaluator import attribute_access as attribute
+from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value
+from compiler.hlo.evaluator.numerics import total_order_key, widen
+from compiler.hlo.ir import HloComputation, HloInstruction
+
+
+def _sort(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    (axis,) = attribute.int_tuple(instr, "dimensions")
+    body = attribute.computation(instr, "to_apply")
+    moved = [np.moveaxis(array, axis, 0) for array in operands]
+    order = _simple_order(body, moved)
+    if order is None:
+        order = _network_order(ctx, body, moved)
+    results = tuple(np.moveaxis(np.take_along_axis(array, order, 0), 0, axis) for array in moved)
+    return results[0] if len(results) == 1 else results
+
+
+def _simple_order(body: HloComputation, arrays: Sequence[Array]) -> Array | None:
+    """The order when the comparator is ``compare(key a, key b), direction=LT`` (or GT) alone.
+
+    Only for keys where that is a total order: integers, or floats without NaN.
+    """
+    root = body.root_instruction
+    if root.opcode != "compare" or root.attrs.get("direction") not in ("LT", "GT"):
+        return None
+    sides = [body.parameters.index(o) if o in body.parameters else -1 for o in root.operands]
+    if sides[0] < 0 or sides[0] % 2 or sides[1] != sides[0] + 1:
+        return None
+    key = widen(arrays[sides[0] // 2])
+    if root.attrs.get("type") == "TOTALORDER":
+        key = total_order_key(key)
+    elif key.dtype.kind not in "biu" and (key.dtype.kind != "f" or np.isnan(key).any()):
+        return None
+    if root.attrs["direction"] == "LT":
+        return np.argsort(key, axis=0, kind="stable")
+    # Descending and stable: sort the reversed array ascending, then reverse.
+    reversed_order = np.argsort(key[::-1], axis=0, kind="stable")
+    return len(key) - 1 - reversed_order[::-1]
+
+
+def _network_order(ctx: Context, body: HloComputation, arrays: Sequence[Array]) -> Array:
+    length = arrays[0].shape[0]
+    order = np.broadcast_to(
+        np.arange(length).reshape([-1] + [1] * (arrays[0].ndim - 1)), arrays[0].shape
+    ).copy()
+    values = [np.array(array) for array in arrays]
+    for low, high in _odd_even_merge_pairs(length):
+        a, b = [v[low] for v in values], [v[high] for v in values]
+        (less,) = ctx.call_batched(body, [x for pair in zip(a, b, strict=True) for x in pair])
+        (more,) = ctx.call_batched(body, [x for pair in zip(b, a, strict=True) for x in pair])
+        swap = (more & ~less) | ((more == less) & (order[low] > order[high]))
+        for array in (*values, order):
+            first, second = array[low], array[high]
+            array[low] = np.where(swap, second, first)
+            array[high] = np.where(swap, first, second)
+    return order
+
+
+def _odd_even_merge_pairs(length: int) -> list[tuple[Array, Array]]:
+    """Stages of Batcher's odd-even merge sort for any length: index arrays (low, high)."""
+    stages = []
+    p = 1
+    while p < length:
+        k = p
+        while k >= 1:
+            starts = np.arange(k % p, length - k, 2 * k)
+            low = (starts[:, np.newaxis] + np.arange(k)).reshape(-1)
+            high = low + k
+            same_block = (low // (2 * p)) == (high // (2 * p))
+            keep = same_block & (high < length)
+            if keep.any():
+                stages.append((low[keep], high[keep]))
+            k //= 2
+        p *= 2
+    return stages
+
+
+def top_k(array: Array, count: int, *, largest: bool = True) -> tuple[Array, Array]:
+    """The `count` largest (or smallest) along the last axis, in order, and their positions.
+
+    Equal values come lower position first; NaN counts as the largest value.
+    """
+    key = total_order_key(array)
+    if largest:
+        key = np.invert(key)
+    order = np.argsort(key, axis=-1, kind="stable")[..., :count]
+    return np.take_along_axis(array, order, -1), order.astype(np.int32)
+
+
+def _topk(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    largest = attribute.flag(instr, "largest", default=True)
+    return top_k(operands[0], attribute.integer(instr, "k"), largest=largest)
+
+
+SORTING_HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}
