@@ -1,0 +1,1 @@
+"""The instruction set: rows, bundles, encoding, chips, cost equations."""

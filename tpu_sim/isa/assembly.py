@@ -1,0 +1,150 @@
+"""The ``.tpu`` text of a program: `print_program`.  `assembly_parser` reads it back.
+
+    target v5e hbm 8192 smem 262144 args 0
+    buffer "x" input 0 at 0 size 4096 "f32[8,128]{1,0:T(8,128)}"
+    kernel "add" args 2 flags 8 spill 0 at 16 flops 0 note "kLoop" {
+      window w0 "x" rows 0 + 8
+      descriptor d0 hbm -> vmem w0 chunk 8 dims [4 x 8 -> 16]
+      block "" {
+        { dma.start d0, s1, s0, f0, s0, s0, s0 }
+        nop 3
+      }
+      loop s5 = 0 .. 4 parallel "rows" { ... }
+    }
+    main { call "add" site "add.1" }
+
+One item per line. ``nop n`` stands for n empty bundles; dynamic DMA counts are ``c0`` and ``c1``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+from tpu_sim.isa.program import (
+    HBM,
+    SMEM,
+    VMEM,
+    Block,
+    Call,
+    DmaDescriptor,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    While,
+)
+from tpu_sim.isa.text import format_bundle
+
+SPACE_NAMES = {HBM: "hbm", VMEM: "vmem", SMEM: "smem"}
+COUNT_NAMES = {-1: "c0", -2: "c1"}
+CONSTANT_LINE_BYTES = 60
+
+
+def print_program(program: Program) -> str:
+    """The whole program as text; `parse_program` gives an equal program back."""
+    return "\n".join(_program_lines(program)) + "\n"
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """One kernel as text."""
+    return "\n".join(_kernel_lines(kernel)) + "\n"
+
+
+def quote(text: str) -> str:
+    """A quoted string, as in JSON."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _program_lines(program: Program) -> Iterator[str]:
+    yield (
+        f"target {quote(program.target)} hbm {program.hbm_bytes} "
+        f"smem {program.smem_words} args {program.smem_args}"
+    )
+    for key, value in program.metadata.items():
+        yield f"metadata {quote(key)} {quote(value)}"
+    for buffer in program.buffers:
+        yield (
+            f"buffer {quote(buffer.name)} {quote(buffer.kind)} {buffer.index} "
+            f"at {buffer.offset_bytes} size {buffer.size_bytes} {quote(buffer.shape)}"
+        )
+    for offset, data in program.constants:
+        yield f"constant at {offset} size {len(data)} {{"
+        for start in range(0, len(data), CONSTANT_LINE_BYTES):
+            yield "  " + base64.b64encode(data[start : start + CONSTANT_LINE_BYTES]).decode()
+        yield "}"
+    for kernel in program.kernels.values():
+        yield from _kernel_lines(kernel)
+    yield "main {"
+    yield from _body_lines(program.main, "  ")
+    yield "}"
+
+
+def _kernel_lines(kernel: Kernel) -> Iterator[str]:
+    yield (
+        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
+        f"spill {kernel.spill_slots} at {kernel.spill_base_row} flops {kernel.flops} "
+        f"note {quote(kernel.note)} {{"
+    )
+    for number, window in enumerate(kernel.windows):
+        yield f"  window w{number} {quote(window.name)} rows {window.base_row} + {window.rows}"
+    for number, descriptor in enumerate(kernel.descriptors):
+        yield f"  descriptor d{number} {_descriptor_text(descriptor)}"
+    yield from _body_lines(kernel.body, "  ")
+    yield "}"
+
+
+def _descriptor_text(descriptor: DmaDescriptor) -> str:
+    source, target = SPACE_NAMES[descriptor.src_space], SPACE_NAMES[descriptor.dst_space]
+    window = f" w{descriptor.window}" if descriptor.window >= 0 else ""
+    dims = ", ".join(
+        f"{COUNT_NAMES.get(dim.count, dim.count)} x {dim.src_stride} -> {dim.dst_stride}"
+        for dim in descriptor.dims
+    )
+    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]"
+
+
+def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
+    inner = indent + "  "
+    for node in nodes:
+        match node:
+            case Block():
+                yield f"{indent}block {quote(node.name)} {{"
+                yield from _bundle_lines(node, inner)
+            case Loop():
+                trip = f"{node.trip}" if node.trip >= 0 else f"s{node.trip_sreg}"
+                parallel = " parallel" if node.parallel else ""
+                name = quote(node.name)
+                yield f"{indent}loop s{node.index} = 0 .. {trip}{parallel} {name} {{"
+                yield from _body_lines(node.body, inner)
+            case If():
+                yield f"{indent}if s{node.condition} {{"
+                yield from _body_lines(node.then, inner)
+                if node.orelse:
+                    yield f"{indent}}} else {{"
+                    yield from _body_lines(node.orelse, inner)
+            case While():
+                yield f"{indent}while {quote(node.name)} trips {node.expected_trips} {{"
+                yield from _body_lines(node.test, inner)
+                yield f"{indent}}} do s{node.condition} {{"
+                yield from _body_lines(node.body, inner)
+            case Call():
+                yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
+                continue
+        yield f"{indent}}}"
+
+
+def _bundle_lines(block: Block, indent: str) -> Iterator[str]:
+    empty = 0
+    for bundle in block.bundles:
+        if not bundle:
+            empty += 1
+            continue
+        if empty:
+            yield f"{indent}nop {empty}"
+            empty = 0
+        yield indent + format_bundle(bundle)
+    if empty:
+        yield f"{indent}nop {empty}"

@@ -1,0 +1,284 @@
+"""Static rules inside one block, and what the block needs from and leaves for its neighbours.
+
+A block is looked at once, by `summarize_block`; control flow then joins summaries (`checker`).
+Cycles count from the block's first bundle; dynamic stalls only ever give more time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.errors import HazardError, ProgramError
+from tpu_sim.isa.facts import SREG, row_facts
+from tpu_sim.isa.instruction import Instr, Kind, Slot
+from tpu_sim.isa.program import Block, Bundle, Kernel
+from tpu_sim.isa.text import format_bundle
+from tpu_sim.isa.timing import occupancy_cycles, result_latency
+
+_SUBLANES = 8
+_BLOCK_ROWS = {"matpush": 8, "matpush_t": 8, "xpose_push": 16, "xpose_read": 16}
+"""How many values operand `row` may take."""
+
+
+@dataclass
+class BlockSummary:
+    """What a block asks of the state before it and what it leaves.
+
+    `sreg_reads`: the cycle an incoming sreg is first read. `sreg_lands`: cycles after the block's
+    end until an sreg it wrote may be read. `unit_uses`/`unit_lands`: the same for MXU and transpose
+    unit steps, by name. `mrf_low`/`mrf_high`/`mrf_net`: result-queue levels relative to entry.
+    """
+
+    cycles: int
+    sreg_reads: dict[int, int] = field(default_factory=dict)
+    sreg_lands: dict[int, int] = field(default_factory=dict)
+    unit_uses: dict[str, int] = field(default_factory=dict)
+    unit_lands: dict[str, int] = field(default_factory=dict)
+    mrf_low: dict[int, int] = field(default_factory=dict)
+    mrf_high: dict[int, int] = field(default_factory=dict)
+    mrf_net: dict[int, int] = field(default_factory=dict)
+
+
+def summarize_block(block: Block, chip: Chip, kernel: Kernel | None, where: str) -> BlockSummary:
+    """Check a block's own rules; `kernel` is None in main. Raises `ProgramError`."""
+    return _BlockChecker(block, chip, kernel, where).run()
+
+
+class _BlockChecker:
+    """Walks the bundles once, keeping when each register, queue entry and unit is ready."""
+
+    def __init__(self, block: Block, chip: Chip, kernel: Kernel | None, where: str) -> None:
+        self.block = block
+        self.chip = chip
+        self.kernel = kernel
+        self.where = f"{where}, block {block.name!r}" if block.name else where
+        self.summary = BlockSummary(len(block.bundles))
+        self.cycle = 0
+        self.bundle: Bundle = ()
+        self.ready: dict[tuple[str, int], int] = {}
+        self.queues: dict[str, deque[int]] = {"eup": deque(), "xlu": deque()}
+        self.busy: dict[Slot, list[int]] = {}
+        self.last_matmul: dict[int, int] = {}
+        self.unit_ready: dict[str, int] = {}
+
+    def run(self) -> BlockSummary:
+        for cycle, bundle in enumerate(self.block.bundles):
+            self.cycle, self.bundle = cycle, bundle
+            if bundle:
+                self._bundle()
+        self.bundle = ()
+        self._end()
+        return self.summary
+
+    def _fail(self, message: str, hazard: bool = True) -> None:
+        kind = HazardError if hazard else ProgramError
+        at = f"{self.where}, bundle {self.cycle}"
+        raise kind(message, at, format_bundle(self.bundle) if self.bundle else "")
+
+    def _bundle(self) -> None:
+        for instr in self.bundle:
+            self._operands(instr)
+        self._slots()
+        for instr in self.bundle:
+            self._reads(instr)
+        for instr in self.bundle:
+            if instr.row.pops:
+                self._pop(instr)
+        written: set[tuple[str, int]] = set()
+        for instr in self.bundle:
+            self._write(instr, written)
+            if instr.row.pushes:
+                self._push(instr)
+        self._units()
+
+    def _operands(self, instr: Instr) -> None:
+        """Ranges of registers and tables; a kernel's own limits."""
+        if len(instr.operands) != len(instr.row.operands):
+            self._fail(f"{instr.row.name} has {len(instr.row.operands)} operands", hazard=False)
+        if self.kernel is None and instr.row.slot is not Slot.SCALAR:
+            self._fail(f"{instr.row.name} in main: want scalar instructions only", hazard=False)
+        limits = {
+            Kind.VD: self.chip.vregs, Kind.VS: self.chip.vregs,
+            Kind.MD: self.chip.vmasks, Kind.MS: self.chip.vmasks,
+            Kind.SD: self.chip.sregs, Kind.SS: self.chip.sregs, Kind.UNIT: self.chip.mxu_count,
+        }  # fmt: skip
+        if self.kernel is not None:
+            limits[Kind.WIN] = len(self.kernel.windows)
+            limits[Kind.DESC] = len(self.kernel.descriptors)
+            limits[Kind.FLAG] = self.kernel.flags
+            limits[Kind.SPILL] = self.kernel.spill_slots
+        if instr.row.effect in _BLOCK_ROWS:
+            self._operand_below(
+                instr, instr.row.operand_index("row"), _BLOCK_ROWS[instr.row.effect]
+            )
+        for index, operand in enumerate(instr.row.operands):
+            if operand.kind in limits:
+                self._operand_below(instr, index, limits[operand.kind])
+            if operand.kind is Kind.SD and instr.operands[index] == 0:
+                self._fail("s0 always reads 0 and cannot be written", hazard=False)
+        self._constant_address(instr)
+
+    def _operand_below(self, instr: Instr, index: int, limit: int) -> None:
+        value = instr.operands[index]
+        if not 0 <= value < limit:
+            name = instr.row.operands[index].name
+            self._fail(
+                f"{instr.row.name}: operand {name} is {value}, want 0..{limit - 1}", hazard=False
+            )
+
+    def _constant_address(self, instr: Instr) -> None:
+        """A window access at a constant address is inside its window."""
+        if instr.row.effect not in ("load", "store", "store_masked") or self.kernel is None:
+            return
+        first = row_facts(instr.row).window_index
+        window_id, s, k, stride = instr.operands[first : first + 4]
+        if s == 0:
+            window = self.kernel.windows[window_id]
+            last = k + (_SUBLANES - 1) * stride
+            if min(k, last) < 0 or max(k, last) >= window.rows:
+                self._fail(f"rows {k}..{last} of window {window.name}, which has {window.rows}")
+
+    def _slots(self) -> None:
+        used: dict[Slot, int] = {}
+        units: set[int] = set()
+        for instr in self.bundle:
+            slot = instr.row.slot
+            used[slot] = used.get(slot, 0) + 1
+            if slot is Slot.MXU:
+                unit = instr.operands[row_facts(instr.row).unit_index]
+                if unit in units:
+                    self._fail(f"two instructions for the slot of MXU {unit}")
+                units.add(unit)
+        for slot, count in used.items():
+            held = [end for end in self.busy.get(slot, ()) if end > self.cycle]
+            limit = self.chip.slot_count(slot)
+            if count + len(held) > limit:
+                self._fail(
+                    f"{count + len(held)} {slot.value} slots in use, {self.chip.name} has {limit}"
+                )
+            self.busy[slot] = held
+        for instr in self.bundle:
+            cycles = occupancy_cycles(instr.row, self.chip)
+            if cycles > 1:
+                self.busy[instr.row.slot].append(self.cycle + cycles)
+
+    def _reads(self, instr: Instr) -> None:
+        for operand in row_facts(instr.row).reads:
+            number = instr.operands[operand.index]
+            letter = operand.register_class
+            if letter == SREG and number == 0:
+                continue
+            ready = self.ready.get((letter, number))
+            if ready is None:
+                if letter != SREG:
+                    self._fail(f"{letter}{number} is read but not written in this block")
+                self.summary.sreg_reads.setdefault(number, self.cycle)
+            elif ready > self.cycle:
+                self._fail(
+                    f"{letter}{number} is read {ready - self.cycle} cycles before it is ready"
+                )
+
+    def _write(self, instr: Instr, written: set[tuple[str, int]]) -> None:
+        write = row_facts(instr.row).write
+        if write is None:
+            return
+        register = (write.register_class, instr.operands[write.index])
+        name = f"{register[0]}{register[1]}"
+        if register in written:
+            self._fail(f"{name} is written twice in one bundle")
+        written.add(register)
+        ready = self.cycle + result_latency(instr, self.chip)
+        pending = self.ready.get(register, 0)
+        if pending > self.cycle and pending >= ready:
+            self._fail(f"{name} is written while an earlier, slower write to it is under way")
+        self.ready[register] = ready
+
+    def _pop(self, instr: Instr) -> None:
+        if instr.row.pops == "mrf":
+            self._move_mrf(instr.operands[row_facts(instr.row).unit_index], -1)
+            return
+        queue = self.queues[instr.row.pops]
+        if not queue:
+            self._fail(f"{instr.row.name} of an empty queue")
+        ready = queue.popleft()
+        if ready > self.cycle:
+            self._fail(f"{instr.row.name} comes {ready - self.cycle} cycles before the result")
+
+    def _push(self, instr: Instr) -> None:
+        if instr.row.pushes == "mrf":
+            self._move_mrf(instr.operands[row_facts(instr.row).unit_index], 2)
+            return
+        queue = self.queues[instr.row.pushes]
+        entries = {"eup": self.chip.eup_entries, "xlu": self.chip.xlu_entries}[instr.row.pushes]
+        if len(queue) >= entries:
+            self._fail(f"the {instr.row.pushes} queue overflows its {entries} entries")
+        queue.append(self.cycle + result_latency(instr, self.chip))
+
+    def _move_mrf(self, unit: int, change: int) -> None:
+        summary = self.summary
+        level = summary.mrf_net.get(unit, 0) + change
+        summary.mrf_net[unit] = level
+        summary.mrf_low[unit] = min(summary.mrf_low.get(unit, 0), level)
+        summary.mrf_high[unit] = max(summary.mrf_high.get(unit, 0), level)
+
+    def _units(self) -> None:
+        """Order of pushes, swaps, matmuls and reads within the MXUs and the transpose unit."""
+        marks: list[tuple[str, int]] = []
+        for instr in self.bundle:
+            latency = result_latency(instr, self.chip)
+            match instr.row.effect:
+                case "matpush" | "matpush_t":
+                    self._use(f"shadow {instr.operands[0]}")
+                    marks.append((f"weights {instr.operands[0]}", latency))
+                case "matswap":
+                    self._use(f"weights {instr.operands[0]}")
+                    marks.append((f"active {instr.operands[0]}", latency))
+                    marks.append((f"shadow {instr.operands[0]}", 1))
+                case "matmul":
+                    self._use(f"active {instr.operands[0]}")
+                    self._matmul_spacing(instr.operands[0])
+                case "xpose_push":
+                    self._use("transpose shadow")
+                    marks.append(("transpose input", latency))
+                case "xpose_swap":
+                    self._use("transpose input")
+                    if any(other.row.effect in ("xpose_push", "xpose_swap") for other in self.bundle
+                           if other is not instr):  # fmt: skip
+                        self._fail("a transpose push or swap in the bundle of a swap")
+                    marks.append(("transposed block", latency))
+                    marks.append(("transpose shadow", 1))
+                case "xpose_read":
+                    self._use("transposed block")
+        for name, latency in marks:
+            self.unit_ready[name] = max(self.unit_ready.get(name, 0), self.cycle + latency)
+
+    def _use(self, name: str) -> None:
+        ready = self.unit_ready.get(name, 0)
+        if ready > self.cycle:
+            self._fail(f"the {name} is used {ready - self.cycle} cycles before it is ready")
+        if name not in self.unit_ready:
+            self.summary.unit_uses.setdefault(name, self.cycle)
+
+    def _matmul_spacing(self, unit: int) -> None:
+        before = self.last_matmul.get(unit)
+        if before is not None and self.cycle - before < self.chip.matmul_cycles:
+            free = self.chip.matmul_cycles - (self.cycle - before)
+            self._fail(f"vmatmul issues {free} cycles before MXU {unit} is free")
+        self.last_matmul[unit] = self.cycle
+
+    def _end(self) -> None:
+        summary = self.summary
+        self.cycle = summary.cycles
+        for name, queue in self.queues.items():
+            if queue:
+                self._fail(f"the block ends with {len(queue)} results in the {name} queue")
+        for slot, ends in self.busy.items():
+            if any(end > summary.cycles for end in ends):
+                self._fail(f"the block ends while an instruction holds its {slot.value} slot")
+        for (letter, number), ready in self.ready.items():
+            if letter == SREG:
+                summary.sreg_lands[number] = max(0, ready - summary.cycles)
+        for name, ready in self.unit_ready.items():
+            summary.unit_lands[name] = max(0, ready - summary.cycles)

@@ -1,0 +1,180 @@
+"""Chips: every parameter of the machine model, read from a TOML file, each with its provenance.
+
+A chip file holds one table per parameter, ``key = {value = .., provenance = .., source = ..}``.
+``provenance`` is ``published`` (then `source` says where), ``fitted`` (to which points) or
+``assumed``. A file may start from another chip: ``base = "v5e"`` and only what differs.
+One `Chip` describes one TensorCore, which is what a program runs on.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+
+from tpu_sim.isa.instruction import ROWS, Slot
+from tpu_sim.isa.rows import mxu as _mxu_rows
+
+_DATA = Path(__file__).parent / "chip_data"
+_ALIASES = {"tpu7x": "7x", "v7x": "7x", "v5litepod": "v5e", "v5p-core": "v5p"}
+_PROVENANCES = ("published", "fitted", "assumed")
+_TABLES = ("slots", "latencies")
+_PASS_FLOPS = 2 * 16 * 128 * 128
+
+assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
+
+
+class ChipError(ValueError):
+    """A chip name is unknown or its file is wrong; the message names the parameter."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One TensorCore's parameters. Cycles are core clock cycles.
+
+    `slots` counts issue slots by `Slot.value`; `latencies` gives cycles by latency class.
+    `matmul_cycles` is how long a 16-row ``vmatmul`` occupies its MXU. `load_indexed_cycles` and
+    `store_indexed_cycles` are the cycles ``vld.idx`` / ``vst.idx`` hold their slot.
+    `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets.
+    """
+
+    name: str
+    clock_hz: float
+    cores_per_device: int
+    mxu_count: int
+    mxu_dim: int
+    matmul_cycles: int
+    vregs: int
+    vmasks: int
+    sregs: int
+    mrf_entries: int
+    eup_entries: int
+    xlu_entries: int
+    hbm_bytes: int
+    hbm_peak_bytes_per_cycle: float
+    hbm_bytes_per_cycle: float
+    dma_latency_cycles: int
+    dma_issue_cycles: int
+    vmem_bytes: int
+    smem_words: int
+    load_indexed_cycles: int
+    store_indexed_cycles: int
+    loop_overhead_cycles: int
+    call_overhead_cycles: int
+    kernel_launch_cycles: int
+    slots: dict[str, int] = field(hash=False)
+    latencies: dict[str, int] = field(hash=False)
+    spec: dict[str, str] = field(hash=False, compare=False)
+
+    @property
+    def vmem_rows(self) -> int:
+        """Rows of 512 bytes in VMEM."""
+        return self.vmem_bytes // 512
+
+    @property
+    def peak_flops(self) -> float:
+        """bf16 floating-point operations per second of this core."""
+        return self.mxu_count * _PASS_FLOPS / self.matmul_cycles * self.clock_hz
+
+    def slot_count(self, slot: Slot) -> int:
+        """How many instructions of `slot` one bundle may hold."""
+        return self.slots[slot.value]
+
+    def latency(self, latency_class: str) -> int:
+        """Cycles from issue until a result of this latency class may be read."""
+        return self.latencies[latency_class]
+
+
+def load_chip(name_or_path: str) -> Chip:
+    """The chip called `name_or_path` (``v5e``, ``tpu7x``, ...), or read from a ``.toml`` path."""
+    return _load(str(name_or_path))
+
+
+def chip_names() -> list[str]:
+    """Names of the chips that come with the package."""
+    return sorted(path.stem for path in _DATA.glob("*.toml"))
+
+
+@cache
+def _load(name: str) -> Chip:
+    return _chip_from(_read_tree(name, ()), name)
+
+
+def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
+    path = Path(name) if name.endswith(".toml") else _DATA / f"{_ALIASES.get(name, name)}.toml"
+    if not path.is_file():
+        known = ", ".join(chip_names())
+        raise ChipError(f"unknown chip {name!r}: want one of {known}, or the path of a .toml file")
+    if str(path) in seen:
+        raise ChipError(f"{path}: chip files form a cycle through `base`")
+    try:
+        tree: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ChipError(f"{path}: not a TOML file: {error}") from error
+    base = tree.pop("base", None)
+    return tree if base is None else _merge(_read_tree(str(base), (*seen, str(path))), tree)
+
+
+def _merge(base: dict[str, object], over: dict[str, object]) -> dict[str, object]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if key in _TABLES and isinstance(below, dict) and isinstance(value, dict):
+            value = {**below, **value}
+        merged[key] = value
+    return merged
+
+
+def _chip_from(tree: dict[str, object], file: str) -> Chip:
+    spec: dict[str, str] = {}
+    name = tree.pop("name", None)
+    if not isinstance(name, str):
+        raise ChipError(f"{file}: parameter name: want a string")
+    tables: dict[str, dict[str, int]] = {}
+    for table in _TABLES:
+        entries = tree.pop(table, None)
+        if not isinstance(entries, dict):
+            raise ChipError(f"{file}: table [{table}] is missing")
+        tables[table] = {
+            key: int(_number(f"{table}.{key}", entry, spec, file)) for key, entry in entries.items()
+        }
+    scalars = {
+        f.name: str(f.type) for f in fields(Chip) if f.name not in ("name", "spec", *_TABLES)
+    }
+    _same_keys(file, "", set(tree), set(scalars))
+    _same_keys(file, "slots.", set(tables["slots"]), {slot.value for slot in Slot})
+    _same_keys(file, "latencies.", set(tables["latencies"]), latency_classes())
+    values: dict[str, float] = {}
+    for key, kind in scalars.items():
+        number = _number(key, tree[key], spec, file)
+        values[key] = number if kind == "float" else int(number)
+    return Chip(name=name, **tables, **values, spec=spec)  # type: ignore[arg-type]  # checked above
+
+
+def latency_classes() -> set[str]:
+    """The latency classes a chip file must give."""
+    return {row.latency for row in ROWS.values()} | {"mxu_result"}
+
+
+def _same_keys(file: str, prefix: str, found: set[str], want: set[str]) -> None:
+    for key in sorted(want - found):
+        raise ChipError(f"{file}: parameter {prefix}{key} is missing")
+    for key in sorted(found - want):
+        raise ChipError(f"{file}: parameter {prefix}{key} is unknown")
+
+
+def _number(key: str, entry: object, spec: dict[str, str], file: str) -> float:
+    if not isinstance(entry, dict) or not isinstance(entry.get("value"), (int, float)):
+        raise ChipError(f"{file}: parameter {key}: want {{value = .., provenance = ..}}")
+    provenance = entry.get("provenance")
+    source = str(entry.get("source", ""))
+    if provenance not in _PROVENANCES:
+        raise ChipError(f"{file}: parameter {key}: provenance {provenance!r}, want {_PROVENANCES}")
+    if provenance != "assumed" and not source:
+        raise ChipError(f"{file}: parameter {key} is {provenance}: want its source")
+    value = entry["value"]
+    if not 0 <= value < 2**48:
+        raise ChipError(f"{file}: parameter {key}: {value} is out of range")
+    spec[key] = f"{provenance} ({source})" if source else str(provenance)
+    return float(value)

@@ -1,0 +1,161 @@
+"""A program: kernels of bundles under structured control flow, and the data they need.
+
+    Program
+      kernels   name -> Kernel: windows, DMA descriptors, grid, body
+      main      control flow around kernel calls, on the scalar unit
+      buffers   what lies in HBM (inputs, outputs, constants, temporaries)
+
+    Node = Block | Loop | If | While | Call
+
+Registers: sregs live across the blocks of one kernel (or of main); vregs and vmasks live within one
+block only; nothing lives in registers across a `Call`. EUP and XLU queues are empty at block ends;
+the MXU result queues and latched weights may span blocks. A kernel finds its arguments in SMEM
+words 0..`arg_count`-1 (`Program.smem_args`), written by main before the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpu_sim.isa.instruction import Instr
+
+Bundle = tuple[Instr, ...]
+"""Instructions issued together: all read before any writes."""
+
+
+@dataclass
+class Block:
+    """Straight-line bundles; an empty bundle is a one-cycle bubble."""
+
+    bundles: list[Bundle]
+    name: str = ""
+
+
+@dataclass
+class Loop:
+    """Run `body` with sreg `index` = 0 .. trip-1. With `trip` -1, sreg `trip_sreg` holds the count.
+
+    `parallel`: the iterations are independent; the checker verifies that none reads an sreg of
+    another.
+    """
+
+    trip: int
+    index: int
+    body: list[Node]
+    trip_sreg: int = -1
+    parallel: bool = False
+    name: str = ""
+
+
+@dataclass
+class If:
+    """Run `then` if sreg `condition` != 0, else `orelse`."""
+
+    condition: int
+    then: list[Node]
+    orelse: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class While:
+    """Run `test`, stop if sreg `condition` == 0, run `body`, repeat."""
+
+    test: list[Node]
+    condition: int
+    body: list[Node]
+    name: str = ""
+    expected_trips: int = -1  # for estimates; -1 when unknown
+
+
+@dataclass
+class Call:
+    """Call a kernel; only in main. Its arguments were stored to SMEM by the block before."""
+
+    kernel: str
+    site: str = ""  # the HLO instruction it runs, for reports
+
+
+Node = Block | Loop | If | While | Call
+
+HBM, VMEM, SMEM = 0, 1, 6
+"""Memory spaces, numbered as in XLA's layouts."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A range of VMEM rows (512 bytes each) owned by a kernel: [base_row, base_row + rows)."""
+
+    name: str
+    base_row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class DmaDim:
+    """One level of a transfer: `count` steps of the given strides.
+
+    Units are those of each side's addresses: HBM 512-byte granules, VMEM rows, SMEM words.
+    `count` -1 / -2 takes the instruction's dynamic count c0 / c1.
+    """
+
+    count: int
+    src_stride: int
+    dst_stride: int
+
+
+@dataclass(frozen=True)
+class DmaDescriptor:
+    """A strided copy, outermost dimension first, of chunks of `chunk` contiguous units.
+
+    A unit is 512 bytes, except when one side is SMEM: then it is one 4-byte word (the HBM address
+    is still in granules). `window` is the kernel's window a VMEM side lies in, -1 if none.
+    """
+
+    src_space: int
+    dst_space: int
+    chunk: int
+    dims: tuple[DmaDim, ...] = ()
+    window: int = -1
+
+
+@dataclass
+class Kernel:
+    """One fusion's code. `flops` etc. are facts for reports, never used for timing."""
+
+    name: str
+    arg_count: int
+    windows: list[Window]
+    descriptors: list[DmaDescriptor]
+    body: list[Node]
+    spill_slots: int = 0
+    spill_base_row: int = 0
+    flags: int = 8
+    flops: int = 0  # multiply-adds of its dots, model's own count
+    note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
+
+
+@dataclass(frozen=True)
+class HbmBuffer:
+    """A range of HBM: `kind` is input, output, constant, temp; `shape` its HLO text with layout."""
+
+    name: str
+    kind: str
+    offset_bytes: int
+    size_bytes: int
+    shape: str = ""
+    index: int = -1  # parameter or output leaf number
+
+
+@dataclass
+class Program:
+    """Everything a machine needs; `target` is the chip's name."""
+
+    target: str
+    kernels: dict[str, Kernel]
+    main: list[Node]
+    buffers: list[HbmBuffer]
+    constants: list[tuple[int, bytes]]  # (HBM byte offset, bytes in device layout)
+    hbm_bytes: int  # peak HBM the program owns, padding included
+    smem_words: int
+    smem_args: int = 0  # SMEM word where kernel arguments start
+    metadata: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,5 @@
+"""The instruction rows, a module per slot; importing this package fills the table."""
+
+from tpu_sim.isa.rows import eup, memory, misc, mxu, scalar, valu, xlu
+
+__all__ = ["eup", "memory", "misc", "mxu", "scalar", "valu", "xlu"]

@@ -1,0 +1,77 @@
+"""MXU: latch a 128x128 block of weights, stream rows of the left side, pop f32 results.
+
+A vreg of packed bf16 holds in word (s, l) the values of "low" and "high" rows. The MXU does not
+care which rows of the matrix those are: ``vmatmul`` multiplies 8 low rows and 8 high rows, and its
+two results are popped in that order. In T(16,128)(2,1) data low rows are even, high rows odd.
+
+Arithmetic: each output is acc = 0; for pairs p = 0..63 ascending: acc = fma(a[2p+1], w[2p+1], acc),
+then acc = fma(a[2p], w[2p], acc); f32, round to nearest even, denormal inputs and results flushed
+to zero, and only here.
+"""
+
+from __future__ import annotations
+
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, operands
+
+VMATPUSH = define(
+    Row(
+        "vmatpush.bf16",
+        1,
+        Slot.MXU,
+        operands("u:unit a:vs row:imm"),
+        "matpush",
+        "shadow weights: w[16*row + 2*s + h, l] = half h (0 low, 1 high) of a[s, l]; row 0..7",
+        crossing=Crossing.STATE,
+        effect="matpush",
+    )
+)
+VMATPUSH_T = define(
+    Row(
+        "vmatpush.t.bf16",
+        2,
+        Slot.MXU,
+        operands("u:unit a:vs row:imm"),
+        "matpush",
+        "shadow weights, transposed: w[l, 16*row + 2*s + h] = half h of a[s, l]; row 0..7",
+        crossing=Crossing.STATE,
+        effect="matpush_t",
+    )
+)
+VMATSWAP = define(
+    Row(
+        "vmatswap",
+        3,
+        Slot.MXU,
+        operands("u:unit"),
+        "matswap",
+        "make the shadow weights of MXU u the active ones and clear the shadow to zero",
+        crossing=Crossing.STATE,
+        effect="matswap",
+    )
+)
+VMATMUL = define(
+    Row(
+        "vmatmul.bf16",
+        4,
+        Slot.MXU,
+        operands("u:unit a:vs"),
+        "matmul",
+        "multiply 8 low and 8 high rows of a (lanes are k) by the active weights; push two results",
+        crossing=Crossing.STATE,
+        pushes="mrf",
+        effect="matmul",
+    )
+)
+VPOP_MRF = define(
+    Row(
+        "vpop.mrf",
+        3,
+        Slot.POP,
+        operands("d:vd u:unit"),
+        "pop",
+        "d = oldest f32 result of MXU u (8 low rows first, then 8 high rows)",
+        crossing=Crossing.STATE,
+        pops="mrf",
+        effect="pop_mrf",
+    )
+)

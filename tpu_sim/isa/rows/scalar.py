@@ -1,0 +1,168 @@
+"""The scalar unit: 32-bit registers, SMEM. s0 always reads 0; writing it is a fault.
+
+A meaning here gets and returns scalar values through `tpu_sim.isa.semantics.Lanes` primitives of
+the same names: the machines apply them to one element. Compares give 0 or 1.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+
+_opcode = count(1)
+
+
+def _scalar(name: str, spec: str, doc: str, latency: str = "scalar") -> Row:
+    return define(Row(name, next(_opcode), Slot.SCALAR, operands(spec), latency, doc))
+
+
+def _int_op(name: str, primitive: str, doc: str, latency: str = "scalar") -> Row:
+    row = _scalar(name, "d:sd a:ss b:ss", doc, latency)
+
+    @meaning(row)
+    def _(m: Any, a: Any, b: Any) -> Any:
+        return getattr(m, primitive)(a, b)
+
+    return row
+
+
+def _int_immediate(name: str, primitive: str, doc: str) -> Row:
+    row = _scalar(name, "d:sd a:ss k:i32", doc)
+
+    @meaning(row)
+    def _(m: Any, a: Any, k: int) -> Any:
+        return getattr(m, primitive)(a, m.const_i(k))
+
+    return row
+
+
+def _float_op(name: str, primitive: str, doc: str, latency: str = "scalar_float") -> Row:
+    row = _scalar(name, "d:sd a:ss b:ss", doc, latency)
+
+    @meaning(row)
+    def _(m: Any, a: Any, b: Any) -> Any:
+        return m.as_i(getattr(m, primitive)(m.as_f(a), m.as_f(b)))
+
+    return row
+
+
+SMOVI = _scalar("smovi", "d:sd k:i32", "d = k")
+SMOV = _scalar("smov", "d:sd a:ss", "d = a")
+
+
+@meaning(SMOVI)
+def _(m: Any, k: int) -> Any:
+    return m.const_i(k)
+
+
+@meaning(SMOV)
+def _(_m: Any, a: Any) -> Any:
+    return a
+
+
+SADD = _int_op("sadd.s32", "iadd", "d = a + b, wrapping")
+SSUB = _int_op("ssub.s32", "isub", "d = a - b, wrapping")
+SMUL = _int_op("smul.s32", "imul", "d = low 32 bits of a * b", "scalar_mul")
+SDIV_S32 = _int_op("sdiv.s32", "idiv_s", "d = a / b toward zero; x/0 = -1", "scalar_div")
+SREM_S32 = _int_op("srem.s32", "irem_s", "d = remainder, sign of a; x%0 = x", "scalar_div")
+SDIV_U32 = _int_op("sdiv.u32", "idiv_u", "d = unsigned a / b; x/0 = all ones", "scalar_div")
+SREM_U32 = _int_op("srem.u32", "irem_u", "d = unsigned a % b; x%0 = x", "scalar_div")
+SAND = _int_op("sand", "iand", "d = a & b")
+SOR = _int_op("sor", "ior", "d = a | b")
+SXOR = _int_op("sxor", "ixor", "d = a ^ b")
+SSHL = _int_op("sshl", "shl", "d = a << b; 0 when b is not in 0..31")
+SSHR = _int_op("sshr", "lshr", "d = a >> b, logical; 0 when b is not in 0..31")
+SSRA = _int_op("ssra", "ashr", "d = a >> b, arithmetic; the sign when b is not in 0..31")
+SMIN_S32 = _int_op("smin.s32", "imin_s", "d = signed minimum")
+SMAX_S32 = _int_op("smax.s32", "imax_s", "d = signed maximum")
+SMIN_U32 = _int_op("smin.u32", "imin_u", "d = unsigned minimum")
+SMAX_U32 = _int_op("smax.u32", "imax_u", "d = unsigned maximum")
+SADDI = _int_immediate("saddi.s32", "iadd", "d = a + k, wrapping")
+SMULI = _int_immediate("smuli.s32", "imul", "d = low 32 bits of a * k")
+SANDI = _int_immediate("sandi", "iand", "d = a & k")
+SXORI = _int_immediate("sxori", "ixor", "d = a ^ k")
+SSHLI = _int_immediate("sshli", "shl", "d = a << k")
+SSHRI = _int_immediate("sshri", "lshr", "d = a >> k, logical")
+SSRAI = _int_immediate("ssrai", "ashr", "d = a >> k, arithmetic")
+SDIVI_U32 = _int_immediate("sdivi.u32", "idiv_u", "d = unsigned a / k")
+SREMI_U32 = _int_immediate("sremi.u32", "irem_u", "d = unsigned a % k")
+
+SADD_F32 = _float_op("sadd.f32", "fadd", "d = a + b")
+SSUB_F32 = _float_op("ssub.f32", "fsub", "d = a - b")
+SMUL_F32 = _float_op("smul.f32", "fmul", "d = a * b")
+SDIV_F32 = _float_op("sdiv.f32", "fdiv", "d = a / b", "scalar_div")
+SMAX_F32 = _float_op("smax.f32", "fmaximum", "d = IEEE maximum")
+SMIN_F32 = _float_op("smin.f32", "fminimum", "d = IEEE minimum")
+
+
+def _compare(name: str, primitive: str, predicate: str, doc: str) -> Row:
+    row = _scalar(name, "d:sd a:ss b:ss", doc)
+
+    @meaning(row)
+    def _(m: Any, a: Any, b: Any) -> Any:
+        if primitive == "fcmp":
+            flag = m.fcmp(predicate, m.as_f(a), m.as_f(b))
+        else:
+            flag = getattr(m, primitive)(predicate, a, b)
+        return m.select(flag, m.const_i(1), m.const_i(0))
+
+    return row
+
+
+SCMP: dict[tuple[str, str], Row] = {
+    (predicate, dtype): _compare(
+        f"scmp.{predicate}.{dtype}",
+        primitive,
+        predicate,
+        f"d = 1 if a {predicate} b as {dtype}, else 0",
+    )
+    for dtype, primitive in (("f32", "fcmp"), ("s32", "icmp_s"), ("u32", "icmp_u"))
+    for predicate in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+"""Scalar compares by (predicate, dtype)."""
+
+SSEL = _scalar("ssel", "d:sd c:ss a:ss b:ss", "d = a if c != 0 else b")
+SCVT_F32_S32 = _scalar("scvt.f32.s32", "d:sd a:ss", "d = f32 of signed a", "scalar_float")
+SCVT_F32_U32 = _scalar("scvt.f32.u32", "d:sd a:ss", "d = f32 of unsigned a", "scalar_float")
+SCVT_S32_F32 = _scalar("scvt.s32.f32", "d:sd a:ss", "d = s32 of f32 a, saturating", "scalar_float")
+SCVT_U32_F32 = _scalar("scvt.u32.f32", "d:sd a:ss", "d = u32 of f32 a, saturating", "scalar_float")
+
+
+@meaning(SSEL)
+def _(m: Any, c: Any, a: Any, b: Any) -> Any:
+    return m.select(m.icmp_s("ne", c, m.const_i(0)), a, b)
+
+
+@meaning(SCVT_F32_S32)
+def _(m: Any, a: Any) -> Any:
+    return m.as_i(m.s_to_f(a))
+
+
+@meaning(SCVT_F32_U32)
+def _(m: Any, a: Any) -> Any:
+    return m.as_i(m.u_to_f(a))
+
+
+@meaning(SCVT_S32_F32)
+def _(m: Any, a: Any) -> Any:
+    return m.f_to_s(m.as_f(a))
+
+
+@meaning(SCVT_U32_F32)
+def _(m: Any, a: Any) -> Any:
+    return m.f_to_u(m.as_f(a))
+
+
+def _smem(name: str, spec: str, doc: str, effect: str, latency: str) -> Row:
+    return define(
+        Row(
+            name, next(_opcode), Slot.SCALAR, operands(spec), latency, doc,
+            Crossing.STATE, effect=effect,
+        )
+    )  # fmt: skip
+
+
+SLD = _smem("sld", "d:sd a:ss k:i32", "d = SMEM word a + k", "scalar_load", "scalar_load")
+SST = _smem("sst", "a:ss k:i32 b:ss", "SMEM word a + k = b", "scalar_store", "scalar")

@@ -1,0 +1,91 @@
+"""Cost equations: pure functions of a chip, used alike by the scheduler and the machines.
+
+The model, in issue order (`now` is the cycle at which the next bundle would issue):
+
+- a bundle issues at `now`, or later if one of its instructions must wait; then ``now += 1``;
+- ``vpop.mrf`` waits until the oldest result of its MXU is ready (`result_ready_cycles`);
+- ``vmatmul`` waits until its MXU is free: `Chip.matmul_cycles` after the previous one issued;
+- ``dma.wait`` waits until its flag is done;
+- a DMA goes through one engine in order (`dma_times`), a flag is done when its last transfer is;
+- each iteration of a `Loop` or `While` adds `Chip.loop_overhead_cycles` after its body;
+- a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle.
+
+Nothing else takes time: no cycle depends on data except through control flow and DMA counts.
+"""
+
+from __future__ import annotations
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Instr, Row
+from tpu_sim.isa.program import SMEM, Block, DmaDescriptor
+
+_FRACTION_BITS = 24
+GRANULE_BYTES = 512
+WORD_BYTES = 4
+
+
+def occupancy_cycles(row: Row, chip: Chip) -> int:
+    """Cycles an instruction holds its issue slot (1 for all but indexed accesses and DMA issue)."""
+    match row.effect:
+        case "load_indexed":
+            return chip.load_indexed_cycles
+        case "store_indexed":
+            return chip.store_indexed_cycles
+        case "dma_start":
+            return max(1, chip.dma_issue_cycles)
+        case _:
+            return 1
+
+
+def result_ready_cycles(chip: Chip) -> tuple[int, int]:
+    """Cycles from the issue of a ``vmatmul`` until its first and second result can be popped."""
+    first = chip.latencies["mxu_result"]
+    return first, first + chip.matmul_cycles // 2
+
+
+def result_latency(instr: Instr, chip: Chip) -> int:
+    """Cycles from issue until the destination register or queue entry may be read."""
+    return chip.latencies[instr.row.latency]
+
+
+def block_cycles(block: Block) -> int:
+    """Cycles of a block without dynamic stalls: its number of bundles."""
+    return len(block.bundles)
+
+
+def dma_cycles_factor(chip: Chip) -> int:
+    """Engine cycles per byte, as a fixed-point number with 24 fraction bits."""
+    return round((1 << _FRACTION_BITS) / chip.hbm_bytes_per_cycle)
+
+
+def dma_cycles(transfer_bytes: int, chip: Chip) -> int:
+    """Cycles a transfer keeps the DMA engine busy: bytes / rate, rounded up."""
+    scaled = transfer_bytes * dma_cycles_factor(chip)
+    return (scaled + (1 << _FRACTION_BITS) - 1) >> _FRACTION_BITS
+
+
+def dma_times(now: int, engine_free: int, transfer_bytes: int, chip: Chip) -> tuple[int, int]:
+    """When the engine is free again and when the flag is done, for a transfer issued at `now`."""
+    engine_free = max(now, engine_free) + dma_cycles(transfer_bytes, chip)
+    return engine_free, engine_free + chip.dma_latency_cycles
+
+
+def descriptor_unit_bytes(descriptor: DmaDescriptor) -> int:
+    """Bytes of one unit of the descriptor's chunk: a word if a side is SMEM, else a granule."""
+    spaces = (descriptor.src_space, descriptor.dst_space)
+    return WORD_BYTES if SMEM in spaces else GRANULE_BYTES
+
+
+def descriptor_bytes(descriptor: DmaDescriptor, c0: int, c1: int) -> int:
+    """Bytes a transfer moves; `c0`, `c1` replace the counts -1 and -2."""
+    total = descriptor.chunk * descriptor_unit_bytes(descriptor)
+    for dim in descriptor.dims:
+        total *= dimension_count(dim.count, c0, c1)
+    return total
+
+
+def dimension_count(count: int, c0: int, c1: int) -> int:
+    """The steps of one descriptor dimension: `count`, or the dynamic count it names."""
+    if count == -1:
+        return c0
+    return c1 if count == -2 else count
