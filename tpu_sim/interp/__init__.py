@@ -1,0 +1,1 @@
+"""The NumPy machine: slow, plain, the second oracle."""

@@ -1,0 +1,362 @@
+"""Executes one bundle on a `CoreState`: stalls, then all reads, then all writes.
+
+An instruction's read phase returns its commit, a function without arguments; commits run in the
+order listed. A DMA starts after the other commits of its bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tpu_sim.interp import mxu
+from tpu_sim.interp.numpy_lanes import NumpyLanes
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
+from tpu_sim.isa.program import SMEM, Bundle, Kernel
+from tpu_sim.isa.timing import WORD_BYTES, dma_times, result_ready_cycles
+from tpu_sim.machine import dma
+from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.race_detector import RaceDetector
+from tpu_sim.machine.state import BLOCK, LANES, SUBLANES, CoreState
+
+U32 = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
+I64 = npt.NDArray[np.int64]
+Commit = Callable[[], None]
+
+_SPILL_ROWS = 8
+_SUBLANES = np.arange(SUBLANES, dtype=np.int64)
+
+
+class BundleExecutor:
+    """Runs the bundles of one kernel (or of main, `kernel` None) on `state` and `hbm`."""
+
+    def __init__(
+        self, state: CoreState, hbm: HbmMemory, kernel: Kernel | None, races: RaceDetector | None
+    ) -> None:
+        self._state = state
+        self._hbm = hbm
+        self._kernel = kernel
+        self._races = races
+        self._vector = NumpyLanes((SUBLANES, LANES))
+        self._scalar = NumpyLanes((1,))
+
+    def execute(self, bundle: Bundle) -> None:
+        """Issue one bundle; the clock stands at the cycle after it when this returns."""
+        if bundle:
+            self._stall(bundle)
+            commits = [self._step(instr) for instr in bundle if instr.row.effect != "dma_start"]
+            for commit in commits:
+                commit()
+            for instr in bundle:
+                if instr.row.effect == "dma_start":
+                    self._dma_start(instr)
+        self._state.now += 1
+
+    def _stall(self, bundle: Bundle) -> None:
+        state = self._state
+        issue = state.now
+        popped = [0] * len(state.mxus)
+        for instr in bundle:
+            match instr.row.effect:
+                case "dma_wait":
+                    flag = self._flag(instr.operands[0], instr.operands[1])
+                    state.counts.dma_wait_cycles += max(0, state.flag_done[flag] - state.now)
+                    issue = max(issue, state.flag_done[flag])
+                case "pop_mrf":
+                    unit = instr.operands[1]
+                    ready, _ = state.mxus[unit].results[popped[unit]]
+                    popped[unit] += 1
+                    issue = max(issue, ready)
+                case "matmul":
+                    issue = max(issue, state.mxus[instr.operands[0]].free_cycle)
+        state.now = issue
+
+    def _step(self, instr: Instr) -> Commit:
+        effect = instr.row.effect
+        if not effect:
+            return self._lane_function(instr)
+        step: Commit = getattr(self, f"_{effect}")(*instr.operands)
+        return step
+
+    def _lane_function(self, instr: Instr) -> Commit:
+        row = instr.row
+        lanes = self._scalar if row.slot is Slot.SCALAR else self._vector
+        arguments: list[object] = []
+        for operand, value in zip(row.operands, instr.operands, strict=True):
+            match operand.kind:
+                case Kind.VS:
+                    arguments.append(self._state.vregs[value])
+                case Kind.MS:
+                    arguments.append(self._state.vmasks[value])
+                case Kind.SS:
+                    arguments.append(self._state.sregs[value : value + 1].copy())
+                case Kind.VD | Kind.MD | Kind.SD:
+                    pass
+                case _:
+                    arguments.append(value)
+        result = MEANINGS[row.name](lanes, *arguments)
+        return self._commit_result(instr, result)
+
+    def _commit_result(self, instr: Instr, result: object) -> Commit:
+        state = self._state
+        if instr.row.pushes:
+            queue = state.eup if instr.row.pushes == "eup" else state.xlu
+            return lambda: queue.append(_vreg(result))
+        write = row_facts(instr.row).write
+        assert write is not None, f"{instr.row.name} neither writes nor pushes"
+        number = instr.operands[write.index]
+        match write.register_class:
+            case "v":
+                return lambda: state.vregs.__setitem__(number, _vreg(result))
+            case "m":
+                return lambda: state.vmasks.__setitem__(number, _mask(result))
+            case _:
+                return lambda: state.sregs.__setitem__(number, _vreg(result)[0])
+
+    # queues
+
+    def _pop_eup(self, d: int) -> Commit:
+        value = self._state.eup.popleft()
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    def _pop_xlu(self, d: int) -> Commit:
+        value = self._state.xlu.popleft()
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    def _pop_mrf(self, d: int, unit: int) -> Commit:
+        _, value = self._state.mxus[unit].results.popleft()
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    # VMEM
+
+    def _window_rows(self, window_id: int, rows: I64) -> I64:
+        assert self._kernel is not None
+        window = self._kernel.windows[window_id]
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= window.rows:
+            raise OutOfWindowFault(
+                f"rows {low}..{high} of window {window.name}, which has {window.rows}"
+            )
+        return rows + window.base_row
+
+    def _sublane_rows(self, window_id: int, s: int, k: int, stride: int) -> I64:
+        base = self._state.sreg(s) + k
+        return self._window_rows(window_id, base + _SUBLANES * stride)
+
+    def _load(self, d: int, window_id: int, s: int, k: int, stride: int) -> Commit:
+        rows = self._sublane_rows(window_id, s, k, stride)
+        if self._races:
+            self._races.read_rows(rows)
+        value = self._state.vmem[rows]
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    def _store(self, window_id: int, s: int, k: int, stride: int, a: int) -> Commit:
+        return self._store_sublanes(self._sublane_rows(window_id, s, k, stride), a, None)
+
+    def _store_masked(self, window_id: int, s: int, k: int, stride: int, a: int, m: int) -> Commit:
+        mask = self._state.vmasks[m]
+        return self._store_sublanes(self._sublane_rows(window_id, s, k, stride), a, mask)
+
+    def _store_sublanes(self, rows: I64, a: int, mask: Mask | None) -> Commit:
+        value = self._state.vregs[a]
+        if self._races:
+            self._races.write_rows(rows)
+
+        def commit() -> None:
+            for sublane, row in enumerate(rows.tolist()):
+                target = self._state.vmem[row]
+                if mask is None:
+                    target[:] = value[sublane]
+                else:
+                    target[mask[sublane]] = value[sublane][mask[sublane]]
+
+        return commit
+
+    def _indexed_words(self, window_id: int, s: int, index: U32, mask: Mask) -> I64:
+        words = index.view(np.int32).astype(np.int64) + self._state.sreg(s) * LANES
+        words = words[mask]
+        rows = self._window_rows(window_id, words // LANES) if len(words) else words
+        return rows * LANES + words % LANES
+
+    def _load_indexed(self, d: int, window_id: int, s: int, a: int) -> Commit:
+        everywhere = np.ones((SUBLANES, LANES), np.bool_)
+        words = self._indexed_words(window_id, s, self._state.vregs[a], everywhere)
+        if self._races:
+            self._races.read_rows(np.unique(words // LANES))
+        value = self._state.vmem.reshape(-1)[words].reshape(SUBLANES, LANES)
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    def _store_indexed(self, window_id: int, s: int, a: int, b: int, m: int) -> Commit:
+        mask = self._state.vmasks[m]
+        words = self._indexed_words(window_id, s, self._state.vregs[a], mask)
+        value = self._state.vregs[b][mask]
+        if self._races and len(words):
+            self._races.write_rows(np.unique(words // LANES))
+
+        def commit() -> None:
+            memory = self._state.vmem.reshape(-1)
+            for word, bits in zip(words.tolist(), value.tolist(), strict=True):
+                memory[word] = bits  # in order: the last store to a word wins
+
+        return commit
+
+    def _spill_rows(self, slot: int) -> slice:
+        assert self._kernel is not None
+        first = self._kernel.spill_base_row + slot * _SPILL_ROWS
+        return slice(first, first + _SPILL_ROWS)
+
+    def _fill(self, d: int, slot: int) -> Commit:
+        if self._races:
+            self._races.read_spill(slot)
+        value = self._state.vmem[self._spill_rows(slot)].copy()
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    def _spill(self, slot: int, a: int) -> Commit:
+        value = self._state.vregs[a]
+        if self._races:
+            self._races.write_spill(slot)
+        return lambda: self._state.vmem.__setitem__(self._spill_rows(slot), value)
+
+    def _fill_mask(self, d: int, slot: int) -> Commit:
+        if self._races:
+            self._races.read_spill(slot)
+        value = self._state.vmem[self._spill_rows(slot)] != 0
+        return lambda: self._state.vmasks.__setitem__(d, value)
+
+    def _spill_mask(self, slot: int, a: int) -> Commit:
+        value = self._state.vmasks[a].astype(np.uint32)
+        if self._races:
+            self._races.write_spill(slot)
+        return lambda: self._state.vmem.__setitem__(self._spill_rows(slot), value)
+
+    # SMEM
+
+    def _smem_word(self, a: int, k: int) -> int:
+        word = self._state.sreg(a) + k
+        if not 0 <= word < len(self._state.smem):
+            raise OutOfMemoryRangeFault(f"SMEM word {word}, there are {len(self._state.smem)}")
+        return word
+
+    def _scalar_load(self, d: int, a: int, k: int) -> Commit:
+        word = self._smem_word(a, k)
+        if self._races:
+            self._races.read_words(_smem_side(word))
+        value = self._state.smem[word]
+        return lambda: self._state.sregs.__setitem__(d, value)
+
+    def _scalar_store(self, a: int, k: int, b: int) -> Commit:
+        word = self._smem_word(a, k)
+        value = self._state.sregs[b]
+        if self._races:
+            self._races.write_words(_smem_side(word))
+        return lambda: self._state.smem.__setitem__(word, value)
+
+    # MXU and transpose unit
+
+    def _matpush(self, unit: int, a: int, row: int) -> Commit:
+        block = _weight_rows(self._state.vregs[a])
+        shadow = self._state.mxus[unit].shadow
+        return lambda: shadow.__setitem__(slice(16 * row, 16 * row + 16), block)
+
+    def _matpush_t(self, unit: int, a: int, row: int) -> Commit:
+        block = _weight_rows(self._state.vregs[a]).T
+        shadow = self._state.mxus[unit].shadow
+        where = (slice(None), slice(16 * row, 16 * row + 16))
+        return lambda: shadow.__setitem__(where, block)
+
+    def _matswap(self, unit: int) -> Commit:
+        state = self._state.mxus[unit]
+
+        def commit() -> None:
+            state.active = state.shadow
+            state.shadow = np.zeros_like(state.active)
+
+        return commit
+
+    def _matmul(self, unit: int, a: int) -> Commit:
+        state = self._state
+        low, high = mxu.halves(state.vregs[a])
+        rows = mxu.pass_rows(np.concatenate([low, high]), state.mxus[unit].active).view(np.uint32)
+        first, second = result_ready_cycles(state.chip)
+
+        def commit() -> None:
+            unit_state = state.mxus[unit]
+            unit_state.results.append((state.now + first, rows[:SUBLANES]))
+            unit_state.results.append((state.now + second, rows[SUBLANES:]))
+            unit_state.free_cycle = state.now + state.chip.matmul_cycles
+            state.counts.matmuls += 1
+
+        return commit
+
+    def _xpose_push(self, a: int, row: int) -> Commit:
+        value = self._state.vregs[a]
+        where = slice(SUBLANES * row, SUBLANES * row + SUBLANES)
+        return lambda: self._state.xpose_shadow.__setitem__(where, value)
+
+    def _xpose_swap(self) -> Commit:
+        transposed = self._state.xpose_shadow.T.copy()
+        return lambda: setattr(self._state, "xpose_active", transposed)
+
+    def _xpose_read(self, d: int, row: int) -> Commit:
+        value = self._state.xpose_active[SUBLANES * row : SUBLANES * row + SUBLANES].copy()
+        return lambda: self._state.vregs.__setitem__(d, value)
+
+    # DMA and sync flags
+
+    def _flag(self, flag: int, f: int) -> int:
+        number = flag + self._state.sreg(f)
+        if not 0 <= number < len(self._state.flag_done):
+            raise DmaCountFault(f"sync flag {number}, the kernel has {len(self._state.flag_done)}")
+        return number
+
+    def _dma_start(self, instr: Instr) -> None:
+        desc, src, dst, flag, f, c0, c1 = instr.operands
+        state = self._state
+        assert self._kernel is not None
+        descriptor = self._kernel.descriptors[desc]
+        window = self._kernel.windows[descriptor.window] if descriptor.window >= 0 else None
+        number = self._flag(flag, f)
+        transfer = dma.resolve(
+            descriptor,
+            window,
+            (state.sreg(src), state.sreg(dst)),
+            (state.sreg(c0), state.sreg(c1)),
+        )
+        if self._races:
+            self._races.start(transfer, number)
+        dma.copy(transfer, state, self._hbm)
+        free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, state.chip)
+        state.dma_engine_free = free
+        state.flag_done[number] = max(state.flag_done[number], done)
+        state.counts.hbm_bytes += transfer.hbm_bytes
+
+    def _dma_wait(self, flag: int, f: int) -> Commit:
+        number = self._flag(flag, f)
+        races = self._races
+        return lambda: races.wait(number) if races else None
+
+
+def _vreg(value: object) -> U32:
+    assert isinstance(value, np.ndarray) and value.dtype == np.uint32
+    return value
+
+
+def _mask(value: object) -> Mask:
+    assert isinstance(value, np.ndarray) and value.dtype == np.bool_
+    return value
+
+
+def _weight_rows(packed: U32) -> npt.NDArray[np.float32]:
+    """(16, 128): rows 2s and 2s+1 are the low and high halves of sublane s."""
+    low, high = mxu.halves(packed)
+    rows: npt.NDArray[np.float32] = np.stack([low, high], axis=1).reshape(16, BLOCK)
+    return rows
+
+
+def _smem_side(word: int) -> dma.Side:
+    return dma.Side(SMEM, np.array([word * WORD_BYTES], np.int64), WORD_BYTES)

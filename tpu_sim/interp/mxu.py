@@ -1,0 +1,44 @@
+"""The MXU's arithmetic on NumPy: an fma chain per output, denormals flushed on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tpu_sim.interp.exact import F32, sum_round_to_odd
+
+U32 = npt.NDArray[np.uint32]
+
+BLOCK = 128
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+_TINY_BELOW = 2.0**-126 - 2.0**-151
+"""A sum at least this big rounds to a normal number when the exponent is unbounded."""
+
+
+def halves(packed: U32) -> tuple[F32, F32]:
+    """The low and high bf16 of each word as f32."""
+    low = (packed << np.uint32(16)).view(np.float32)
+    high = (packed & np.uint32(0xFFFF0000)).view(np.float32)
+    return low, high
+
+
+def flush_inputs(x: F32) -> F32:
+    """Denormals become zeros of their sign."""
+    return np.where(np.abs(x) < _SMALLEST_NORMAL, np.copysign(np.float32(0), x), x)
+
+
+def pass_rows(rows: F32, weights: F32) -> F32:
+    """``rows`` (16, 128) times ``weights`` (128, 128): pairs of k ascending, odd then even."""
+    left = flush_inputs(rows).astype(np.float64)
+    right = flush_inputs(weights).astype(np.float64)
+    total = np.zeros((rows.shape[0], BLOCK), np.float32)
+    for pair in range(BLOCK // 2):
+        for k in (2 * pair + 1, 2 * pair):
+            total = _fma_flushed(left[:, k : k + 1] * right[k], total)
+    return total
+
+
+def _fma_flushed(product: npt.NDArray[np.float64], addend: F32) -> F32:
+    wide = sum_round_to_odd(product, addend.astype(np.float64))
+    result = wide.astype(np.float32)
+    return np.where(np.abs(wide) < _TINY_BELOW, np.copysign(np.float32(0), result), result)

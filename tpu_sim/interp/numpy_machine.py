@@ -1,0 +1,148 @@
+"""`NumpyMachine`: executes a program bundle by bundle, slowly and plainly.
+
+It is the second opinion on the LLVM machine: same memory afterwards, same `ExecutionResult`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpu_sim.interp.bundle_executor import BundleExecutor
+from tpu_sim.isa.checker import check_program
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.text import format_bundle
+from tpu_sim.machine.faults import CycleLimitFault, MachineFault
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.race_detector import POISON, RaceDetector
+from tpu_sim.machine.result import ExecutionResult, KernelRun
+from tpu_sim.machine.state import CoreState
+
+DEFAULT_MAX_CYCLES = 1 << 40
+
+
+class NumpyMachine:
+    """A core of `chip`. `checked` finds DMA races and uninitialised VMEM reads.
+
+    A run longer than `max_cycles` ends with `CycleLimitFault`.
+    """
+
+    def __init__(self, chip: Chip, checked: bool = False, max_cycles: int | None = None) -> None:
+        self.chip = chip
+        self.checked = checked
+        self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
+        self._accepted: Program | None = None
+
+    def run(self, program: Program, hbm: HbmMemory) -> ExecutionResult:
+        """Execute `program` on `hbm`, whose constants and inputs are in place.
+
+        Raises `ProgramError` before running a wrong program, `MachineFault` during the run.
+        """
+        if self._accepted is not program:
+            check_program(program, self.chip)
+            self._accepted = program
+        with np.errstate(all="ignore"):
+            return _Run(self, program, hbm).run()
+
+
+class _Run:
+    """One execution."""
+
+    def __init__(self, machine: NumpyMachine, program: Program, hbm: HbmMemory) -> None:
+        self.chip = machine.chip
+        self.max_cycles = machine.max_cycles
+        self.program = program
+        self.hbm = hbm
+        self.state = CoreState(machine.chip)
+        self.races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
+        self.executor = BundleExecutor(self.state, hbm, None, self.races)
+        self.kernel_name = ""
+        self.bundle: Bundle = ()
+        self.kernels: list[KernelRun] = []
+
+    def run(self) -> ExecutionResult:
+        try:
+            self._nodes(self.program.main)
+        except MachineFault as fault:
+            bundle = format_bundle(self.bundle) if self.bundle else ""
+            kernel = self.kernel_name or "main"
+            raise type(fault)(fault.message, kernel, bundle) from fault
+        return ExecutionResult(self.state.now, tuple(self.kernels))
+
+    def _nodes(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            match node:
+                case Block():
+                    self._block(node)
+                case Loop():
+                    self._loop(node)
+                case If():
+                    taken = self.state.sreg(node.condition) != 0
+                    self._nodes(node.then if taken else node.orelse)
+                case While():
+                    self._while(node)
+                case Call():
+                    self._call(node)
+
+    def _block(self, block: Block) -> None:
+        for bundle in block.bundles:
+            self.bundle = bundle
+            self.executor.execute(bundle)
+            self._check_limit()
+
+    def _check_limit(self) -> None:
+        if self.state.now > self.max_cycles:
+            raise CycleLimitFault(f"the run passed {self.max_cycles} cycles")
+
+    def _end_iteration(self) -> None:
+        self.state.now += self.chip.loop_overhead_cycles
+        self._check_limit()
+
+    def _loop(self, loop: Loop) -> None:
+        trip = loop.trip if loop.trip >= 0 else self.state.sreg(loop.trip_sreg)
+        for index in range(trip):
+            self.state.sregs[loop.index] = index
+            self._nodes(loop.body)
+            self._end_iteration()
+
+    def _while(self, loop: While) -> None:
+        while True:
+            self._nodes(loop.test)
+            if self.state.sreg(loop.condition) == 0:
+                return
+            self._nodes(loop.body)
+            self._end_iteration()
+
+    def _call(self, call: Call) -> None:
+        kernel = self.program.kernels[call.kernel]
+        state = self.state
+        start = state.now
+        outer = self.executor
+        self.kernel_name = kernel.name
+        state.now += self.chip.call_overhead_cycles
+        self._enter(kernel)
+        self._nodes(kernel.body)
+        if self.races:
+            self.races.leave_kernel()
+        self.kernels.append(
+            KernelRun(
+                name=kernel.name,
+                site=call.site,
+                cycles=state.now - start,
+                mxu_busy_cycles=state.counts.matmuls * self.chip.matmul_cycles,
+                dma_wait_cycles=state.counts.dma_wait_cycles,
+                hbm_bytes=state.counts.hbm_bytes,
+                start_cycle=start,
+            )
+        )
+        self.kernel_name = ""
+        self.executor = outer
+        state.enter_kernel(0)
+
+    def _enter(self, kernel: Kernel) -> None:
+        self.state.enter_kernel(kernel.flags)
+        self.executor = BundleExecutor(self.state, self.hbm, kernel, self.races)
+        if self.races:
+            self.races.enter_kernel()
+            for window in kernel.windows:
+                self.state.vmem[window.base_row : window.base_row + window.rows] = POISON

@@ -1,0 +1,1 @@
+"""The LLVM machine: programs translated to native code."""

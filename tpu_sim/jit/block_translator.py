@@ -1,0 +1,371 @@
+"""One block of bundles to native code.
+
+Bundles are read in order: all reads of a bundle come before its writes, so physical registers and
+the EUP and XLU queues are renamed to single definitions here. Scalar instructions become native
+code at once; vector instructions are collected and emitted as segments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Slot
+from tpu_sim.isa.program import SMEM, Block, Bundle
+from tpu_sim.jit.clock import BlockClock
+from tpu_sim.jit.lanes import LlvmLanes, signed32
+from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.segment import Segment
+from tpu_sim.jit.state_ops import emit_transfer
+from tpu_sim.jit.values import (
+    Address,
+    Argument,
+    Role,
+    Scalar,
+    Use,
+    ValueOp,
+    constant_scalar,
+)
+
+_CROSSING_ROLES = {
+    Crossing.NONE: Role.POINT,
+    Crossing.LANES: Role.ROW,
+    Crossing.SUBLANES: Role.COLUMN,
+}
+_LEAF_EFFECTS = frozenset({"pop_mrf", "xpose_read"})
+_FIRST = frozenset({"load", "load_indexed", "pop_mrf", "xpose_read", "fill", "fill_mask"})
+_LAST = frozenset({"store", "store_masked", "store_indexed"})
+_Register = tuple[str, int]
+
+
+def _phase(instr: Instr) -> int:
+    """Order within a bundle: what reads memories and queues sees them as they were before it."""
+    return 0 if instr.row.effect in _FIRST else 2 if instr.row.effect in _LAST else 1
+
+
+class BlockTranslator:
+    """Translates one block. `occupancy` counts the results waiting in each MXU's queue."""
+
+    def __init__(
+        self,
+        scope: FunctionScope,
+        block: Block,
+        occupancy: dict[int, int],
+        dma_function: Callable[[int], str],
+    ) -> None:
+        self._scope = scope
+        self._emitter = scope.emitter
+        self._block = block
+        self._occupancy = occupancy
+        self._dma_function = dma_function
+        self._lanes = LlvmLanes(scope.emitter, 1)
+        self._clock = BlockClock(scope) if scope.module.clock else None
+        self._sregs: dict[int, Scalar] = {0: constant_scalar(0)}
+        self._written: set[int] = set()
+        self._values: dict[_Register, int] = {}
+        self._queues: dict[str, deque[int]] = {"eup": deque(), "xlu": deque()}
+        self._next = 0
+        self._carry: dict[int, int] = {}
+        self._start_segment()
+
+    def _start_segment(self) -> None:
+        self._ops: dict[int, ValueOp] = {}
+        self._muls: dict[int, list[int]] = {}
+        self._entry = dict(self._occupancy)
+        self._pops: dict[int, int] = {}
+        self._swaps: list[int] = []
+        self._has_transfer = False
+
+    def translate(self) -> None:
+        """Append the block's code."""
+        for number, bundle in enumerate(self._block.bundles):
+            self._bundle(number, bundle)
+        self._flush(frozenset())
+        for number in sorted(self._written):
+            self._scope.write_sreg(number, self._sregs[number].text)
+        if self._clock is not None:
+            self._clock.finish()
+
+    def _bundle(self, number: int, bundle: Bundle) -> None:
+        self._scope.place = f"{self._block.name or 'block'}, bundle {number}"
+        flags = self._wait_flags(bundle)
+        if self._clock is not None:
+            self._clock.stall(bundle, flags)
+        commits: list[Callable[[], None]] = []
+        starts = [instr for instr in bundle if instr.row.effect == "dma_start"]
+        transfers = [self._arguments(instr) for instr in starts]
+        for instr in sorted(bundle, key=_phase):
+            if instr.row.slot is Slot.SCALAR:
+                commits.append(self._scalar(instr))
+            elif self._scope.module.values and instr.row.effect not in ("dma_start", "dma_wait"):
+                commits.append(self._vector(number, instr))
+        for commit in commits:
+            commit()
+        for instr, arguments in zip(starts, transfers, strict=True):
+            self._transfer(number, instr, arguments)
+        if self._clock is not None:
+            self._clock.issue(bundle)
+
+    def _error(self, message: str) -> ProgramError:
+        return ProgramError(message, f"{self._scope.kernel.name}, {self._scope.place}")
+
+    # scalar unit
+
+    def _read(self, number: int) -> Scalar:
+        scalar = self._sregs.get(number)
+        if scalar is None:
+            text = self._scope.read_sreg(number)
+            scalar = self._sregs[number] = Scalar(text, text, 0)
+        return scalar
+
+    def _define(self, number: int, scalar: Scalar) -> Callable[[], None]:
+        def commit() -> None:
+            self._sregs[number] = scalar
+            self._written.add(number)
+
+        return commit
+
+    def _scalar(self, instr: Instr) -> Callable[[], None]:
+        """Emit a scalar instruction; the commit makes its result visible."""
+        match instr.row.effect:
+            case "scalar_load":
+                d, a, k = instr.operands
+                pointer = self._smem_pointer(self._read(a), k)
+                loaded = self._emitter.load("i32", pointer, 4)
+                return self._define(d, Scalar(loaded, loaded, 0))
+            case "scalar_store":
+                a, k, b = instr.operands
+                pointer, stored = self._smem_pointer(self._read(a), k), self._read(b).text
+                return lambda: self._emitter.store("i32", stored, pointer, 4)
+        d = instr.operands[0]
+        return self._define(d, self._shifted(instr) or self._computed(instr))
+
+    def _shifted(self, instr: Instr) -> Scalar | None:
+        """Register plus constant: kept in that form, so that addresses can be compared."""
+        name, operands = instr.row.name, instr.operands
+        if name == "smovi":
+            return constant_scalar(signed32(operands[1]))
+        if name == "smov":
+            return self._read(operands[1])
+        if name == "saddi.s32":
+            return self._plus(self._read(operands[1]), operands[2])
+        if name == "sadd.s32":
+            a, b = self._read(operands[1]), self._read(operands[2])
+            if not b.root:
+                return self._plus(a, b.offset)
+            if not a.root:
+                return self._plus(b, a.offset)
+        return None
+
+    def _plus(self, scalar: Scalar, k: int) -> Scalar:
+        offset = signed32(scalar.offset + k)
+        if not scalar.root:
+            return constant_scalar(offset)
+        if offset == 0:
+            return Scalar(scalar.root, scalar.root, 0)
+        text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
+        return Scalar(text, scalar.root, offset)
+
+    def _computed(self, instr: Instr) -> Scalar:
+        arguments: list[str | int] = []
+        for operand, value in zip(instr.row.operands[1:], instr.operands[1:], strict=True):
+            arguments.append(self._read(value).text if operand.kind is Kind.SS else value)
+        text = cast(str, MEANINGS[instr.row.name](self._lanes, *arguments))
+        if text.startswith("%"):
+            return Scalar(text, text, 0)
+        return constant_scalar(int(text))
+
+    def _smem_pointer(self, base: Scalar, k: int) -> str:
+        e = self._emitter
+        wide = e.value(f"sext i32 {base.text} to i64")
+        word = e.value(f"add i64 {wide}, {k}")
+        words = self._scope.chip.smem_words
+        outside = e.value(f"icmp uge i64 {word}, {words}")
+        self._scope.fault_if(outside, FaultKind.MEMORY, f"SMEM word outside 0..{words - 1}")
+        return e.offset("%smem", e.value(f"shl i64 {word}, 2"))
+
+    # transfers
+
+    def _flag(self, flag: int, base: Scalar) -> str:
+        """The number of a sync flag as i64, checked against what the kernel owns."""
+        e = self._emitter
+        wide = e.value(f"sext i32 {base.text} to i64")
+        number = e.value(f"add i64 {wide}, {flag}")
+        count = self._scope.kernel.flags
+        outside = e.value(f"icmp uge i64 {number}, {count}")
+        self._scope.fault_if(outside, FaultKind.FLAG, f"sync flag outside 0..{count - 1}")
+        return number
+
+    def _wait_flags(self, bundle: Bundle) -> dict[int, str]:
+        return {
+            position: self._flag(instr.operands[0], self._read(instr.operands[1]))
+            for position, instr in enumerate(bundle)
+            if instr.row.effect == "dma_wait"
+        }
+
+    def _transfer(self, number: int, instr: Instr, arguments: tuple[Argument, ...]) -> None:
+        descriptor = self._scope.kernel.descriptors[instr.operands[0]]
+        scalars = [a for a in arguments if isinstance(a, Scalar)]  # src, dst, f, c0, c1
+        flag = self._flag(instr.operands[3], scalars[2])
+        if self._scope.module.values:
+            op = ValueOp(self._next, Role.STATE, instr.row, arguments, bundle=number)
+            self._next += 1
+            if SMEM in (descriptor.src_space, descriptor.dst_space):
+                # scalar code reads SMEM in order, so nothing before may still be pending
+                self._flush_pending()
+                emit_transfer(self._scope, op, self._dma_function)
+            else:
+                self._ops[op.index] = op
+                self._has_transfer = True
+        if self._clock is not None:
+            self._clock.transfer(descriptor, flag, (scalars[3].text, scalars[4].text))
+
+    # vector unit
+
+    def _arguments(self, instr: Instr) -> tuple[Argument, ...]:
+        """Operands with registers resolved; the destination is left out."""
+        write = row_facts(instr.row).write
+        arguments: list[Argument] = []
+        for index, (operand, value) in enumerate(
+            zip(instr.row.operands, instr.operands, strict=True)
+        ):
+            if write is not None and index == write.index:
+                continue
+            match operand.kind:
+                case Kind.VS | Kind.MS:
+                    arguments.append(Use(self._value(operand.kind, value)))
+                case Kind.SS:
+                    arguments.append(self._read(value))
+                case _:
+                    arguments.append(value)
+        return tuple(arguments)
+
+    def _value(self, kind: Kind, number: int) -> int:
+        name = "m" if kind is Kind.MS else "v"
+        value = self._values.get((name, number))
+        if value is None:
+            raise self._error(f"{name}{number} is read before anything in its block defines it")
+        return value
+
+    def _vector(self, number: int, instr: Instr) -> Callable[[], None]:
+        """Record a vector instruction; the commit makes its result visible."""
+        row = instr.row
+        match row.effect:
+            case "pop_eup" | "pop_xlu":
+                queue = self._queues[row.pops]
+                if not queue:
+                    raise self._error(f"{row.name}: the queue is empty")
+                value = queue.popleft()
+                return lambda: self._values.__setitem__(("v", instr.operands[0]), value)
+            case "spill" | "spill_mask":
+                slot = (row.effect, instr.operands[0])
+                kind = Kind.MS if row.effect == "spill_mask" else Kind.VS
+                spilled = self._value(kind, instr.operands[1])
+                return lambda: self._values.__setitem__(slot, spilled)
+            case "fill" | "fill_mask":
+                return self._fill(instr)
+        op = self._operation(number, instr)
+        return self._result(instr, op)
+
+    def _fill(self, instr: Instr) -> Callable[[], None]:
+        is_mask = instr.row.effect == "fill_mask"
+        spilled = self._values.get(("spill_mask" if is_mask else "spill", instr.operands[1]))
+        if spilled is None:
+            raise self._error(f"spill slot {instr.operands[1]} was not written in this block")
+        register = ("m" if is_mask else "v", instr.operands[0])
+        return lambda: self._values.__setitem__(register, spilled)
+
+    def _operation(self, number: int, instr: Instr) -> ValueOp:
+        row = instr.row
+        arguments = self._arguments(instr)
+        address: Address | None = None
+        match row.effect:
+            case "":
+                role = _CROSSING_ROLES[row.crossing]
+            case "load" | "store" | "store_masked":
+                role = Role.LOAD if row.effect == "load" else Role.STORE
+                address = _address(arguments)
+                arguments = arguments[4:]
+            case effect:
+                role = Role.LEAF if effect in _LEAF_EFFECTS else Role.STATE
+        write = row_facts(row).write
+        is_mask = write is not None and write.register_class == "m"
+        op = ValueOp(self._next, role, row, arguments, is_mask, address, number)
+        self._next += 1
+        self._place_in_queues(op)
+        self._ops[op.index] = op
+        return op
+
+    def _place_in_queues(self, op: ValueOp) -> None:
+        """Number queue accesses, and tie each pop to what pushed its entry in this segment."""
+        assert op.row is not None
+        unit = op.arguments[0] if op.arguments and isinstance(op.arguments[0], int) else 0
+        match op.row.effect:
+            case "matmul":
+                pushed = self._muls.setdefault(unit, [])
+                op.queue_number = len(pushed)
+                pushed.append(op.index)
+                self._occupancy[unit] = self._occupancy.get(unit, 0) + 2
+                if self._occupancy[unit] > self._scope.chip.mrf_entries:
+                    raise self._error(f"MXU {unit} has more than {self._scope.chip.mrf_entries} results")
+            case "pop_mrf":
+                op.queue_number = self._pops.get(unit, 0)
+                self._pops[unit] = op.queue_number + 1
+                if self._occupancy.get(unit, 0) <= 0:
+                    raise self._error(f"vpop.mrf: MXU {unit} has no result")
+                self._occupancy[unit] -= 1
+                own = op.queue_number - self._entry.get(unit, 0)
+                if own >= 0:
+                    op.producer = self._muls[unit][own // 2]
+            case "xpose_swap":
+                self._swaps.append(op.index)
+            case "xpose_read":
+                op.queue_number = len(self._swaps)
+                op.producer = self._swaps[-1] if self._swaps else -1
+
+    def _result(self, instr: Instr, op: ValueOp) -> Callable[[], None]:
+        if instr.row.pushes in self._queues:
+            queue = self._queues[instr.row.pushes]
+            return lambda: queue.append(op.index)
+        write = row_facts(instr.row).write
+        if write is None:
+            return lambda: None
+        register = (write.register_class, instr.operands[write.index])
+        return lambda: self._values.__setitem__(register, op.index)
+
+    # segments
+
+    def _flush_pending(self) -> None:
+        """End the segment, keeping the values that registers and queues still hold."""
+        if not self._ops:
+            return
+        live = [*self._values.values(), *(v for queue in self._queues.values() for v in queue)]
+        masks = {value: self._ops[value].is_mask for value in live}
+        self._flush(frozenset(live))
+        renamed: dict[int, int] = {}
+        for value, is_mask in masks.items():
+            slot = self._carry[value]
+            leaf = ValueOp(self._next, Role.LEAF, None, (), is_mask, carried=slot)
+            self._next += 1
+            renamed[value] = leaf.index
+            self._ops[leaf.index] = leaf
+        self._carry = {}
+        self._values = {register: renamed[v] for register, v in self._values.items()}
+        for name, queue in self._queues.items():
+            self._queues[name] = deque(renamed[v] for v in queue)
+
+    def _flush(self, live: frozenset[int]) -> None:
+        if self._ops:
+            self._scope.place = self._block.name or "block"
+            Segment(self._scope, self._ops, self._carry, live, self._dma_function).emit()
+        self._start_segment()
+
+
+def _address(arguments: tuple[Argument, ...]) -> Address:
+    window, scalar, offset, stride = arguments[:4]
+    assert isinstance(window, int) and isinstance(scalar, Scalar)
+    assert isinstance(offset, int) and isinstance(stride, int)
+    return Address(window, scalar.root, scalar.offset + offset, stride)

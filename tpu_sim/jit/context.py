@@ -1,0 +1,138 @@
+"""`ExecutionContext`: all state of one emulated core that native code works on, behind one pointer.
+
+The context is an array of 64-bit words at fixed indices (`Word`); memories are large anonymous
+mappings whose addresses stand in it, so that native code holds no address of its own. A host
+thread that runs iterations of a parallel loop gets a context of its own over the same HBM and SMEM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tpu_sim.isa.chips import Chip
+
+ROW_BYTES = 512
+VREG_BYTES = 4096
+MASK_BYTES = 128
+WEIGHT_BYTES = 128 * 128 * 2
+TRANSPOSE_BYTES = 128 * 128 * 4
+MAX_UNITS = 8
+MAX_FLAGS = 256
+RECORD_WORDS = 8
+MAX_RECORDS = 1 << 22
+"""Calls of kernels one run may make; their records lie in memory touched only as used."""
+
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+class Word(IntEnum):
+    """Index of each 64-bit word of the context; per-unit and per-flag words are tables."""
+
+    VMEM = 0
+    HBM = 1
+    HBM_GRANULES = 2
+    SMEM = 3
+    SMEM_WORDS = 4
+    CARRY = 5  # vreg values that cross a stage of a block
+    RESULTS = 6  # MXU result queues: a ring of vregs per unit
+    WEIGHTS = 7  # per unit two blocks, active and shadow
+    TRANSPOSE = 8  # shadow block, then a ring of active blocks
+    RECORDS = 9
+    NOW = 10
+    DMA_FREE = 11
+    DMA_WAIT = 12
+    MXU_PASSES = 13
+    HBM_BYTES = 14
+    CYCLE_LIMIT = 15
+    RECORD_COUNT = 16
+    TRANSPOSE_INDEX = 17  # which active block of the ring is current
+    FUEL = 18  # loop iterations left where no clock runs
+    MXCSR = 19
+    SCRATCH = 20  # values within one component
+    TAIL = 32  # per unit: results pushed so far
+    HEAD = TAIL + MAX_UNITS  # per unit: results popped so far
+    ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
+    PUSHES = ACTIVE + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
+    UNIT_FREE = PUSHES + MAX_UNITS  # per unit: cycle its next vmatmul may issue
+    FLAG_DONE = UNIT_FREE + MAX_UNITS  # per flag: cycle its transfers are done
+    CLOCK_TAIL = FLAG_DONE + MAX_FLAGS  # per unit: results pushed, as the clock counts them
+    CLOCK_HEAD = CLOCK_TAIL + MAX_UNITS
+    READY = CLOCK_HEAD + MAX_UNITS  # per unit: ring of the cycles results are ready
+
+
+READY_RING = 4096
+CONTEXT_WORDS = int(Word.READY) + MAX_UNITS * READY_RING
+
+
+def map_memory(size_bytes: int) -> mmap.mmap:
+    """A zeroed private mapping, page-aligned, huge pages where the host gives them."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    mapping = mmap.mmap(-1, max(size_bytes, mmap.PAGESIZE), flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
+
+
+def mapping_address(mapping: mmap.mmap) -> int:
+    """Host address of a mapping."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+class ExecutionContext:
+    """One core's state. `words` is the array native code gets a pointer to (`address`)."""
+
+    def __init__(
+        self,
+        chip: Chip,
+        carry_bytes: int,
+        scratch_bytes: int,
+        ring_entries: int,
+        transpose_blocks: int,
+    ) -> None:
+        self.words: npt.NDArray[np.int64] = np.zeros(CONTEXT_WORDS, np.int64)
+        self.address: int = self.words.ctypes.data
+        self._mappings: list[mmap.mmap] = []
+        sizes = {
+            Word.VMEM: chip.vmem_bytes,
+            Word.CARRY: carry_bytes,
+            Word.SCRATCH: scratch_bytes,
+            Word.RESULTS: chip.mxu_count * ring_entries * VREG_BYTES,
+            Word.WEIGHTS: chip.mxu_count * 2 * WEIGHT_BYTES,
+            Word.TRANSPOSE: (1 + transpose_blocks) * TRANSPOSE_BYTES,
+            Word.SMEM: chip.smem_words * 4,
+            Word.RECORDS: MAX_RECORDS * RECORD_WORDS * 8,
+        }
+        for word, size_bytes in sizes.items():
+            mapping = map_memory(size_bytes)
+            self._mappings.append(mapping)
+            self.words[word] = mapping_address(mapping)
+        self.words[Word.SMEM_WORDS] = chip.smem_words
+
+    def attach_hbm(self, address: int, size_bytes: int) -> None:
+        """Let native code see an HBM of `size_bytes` at host `address`."""
+        self.words[Word.HBM] = address
+        self.words[Word.HBM_GRANULES] = size_bytes // ROW_BYTES
+
+    def reset(self, cycle_limit: int) -> None:
+        """Put the clock at zero and forget records; memories keep what they hold."""
+        for word in (
+            Word.NOW, Word.DMA_FREE, Word.DMA_WAIT, Word.MXU_PASSES, Word.HBM_BYTES,
+            Word.RECORD_COUNT, Word.TRANSPOSE_INDEX,
+        ):  # fmt: skip
+            self.words[word] = 0
+        self.words[Word.CYCLE_LIMIT] = cycle_limit
+        self.words[Word.FUEL] = cycle_limit
+
+    def records(self) -> npt.NDArray[np.int64]:
+        """The call records written so far, one row of `RECORD_WORDS` each."""
+        count = int(self.words[Word.RECORD_COUNT])
+        if not count:
+            return np.zeros((0, RECORD_WORDS), np.int64)
+        pointer = ctypes.cast(int(self.words[Word.RECORDS]), ctypes.POINTER(ctypes.c_int64))
+        return np.ctypeslib.as_array(pointer, (count, RECORD_WORDS)).copy()

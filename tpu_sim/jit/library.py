@@ -1,0 +1,185 @@
+"""Precompiled kernels: machine-state operations on whole vregs, as LLVM IR text.
+
+They are compiled once per host at a higher codegen level than translated programs, kept in the
+code cache, and called by name from translated code.
+"""
+
+from __future__ import annotations
+
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.mxu_kernels import matmul_text
+
+_PREFIX = "tpuc_kernel_v1_"
+MATMUL = _PREFIX + "matmul"
+MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
+SETTLE_WEIGHTS = _PREFIX + "settle_weights"
+TRANSPOSE = _PREFIX + "transpose"
+LOAD_INDEXED = _PREFIX + "load_indexed"
+STORE_INDEXED = _PREFIX + "store_indexed"
+
+LIBRARY_FUNCTIONS = (
+    MATMUL, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED,
+)  # fmt: skip
+
+LIBRARY_DECLARATIONS = f"""
+declare void @{MATMUL}(ptr, ptr, ptr, ptr)
+declare void @{MATPUSH_TRANSPOSED}(ptr, ptr)
+declare void @{SETTLE_WEIGHTS}(ptr, i64)
+declare void @{TRANSPOSE}(ptr, ptr)
+declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
+declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
+"""
+
+_CHUNK = "<16 x i32>"
+
+
+def library_text(use_bf16_dot: bool) -> str:
+    """The module of all kernels, with the MXU kernel for hosts with or without BF16 dots."""
+    return "\n".join(
+        (
+            matmul_text(MATMUL, use_bf16_dot=use_bf16_dot),
+            _matpush_transposed(),
+            _settle_weights(),
+            _transpose(),
+            _load_indexed(),
+            _store_indexed(),
+        )
+    )
+
+
+def _function(header: str, emitter: Emitter, end: str = "ret void") -> str:
+    return f"define {header} #0 {{\nentry:\n{emitter.text()}\n {end}\n}}\n"
+
+
+def _matpush_transposed() -> str:
+    """Word (p, 2s + h) of the weights = halves h of a[s, 2p] (low) and a[s, 2p + 1] (high)."""
+    e = Emitter()
+    with e.loop(64) as pair:
+        source = e.offset("%source", e.value(f"shl i64 {pair}, 3"))
+        target = e.offset("%target", e.value(f"shl i64 {pair}, 9"))
+        for s in range(8):
+            both = e.load("<4 x i16>", e.offset(source, s * 512), 8)
+            halves = e.value(
+                f"shufflevector <4 x i16> {both}, <4 x i16> poison, "
+                "<4 x i32> <i32 0, i32 2, i32 1, i32 3>"
+            )
+            e.store("<4 x i16>", halves, e.offset(target, s * 8), 8)
+    return _function(f"void @{MATPUSH_TRANSPOSED}(ptr noalias %target, ptr noalias %source)", e)
+
+
+def _settle_weights() -> str:
+    """Zero the words of a weight block that neither a plain nor a transposed push wrote.
+
+    Word (p, l) belongs to plain push p / 8 (bit 0..7) and to transposed push l / 16 (bit 8..15).
+    """
+    e = Emitter()
+    for shift in (0, 8):
+        complete = e.value(f"and i64 %pushes, {255 << shift}")
+        is_complete = e.value(f"icmp eq i64 {complete}, {255 << shift}")
+        leaving, following = e.new_label(), e.new_label()
+        e.branch(is_complete, leaving, following)
+        e.place(leaving)
+        e.do("ret void")
+        e.place(following)
+    with e.loop(512) as i:
+        plain = e.value(f"lshr i64 {i}, 6")
+        transposed = e.value(f"and i64 {i}, 7")
+        transposed = e.value(f"add i64 {transposed}, 8")
+        bits = [e.value(f"lshr i64 %pushes, {bit}") for bit in (plain, transposed)]
+        written = e.value(f"and i64 {e.value(f'or i64 {bits[0]}, {bits[1]}')}, 1")
+        with e.when(e.value(f"icmp eq i64 {written}, 0")):
+            at = e.offset("%weights", e.value(f"shl i64 {i}, 6"))
+            e.store(_CHUNK, "zeroinitializer", at, 64)
+    return _function(f"void @{SETTLE_WEIGHTS}(ptr %weights, i64 %pushes)", e)
+
+
+def _transpose() -> str:
+    """128x128 words, in 16x16 blocks: four layers of two-operand shuffles each."""
+    e = Emitter()
+    with e.loop(8) as block_row, e.loop(8) as block_column:
+        source = _block_pointer(e, "%source", block_row, block_column)
+        target = _block_pointer(e, "%target", block_column, block_row)
+        rows = [e.load(_CHUNK, e.offset(source, r * 512), 64) for r in range(16)]
+        for distance in (8, 4, 2, 1):
+            rows = _exchange(e, rows, distance)
+        for r, row in enumerate(rows):
+            e.store(_CHUNK, row, e.offset(target, r * 512), 64)
+    return _function(f"void @{TRANSPOSE}(ptr noalias %target, ptr noalias %source)", e)
+
+
+def _block_pointer(e: Emitter, base: str, row: str, column: str) -> str:
+    row_bytes = e.value(f"mul i64 {row}, {16 * 512}")
+    column_bytes = e.value(f"shl i64 {column}, 6")
+    return e.offset(e.offset(base, row_bytes), column_bytes)
+
+
+def _exchange(e: Emitter, rows: list[str], distance: int) -> list[str]:
+    """Swap the off-diagonal `distance`-sized sub-blocks of each pair of row groups."""
+    result = list(rows)
+    low = [i if not i & distance else i + 16 - distance for i in range(16)]
+    high = [i + 16 if i & distance else i + distance for i in range(16)]
+    for r in range(16):
+        if r & distance:
+            continue
+        first, second = rows[r], rows[r + distance]
+        for position, picks in ((r, low), (r + distance, high)):
+            mask = ", ".join(f"i32 {pick}" for pick in picks)
+            result[position] = e.value(
+                f"shufflevector {_CHUNK} {first}, {_CHUNK} {second}, {_CHUNK} <{mask}>"
+            )
+    return result
+
+
+def _splat64(e: Emitter, scalar: str) -> str:
+    first = e.value(f"insertelement <16 x i64> poison, i64 {scalar}, i64 0")
+    return e.value(
+        f"shufflevector <16 x i64> {first}, <16 x i64> poison, <16 x i32> zeroinitializer"
+    )
+
+
+def _load_indexed() -> str:
+    """Gather words; false, with nothing written past that chunk, if one lies outside."""
+    e = Emitter()
+    first, limit = _splat64(e, "%first"), _splat64(e, "%limit")
+    with e.loop(64) as i:
+        byte_offset = e.value(f"shl i64 {i}, 6")
+        index = e.load(_CHUNK, e.offset("%index", byte_offset), 64)
+        wide = e.value(f"sext {_CHUNK} {index} to <16 x i64>")
+        words = e.value(f"add <16 x i64> {wide}, {first}")
+        outside = e.value(f"icmp uge <16 x i64> {words}, {limit}")
+        any_outside = e.value(f"bitcast <16 x i1> {outside} to i16")
+        leaving, following = e.new_label(), e.new_label()
+        e.branch(e.value(f"icmp ne i16 {any_outside}, 0"), leaving, following)
+        e.place(leaving)
+        e.do("ret i1 false")
+        e.place(following)
+        pointers = e.value(f"getelementptr i32, ptr %window, <16 x i64> {words}")
+        loaded = e.value(
+            f"call {_CHUNK} @llvm.masked.gather.v16i32.v16p0(<16 x ptr> align 4 {pointers}, "
+            f"<16 x i1> splat (i1 true), {_CHUNK} zeroinitializer)"
+        )
+        e.store(_CHUNK, loaded, e.offset("%target", byte_offset), 64)
+    header = f"i1 @{LOAD_INDEXED}(ptr %target, ptr %window, i64 %first, i64 %limit, ptr %index)"
+    return _function(header, e, "ret i1 true")
+
+
+def _store_indexed() -> str:
+    """Scatter words where the mask is set, in order; false at the first word outside."""
+    e = Emitter()
+    with e.loop(1024) as i:
+        mask_byte = e.load("i8", e.offset("%mask", e.value(f"lshr i64 {i}, 3")), 1)
+        bit = e.value(f"trunc i64 {e.value(f'and i64 {i}, 7')} to i8")
+        shifted = e.value(f"lshr i8 {mask_byte}, {bit}")
+        with e.when(e.value(f"trunc i8 {shifted} to i1")):
+            byte_offset = e.value(f"shl i64 {i}, 2")
+            index = e.load("i32", e.offset("%index", byte_offset), 4)
+            word = e.value(f"add i64 {e.value(f'sext i32 {index} to i64')}, %first")
+            leaving, following = e.new_label(), e.new_label()
+            e.branch(e.value(f"icmp uge i64 {word}, %limit"), leaving, following)
+            e.place(leaving)
+            e.do("ret i1 false")
+            e.place(following)
+            at = e.offset("%window", e.value(f"shl i64 {word}, 2"))
+            e.store("i32", e.load("i32", e.offset("%source", byte_offset), 4), at, 4)
+    parameters = "ptr %window, i64 %first, i64 %limit, ptr %index, ptr %source, ptr %mask"
+    return _function(f"i1 @{STORE_INDEXED}({parameters})", e, "ret i1 true")

@@ -1,0 +1,163 @@
+"""`LlvmMachine`: executes programs as native code.
+
+It gives the same memory and the same `ExecutionResult` as `tpu_sim.interp.NumpyMachine` on every
+program that keeps the rules. DMA races and uninitialised reads are found by the NumPy machine only
+(`checked` runs, see `tpu_sim.system`); bounds, limits and dynamic counts are checked here, always.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import llvmlite.binding as llvm
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Program
+from tpu_sim.jit.code_cache import CodeCache
+from tpu_sim.jit.context import VREG_BYTES, ExecutionContext, Word
+from tpu_sim.jit.engine import Engine, NativeModule, detect_host
+from tpu_sim.jit.library import LIBRARY_FUNCTIONS, library_text
+from tpu_sim.jit.program_translator import (
+    ESTIMATE,
+    MAIN,
+    RUN,
+    ModuleKind,
+    TranslatedModule,
+    translate_program,
+)
+from tpu_sim.jit.scope import FaultKind
+from tpu_sim.machine.faults import (
+    CycleLimitFault,
+    DmaCountFault,
+    MachineFault,
+    OutOfMemoryRangeFault,
+    OutOfWindowFault,
+)
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.result import ExecutionResult, KernelRun
+
+DEFAULT_MAX_CYCLES = 1 << 40
+_LIBRARY_CODEGEN_LEVEL = 2
+_FAULTS: dict[FaultKind, type[MachineFault]] = {
+    FaultKind.WINDOW: OutOfWindowFault,
+    FaultKind.MEMORY: OutOfMemoryRangeFault,
+    FaultKind.DMA_COUNT: DmaCountFault,
+    FaultKind.FLAG: DmaCountFault,
+    FaultKind.CYCLE_LIMIT: CycleLimitFault,
+    FaultKind.RECORDS: CycleLimitFault,
+}
+_library_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class NativeProgram:
+    """A program translated, compiled and linked."""
+
+    program: Program
+    translated: TranslatedModule
+    module: NativeModule
+    entry: ctypes._CFunctionType  # type: ignore[name-defined]  # ctypes has no public name for it
+
+
+@lru_cache(maxsize=None)
+def _install_library(use_cache: bool) -> NativeModule:
+    """Link the precompiled kernels and make their names known to later modules."""
+    host = detect_host()
+    cache = CodeCache() if use_cache else None
+    engine = Engine(host, cache, _LIBRARY_CODEGEN_LEVEL)
+    module = engine.link(engine.object_code(library_text(host.has_bf16_dot)))
+    for name in LIBRARY_FUNCTIONS:
+        llvm.add_symbol(name, module.address(name))
+    return module
+
+
+class LlvmMachine:
+    """A core of `chip` emulated by native code.
+
+    A run longer than `max_cycles` ends with `CycleLimitFault`. `cache=False` keeps no object code
+    on disk. `threads` host threads may share the iterations of parallel loops.
+    """
+
+    def __init__(
+        self,
+        chip: Chip,
+        threads: int = 1,
+        checked: bool = False,
+        max_cycles: int | None = None,
+        cache: bool = True,
+        codegen_level: int = 0,
+    ) -> None:
+        if checked:
+            raise ValueError("checked runs need the NumPy machine: tpu_sim.system.create_machine")
+        if threads < 1:
+            raise ValueError(f"{threads} threads: want at least 1")
+        self.chip = chip
+        self.threads = threads
+        self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
+        with _library_lock:
+            self._library = _install_library(cache)
+        self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
+        self._prepared: dict[tuple[int, ModuleKind], NativeProgram] = {}
+        self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
+
+    def prepare(self, program: Program, kind: ModuleKind = RUN) -> NativeProgram:
+        """Translate and compile; raises `ProgramError` for a program that breaks a rule."""
+        key = (id(program), kind)
+        native = self._prepared.get(key)
+        if native is None or native.program is not program:
+            translated = translate_program(program, self.chip, kind)
+            module = self._engine.link(self._engine.object_code(translated.text))
+            entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))
+            native = self._prepared[key] = NativeProgram(program, translated, module, entry)
+        return native
+
+    def run(self, program: Program | NativeProgram, hbm: HbmMemory) -> ExecutionResult:
+        """Execute on `hbm`, whose constants and inputs are in place.
+
+        Raises `MachineFault` when the program breaks a rule at run time.
+        """
+        native = program if isinstance(program, NativeProgram) else self.prepare(program)
+        return self._execute(native, hbm.address, hbm.size_bytes)
+
+    def estimate(self, program: Program) -> ExecutionResult:
+        """Cycles without computing values: control flow that depends on data takes its defaults.
+
+        A `While` runs its expected trip count where one is stated; SMEM filled by DMA reads 0.
+        """
+        return self._execute(self.prepare(program, ESTIMATE), 0, 0)
+
+    def _execute(self, native: NativeProgram, hbm_address: int, hbm_bytes: int) -> ExecutionResult:
+        context = self._contexts.get(native.module)
+        if context is None:
+            translated = native.translated
+            context = self._contexts[native.module] = ExecutionContext(
+                self.chip,
+                translated.carry_slots * VREG_BYTES,
+                translated.scratch_bytes,
+                translated.ring_entries,
+                translated.transpose_blocks,
+            )
+        context.reset(self.max_cycles)
+        context.attach_hbm(hbm_address, hbm_bytes)
+        status = native.entry(context.address)
+        if status:
+            raise self._fault(native, status)
+        return self._result(native, context)
+
+    @staticmethod
+    def _fault(native: NativeProgram, status: int) -> MachineFault:
+        site = native.translated.sites[status - 1]
+        return _FAULTS[site.kind](site.message, site.kernel, site.bundle)
+
+    def _result(self, native: NativeProgram, context: ExecutionContext) -> ExecutionResult:
+        calls = native.translated.calls
+        runs = []
+        for number, start, cycles, passes, wait, moved in context.records()[:, :6].tolist():
+            name, site = calls[number]
+            busy = passes * self.chip.matmul_cycles
+            runs.append(KernelRun(name, site, cycles, busy, wait, moved, start))
+        return ExecutionResult(int(context.words[Word.NOW]), tuple(runs))

@@ -1,0 +1,342 @@
+"""A program to one LLVM module: a function per kernel, and `main` that calls them.
+
+Structured control flow becomes native branches. The module comes in three kinds: values and clock
+together (the normal run), the clock alone (estimates), and values alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.program import Block, Call, DmaDescriptor, If, Kernel, Loop, Node, Program, While
+from tpu_sim.jit.block_translator import BlockTranslator
+from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, TRANSPOSE_BYTES, WEIGHT_BYTES, Word
+from tpu_sim.jit.dma_copy import MAX_STRIDE, DmaFunction
+from tpu_sim.jit.library import LIBRARY_DECLARATIONS
+from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope
+
+MAIN = "tpuc_main"
+_MXU_EFFECTS = ("matpush", "matpush_t", "matswap", "matmul", "pop_mrf")
+_MXU_WORDS = (
+    Word.TAIL, Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
+)  # fmt: skip
+_CALL_COUNTERS = (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)
+
+
+@dataclass(frozen=True)
+class ModuleKind:
+    """Which half of the machine a module holds."""
+
+    values: bool
+    clock: bool
+
+
+RUN = ModuleKind(values=True, clock=True)
+ESTIMATE = ModuleKind(values=False, clock=True)
+
+
+@dataclass(frozen=True)
+class TranslatedModule:
+    """IR text, and what its context needs; `calls` are kernel and site by call number."""
+
+    text: str
+    sites: tuple[FaultSite, ...]
+    calls: tuple[tuple[str, str], ...]
+    carry_slots: int
+    scratch_bytes: int
+    ring_entries: int
+    transpose_blocks: int
+
+
+def translate_program(program: Program, chip: Chip, kind: ModuleKind) -> TranslatedModule:
+    """Translate `program`; raises `ProgramError` where it breaks a rule."""
+    return _ProgramTranslator(program, chip, kind).translate()
+
+
+def _blocks(nodes: list[Node]) -> list[Block]:
+    found: list[Block] = []
+    for node in nodes:
+        match node:
+            case Block():
+                found.append(node)
+            case Loop():
+                found += _blocks(node.body)
+            case If():
+                found += _blocks(node.then) + _blocks(node.orelse)
+            case While():
+                found += _blocks(node.test) + _blocks(node.body)
+    return found
+
+
+def _unit_of(instr: Instr) -> int:
+    """The MXU an instruction names, 0 for others."""
+    index = row_facts(instr.row).unit_index
+    return instr.operands[index] if index >= 0 else 0
+
+
+def _count(block: Block, effect: str) -> int:
+    return sum(instr.row.effect == effect for bundle in block.bundles for instr in bundle)
+
+
+class _ProgramTranslator:
+    def __init__(self, program: Program, chip: Chip, kind: ModuleKind) -> None:
+        self._program = program
+        blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
+        pushes = max((2 * _count(b, "matmul") for b in blocks), default=0)
+        swaps = max((_count(b, "xpose_swap") for b in blocks), default=0)
+        self._module = ModuleScope(
+            chip=chip,
+            values=kind.values,
+            clock=kind.clock,
+            ring_entries=1 << max(1, chip.mrf_entries + pushes - 1).bit_length(),
+            transpose_blocks=1 + swaps,
+        )
+        self._functions: dict[str, str] = {}
+        self._calls: list[tuple[str, str]] = []
+
+    def translate(self) -> TranslatedModule:
+        for number, kernel in enumerate(self._program.kernels.values()):
+            self._functions[kernel.name] = f"kernel{number}"
+            self._module.texts.append(self._kernel(kernel, f"kernel{number}"))
+        main = Kernel("main", 0, [], [], self._program.main)
+        scope = FunctionScope(self._module, main, MAIN)
+        _NodeTranslator(self, scope, None).nodes(main.body)
+        self._module.texts.append(scope.define())
+        module = self._module
+        text = "\n".join([LIBRARY_DECLARATIONS, *module.components.texts, *module.texts])
+        return TranslatedModule(
+            text,
+            tuple(module.sites),
+            tuple(self._calls),
+            module.carry_slots,
+            module.components.scratch_bytes,
+            module.ring_entries,
+            module.transpose_blocks,
+        )
+
+    def _kernel(self, kernel: Kernel, function: str) -> str:
+        scope = FunctionScope(self._module, kernel, function)
+        self._reset_units(scope, kernel)
+        _NodeTranslator(self, scope, _DmaFunctions(self._module, kernel, function)).nodes(
+            kernel.body
+        )
+        return scope.define("internal ")
+
+    def _reset_units(self, scope: FunctionScope, kernel: Kernel) -> None:
+        """A kernel starts with empty queues, zero weights and no transfer in flight."""
+        effects: dict[str, set[int]] = {}
+        unswapped: set[int] = set()
+        for block in _blocks(kernel.body):
+            for instr in (instr for bundle in block.bundles for instr in bundle):
+                effects.setdefault(instr.row.effect, set()).add(_unit_of(instr))
+                if instr.row.effect == "matmul":
+                    unswapped.update({_unit_of(instr)} - effects.get("matswap", set()))
+        for unit in sorted(set().union(*(effects.get(name, set()) for name in _MXU_EFFECTS))):
+            for word in _MXU_WORDS:
+                scope.store_word(word + unit, "0")
+        if self._module.values:
+            for unit in sorted(unswapped):  # it may multiply by weights nobody pushed
+                scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
+            if "xpose_push" in effects or "xpose_read" in effects:
+                scope.store_word(Word.TRANSPOSE_INDEX, "0")
+                scope.clear("%transpose", 0, 2 * TRANSPOSE_BYTES)
+        if "dma_wait" in effects or "dma_start" in effects:
+            scope.clear("%ctx", int(Word.FLAG_DONE) * 8, 8 * kernel.flags)
+
+    def call_number(self, call: Call) -> int:
+        """The number under which runs of this call are recorded."""
+        if call.kernel not in self._functions:
+            raise ProgramError(f"call of unknown kernel {call.kernel}", "main")
+        self._calls.append((call.kernel, call.site))
+        return len(self._calls) - 1
+
+    def function(self, kernel: str) -> str:
+        """The native function of a kernel."""
+        return self._functions[kernel]
+
+
+class _DmaFunctions:
+    """The copy functions of a kernel's descriptors, made at first use."""
+
+    def __init__(self, module: ModuleScope, kernel: Kernel, prefix: str) -> None:
+        self._module = module
+        self._kernel = kernel
+        self._prefix = prefix
+        self._names: dict[int, str] = {}
+
+    def __call__(self, number: int) -> str:
+        name = self._names.get(number)
+        if name is None:
+            descriptor = self._kernel.descriptors[number]
+            self._check(descriptor, number)
+            name = self._names[number] = f"{self._prefix}_dma{number}"
+            self._module.texts.append(DmaFunction(self._kernel, descriptor, name).define())
+        return name
+
+    def _check(self, descriptor: DmaDescriptor, number: int) -> None:
+        strides = [s for d in descriptor.dims for s in (d.src_stride, d.dst_stride)]
+        if any(abs(stride) > MAX_STRIDE for stride in strides) or descriptor.chunk > MAX_STRIDE:
+            raise ProgramError(f"descriptor {number}: a stride or chunk exceeds {MAX_STRIDE}", self._kernel.name)
+
+
+class _NodeTranslator:
+    """Emits the control flow of one function; `dma` is None in main."""
+
+    def __init__(
+        self, program: _ProgramTranslator, scope: FunctionScope, dma: _DmaFunctions | None
+    ) -> None:
+        self._program = program
+        self._scope = scope
+        self._emitter = scope.emitter
+        self._dma = dma
+        self._occupancy: dict[int, int] = {}
+
+    def nodes(self, nodes: list[Node]) -> None:
+        """Append the code of a list of nodes."""
+        for node in nodes:
+            match node:
+                case Block():
+                    BlockTranslator(
+                        self._scope, node, self._occupancy, self._dma_function
+                    ).translate()
+                case Loop():
+                    self._loop(node)
+                case If():
+                    self._if(node)
+                case While():
+                    self._while(node)
+                case Call():
+                    self._call(node)
+
+    def _dma_function(self, number: int) -> str:
+        if self._dma is None:
+            raise ProgramError("a transfer outside a kernel", "main")
+        return self._dma(number)
+
+    def _body(self, nodes: list[Node], what: str) -> None:
+        """A body that may run any number of times must leave the result queues as they were."""
+        before = dict(self._occupancy)
+        self.nodes(nodes)
+        if any(count != before.get(unit, 0) for unit, count in self._occupancy.items()):
+            raise ProgramError(
+                f"the body of {what} changes the number of waiting MXU results",
+                self._scope.kernel.name,
+            )
+
+    def _end_iteration(self) -> None:
+        """Charge an iteration and stop a run that is past its limit."""
+        scope = self._scope
+        e = self._emitter
+        if scope.module.clock:
+            now = e.value(f"add i64 {scope.load_word(Word.NOW)}, {scope.chip.loop_overhead_cycles}")
+            scope.store_word(Word.NOW, now)
+            self._check_limit(now)
+        else:
+            left = e.value(f"sub i64 {scope.load_word(Word.FUEL)}, 1")
+            scope.store_word(Word.FUEL, left)
+            self._stop_if(e.value(f"icmp slt i64 {left}, 0"))
+
+    def _check_limit(self, now: str) -> None:
+        limit = self._scope.load_word(Word.CYCLE_LIMIT)
+        self._stop_if(self._emitter.value(f"icmp sgt i64 {now}, {limit}"))
+
+    def _stop_if(self, condition: str) -> None:
+        self._scope.fault_if(condition, FaultKind.CYCLE_LIMIT, "the run passed its cycle limit")
+
+    def _loop(self, loop: Loop) -> None:
+        e = self._emitter
+        trip = str(loop.trip) if loop.trip >= 0 else self._scope.read_sreg(loop.trip_sreg)
+        head, body, done = e.new_label(), e.new_label(), e.new_label()
+        before = e.block
+        index = e.fresh()
+        e.jump(head)
+        e.place(head)
+        phi = len(e.lines)
+        e.lines.append("")
+        e.branch(e.value(f"icmp slt i32 {index}, {trip}"), body, done)
+        e.place(body)
+        self._scope.write_sreg(loop.index, index)
+        self._body(loop.body, f"loop {loop.name}")
+        self._end_iteration()
+        following = e.value(f"add i32 {index}, 1")
+        e.lines[phi] = f" {index} = phi i32 [0, %{before}], [{following}, %{e.block}]"
+        e.jump(head)
+        e.place(done)
+
+    def _if(self, node: If) -> None:
+        e = self._emitter
+        taken = e.value(f"icmp ne i32 {self._scope.read_sreg(node.condition)}, 0")
+        then, orelse, done = e.new_label(), e.new_label(), e.new_label()
+        e.branch(taken, then, orelse)
+        before = dict(self._occupancy)
+        ends: list[dict[int, int]] = []
+        for label, nodes in ((then, node.then), (orelse, node.orelse)):
+            e.place(label)
+            self._occupancy = dict(before)
+            self.nodes(nodes)
+            ends.append({unit: n for unit, n in self._occupancy.items() if n})
+            e.jump(done)
+        if ends[0] != ends[1]:
+            raise ProgramError(
+                "the branches of an if leave different numbers of MXU results",
+                self._scope.kernel.name,
+            )
+        e.place(done)
+
+    def _while(self, node: While) -> None:
+        e = self._emitter
+        head, body, done = e.new_label(), e.new_label(), e.new_label()
+        bounded = not self._scope.module.values and node.expected_trips >= 0
+        before, index = e.block, e.fresh()
+        e.jump(head)
+        e.place(head)
+        phi = len(e.lines)
+        e.lines.append("")
+        self._body(node.test, f"while {node.name}")
+        if bounded:  # values are off: the stated trip count stands for the condition
+            again = e.value(f"icmp slt i64 {index}, {node.expected_trips}")
+        else:
+            again = e.value(f"icmp ne i32 {self._scope.read_sreg(node.condition)}, 0")
+        e.branch(again, body, done)
+        e.place(body)
+        self._body(node.body, f"while {node.name}")
+        self._end_iteration()
+        following = e.value(f"add i64 {index}, 1")
+        e.lines[phi] = f" {index} = phi i64 [0, %{before}], [{following}, %{e.block}]"
+        e.jump(head)
+        e.place(done)
+
+    def _call(self, call: Call) -> None:
+        """Call a kernel and append a record: call number, start, and what the counters gained."""
+        scope = self._scope
+        e = self._emitter
+        number = self._program.call_number(call)
+        before: list[str] = []
+        if scope.module.clock:
+            before = [scope.load_word(word) for word in _CALL_COUNTERS]
+            scope.add_to_word(Word.NOW, scope.chip.call_overhead_cycles)
+        function = self._program.function(call.kernel)
+        scope.return_if_faulted(e.value(f"call i32 @{function}(ptr %ctx)"))
+        if scope.module.clock:
+            self._record(number, before)
+            self._check_limit(scope.load_word(Word.NOW))
+
+    def _record(self, number: int, before: list[str]) -> None:
+        scope = self._scope
+        e = self._emitter
+        count = scope.load_word(Word.RECORD_COUNT)
+        is_full = e.value(f"icmp uge i64 {count}, {MAX_RECORDS}")
+        scope.fault_if(is_full, FaultKind.RECORDS, f"more than {MAX_RECORDS} kernel calls")
+        base = e.load("ptr", scope.word_pointer(Word.RECORDS), 8)
+        record = e.offset(base, e.value(f"mul i64 {count}, {RECORD_WORDS * 8}"))
+        gains = [
+            e.value(f"sub i64 {scope.load_word(word)}, {start}")
+            for word, start in zip(_CALL_COUNTERS, before, strict=True)
+        ]
+        for position, value in enumerate([str(number), before[0], *gains]):
+            e.store("i64", value, e.offset(record, position * 8), 8)
+        scope.store_word(Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))

@@ -1,0 +1,438 @@
+"""Emission of one component: lane loops, lane-crossing steps, and the values between them.
+
+A component is a set of connected vector operations with its memory accesses. Its levels alternate:
+even levels hold lane-by-lane operations and run as a loop over 16-lane chunks with all values in
+host registers; odd levels hold crossing operations on a whole row or column of chunks. The shape
+decides which loop is outermost:
+
+    FLAT     one loop of 64 chunks                      no crossing
+    ROWS     for row of 8: levels, each 8 chunks        crosses lanes only
+    COLUMNS  for column of 8: levels, each 8 sublanes   crosses sublanes only
+    FULL     levels, each over all chunks               both, or accesses that partly overlap
+
+Values that cross levels wait in scratch slots: 512 bytes in ROWS and COLUMNS, a vreg in FULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import cast
+
+from tpu_sim.isa.instruction import MEANINGS, Row
+from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.lanes import LlvmLanes
+from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Scalar, Use
+
+CHUNK_BYTES = 64
+ROW_BYTES = 512
+VREG_BYTES = 4096
+ROW_BUFFER_BYTES = 1024
+
+
+class Shape(Enum):
+    """Which loop is outermost."""
+
+    FLAT = "flat"
+    ROWS = "rows"
+    COLUMNS = "columns"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOp:
+    """An operation of a component; values, pointers and scalars are numbered within it.
+
+    `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
+    `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to.
+    """
+
+    role: Role
+    row: Row | None
+    arguments: tuple[Argument, ...]
+    is_mask: bool
+    group: int = -1
+    offset: int = 0
+    stride: int = 1
+    leaf: int = -1
+    out: int = -1
+    memory_before: tuple[tuple[int, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component ready to be emitted: operations in an order that respects all dependences."""
+
+    ops: tuple[LocalOp, ...]
+    group_windows: tuple[int, ...]  # alias class of each address group, numbered within
+
+    @property
+    def stored_windows(self) -> frozenset[int]:
+        """Alias classes stored to."""
+        return frozenset(
+            self.group_windows[op.group] for op in self.ops if op.role is Role.STORE
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where a chunk lies: i64 names or numbers of its sublane, its column, and byte offsets."""
+
+    sublane: str
+    column: str
+    vreg_bytes: str  # offset of the chunk in a vreg
+    slot_bytes: str  # offset of the chunk in a scratch slot
+
+
+def shape_of(component: Component) -> Shape:
+    """The loop shape a component needs."""
+    roles = {op.role for op in component.ops}
+    if any(not exact for op in component.ops for _, exact in op.memory_before):
+        return Shape.FULL
+    if Role.ROW in roles:
+        return Shape.FULL if Role.COLUMN in roles else Shape.ROWS
+    return Shape.COLUMNS if Role.COLUMN in roles else Shape.FLAT
+
+
+def levels_of(component: Component) -> list[int]:
+    """The level of each operation: even for lane operations, odd for crossing ones."""
+    levels: list[int] = []
+    for op in component.ops:
+        is_lane = op.role in LANE_ROLES
+        level = 0 if is_lane else 1
+        for argument in op.arguments:
+            if isinstance(argument, Use):
+                level = max(level, _level_after(levels[argument.value], is_lane))
+        for before, exact in op.memory_before:
+            level = max(level, levels[before] if exact else levels[before] + 2)
+        levels.append(level)
+    return levels
+
+
+def _level_after(source: int, is_lane: bool) -> int:
+    if source % 2 == 0:
+        return source if is_lane else source + 1
+    return source + 1 if is_lane else source + 2
+
+
+class ComponentEmitter:
+    """Emits the body of one component's function and reports the scratch bytes it needs."""
+
+    def __init__(self, component: Component) -> None:
+        self.component = component
+        self.shape = shape_of(component)
+        self.emitter = Emitter("c")
+        self.levels = levels_of(component)
+        self._uniform: dict[int, str] = {}
+        self._slots: dict[int, int] = {}
+        self._slot_width = VREG_BYTES if self.shape is Shape.FULL else ROW_BYTES
+        self._level_ops: dict[int, list[int]] = {}
+        for index, level in enumerate(self.levels):
+            self._level_ops.setdefault(level, []).append(index)
+        self._rematerialized = self._find_rematerialized()
+        self.scratch_bytes = ROW_BUFFER_BYTES
+        if self.shape is not Shape.FLAT:
+            self._assign_slots()
+
+    def _find_rematerialized(self) -> frozenset[int]:
+        """Values cheaper to recompute in each level than to keep: constants, leaves, loads."""
+        stored = self.component.stored_windows
+        found: set[int] = set()
+        for index, op in enumerate(self.component.ops):
+            if op.role is Role.LOAD and self.component.group_windows[op.group] not in stored:
+                found.add(index)
+            if op.role is Role.LEAF:
+                found.add(index)
+            if op.role is Role.POINT and not any(isinstance(a, Use) for a in op.arguments):
+                found.add(index)
+        return frozenset(found)
+
+    def _assign_slots(self) -> None:
+        """Give each value that crosses levels a slot, reusing slots of dead values."""
+        last = self._last_crossing_level()
+        free: list[int] = []
+        count = 0
+        ending: dict[int, list[int]] = {}
+        for level in sorted(self._level_ops):
+            for end in [end for end in ending if end < level]:
+                free.extend(self._slots[value] for value in ending.pop(end))
+            for index in self._level_ops[level]:
+                if index not in last:
+                    continue
+                if not free:
+                    free.append(count)
+                    count += 1
+                self._slots[index] = free.pop()
+                ending.setdefault(last[index], []).append(index)
+        self.scratch_bytes += count * self._slot_width
+
+    def _last_crossing_level(self) -> dict[int, int]:
+        last: dict[int, int] = {}
+        for index, op in enumerate(self.component.ops):
+            level = self.levels[index]
+            for argument in op.arguments:
+                if not isinstance(argument, Use) or argument.value in self._rematerialized:
+                    continue
+                if self.levels[argument.value] != level:
+                    last[argument.value] = max(last.get(argument.value, 0), level)
+        return last
+
+    def emit(self) -> str:
+        """The instructions of the function body."""
+        match self.shape:
+            case Shape.FLAT:
+                self._lane_level(0, None)
+            case Shape.ROWS | Shape.COLUMNS:
+                with self.emitter.loop(CHUNKS) as outer:
+                    self._uniform.clear()
+                    for level in sorted(self._level_ops):
+                        self._level(level, outer)
+            case Shape.FULL:
+                for level in sorted(self._level_ops):
+                    self._level(level, None)
+        return self.emitter.text()
+
+    def _level(self, level: int, outer: str | None) -> None:
+        if level % 2 == 0:
+            self._lane_level(level, outer)
+            return
+        rows = [i for i in self._level_ops[level] if self.component.ops[i].role is Role.ROW]
+        columns = [i for i in self._level_ops[level] if self.component.ops[i].role is Role.COLUMN]
+        for indices, is_row in ((rows, True), (columns, False)):
+            if not indices:
+                continue
+            if outer is not None:
+                self._crossing_ops(indices, outer, is_row)
+                continue
+            with self.emitter.loop(CHUNKS) as inner:
+                self._crossing_ops(indices, inner, is_row)
+
+    # lane levels
+
+    @contextmanager
+    def _frame(self, outer: str | None) -> Iterator[_Frame]:
+        """Open the chunk loop of a lane level."""
+        e = self.emitter
+        if outer is None:
+            with e.loop(CHUNKS * CHUNKS) as i:
+                sublane, column = e.value(f"lshr i64 {i}, 3"), e.value(f"and i64 {i}, 7")
+                linear = e.value(f"shl i64 {i}, 6")
+                yield _Frame(sublane, column, linear, linear)
+            return
+        with e.loop(CHUNKS) as inner:
+            slot_bytes = e.value(f"shl i64 {inner}, 6")
+            if self.shape is Shape.ROWS:
+                row = e.value(f"shl i64 {outer}, 9")
+                yield _Frame(outer, inner, e.value(f"add i64 {row}, {slot_bytes}"), slot_bytes)
+            else:
+                row, column = e.value(f"shl i64 {inner}, 9"), e.value(f"shl i64 {outer}, 6")
+                yield _Frame(inner, outer, e.value(f"add i64 {row}, {column}"), slot_bytes)
+
+    def _lane_level(self, level: int, outer: str | None) -> None:
+        wanted = self._wanted(level)
+        if not wanted:
+            return
+        with self._frame(outer) as frame:
+            chunk = _ChunkScope(self, frame)
+            for index in wanted:
+                chunk.emit(index)
+
+    def _wanted(self, level: int) -> list[int]:
+        """Operations of a level, preceded by the values it recomputes."""
+        needed: set[int] = set()
+        for index in self._level_ops.get(level, ()):
+            op = self.component.ops[index]
+            if index not in self._rematerialized or op.out >= 0 or op.role is Role.STORE:
+                needed.add(index)
+            if index in self._rematerialized and op.out < 0:
+                continue
+            needed.update(
+                a.value
+                for a in op.arguments
+                if isinstance(a, Use) and a.value in self._rematerialized
+            )
+        return sorted(needed)
+
+    def slot_pointer(self, index: int, slot_bytes: str) -> str:
+        """Where a chunk of a value that crosses levels lies."""
+        base = ROW_BUFFER_BYTES + self._slots[index] * self._slot_width
+        return self.emitter.offset(self.emitter.offset("%scratch", slot_bytes), base)
+
+    # crossing levels
+
+    def _crossing_ops(self, indices: list[int], position: str, is_row: bool) -> None:
+        for index in indices:
+            frames = [self._crossing_frame(position, k, is_row) for k in range(CHUNKS)]
+            op = self.component.ops[index]
+            lanes = LlvmLanes(self.emitter)
+            crossing = RowLanes(lanes, "%scratch") if is_row else ColumnLanes(lanes)
+            arguments: list[object] = []
+            for argument in op.arguments:
+                match argument:
+                    case Use(value):
+                        arguments.append([_ChunkScope(self, f).fetch(value) for f in frames])
+                    case Scalar(text):
+                        arguments.append(text)
+                    case number:
+                        arguments.append(number)
+            assert op.row is not None
+            result = cast(Chunks, MEANINGS[op.row.name](crossing, *arguments))
+            self._keep_crossing(index, result, frames)
+
+    def _crossing_frame(self, position: str, k: int, is_row: bool) -> _Frame:
+        e = self.emitter
+        in_full = self.shape is Shape.FULL
+        if is_row:
+            linear = e.value(f"shl i64 {position}, 9")
+            linear = e.value(f"add i64 {linear}, {k * CHUNK_BYTES}")
+            return _Frame(position, str(k), linear, linear if in_full else str(k * CHUNK_BYTES))
+        linear = e.value(f"shl i64 {position}, 6")
+        linear = e.value(f"add i64 {linear}, {k * ROW_BYTES}")
+        return _Frame(str(k), position, linear, linear if in_full else str(k * CHUNK_BYTES))
+
+    def _keep_crossing(self, index: int, result: Chunks, frames: list[_Frame]) -> None:
+        """Make a crossing result available to later levels and outside."""
+        op = self.component.ops[index]
+        if self.shape is not Shape.FULL and len(set(result)) == 1:
+            self._uniform[index] = result[0]
+        elif index in self._slots:
+            for chunk, frame in zip(result, frames, strict=True):
+                pointer = self.slot_pointer(index, frame.slot_bytes)
+                self.emitter.store("<16 x i32>", chunk, pointer, CHUNK_BYTES)
+        if op.out >= 0:
+            for chunk, frame in zip(result, frames, strict=True):
+                pointer = self.emitter.offset(f"%o{op.out}", frame.vreg_bytes)
+                self.emitter.store("<16 x i32>", chunk, pointer, CHUNK_BYTES)
+
+    def uniform(self, index: int) -> str | None:
+        """The chunk that stands for all chunks of a value, if there is one."""
+        return self._uniform.get(index)
+
+    def has_slot(self, index: int) -> bool:
+        """Whether a value is kept in a scratch slot."""
+        return index in self._slots and index not in self._uniform
+
+    def is_rematerialized(self, index: int) -> bool:
+        """Whether a value is recomputed where it is used."""
+        return index in self._rematerialized
+
+
+class _ChunkScope:
+    """The values of one chunk: computed here, or fetched from slots and memory when first used."""
+
+    def __init__(self, owner: ComponentEmitter, frame: _Frame) -> None:
+        self._owner = owner
+        self._emitter = owner.emitter
+        self._frame = frame
+        self._lanes = LlvmLanes(owner.emitter)
+        self._values: dict[int, str] = {}
+        self._group_pointers: dict[int, str] = {}
+        self._has_position = False
+
+    def fetch(self, index: int) -> str:
+        """The chunk of value `index`."""
+        known = self._values.get(index)
+        if known is None:
+            known = self._owner.uniform(index)
+        if known is not None:
+            return known
+        if self._owner.is_rematerialized(index):
+            self.emit(index)
+            return self._values[index]
+        op = self._owner.component.ops[index]
+        pointer = self._owner.slot_pointer(index, self._mask_or_vreg(op, self._frame.slot_bytes))
+        self._values[index] = self._load(op, pointer)
+        return self._values[index]
+
+    def emit(self, index: int) -> None:
+        """Compute one lane operation."""
+        op = self._owner.component.ops[index]
+        match op.role:
+            case Role.STORE:
+                self._store(op)
+                return
+            case Role.LOAD:
+                value = self._emitter.load("<16 x i32>", self._address(op), CHUNK_BYTES)
+            case Role.LEAF:
+                byte_offset = self._mask_or_vreg(op, self._frame.vreg_bytes)
+                value = self._load(op, self._emitter.offset(f"%l{op.leaf}", byte_offset))
+            case _:
+                value = self._compute(op)
+        self._values[index] = value
+        if self._owner.has_slot(index):
+            byte_offset = self._mask_or_vreg(op, self._frame.slot_bytes)
+            self._keep(op, value, self._owner.slot_pointer(index, byte_offset))
+        if op.out >= 0:
+            byte_offset = self._mask_or_vreg(op, self._frame.vreg_bytes)
+            self._keep(op, value, self._emitter.offset(f"%o{op.out}", byte_offset))
+
+    def _compute(self, op: LocalOp) -> str:
+        assert op.row is not None
+        if op.row.name in ("vlane", "vsublane") and not self._has_position:
+            self._set_position()
+        arguments: list[object] = []
+        for argument in op.arguments:
+            match argument:
+                case Use(value):
+                    arguments.append(self.fetch(value))
+                case Scalar(text):
+                    arguments.append(text)
+                case number:
+                    arguments.append(number)
+        return cast(str, MEANINGS[op.row.name](self._lanes, *arguments))
+
+    def _set_position(self) -> None:
+        self._has_position = True
+        e = self._emitter
+        self._lanes.sublane = e.value(f"trunc i64 {self._frame.sublane} to i32")
+        column = e.value(f"trunc i64 {self._frame.column} to i32")
+        self._lanes.lane = e.value(f"shl i32 {column}, 4")
+
+    def _mask_or_vreg(self, op: LocalOp, byte_offset: str) -> str:
+        """A mask takes 2 bytes per chunk where a vreg takes 64."""
+        if not op.is_mask:
+            return byte_offset
+        if not byte_offset.startswith("%"):
+            return str(int(byte_offset) >> 5)
+        return self._emitter.value(f"lshr i64 {byte_offset}, 5")
+
+    def _load(self, op: LocalOp, pointer: str) -> str:
+        if not op.is_mask:
+            return self._emitter.load("<16 x i32>", pointer, CHUNK_BYTES)
+        bits = self._emitter.load("i16", pointer, 2)
+        return self._emitter.value(f"bitcast i16 {bits} to <16 x i1>")
+
+    def _keep(self, op: LocalOp, value: str, pointer: str) -> None:
+        if not op.is_mask:
+            self._emitter.store("<16 x i32>", value, pointer, CHUNK_BYTES)
+            return
+        bits = self._emitter.value(f"bitcast <16 x i1> {value} to i16")
+        self._emitter.store("i16", bits, pointer, 2)
+
+    def _store(self, op: LocalOp) -> None:
+        values = [self.fetch(a.value) for a in op.arguments if isinstance(a, Use)]
+        pointer = self._address(op)
+        if len(values) == 1:
+            self._emitter.store("<16 x i32>", values[0], pointer, CHUNK_BYTES)
+            return
+        self._emitter.do(
+            f"call void @llvm.masked.store.v16i32.p0(<16 x i32> {values[0]}, "
+            f"ptr align {CHUNK_BYTES} {pointer}, <16 x i1> {values[1]})"
+        )
+
+    def _address(self, op: LocalOp) -> str:
+        e = self._emitter
+        offset = op.offset * ROW_BYTES
+        if op.stride == 1:
+            base = self._group_pointers.get(op.group)
+            if base is None:
+                base = e.offset(f"%g{op.group}", self._frame.vreg_bytes)
+                self._group_pointers[op.group] = base
+            return e.offset(base, offset)
+        rows = e.value(f"mul i64 {self._frame.sublane}, {op.stride * ROW_BYTES}")
+        column = e.value(f"shl i64 {self._frame.column}, 6")
+        at = e.value(f"add i64 {rows}, {column}")
+        return e.offset(e.offset(f"%g{op.group}", at), offset)

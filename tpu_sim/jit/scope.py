@@ -1,0 +1,153 @@
+"""What the code of one native function may name: context words, memories, faults.
+
+A native function takes the context pointer and returns an i32: 0, or the number of the `FaultSite`
+that ended the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Kernel
+from tpu_sim.jit.context import Word
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.outline import ComponentLibrary
+
+_MEMORIES = {
+    "vmem": Word.VMEM, "hbm": Word.HBM, "smem": Word.SMEM, "carry": Word.CARRY,
+    "results": Word.RESULTS, "weights": Word.WEIGHTS, "transpose": Word.TRANSPOSE,
+    "scratch": Word.SCRATCH,
+}  # fmt: skip
+
+
+class FaultKind(Enum):
+    """Why native code stopped."""
+
+    WINDOW = "window"
+    MEMORY = "memory"
+    DMA_COUNT = "dma count"
+    FLAG = "flag"
+    CYCLE_LIMIT = "cycle limit"
+    RECORDS = "records"
+
+
+@dataclass(frozen=True)
+class FaultSite:
+    """A place native code may stop at; its number is its position in `ModuleScope.sites` + 1."""
+
+    kind: FaultKind
+    message: str
+    kernel: str
+    bundle: str
+
+
+@dataclass
+class ModuleScope:
+    """What the functions of one module share.
+
+    `values` and `clock` say which half of the machine is emitted: vector data and memories, or
+    cycles. `ring_entries`: vregs in each MXU's result ring, a power of two.
+    """
+
+    chip: Chip
+    values: bool
+    clock: bool
+    ring_entries: int
+    transpose_blocks: int
+    components: ComponentLibrary = field(default_factory=ComponentLibrary)
+    sites: list[FaultSite] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    carry_slots: int = 0
+
+
+class FunctionScope:
+    """Names and helpers of one native function under construction."""
+
+    def __init__(self, module: ModuleScope, kernel: Kernel, function: str) -> None:
+        self.module = module
+        self.chip = module.chip
+        self.kernel = kernel
+        self.function = function
+        self.emitter = Emitter()
+        self.place = ""
+        """Text of the current block and bundle, for faults."""
+        self._fault_edges: list[tuple[str, int]] = []
+        self._sregs: set[int] = set()
+
+    # context words
+
+    def word_pointer(self, word: int) -> str:
+        """Pointer to a context word."""
+        return self.emitter.offset("%ctx", int(word) * 8)
+
+    def load_word(self, word: int) -> str:
+        """A context word as i64."""
+        return self.emitter.load("i64", self.word_pointer(word), 8)
+
+    def store_word(self, word: int, value: str) -> None:
+        """Set a context word."""
+        self.emitter.store("i64", value, self.word_pointer(word), 8)
+
+    def add_to_word(self, word: int, amount: str | int) -> None:
+        """Add to a context word."""
+        total = self.emitter.value(f"add i64 {self.load_word(word)}, {amount}")
+        self.store_word(word, total)
+
+    def clear(self, base: str, offset_bytes: int, size_bytes: int) -> None:
+        """Zero a range of memory."""
+        pointer = self.emitter.offset(base, offset_bytes)
+        self.emitter.do(
+            f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size_bytes}, i1 false)"
+        )
+
+    # scalar registers
+
+    def sreg_pointer(self, number: int) -> str:
+        """The stack slot of an sreg."""
+        self._sregs.add(number)
+        return f"%sreg{number}"
+
+    def read_sreg(self, number: int) -> str:
+        """The value of an sreg as i32; s0 reads 0."""
+        return "0" if number == 0 else self.emitter.load("i32", self.sreg_pointer(number), 4)
+
+    def write_sreg(self, number: int, value: str) -> None:
+        """Set an sreg."""
+        self.emitter.store("i32", value, self.sreg_pointer(number), 4)
+
+    # faults
+
+    def fault_if(self, condition: str, kind: FaultKind, message: str) -> None:
+        """End the run here if the ``i1`` holds."""
+        site = FaultSite(kind, message, self.kernel.name, self.place)
+        self.module.sites.append(site)
+        following = self.emitter.new_label()
+        self._fault_edges.append((self.emitter.block, len(self.module.sites)))
+        self.emitter.branch(condition, "fault", following)
+        self.emitter.place(following)
+
+    def return_if_faulted(self, status: str) -> None:
+        """Pass a callee's fault on."""
+        is_fault = self.emitter.value(f"icmp ne i32 {status}, 0")
+        following, passing = self.emitter.new_label(), self.emitter.new_label()
+        self.emitter.branch(is_fault, passing, following)
+        self.emitter.place(passing)
+        self.emitter.do(f"ret i32 {status}")
+        self.emitter.place(following)
+
+    def define(self, linkage: str = "") -> str:
+        """The finished function's text."""
+        head = [f"define {linkage}i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
+        for name, word in _MEMORIES.items():
+            head.append(f" %{name}_at = getelementptr i64, ptr %ctx, i64 {int(word)}")
+            head.append(f" %{name} = load ptr, ptr %{name}_at")
+        for number in sorted(self._sregs):
+            head.append(f" %sreg{number} = alloca i32")
+            head.append(f" store i32 0, ptr %sreg{number}")
+        tail = [" ret i32 0"]
+        if self._fault_edges:
+            edges = ", ".join(f"[{site}, %{block}]" for block, site in self._fault_edges)
+            tail += ["fault:", f" %fault_site = phi i32 {edges}", " ret i32 %fault_site"]
+        return "\n".join([*head, *self.emitter.lines, *tail, "}", ""])

@@ -1,0 +1,179 @@
+"""Vector operations of a segment to native code: bounds checks, component calls, state operations.
+
+A segment is a block, or the part of one up to a transfer that touches SMEM. For each stage its
+components are called, then its state operations run in program order, grouped by MXU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
+from tpu_sim.jit.outline import call_component, outline
+from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.staging import Staging
+from tpu_sim.jit.state_ops import StateOps
+from tpu_sim.jit.values import Address, Role, Use, ValueOp
+
+
+class Segment:
+    """Emits one segment. `live_out` are values that a later segment of the block reads."""
+
+    def __init__(
+        self,
+        scope: FunctionScope,
+        ops: dict[int, ValueOp],
+        carry: dict[int, int],
+        live_out: frozenset[int],
+        dma_function: Callable[[int], str],
+    ) -> None:
+        self._scope = scope
+        self._emitter = scope.emitter
+        self._staging = Staging(ops, scope.kernel)
+        self._carry = carry
+        self._live_out = live_out
+        self._first_slot = 1 + max((op.carried for op in ops.values()), default=-1)
+        self._bases: dict[tuple[int, str], str] = {}
+        self._state = StateOps(
+            scope, ops.values(), self.operand_pointer, self.result_pointer, dma_function
+        )
+
+    def emit(self) -> None:
+        """Append the segment's code."""
+        self._check_bounds()
+        outputs = self._carried_values()
+        self._state.begin()
+        for stage in range(self._staging.stage_count):
+            self._components(stage, outputs)
+            for op in self._state.grouped(self._staging.state_ops(stage)):
+                self._state.emit(op)
+        self._state.end()
+
+    # what crosses stages
+
+    def _carried_values(self) -> frozenset[int]:
+        """Give carry slots to values that leave their stage or feed a state operation."""
+        carried = set(self._live_out)
+        for value, users in self._staging.uses_of().items():
+            op = self._staging.ops.get(value)
+            if op is None:
+                continue
+            for user in users:
+                if user.role is Role.STATE:
+                    needed = self._direct_pointer(op) is None
+                else:
+                    needed = user.stage != op.stage and value not in self._staging.cheap
+                if needed or op.role is Role.STATE:
+                    carried.add(value)
+        for value in sorted(carried):
+            op = self._staging.ops[value]
+            if op.carried >= 0:
+                self._carry[value] = op.carried
+                carried.discard(value)
+            elif op.role is not Role.LEAF or value in self._live_out:
+                self._carry.setdefault(value, self._new_slot())
+        return frozenset(carried)
+
+    def _new_slot(self) -> int:
+        slot = max(self._first_slot, 1 + max(self._carry.values(), default=-1))
+        module = self._scope.module
+        module.carry_slots = max(module.carry_slots, slot + 1)
+        return slot
+
+    def _components(self, stage: int, outputs: frozenset[int]) -> None:
+        groups = self._staging.components(stage)
+        # a cheap value belongs to no component: one that must lie in memory gets its own
+        cheap = self._staging.cheap
+        groups += [[v] for v in sorted(outputs & cheap) if self._staging.ops[v].stage == stage]
+        components = self._scope.module.components
+        for members in groups:
+            outlined = outline(self._staging, stage, members, outputs)
+            if outlined is not None:
+                pointers = [self._pointer(first) for first in outlined.groups]
+                pointers += [self._input_pointer(value) for value in outlined.leaves]
+                pointers += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
+                name = components.function(outlined)
+                call_component(self._emitter, name, pointers, outlined.scalars)
+
+    # addresses
+
+    def _check_bounds(self) -> None:
+        """One compare for each window and address root."""
+        ranges: dict[tuple[int, str], tuple[int, int]] = {}
+        for op in self._staging.ops.values():
+            if op.address is not None:
+                key = (op.address.window, op.address.root)
+                low, high = ranges.get(key, (op.address.low, op.address.high))
+                ranges[key] = (min(low, op.address.low), max(high, op.address.high))
+        for (window, root), (low, high) in ranges.items():
+            self._check_range(window, root, low, high)
+
+    def _check_range(self, window: int, root: str, low: int, high: int) -> None:
+        e = self._emitter
+        rows = self._scope.kernel.windows[window].rows
+        name = self._scope.kernel.windows[window].name
+        message = f"rows {low}..{high} from the address are not all within window {name} ({rows})"
+        if not root:
+            if 0 <= low and high < rows:
+                return
+            outside = e.value("icmp eq i32 0, 0")
+        elif high - low >= rows:
+            outside = e.value("icmp eq i32 0, 0")
+        else:
+            first = e.value(f"add i64 {self._wide(root)}, {low}")
+            outside = e.value(f"icmp ugt i64 {first}, {rows - 1 - (high - low)}")
+        self._scope.fault_if(outside, FaultKind.WINDOW, message)
+
+    def _wide(self, root: str) -> str:
+        return self._emitter.value(f"sext i32 {root} to i64") if root else "0"
+
+    def _pointer(self, address: Address) -> str:
+        key = (address.window, address.root)
+        base = self._bases.get(key)
+        if base is None:
+            e = self._emitter
+            window = self._scope.kernel.windows[address.window]
+            base = e.offset("%vmem", window.base_row * ROW_BYTES)
+            if address.root:
+                base = e.offset(base, e.value(f"mul i64 {self._wide(address.root)}, {ROW_BYTES}"))
+            self._bases[key] = base
+        return self._emitter.offset(base, address.offset * ROW_BYTES)
+
+    def _direct_pointer(self, op: ValueOp) -> Callable[[], str] | None:
+        """How to find a value in memory without computing it: a leaf, or an unwritten window."""
+        if op.role is Role.LEAF:
+            return lambda: self._leaf_pointer(op)
+        address = op.address
+        if address is not None and self._staging.is_free_load(op) and address.stride == 1:
+            return lambda: self._pointer(address)
+        return None
+
+    def _input_pointer(self, value: int) -> str:
+        """Where a component finds a leaf, or a value of an earlier stage."""
+        op = self._staging.ops[value]
+        return self._leaf_pointer(op) if op.role is Role.LEAF else self._carry_of(value)
+
+    def _carry_of(self, value: int) -> str:
+        return self._carry_pointer(self._carry[value])
+
+    def operand_pointer(self, operand: Use) -> str:
+        """Where the vreg or mask a state operation reads lies."""
+        if operand.value in self._carry:
+            return self._carry_pointer(self._carry[operand.value])
+        direct = self._direct_pointer(self._staging.ops[operand.value])
+        assert direct is not None, "a state operand has neither a slot nor a place in memory"
+        return direct()
+
+    def result_pointer(self, op: ValueOp) -> str:
+        """Where a state operation writes its vreg; unused results go to a slot of their own."""
+        if op.index not in self._carry:
+            self._carry[op.index] = self._new_slot()
+        return self._carry_pointer(self._carry[op.index])
+
+    def _carry_pointer(self, slot: int) -> str:
+        return self._emitter.offset("%carry", slot * VREG_BYTES)
+
+    def _leaf_pointer(self, op: ValueOp) -> str:
+        if op.carried >= 0:
+            return self._carry_pointer(op.carried)
+        return self._state.leaf_pointer(op)

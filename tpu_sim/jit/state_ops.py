@@ -1,0 +1,297 @@
+"""State operations of a segment: MXU, transpose unit, indexed accesses, transfers.
+
+Each is a call of a precompiled kernel or a copy. Positions in queues and which weight block is
+active are known up to one number per unit at the segment's start; that number is loaded in
+`begin` and written back in `end`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from tpu_sim.isa.program import VMEM, DmaDescriptor
+from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
+from tpu_sim.jit.dma_copy import BAD_COUNT, OUT_OF_RANGE, OUT_OF_WINDOW
+from tpu_sim.jit.library import (
+    LOAD_INDEXED,
+    MATMUL,
+    MATPUSH_TRANSPOSED,
+    SETTLE_WEIGHTS,
+    STORE_INDEXED,
+    TRANSPOSE,
+)
+from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.values import Role, Scalar, Use, ValueOp
+
+_MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
+
+
+class StateOps:
+    """Emits the state operations of one segment.
+
+    `operand` gives the pointer of a vreg or mask read, `result` that of a vreg written.
+    """
+
+    def __init__(
+        self,
+        scope: FunctionScope,
+        ops: Iterable[ValueOp],
+        operand: Callable[[Use], str],
+        result: Callable[[ValueOp], str],
+        dma_function: Callable[[int], str],
+    ) -> None:
+        self._scope = scope
+        self._emitter = scope.emitter
+        self._operand = operand
+        self._result = result
+        self._dma_function = dma_function
+        self._pushed: Counter[int] = Counter()
+        self._popped: Counter[int] = Counter()
+        self._swapped: Counter[int] = Counter()
+        self._weights_units: set[int] = set()
+        self._transposes = False
+        for op in ops:
+            self._count(op)
+        self._tail: dict[int, str] = {}
+        self._head: dict[int, str] = {}
+        self._active: dict[int, str] = {}
+        self._blocks: dict[int, list[str]] = {}
+        self._pushes: dict[int, str] = {}
+        self._transpose_index = ""
+        self._transposed = 0
+
+    def _count(self, op: ValueOp) -> None:
+        if op.row is None:
+            return
+        effect = op.row.effect
+        if effect == "pop_mrf":
+            self._popped[_number(op, 0)] += 1
+        elif effect == "matmul":
+            self._pushed[_number(op, 0)] += 2
+        elif effect == "matswap":
+            self._swapped[_number(op, 0)] += 1
+        elif effect.startswith("xpose"):
+            self._transposes = True
+        if effect in _MXU_EFFECTS:
+            self._weights_units.add(_number(op, 0))
+
+    def begin(self) -> None:
+        """Load the positions the segment starts from."""
+        for unit in sorted(self._pushed):
+            self._tail[unit] = self._scope.load_word(Word.TAIL + unit)
+        for unit in sorted(self._popped):
+            self._head[unit] = self._scope.load_word(Word.HEAD + unit)
+        for unit in sorted(self._weights_units):
+            self._load_blocks(unit)
+        if self._transposes:
+            self._transpose_index = self._scope.load_word(Word.TRANSPOSE_INDEX)
+
+    def _load_blocks(self, unit: int) -> None:
+        """Pointers of the active and the shadow weights."""
+        e = self._emitter
+        active = self._active[unit] = self._scope.load_word(Word.ACTIVE + unit)
+        self._pushes[unit] = self._scope.load_word(Word.PUSHES + unit)
+        base = e.offset("%weights", unit * 2 * WEIGHT_BYTES)
+        shadow = e.value(f"xor i64 {active}, 1")
+        self._blocks[unit] = [
+            e.offset(base, e.value(f"mul i64 {parity}, {WEIGHT_BYTES}"))
+            for parity in (active, shadow)
+        ]
+
+    def end(self) -> None:
+        """Write the positions back."""
+        e = self._emitter
+        for table, counts, starts in (
+            (Word.TAIL, self._pushed, self._tail),
+            (Word.HEAD, self._popped, self._head),
+        ):
+            for unit, count in sorted(counts.items()):
+                self._scope.store_word(table + unit, e.value(f"add i64 {starts[unit]}, {count}"))
+        for unit in sorted(self._weights_units):
+            self._scope.store_word(Word.PUSHES + unit, self._pushes[unit])
+        for unit, count in sorted(self._swapped.items()):
+            if count % 2:
+                flipped = e.value(f"xor i64 {self._active[unit]}, 1")
+                self._scope.store_word(Word.ACTIVE + unit, flipped)
+        if self._transposed:
+            self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_block(self._transposed))
+
+    @staticmethod
+    def grouped(ops: list[ValueOp]) -> list[ValueOp]:
+        """Runs of MXU operations sorted by unit, so that one unit's weights stay in cache."""
+        result: list[ValueOp] = []
+        run: list[ValueOp] = []
+        for op in ops:
+            if op.row is not None and op.row.effect in _MXU_EFFECTS:
+                run.append(op)
+                continue
+            result += sorted(run, key=lambda o: _number(o, 0))
+            run = []
+            result.append(op)
+        return result + sorted(run, key=lambda o: _number(o, 0))
+
+    def emit(self, op: ValueOp) -> None:
+        """Append one state operation."""
+        assert op.row is not None
+        match op.row.effect:
+            case "matpush" | "matpush_t":
+                self._matpush(op)
+            case "matswap":
+                self._matswap(_number(op, 0))
+            case "matmul":
+                self._matmul(op)
+            case "xpose_push":
+                shadow = self._emitter.offset("%transpose", _number(op, 1) * VREG_BYTES)
+                self._copy(shadow, self._operand(_use(op, 0)))
+            case "xpose_swap":
+                self._transposed += 1
+                target = self._transpose_pointer(self._transposed)
+                self._emitter.do(f"call void @{TRANSPOSE}(ptr {target}, ptr %transpose)")
+            case "load_indexed" | "store_indexed":
+                self._indexed(op)
+            case "dma_start":
+                self._dma(op)
+            case effect:
+                raise AssertionError(f"no native code for effect {effect}")
+
+    def _copy(self, target: str, source: str) -> None:
+        self._emitter.do(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr align 64 {target}, ptr align 64 {source}, "
+            f"i64 {VREG_BYTES}, i1 false)"
+        )
+
+    # MXU
+
+    def _matpush(self, op: ValueOp) -> None:
+        assert op.row is not None
+        unit, row = _number(op, 0), _number(op, 2)
+        shadow = self._blocks[unit][1]
+        source = self._operand(_use(op, 1))
+        is_plain = op.row.effect == "matpush"
+        bit = 1 << (row if is_plain else row + 8)
+        self._pushes[unit] = self._emitter.value(f"or i64 {self._pushes[unit]}, {bit}")
+        if is_plain:
+            self._copy(self._emitter.offset(shadow, row * VREG_BYTES), source)
+            return
+        target = self._emitter.offset(shadow, row * 64)
+        self._emitter.do(f"call void @{MATPUSH_TRANSPOSED}(ptr {target}, ptr {source})")
+
+    def _matswap(self, unit: int) -> None:
+        """The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
+        shadow = self._blocks[unit][1]
+        self._emitter.do(f"call void @{SETTLE_WEIGHTS}(ptr {shadow}, i64 {self._pushes[unit]})")
+        self._blocks[unit].reverse()
+        self._pushes[unit] = "0"
+
+    def _matmul(self, op: ValueOp) -> None:
+        unit = _number(op, 0)
+        source = self._operand(_use(op, 1))
+        low, high = (
+            self._ring_pointer(unit, self._tail[unit], 2 * op.queue_number + half)
+            for half in (0, 1)
+        )
+        weights = self._blocks[unit][0]
+        self._emitter.do(f"call void @{MATMUL}(ptr {low}, ptr {high}, ptr {source}, ptr {weights})")
+
+    def _ring_pointer(self, unit: int, start: str, number: int) -> str:
+        e = self._emitter
+        entries = self._scope.module.ring_entries
+        position = e.value(f"add i64 {start}, {number}")
+        slot = e.value(f"and i64 {position}, {entries - 1}")
+        byte_offset = e.value(f"mul i64 {slot}, {VREG_BYTES}")
+        return e.offset(e.offset("%results", unit * entries * VREG_BYTES), byte_offset)
+
+    # leaves
+
+    def leaf_pointer(self, op: ValueOp) -> str:
+        """Where the result that a LEAF pops or reads lies."""
+        assert op.row is not None
+        if op.row.effect == "pop_mrf":
+            unit = _number(op, 0)
+            return self._ring_pointer(unit, self._head[unit], op.queue_number)
+        block = self._transpose_pointer(op.queue_number)
+        return self._emitter.offset(block, _number(op, 0) * VREG_BYTES)
+
+    def _transpose_block(self, swaps: int) -> str:
+        """Ring index of the active transposed block after `swaps` swaps of this segment."""
+        if swaps == 0:
+            return self._transpose_index
+        e = self._emitter
+        moved = e.value(f"add i64 {self._transpose_index}, {swaps}")
+        return e.value(f"urem i64 {moved}, {self._scope.module.transpose_blocks}")
+
+    def _transpose_pointer(self, swaps: int) -> str:
+        e = self._emitter
+        byte_offset = e.value(f"mul i64 {self._transpose_block(swaps)}, {TRANSPOSE_BYTES}")
+        return e.offset(e.offset("%transpose", TRANSPOSE_BYTES), byte_offset)
+
+    # indexed accesses and transfers
+
+    def _indexed(self, op: ValueOp) -> None:
+        """Word addresses are counted from the window's row `s`; all must lie in the window."""
+        e = self._emitter
+        assert op.row is not None
+        window = self._scope.kernel.windows[_number(op, 0)]
+        base = e.offset("%vmem", window.base_row * ROW_BYTES)
+        first = e.value(f"sext i32 {_scalar(op, 1)} to i64")
+        first = e.value(f"mul i64 {first}, {ROW_BYTES // 4}")
+        index = self._operand(_use(op, 2))
+        position = f"ptr {base}, i64 {first}, i64 {window.rows * ROW_BYTES // 4}, ptr {index}"
+        if op.row.effect == "load_indexed":
+            call = f"{LOAD_INDEXED}(ptr {self._result(op)}, {position})"
+        else:
+            source, mask = self._operand(_use(op, 3)), self._operand(_use(op, 4))
+            call = f"{STORE_INDEXED}({position}, ptr {source}, ptr {mask})"
+        is_inside = e.value(f"call i1 @{call}")
+        outside = e.value(f"xor i1 {is_inside}, true")
+        message = f"{op.row.name}: a word address is not within window {window.name}"
+        self._scope.fault_if(outside, FaultKind.WINDOW, message)
+
+    def _dma(self, op: ValueOp) -> None:
+        emit_transfer(self._scope, op, self._dma_function)
+
+
+def emit_transfer(
+    scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]
+) -> None:
+    """Call the copy function of a ``dma.start`` and check its status."""
+    e = scope.emitter
+    descriptor = scope.kernel.descriptors[_number(op, 0)]
+    has_window = VMEM in (descriptor.src_space, descriptor.dst_space)
+    addresses = [f"i32 {_scalar(op, i)}" for i in (1, 2, 5, 6)]
+    function = dma_function(_number(op, 0))
+    status = e.value(f"call i32 @{function}(ptr %ctx, {', '.join(addresses)})")
+    faults = (
+        (OUT_OF_RANGE, FaultKind.MEMORY, "transfer outside its memory"),
+        (OUT_OF_WINDOW, FaultKind.WINDOW, "transfer outside its window"),
+        (BAD_COUNT, FaultKind.DMA_COUNT, "negative or absurd dynamic count"),
+    )
+    for code, kind, message in faults:
+        if code == OUT_OF_WINDOW and not has_window:
+            continue
+        hit = e.value(f"icmp eq i32 {status}, {code}")
+        scope.fault_if(hit, kind, f"dma.start {_describe(descriptor)}: {message}")
+
+
+def _describe(descriptor: DmaDescriptor) -> str:
+    names = {0: "HBM", 1: "VMEM", 6: "SMEM"}
+    return f"{names[descriptor.src_space]} -> {names[descriptor.dst_space]}"
+
+
+def _number(op: ValueOp, position: int) -> int:
+    argument = op.arguments[position]
+    assert isinstance(argument, int)
+    return argument
+
+
+def _use(op: ValueOp, position: int) -> Use:
+    argument = op.arguments[position]
+    assert isinstance(argument, Use)
+    return argument
+
+
+def _scalar(op: ValueOp, position: int) -> str:
+    argument = op.arguments[position]
+    assert isinstance(argument, Scalar)
+    return argument.text

@@ -1,0 +1,114 @@
+"""Vector operations of a block after renaming: every value has one definition.
+
+A `ValueOp` is one vector instruction whose register operands have become the indices of the
+operations that define them (`Use`), and whose sregs have become native i32 values (`Scalar`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tpu_sim.isa.instruction import Row
+
+
+class Role(Enum):
+    """How the translator treats an operation."""
+
+    POINT = "point"  # lane by lane
+    ROW = "row"  # crosses the lanes of a sublane
+    COLUMN = "column"  # crosses the sublanes of a lane
+    LOAD = "load"
+    STORE = "store"
+    LEAF = "leaf"  # a vreg that lies in host memory: queue entry, transposed rows, carried value
+    STATE = "state"  # moves machine state: MXU, transpose unit, DMA, indexed access
+
+
+LANE_ROLES = frozenset({Role.POINT, Role.LOAD, Role.STORE, Role.LEAF})
+"""Operations that run inside a chunk loop; ROW and COLUMN cross chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The value that operation number `value` defines."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A native i32: `text` is an SSA name or a number, equal to `root` + `offset` modulo 2**32.
+
+    `root` is an SSA name, or "" for a constant; addresses with one root are comparable.
+    """
+
+    text: str
+    root: str
+    offset: int
+
+
+Argument = Use | Scalar | int
+"""An operand of a row: a value, a scalar, or an immediate."""
+
+
+def constant_scalar(number: int) -> Scalar:
+    """A scalar whose value is known."""
+    return Scalar(str(number), "", number)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Rows of a window: `root` + `offset` + i * `stride` for sublane i."""
+
+    window: int
+    root: str
+    offset: int
+    stride: int
+
+    @property
+    def low(self) -> int:
+        """Smallest row offset touched."""
+        return self.offset + min(0, 7 * self.stride)
+
+    @property
+    def high(self) -> int:
+        """Largest row offset touched."""
+        return self.offset + max(0, 7 * self.stride)
+
+    def rows(self) -> range | tuple[int]:
+        """Row offsets touched, relative to `root`."""
+        if self.stride == 0:
+            return (self.offset,)
+        return range(self.offset, self.offset + 8 * self.stride, self.stride)
+
+
+@dataclass(eq=False, slots=True)
+class ValueOp:
+    """One operation; `index` is also the number of the value it defines.
+
+    `carried` is set for a LEAF that was computed by an earlier segment: its carry slot.
+    """
+
+    index: int
+    role: Role
+    row: Row | None
+    arguments: tuple[Argument, ...]
+    is_mask: bool = False
+    address: Address | None = None
+    bundle: int = 0
+    stage: int = 0
+    queue_number: int = 0  # nth vmatmul, vpop.mrf or transpose swap of its unit in the block
+    carried: int = -1
+    producer: int = -1  # the STATE operation a LEAF must follow, -1 if none
+    memory_before: list[tuple[int, bool]] = field(default_factory=list)
+    """Earlier conflicting accesses: (operation, whether it touches exactly the same words)."""
+
+    @property
+    def uses(self) -> list[int]:
+        """Values read, in operand order."""
+        return [a.value for a in self.arguments if isinstance(a, Use)]
+
+    @property
+    def name(self) -> str:
+        """The row's name, or the role's where there is no row."""
+        return self.row.name if self.row is not None else self.role.value

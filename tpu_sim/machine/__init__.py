@@ -1,0 +1,1 @@
+"""State and devices of one emulated core."""

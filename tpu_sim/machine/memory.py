@@ -1,0 +1,67 @@
+"""Emulated HBM: a sparse anonymous mapping, so that what is never touched costs nothing."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+
+import numpy as np
+import numpy.typing as npt
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.machine.faults import OutOfMemoryRangeFault
+
+_PAGE_BYTES = mmap.PAGESIZE
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # not in Python's mmap before 3.13
+
+
+class HbmMemory:
+    """`size_bytes` of zeroed HBM. Offsets are bytes from its start.
+
+    `address` is its host address for native code; `bytes` a writable uint8 view of all of it.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        if size_bytes <= 0 or size_bytes % GRANULE_BYTES:
+            raise ValueError(f"HBM size {size_bytes}: want a positive multiple of {GRANULE_BYTES}")
+        self.size_bytes = size_bytes
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self._mapping = mmap.mmap(-1, size_bytes, flags=flags)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
+        self.address: int = self.bytes.ctypes.data
+
+    @classmethod
+    def for_chip(cls, chip: Chip) -> HbmMemory:
+        """The whole HBM of a chip."""
+        return cls(chip.hbm_bytes)
+
+    def view(self, offset: int, size_bytes: int) -> npt.NDArray[np.uint8]:
+        """A writable view of a range; raises `OutOfMemoryRangeFault` if it is not inside HBM."""
+        if offset < 0 or size_bytes < 0 or offset + size_bytes > self.size_bytes:
+            raise OutOfMemoryRangeFault(
+                f"HBM bytes {offset}..{offset + size_bytes} are not within 0..{self.size_bytes}"
+            )
+        return self.bytes[offset : offset + size_bytes]
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Copy a range out."""
+        return self.view(offset, size_bytes).tobytes()
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy `data` in at `offset`."""
+        self.view(offset, len(data))[:] = np.frombuffer(data, dtype=np.uint8)
+
+    def discard(self, offset: int, size_bytes: int) -> None:
+        """Zero a range, giving its whole pages back to the host."""
+        view = self.view(offset, size_bytes)
+        first = -(-offset // _PAGE_BYTES) * _PAGE_BYTES
+        last = (offset + size_bytes) // _PAGE_BYTES * _PAGE_BYTES
+        if last <= first or not hasattr(mmap, "MADV_DONTNEED"):
+            view[:] = 0
+            return
+        self.bytes[offset:first] = 0
+        self.bytes[last : offset + size_bytes] = 0
+        self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)

@@ -1,0 +1,1 @@
+"""Cores and chips under one clock."""
