@@ -1,0 +1,1 @@
+"""Facts about HLO that passes and the backend ask for."""

@@ -1,0 +1,151 @@
+"""Which values share a buffer, by the rules of HLO: tuples, bitcasts, control flow, updates.
+
+A *slot* is one array of an instruction's value: the instruction and the number of the leaf in
+its shape. Slots that must lie in the same memory form one set:
+
+    tuple, get-tuple-element, bitcast    hand their operand on
+    while                                initial state, body and condition parameter, body result
+                                         and the while's result are one state
+    conditional                          operands and branch parameters; branch results and result
+    fusion of dynamic-update-slice or    the result overwrites operand 0
+    scatter (kCustom)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.analysis.call_graph import control_computations
+from compiler.hlo.attributes import InputOutputAlias
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import Shape, TupleShape, leaves
+
+Slot = tuple[HloInstruction, int]
+
+
+def leaf_count(shape: Shape) -> int:
+    """Number of arrays in a shape."""
+    return len(leaves(shape))
+
+
+def element_offset(shape: Shape, index: int) -> int:
+    """The leaf number at which tuple element `index` starts."""
+    assert isinstance(shape, TupleShape)
+    return sum(leaf_count(e) for e in shape.elements[:index])
+
+
+def leaf_number(shape: Shape, path: tuple[int, ...]) -> int:
+    """The leaf number of the array (or first array) at a shape index such as ``{1,0}``."""
+    number = 0
+    for index in path:
+        number += element_offset(shape, index)
+        assert isinstance(shape, TupleShape)
+        shape = shape.elements[index]
+    return number
+
+
+def updated_operand(fusion: HloInstruction) -> int | None:
+    """The operand a kCustom fusion overwrites with its result, or None."""
+    if fusion.opcode != "fusion" or fusion.attrs.get("kind") != "kCustom":
+        return None
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    root = called.root_instruction
+    if root.opcode not in ("dynamic-update-slice", "scatter"):
+        return None
+    target = root.operands[0]
+    if target.opcode != "parameter" or (root.opcode == "scatter" and len(root.operands) != 3):
+        return None
+    number = target.attrs["parameter_number"]
+    assert isinstance(number, int)
+    return number
+
+
+class SlotSets:
+    """A union-find over slots."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Slot, Slot] = {}
+
+    def find(self, slot: Slot) -> Slot:
+        """The representative of the slot's set."""
+        parent = self._parent.setdefault(slot, slot)
+        while parent != slot:
+            grandparent = self._parent[parent]
+            self._parent[slot] = grandparent
+            slot, parent = parent, grandparent
+        return slot
+
+    def join(self, a: Slot, b: Slot) -> None:
+        """Put two slots into one set."""
+        first, second = self.find(a), self.find(b)
+        if first != second:
+            self._parent[second] = first
+
+
+def forwarded(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
+    """Pairs (operand slot, result slot) of an instruction that only hands values on."""
+    match instr.opcode:
+        case "bitcast":
+            yield (instr.operands[0], 0), (instr, 0)
+        case "tuple":
+            position = 0
+            for operand in instr.operands:
+                for leaf in range(leaf_count(operand.shape)):
+                    yield (operand, leaf), (instr, position)
+                    position += 1
+        case "get-tuple-element":
+            index = instr.attrs["index"]
+            assert isinstance(index, int)
+            start = element_offset(instr.operands[0].shape, index)
+            for leaf in range(leaf_count(instr.shape)):
+                yield (instr.operands[0], start + leaf), (instr, leaf)
+
+
+def must_share(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
+    """All pairs of slots that an instruction forces into one buffer."""
+    yield from forwarded(instr)
+    match instr.opcode:
+        case "while":
+            body, condition = instr.attrs["body"], instr.attrs["condition"]
+            assert isinstance(body, HloComputation)
+            assert isinstance(condition, HloComputation)
+            state = (instr.operands[0], body.parameters[0], body.root_instruction)
+            for other in (*state, condition.parameters[0]):
+                for leaf in range(leaf_count(instr.shape)):
+                    yield (instr, leaf), (other, leaf)
+        case "conditional":
+            for number, branch in enumerate(instr.called_computations()):
+                operand = instr.operands[number + 1]
+                for leaf in range(leaf_count(operand.shape)):
+                    yield (operand, leaf), (branch.parameters[0], leaf)
+                for leaf in range(leaf_count(instr.shape)):
+                    yield (instr, leaf), (branch.root_instruction, leaf)
+        case "fusion":
+            target = updated_operand(instr)
+            if target is not None:
+                yield (instr.operands[target], 0), (instr, 0)
+
+
+def shared_slots(module: HloModule) -> SlotSets:
+    """The buffers of a module's control flow, donated parameters included."""
+    sets = SlotSets()
+    for computation in control_computations(module):
+        for instr in computation:
+            for a, b in must_share(instr):
+                sets.join(a, b)
+    root = module.entry.root_instruction
+    for alias in donations(module):
+        parameter = module.entry.parameters[alias.parameter_number]
+        sets.join(
+            (parameter, leaf_number(parameter.shape, alias.parameter_index)),
+            (root, leaf_number(root.shape, alias.output_index)),
+        )
+    return sets
+
+
+def donations(module: HloModule) -> tuple[InputOutputAlias, ...]:
+    """The module's ``input_output_alias`` entries."""
+    found = module.attrs.get("input_output_alias", ())
+    assert isinstance(found, tuple)
+    return tuple(a for a in found if isinstance(a, InputOutputAlias))

@@ -1,0 +1,124 @@
+"""Which part of every leaf and materialised node a step's part of the results needs.
+
+Boxes flow from the results to the parameters by interval analysis (`indexing_boxes`), through the
+nodes that stages leave in VMEM: users before producers, so that such a node is computed over the
+hull of what its users read.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.indexing import const
+from compiler.analysis.indexing_boxes import Box, merge_boxes, operand_boxes
+from compiler.hlo.dtypes import BF16
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.make import dims_attr
+
+
+def leaf_boxes(
+    body: FusionBody, root_boxes: tuple[Box, ...], overrides: dict[HloInstruction, Box]
+) -> dict[HloInstruction, Box]:
+    """Boxes of all array parameters and materialised nodes, in whole tiles.
+
+    `overrides` gives the operand boxes of reduces and the depth (one dimension) of the dot where the
+    grid cuts what they sum over. A root that is materialised has its root box among the needs.
+    """
+    needs: dict[HloInstruction, list[Box]] = {}
+    leaves = body.leaves
+    for root, box in zip(body.roots, root_boxes, strict=True):
+        _need(root, box, leaves, needs)
+    settled: dict[HloInstruction, Box] = {}
+    for node in reversed(body.materialised):
+        box = _settle(node, needs, settled)
+        if box is None:
+            continue
+        for operand, operand_box in _operand_boxes(node, box, overrides.get(node)):
+            _need(operand, operand_box, leaves, needs)
+    for node, boxes in needs.items():
+        if node not in settled:
+            settled[node] = merge_boxes(node.array, boxes)
+    return settled
+
+
+def _need(
+    node: HloInstruction,
+    box: Box,
+    leaves: frozenset[HloInstruction],
+    needs: dict[HloInstruction, list[Box]],
+) -> None:
+    """Record that `box` of a node is needed: of its leaves, or of itself if it is one."""
+    for leaf, leaf_box in operand_boxes(node, box, leaves).items():
+        needs.setdefault(leaf, []).append(leaf_box)
+
+
+def _settle(
+    node: HloInstruction,
+    needs: dict[HloInstruction, list[Box]],
+    settled: dict[HloInstruction, Box],
+) -> Box | None:
+    """The box to compute of a materialised node; the parts of a variadic reduce share one."""
+    parts = [node] if isinstance(node.shape, ArrayShape) else list(node.users)
+    boxes = [box for part in parts for box in needs.get(part, ())]
+    if not boxes:
+        return None
+    shape = parts[0].array
+    if node.opcode == "dot":  # computed from packed bf16 operands: 16 rows at a time
+        shape = ArrayShape(BF16, shape.dims)
+    box = merge_boxes(shape, boxes)
+    for part in parts:
+        settled[part] = box
+    return box
+
+
+def _operand_boxes(
+    node: HloInstruction, box: Box, override: Box | None
+) -> list[tuple[HloInstruction, Box]]:
+    """The operand boxes that computing `box` of a reduce or dot reads."""
+    if node.opcode == "reduce":
+        operand_box = override or reduce_operand_box(node, box)
+        count = len(node.operands) // 2
+        return [(operand, operand_box) for operand in node.operands[:count]]
+    lhs, rhs = dot_operand_boxes(node, box, override)
+    return [(node.operands[0], lhs), (node.operands[1], rhs)]
+
+
+def reduce_operand_box(reduce: HloInstruction, box: Box) -> Box:
+    """The part of a reduce's operands behind a box of its result: reduced dimensions whole."""
+    reduced = dims_attr(reduce)
+    operand = reduce.operands[0].array
+    kept = iter(zip(box.low, box.extent, strict=True))
+    sides = [
+        (const(0), size) if d in reduced else next(kept) for d, size in enumerate(operand.dims)
+    ]
+    return Box(tuple(low for low, _ in sides), tuple(size for _, size in sides))
+
+
+def dot_operand_boxes(dot: HloInstruction, box: Box, depth: Box | None) -> tuple[Box, Box]:
+    """The parts of a canonical dot's operands behind a box of its result.
+
+    `depth` is the part of K, all of it when None.
+    """
+    rank = len(box.low)
+    if depth is None:
+        depth = Box((const(0),), (dot.operands[0].array.dims[-1],))
+    batch = Box(box.low[: rank - 2], box.extent[: rank - 2])
+    rows = Box(box.low[-2:-1], box.extent[-2:-1])
+    columns = Box(box.low[-1:], box.extent[-1:])
+    is_transposed = is_rhs_transposed(dot)
+    lhs = _concatenated(batch, rows, depth)
+    rhs = _concatenated(batch, columns, depth) if is_transposed else _concatenated(
+        batch, depth, columns
+    )
+    return lhs, rhs
+
+
+def _concatenated(*boxes: Box) -> Box:
+    lows = tuple(low for box in boxes for low in box.low)
+    return Box(lows, tuple(size for box in boxes for size in box.extent))
+
+
+def is_rhs_transposed(dot: HloInstruction) -> bool:
+    """Whether a canonical dot's right side is ``[B.., N, K]``."""
+    return dims_attr(dot, "rhs_contracting_dims") == (dot.operands[1].array.rank - 1,)
+

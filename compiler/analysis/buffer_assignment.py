@@ -1,0 +1,220 @@
+"""Buffer assignment: an offset in HBM or SMEM for every array outside fusions.
+
+    assignment = assign_buffers(module, chip)
+    assignment.allocation(instr, leaf)         where array `leaf` of the instruction's value lies
+    assignment.peak_bytes                      bytes of HBM the program needs, all included
+
+Buffers that HLO's rules make one (`compiler.analysis.aliasing`) are one; the others are packed
+by live range. Entry parameters lie first, in order, and are live throughout, unless donated.
+HBM offsets and sizes are multiples of 512 bytes; SMEM offsets count bytes of 4-byte words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
+from compiler.analysis.buffer_packing import Request, pack
+from compiler.analysis.call_graph import control_computations
+from compiler.analysis.liveness import Liveness, LiveRange
+from compiler.analysis.tiled_layout import HBM, SMEM, byte_size, unpadded_byte_size
+from compiler.diagnostics import ResourceExhaustedError
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape_text import print_shape
+
+HBM_ALIGNMENT = 512
+SMEM_ALIGNMENT = 4
+_REPORTED = 10
+
+
+class HasMemorySizes(Protocol):
+    """What buffer assignment asks of a chip."""
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Device memory, in bytes."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A place in memory. `size_bytes` is what the arrays need, padding included.
+
+    `parameter` is (number, leaf) of the entry parameter that lies here, `outputs` the leaves of
+    the entry's result that do; `is_constant` marks data of the program.
+    """
+
+    space: int
+    offset: int
+    size_bytes: int
+    live: tuple[int, int]
+    parameter: tuple[int, int] | None = None
+    outputs: tuple[int, ...] = ()
+    is_constant: bool = False
+
+
+@dataclass
+class BufferAssignment:
+    """The allocation of every slot; `peak_bytes` and `smem_bytes` are the memories' high water."""
+
+    allocations: list[Allocation]
+    slots: dict[Slot, int]
+    peak_bytes: int
+    smem_bytes: int
+    parameter_bytes: int
+    names: dict[int, str] = field(default_factory=dict)
+
+    def allocation(self, instr: HloInstruction, leaf: int = 0) -> Allocation:
+        """Where array `leaf` (in depth-first order) of the instruction's value lies."""
+        return self.allocations[self.slots[instr, leaf]]
+
+    def of(self, instr: HloInstruction, leaf: int = 0) -> Allocation:
+        """Short for `allocation`."""
+        return self.allocation(instr, leaf)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of HBM the program needs: the same as `peak_bytes`."""
+        return self.peak_bytes
+
+    @property
+    def smem_words(self) -> int:
+        """4-byte words of SMEM the program needs."""
+        return self.smem_bytes // SMEM_ALIGNMENT
+
+    @property
+    def temporary_bytes(self) -> int:
+        """HBM beyond the parameters."""
+        return self.peak_bytes - self.parameter_bytes
+
+
+@dataclass
+class _Buffer:
+    """A set of slots that share memory, while its facts are gathered."""
+
+    size_bytes: int = 0
+    unpadded_bytes: int = 0
+    space: int = HBM
+    live: LiveRange = field(default_factory=lambda: LiveRange(0, 0))
+    parameter: tuple[int, int] | None = None
+    outputs: list[int] = field(default_factory=list)
+    is_constant: bool = False
+    shape: ArrayShape | None = None
+    name: str = ""
+
+
+def assign_buffers(module: HloModule, chip: HasMemorySizes) -> BufferAssignment:
+    """Assign all buffers; raises ResourceExhaustedError when HBM is too small."""
+    sets = shared_slots(module)
+    liveness = Liveness(module, sets)
+    numbers: dict[Slot, int] = {}
+    buffers: list[_Buffer] = []
+    slots: dict[Slot, int] = {}
+    for computation in control_computations(module):
+        for instr in computation:
+            for leaf, shape in enumerate(leaves(instr.shape)):
+                root = sets.find((instr, leaf))
+                if root not in numbers:
+                    numbers[root] = len(buffers)
+                    buffers.append(_Buffer(live=liveness.ranges.get(root, LiveRange(0, 0))))
+                slots[instr, leaf] = numbers[root]
+                _note(buffers[numbers[root]], instr, shape)
+    _mark_interface(module, buffers, slots)
+    assignment = _place(buffers, slots)
+    if assignment.peak_bytes > chip.hbm_bytes:
+        raise ResourceExhaustedError(_exhausted(module, buffers, assignment, chip.hbm_bytes))
+    return assignment
+
+
+def _note(buffer: _Buffer, instr: HloInstruction, shape: ArrayShape) -> None:
+    size = byte_size(shape)
+    if size > buffer.size_bytes or buffer.shape is None:
+        buffer.size_bytes, buffer.shape, buffer.name = size, shape, instr.name
+        buffer.unpadded_bytes = unpadded_byte_size(shape)
+    if shape.layout is not None:
+        buffer.space = shape.layout.memory_space
+    buffer.is_constant |= instr.opcode == "constant"
+
+
+def _mark_interface(module: HloModule, buffers: list[_Buffer], slots: dict[Slot, int]) -> None:
+    for number, parameter in enumerate(module.entry.parameters):
+        for leaf in range(leaf_count(parameter.shape)):
+            buffers[slots[parameter, leaf]].parameter = (number, leaf)
+    root = module.entry.root_instruction
+    for leaf in range(leaf_count(root.shape)):
+        buffers[slots[root, leaf]].outputs.append(leaf)
+
+
+def _place(buffers: list[_Buffer], slots: dict[Slot, int]) -> BufferAssignment:
+    offsets: dict[int, int] = {}
+    hbm_base = 0
+    for number, buffer in enumerate(buffers):
+        if buffer.parameter is not None and buffer.space == HBM:
+            offsets[number] = hbm_base
+            hbm_base += -(-buffer.size_bytes // HBM_ALIGNMENT) * HBM_ALIGNMENT
+    whole = max((b.live.end for b in buffers), default=0)
+    temporary: list[Request] = []
+    smem: list[Request] = []
+    for number, buffer in enumerate(buffers):
+        if number in offsets:
+            continue
+        start, end = buffer.live.start, buffer.live.end
+        if buffer.is_constant:
+            start, end = 0, whole
+        request = Request(number, buffer.size_bytes, start, end)
+        (smem if buffer.space == SMEM else temporary).append(request)
+    placed, peak = pack(temporary, hbm_base, HBM_ALIGNMENT)
+    in_smem, smem_bytes = pack(smem, 0, SMEM_ALIGNMENT)
+    offsets.update(placed)
+    offsets.update(in_smem)
+    allocations = [_allocation(b, offsets[n]) for n, b in enumerate(buffers)]
+    names = {n: b.name for n, b in enumerate(buffers)}
+    return BufferAssignment(allocations, slots, peak, smem_bytes, hbm_base, names)
+
+
+def _allocation(buffer: _Buffer, offset: int) -> Allocation:
+    return Allocation(
+        buffer.space,
+        offset,
+        buffer.size_bytes,
+        (buffer.live.start, buffer.live.end),
+        buffer.parameter,
+        tuple(buffer.outputs),
+        buffer.is_constant,
+    )
+
+
+def _exhausted(
+    module: HloModule, buffers: list[_Buffer], assignment: BufferAssignment, capacity: int
+) -> str:
+    """The message: what is needed, and the largest buffers alive at the fullest moment."""
+    moment = _fullest_moment([b for b in buffers if b.space == HBM])
+    alive = [b for b in buffers if b.space == HBM and b.live.start <= moment <= b.live.end]
+    alive.sort(key=lambda b: -b.size_bytes)
+    lines = [
+        f"RESOURCE_EXHAUSTED: {module.name} needs {assignment.peak_bytes:,} bytes of HBM, "
+        f"the chip has {capacity:,} "
+        f"(parameters {assignment.parameter_bytes:,}). Largest buffers when it is fullest:"
+    ]
+    for buffer in alive[:_REPORTED]:
+        waste = buffer.size_bytes - buffer.unpadded_bytes
+        shape = print_shape(buffer.shape) if buffer.shape is not None else ""
+        lines.append(
+            f"  {buffer.size_bytes:>15,} bytes ({waste:,} padding)  %{buffer.name} {shape}"
+        )
+    lines.append("Use a smaller batch, a narrower type or more chips.")
+    return "\n".join(lines)
+
+
+def _fullest_moment(buffers: list[_Buffer]) -> int:
+    changes: list[tuple[int, int]] = []
+    for buffer in buffers:
+        changes.append((buffer.live.start, buffer.size_bytes))
+        changes.append((buffer.live.end + 1, -buffer.size_bytes))
+    best = moment = total = 0
+    for position, change in sorted(changes):
+        total += change
+        if total > best:
+            best, moment = total, position
+    return moment

@@ -1,0 +1,78 @@
+"""What a kernel computes: a fusion's parameters, roots, and the nodes that stages leave in VMEM.
+
+Reduces and the dot are *materialised*: a stage computes them over a box into scratch memory, and
+later stages read that. Everything else is recomputed from leaves wherever it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
+
+MATERIALISED_OPCODES = frozenset({"reduce", "dot"})
+
+
+@dataclass(frozen=True)
+class FusionBody:
+    """The nodes of a fusion by role.
+
+    `roots`: one node per result array. `materialised`: reduces and the dot, operands before users;
+    a variadic reduce stands once, its results are read by get-tuple-element.
+    """
+
+    computation: HloComputation
+    parameters: tuple[HloInstruction, ...]
+    roots: tuple[HloInstruction, ...]
+    materialised: tuple[HloInstruction, ...]
+
+    @property
+    def leaves(self) -> frozenset[HloInstruction]:
+        """What later stages read from VMEM: materialised nodes, a variadic reduce by its parts."""
+        found: set[HloInstruction] = set()
+        for node in self.materialised:
+            found.update([node] if isinstance(node.shape, ArrayShape) else node.users)
+        return frozenset(found)
+
+    @property
+    def dot(self) -> HloInstruction | None:
+        """The fusion's dot, if it has one."""
+        return next((n for n in self.materialised if n.opcode == "dot"), None)
+
+    @property
+    def reduces(self) -> tuple[HloInstruction, ...]:
+        """The reduces, operands before users."""
+        return tuple(n for n in self.materialised if n.opcode == "reduce")
+
+
+def fusion_body(fusion: HloInstruction) -> FusionBody:
+    """Sort the nodes of a fusion's computation by role."""
+    computation = fusion.attrs["calls"]
+    assert isinstance(computation, HloComputation)
+    root = computation.root_instruction
+    roots = tuple(root.operands) if root.opcode == "tuple" else (root,)
+    if root.opcode == "reduce" and not isinstance(root.shape, ArrayShape):
+        raise UnsupportedError(
+            f"%{root.name}: a variadic reduce as root; want its results in a tuple", root.span
+        )
+    live = _live(roots)
+    materialised = tuple(n for n in computation if n in live and n.opcode in MATERIALISED_OPCODES)
+    dots = [n for n in materialised if n.opcode == "dot"]
+    if len(dots) > 1:
+        raise UnsupportedError(f"%{fusion.name}: {len(dots)} dots in one fusion", fusion.span)
+    return FusionBody(computation, tuple(computation.parameters), roots, materialised)
+
+
+def _live(roots: Iterable[HloInstruction]) -> set[HloInstruction]:
+    found: set[HloInstruction] = set()
+    pending = list(roots)
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending.extend(node.operands)
+    return found
+

@@ -1,0 +1,206 @@
+"""Which box of each leaf a box of a node reads: interval analysis over index maps.
+
+A `Box` has per dimension a first index (an expression over grid variables and dynamic starts) and a
+constant extent. Where a leaf's index cannot be bounded like that, the box is the whole dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import (
+    Expr,
+    Quotient,
+    Var,
+    const,
+    var,
+    variables,
+)
+from compiler.analysis.indexing_maps import Index, operand_indices
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+
+LANES = 128
+SUBLANES = 8
+
+
+@dataclass(frozen=True)
+class Box:
+    """Indices ``low[d] .. low[d] + extent[d] - 1`` in each dimension d.
+
+    A box may stick out of its array (a partial last block, padding): readers clip transfers.
+    """
+
+    low: tuple[Expr, ...]
+    extent: tuple[int, ...]
+
+
+def whole_box(shape: ArrayShape) -> Box:
+    """All of an array."""
+    return Box(tuple(const(0) for _ in shape.dims), shape.dims)
+
+
+def operand_boxes(
+    node: HloInstruction, box: Box, stop: Collection[HloInstruction] = ()
+) -> dict[HloInstruction, Box]:
+    """The boxes of parameters and of nodes in `stop` that `box` of `node` reads, in whole tiles.
+
+    A leaf that is read at several indices gets the union of their boxes.
+    """
+    inner = tuple(var(Var(f"box{d}", 0, n - 1)) for d, n in enumerate(box.extent))
+    index = tuple(low + i for low, i in zip(box.low, inner, strict=True))
+    outer = frozenset().union(*(variables(low) for low in box.low))
+    found: dict[HloInstruction, list[Index]] = {}
+    _collect(node, index, frozenset(stop), found)
+    return {
+        leaf: round_to_tiles(leaf.array, _union(leaf.array, indices, outer))
+        for leaf, indices in found.items()
+    }
+
+
+def merge_boxes(shape: ArrayShape, boxes: Iterable[Box]) -> Box:
+    """The union of tile-rounded boxes of one array; whole where their distance is not constant."""
+    result: Box | None = None
+    for box in boxes:
+        result = box if result is None else _join(shape, result, box)
+    assert result is not None, "no boxes"
+    return round_to_tiles(shape, result)
+
+
+def tile_units(shape: ArrayShape) -> tuple[int, ...]:
+    """The multiples that box origins keep to in each dimension: vreg tiles in the tiled ones."""
+    packing = shape.dtype.packing
+    if shape.rank == 1:
+        return (LANES * SUBLANES * packing,)
+    tiled = (SUBLANES * packing, LANES)
+    return (*(1 for _ in shape.dims[:-2]), *tiled) if shape.rank else ()
+
+
+def round_to_tiles(shape: ArrayShape, box: Box) -> Box:
+    """The box grown to whole vreg tiles; a dimension covered entirely starts at 0."""
+    lows: list[Expr] = []
+    extents: list[int] = []
+    units = tile_units(shape)
+    for low, extent, size, unit in zip(box.low, box.extent, shape.dims, units, strict=True):
+        start = (low // unit) * unit
+        lead = (low - start).range()[1]
+        grown = -(-(lead + extent) // unit) * unit
+        is_whole = grown >= size
+        lows.append(const(0) if is_whole else start)
+        extents.append(size if is_whole else grown)
+    return Box(tuple(lows), tuple(extents))
+
+
+def _collect(
+    node: HloInstruction,
+    index: Index,
+    stop: frozenset[HloInstruction],
+    found: dict[HloInstruction, list[Index]],
+) -> None:
+    """Record every leaf index, each (node, index) visited once."""
+    seen = {(node, index)}
+    pending = [(node, index)]
+    while pending:
+        current, at = pending.pop()
+        is_leaf = current.opcode == "parameter" or (current in stop)
+        if is_leaf:
+            found.setdefault(current, []).append(at)
+            continue
+        for access in operand_indices(current, at):
+            key = (current.operands[access.operand], access.index)
+            if key not in seen:
+                seen.add(key)
+                pending.append(key)
+
+
+def _union(shape: ArrayShape, indices: list[Index], outer: frozenset[Var]) -> Box:
+    boxes = [_bounds(shape, index, outer) for index in indices]
+    result = boxes[0]
+    for box in boxes[1:]:
+        result = _join(shape, result, box)
+    return result
+
+
+def _join(shape: ArrayShape, a: Box, b: Box) -> Box:
+    lows: list[Expr] = []
+    extents: list[int] = []
+    for d, size in enumerate(shape.dims):
+        distance = b.low[d] - a.low[d]
+        if not distance.is_constant:
+            lows.append(const(0))
+            extents.append(size)
+            continue
+        first = min(0, distance.constant)
+        last = max(a.extent[d], distance.constant + b.extent[d])
+        lows.append(a.low[d] + first)
+        extents.append(last - first)
+    return Box(tuple(lows), tuple(extents))
+
+
+def _bounds(shape: ArrayShape, index: Index, outer: frozenset[Var]) -> Box:
+    lows: list[Expr] = []
+    extents: list[int] = []
+    for expr, size in zip(index, shape.dims, strict=True):
+        low, span = interval(expr, outer)
+        if low.is_constant:  # padding reads past the ends; nothing there is needed
+            first = max(0, min(low.constant, size - 1))
+            last = max(first, min(size - 1, low.constant + span))
+            low, span = const(first), last - first
+        lows.append(low if span + 1 < size else const(0))
+        extents.append(min(span + 1, size))
+    return Box(tuple(lows), tuple(extents))
+
+
+def interval(expr: Expr, outer: Collection[Var]) -> tuple[Expr, int]:
+    """(low, span) with low <= expr <= low + span; low is over `outer` and start variables only."""
+    low = const(expr.constant)
+    span = 0
+    for atom, factor in expr.terms:
+        atom_low, atom_span = _atom_interval(atom, outer)
+        if factor >= 0:
+            low = low + atom_low * factor
+        else:
+            low = low + (atom_low + atom_span) * factor
+        span += abs(factor) * atom_span
+    return low, span
+
+
+def _atom_interval(atom: object, outer: Collection[Var]) -> tuple[Expr, int]:
+    if isinstance(atom, Var):
+        if atom in outer or atom.start_of is not None:
+            return var(atom), 0
+        return const(atom.low), atom.high - atom.low
+    body = atom.body  # type: ignore[attr-defined]
+    divisor: int = atom.divisor  # type: ignore[attr-defined]
+    low, span = interval(body, outer)
+    phase = low % divisor
+    if isinstance(atom, Quotient):
+        if phase.is_constant:
+            return low // divisor, (phase.constant + span) // divisor
+        return low // divisor, -(-span // divisor)
+    if span == 0 or phase.range()[1] + span < divisor:
+        return phase, span
+    return const(0), divisor - 1
+
+
+def box_inside(box: Box, shape: ArrayShape) -> bool:
+    """Whether the box certainly lies inside the array's padded extent."""
+    units = tile_units(shape)
+    for low, extent, size, unit in zip(box.low, box.extent, shape.dims, units, strict=True):
+        first, last = low.range()
+        if first < 0 or last + extent > -(-size // unit) * unit:
+            return False
+    return True
+
+
+__all__ = [
+    "Box",
+    "box_inside",
+    "interval",
+    "merge_boxes",
+    "operand_boxes",
+    "round_to_tiles",
+    "tile_units",
+    "whole_box",
+]

@@ -1,0 +1,309 @@
+"""How an instruction's result element reads its operands' elements, by opcode.
+
+    elementwise  the same index                 transpose    the index permuted
+    broadcast    some dims dropped              slice        stride * i + start
+    reshape      linearise, delinearise         reverse      n - 1 - i
+    pad          (i - low) / (interior + 1) where that is valid, else the padding value
+    concatenate  the operand that i falls into  dynamic-slice  i + start, a clamped variable
+    reduce, dot  variables for what is summed over
+
+An `OperandAccess` reads one operand at one index. For most opcodes all accesses are read; for those
+in `PIECEWISE` the value is that of the first access whose conditions hold. Where conditions fail the
+index may lie outside the operand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, var
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.attributes import Window
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+
+Index = tuple[Expr, ...]
+
+PIECEWISE = frozenset({"pad", "concatenate", "dynamic-update-slice"})
+"""Opcodes whose value is one of several accesses, chosen by conditions."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``low <= expr <= high``."""
+
+    expr: Expr
+    low: int
+    high: int
+
+    @property
+    def is_always(self) -> bool:
+        """Whether the ranges of the variables imply it."""
+        low, high = self.expr.range()
+        return self.low <= low and high <= self.high
+
+    @property
+    def is_never(self) -> bool:
+        """Whether the ranges of the variables exclude it."""
+        low, high = self.expr.range()
+        return high < self.low or low > self.high
+
+
+@dataclass(frozen=True)
+class OperandAccess:
+    """Read operand `operand` (its number) at `index`, if all `conditions` hold."""
+
+    operand: int
+    index: Index
+    conditions: tuple[Condition, ...] = ()
+
+
+def operand_indices(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    """The reads behind element `index` of `instr` (for a reduce or tuple element: of each leaf).
+
+    Raises UnsupportedError for opcodes whose reads are not a map of the index (gather, sort, ..).
+    """
+    opcode = instr.opcode
+    if opcode in _MAPS:
+        return _prune(instr, _MAPS[opcode](instr, index))
+    info = OPCODES.get(opcode)
+    if info is not None and info.has(Trait.ELEMENTWISE):
+        return [
+            OperandAccess(n, index if o.array.rank else ())
+            for n, o in enumerate(instr.operands)
+        ]
+    message = f"%{instr.name}: {opcode} has no index map; it needs a kernel of its own"
+    raise UnsupportedError(message, instr.span)
+
+
+def start_variable(instr: HloInstruction, dim: int) -> Var:
+    """The clamped start index of a dynamic-slice or dynamic-update-slice in one dimension."""
+    source = instr.operands[0].array.dims[dim]
+    is_slice = instr.opcode == "dynamic-slice"
+    size = (instr if is_slice else instr.operands[1]).array.dims[dim]
+    return Var(f"{instr.name}.start{dim}", 0, source - size, instr, dim)
+
+
+def start_operand(variable: Var) -> HloInstruction:
+    """The scalar operand that a start variable is the clamped value of."""
+    instr = variable.start_of
+    assert instr is not None, f"{variable} is not a start index"
+    first = 1 if instr.opcode == "dynamic-slice" else 2
+    return instr.operands[first + variable.dim]
+
+
+def _dims(instr: HloInstruction, name: str) -> tuple[int, ...]:
+    value = instr.attrs.get(name, ())
+    assert isinstance(value, tuple), f"%{instr.name}: {name} is not a list"
+    return value
+
+
+def _prune(instr: HloInstruction, accesses: list[OperandAccess]) -> list[OperandAccess]:
+    if instr.opcode not in PIECEWISE:
+        return accesses
+    kept: list[OperandAccess] = []
+    for access in accesses:
+        if any(c.is_never for c in access.conditions):
+            continue
+        open_conditions = tuple(c for c in access.conditions if not c.is_always)
+        kept.append(OperandAccess(access.operand, access.index, open_conditions))
+        if not open_conditions:
+            break
+    return kept
+
+
+def _broadcast(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    return [OperandAccess(0, tuple(index[d] for d in _dims(instr, "dimensions")))]
+
+
+def _same(_: HloInstruction, index: Index) -> list[OperandAccess]:
+    return [OperandAccess(0, index)]
+
+
+def _none(_instr: HloInstruction, _index: Index) -> list[OperandAccess]:
+    return []
+
+
+def _reshape(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    """Group by group of dimensions with equal element counts, so that indices stay small."""
+    source, target = instr.operands[0].array.dims, instr.array.dims
+    result: list[Expr] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        end_i, end_j = _next_group(source, target, i, j)
+        position = linearize(index[j:end_j], target[j:end_j])
+        result.extend(delinearize(position, source[i:end_i]))
+        i, j = end_i, end_j
+    return [OperandAccess(0, tuple(result))]
+
+
+def _next_group(
+    source: tuple[int, ...], target: tuple[int, ...], i: int, j: int
+) -> tuple[int, int]:
+    """Ends of the shortest runs from i and j with equal products (trailing 1s belong to the last)."""
+    end_i, end_j = min(i + 1, len(source)), min(j + 1, len(target))
+    left = source[i] if i < len(source) else 1
+    right = target[j] if j < len(target) else 1
+    while left != right:
+        if left < right:
+            left *= source[end_i]
+            end_i += 1
+        else:
+            right *= target[end_j]
+            end_j += 1
+    if all(size == 1 for size in source[end_i:]) and all(size == 1 for size in target[end_j:]):
+        return len(source), len(target)
+    return end_i, end_j
+
+
+def _transpose(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    permutation = _dims(instr, "dimensions")
+    source: list[Expr] = [const(0)] * len(permutation)
+    for position, dim in enumerate(permutation):
+        source[dim] = index[position]
+    return [OperandAccess(0, tuple(source))]
+
+
+def _slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    bounds = _dims(instr, "slice")
+    moved = (e * step + start for e, (start, _, step) in zip(index, bounds, strict=True))  # type: ignore[misc]
+    return [OperandAccess(0, tuple(moved))]
+
+
+def _reverse(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    flipped = _dims(instr, "dimensions")
+    dims = instr.array.dims
+    moved = (dims[d] - 1 - e if d in flipped else e for d, e in enumerate(index))
+    return [OperandAccess(0, tuple(moved))]
+
+
+def _pad(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    moved: list[Expr] = []
+    conditions: list[Condition] = []
+    sizes = instr.operands[0].array.dims
+    for expr, size, (low, _, interior) in zip(index, sizes, _dims(instr, "padding"), strict=True):  # type: ignore[misc]
+        at, checks = _undilate(expr - low, size, interior + 1)
+        moved.append(at)
+        conditions.extend(checks)
+    return [OperandAccess(0, tuple(moved), tuple(conditions)), OperandAccess(1, ())]
+
+
+def _undilate(position: Expr, size: int, dilation: int) -> tuple[Expr, list[Condition]]:
+    """The element at `position` of a dimension spread out by `dilation`, and when there is one."""
+    if dilation == 1:
+        return position, [Condition(position, 0, size - 1)]
+    inside = Condition(position, 0, (size - 1) * dilation)
+    return position // dilation, [inside, Condition(position % dilation, 0, 0)]
+
+
+def _concatenate(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    (dim,) = _dims(instr, "dimensions")
+    accesses: list[OperandAccess] = []
+    start = 0
+    for number, operand in enumerate(instr.operands):
+        size = operand.array.dims[dim]
+        moved = (*index[:dim], index[dim] - start, *index[dim + 1 :])
+        start += size
+        is_last = number == len(instr.operands) - 1
+        bounds = () if is_last else (Condition(index[dim], start - size, start - 1),)
+        if size:
+            accesses.append(OperandAccess(number, moved, bounds))
+    return accesses
+
+
+def _dynamic_slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    moved = tuple(e + var(start_variable(instr, d)) for d, e in enumerate(index))
+    return [OperandAccess(0, moved)]
+
+
+def _dynamic_update_slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    sizes = instr.operands[1].array.dims
+    moved = tuple(e - var(start_variable(instr, d)) for d, e in enumerate(index))
+    conditions = tuple(Condition(e, 0, n - 1) for e, n in zip(moved, sizes, strict=True))
+    return [OperandAccess(1, moved, conditions), OperandAccess(0, index)]
+
+
+def _reduce(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    count = len(instr.operands) // 2
+    dims = instr.operands[0].array.dims
+    at = reduced_index(instr, index, tuple(var(v) for v in reduction_variables(instr)))
+    assert len(at) == len(dims)
+    reads = [OperandAccess(n, at) for n in range(count)]
+    return reads + [OperandAccess(count + n, ()) for n in range(count)]
+
+
+def reduction_variables(instr: HloInstruction) -> tuple[Var, ...]:
+    """One variable for each reduced dimension, in ascending order of dimension."""
+    dims = instr.operands[0].array.dims
+    reduced = sorted(_dims(instr, "dimensions"))
+    return tuple(Var(f"{instr.name}.r{d}", 0, dims[d] - 1) for d in reduced)
+
+
+def reduced_index(instr: HloInstruction, index: Index, inner: Index) -> Index:
+    """The operand index of a reduce: result `index` with `inner` at the reduced dimensions."""
+    reduced = sorted(_dims(instr, "dimensions"))
+    outer = iter(index)
+    return tuple(
+        inner[reduced.index(d)] if d in reduced else next(outer)
+        for d in range(instr.operands[0].array.rank)
+    )
+
+
+def _dot(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    batch = len(_dims(instr, "lhs_batch_dims"))
+    lhs_dims = instr.operands[0].array.dims
+    summed = tuple(
+        var(Var(f"{instr.name}.k{n}", 0, lhs_dims[d] - 1))
+        for n, d in enumerate(_dims(instr, "lhs_contracting_dims"))
+    )
+    free = len(lhs_dims) - batch - len(summed)
+    sides = (("lhs", index[batch : batch + free]), ("rhs", index[batch + free :]))
+    accesses: list[OperandAccess] = []
+    for number, (side, outer) in enumerate(sides):
+        fixed = dict(zip(_dims(instr, f"{side}_batch_dims"), index[:batch], strict=True))
+        fixed |= dict(zip(_dims(instr, f"{side}_contracting_dims"), summed, strict=True))
+        rest = iter(outer)
+        rank = instr.operands[number].array.rank
+        at = tuple(fixed[d] if d in fixed else next(rest) for d in range(rank))
+        accesses.append(OperandAccess(number, at))
+    return accesses
+
+
+def _reduce_window(instr: HloInstruction, index: Index) -> list[OperandAccess]:
+    window = instr.attrs["window"]
+    assert isinstance(window, Window), f"%{instr.name} has no window"
+    count = len(instr.operands) // 2
+    dims = instr.operands[0].array.dims
+    at: list[Expr] = []
+    conditions: list[Condition] = []
+    for d, (expr, size, w) in enumerate(zip(index, dims, window.dims, strict=True)):
+        tap = var(Var(f"{instr.name}.w{d}", 0, w.size - 1))
+        position = expr * w.stride + tap * w.window_dilation - w.pad_low
+        moved, checks = _undilate(position, size, w.base_dilation)
+        at.append(moved)
+        conditions.extend(c for c in checks if not c.is_always)
+    reads = [OperandAccess(n, tuple(at), tuple(conditions)) for n in range(count)]
+    return reads + [OperandAccess(count + n, ()) for n in range(count)]
+
+
+_MAPS = {
+    "bitcast": _reshape,
+    "bitcast-convert": _same,
+    "broadcast": _broadcast,
+    "concatenate": _concatenate,
+    "constant": _none,
+    "copy": _same,
+    "dot": _dot,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "get-tuple-element": _same,
+    "iota": _none,
+    "pad": _pad,
+    "parameter": _none,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "reshape": _reshape,
+    "reverse": _reverse,
+    "slice": _slice,
+    "transpose": _transpose,
+}

@@ -1,0 +1,173 @@
+"""The index space a fusion's grid moves over, and how its results lie in it.
+
+    kLoop    the dimensions of the largest result
+    kOutput  the same (those of the dot), rows of the result whole if there are row reductions
+    kInput   the dimensions of the reduces' operand; reduced ones are `arbitrary`
+
+Every dimension has a unit: the elements that a block must hold a multiple of so that the blocks of
+all arrays that it moves are whole vreg tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.indexing import Expr, var
+from compiler.analysis.indexing_boxes import SUBLANES, tile_units
+from compiler.analysis.indexing_maps import start_variable
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.make import dims_attr
+
+_DOT_ROWS = 16
+
+
+@dataclass(frozen=True)
+class IterationDim:
+    """One dimension: `size` elements in blocks of multiples of `unit`."""
+
+    size: int
+    unit: int
+    parallel: bool = True
+    splittable: bool = True
+
+    @property
+    def tiles(self) -> int:
+        """Units that cover the dimension."""
+        return max(1, -(-self.size // self.unit))
+
+
+@dataclass(frozen=True)
+class IterationSpace:
+    """Dimensions, outermost first; `root_dims[i]` says which of them result i has, in its order.
+
+    `offsets` are added to the space's indices to give the results' (a dynamic-update-slice moves
+    over its update alone); empty means none.
+    """
+
+    dims: tuple[IterationDim, ...]
+    root_dims: tuple[tuple[int, ...], ...]
+    offsets: tuple[Expr, ...] = ()
+
+    @property
+    def tiles(self) -> int:
+        """Units in all."""
+        return math.prod(d.tiles for d in self.dims)
+
+
+def iteration_space(body: FusionBody, kind: str) -> IterationSpace:
+    """The space of a kLoop, kOutput or kInput fusion.
+
+    Raises UnsupportedError when a result has dimensions that are not the space's first ones.
+    """
+    if kind == "kInput":
+        return _input_space(body)
+    sizes = max((r.array.dims for r in body.roots), key=lambda d: (len(d), math.prod(d)))
+    root_dims = tuple(_prefix(root, sizes) for root in body.roots)
+    whole_rows = any(len(_result_dims(r)) < len(sizes) for r in body.reduces)
+    placed = [(r.array, dims) for r, dims in zip(body.roots, root_dims, strict=True)]
+    dims = _dims(sizes, placed, _packing(body, sizes))
+    if body.dot is not None and len(dims) >= 2:
+        dims[-2] = _in_packed_rows(dims[-2])
+    if whole_rows and dims:
+        dims[-1] = replace(dims[-1], splittable=False)
+    return IterationSpace(tuple(dims), root_dims)
+
+
+def _dims(
+    sizes: tuple[int, ...], placed: list[tuple[ArrayShape, tuple[int, ...]]], packing: int
+) -> list[IterationDim]:
+    """Dimensions with the units that the placed arrays ask for.
+
+    `packing` is the most elements a word of an operand holds: its rows come in larger tiles, and
+    blocks keep to them where that leaves no array with a block that sticks out of it.
+    """
+    units: list[set[int]] = [{1} for _ in sizes]
+    for shape, dims in placed:
+        for dim, unit in zip(dims, tile_units(shape), strict=True):
+            units[dim].add(unit)
+    found: list[IterationDim] = []
+    for number, (size, wanted) in enumerate(zip(sizes, units, strict=True)):
+        unit = math.lcm(*wanted)
+        if number == len(sizes) - 2:
+            larger = math.lcm(unit, SUBLANES * packing)
+            unit = larger if _is_even(size, {*wanted, larger}) else unit
+        found.append(IterationDim(size, unit, splittable=_is_even(size, wanted | {unit})))
+    return found
+
+
+def _in_packed_rows(dim: IterationDim) -> IterationDim:
+    """Rows of a dot: blocks of whole bf16 tiles."""
+    unit = math.lcm(dim.unit, _DOT_ROWS)
+    is_even = dim.splittable and _is_even(dim.size, {dim.unit, unit})
+    return replace(dim, unit=unit if is_even else dim.unit, splittable=is_even)
+
+
+def _is_even(size: int, units: set[int]) -> bool:
+    """Whether arrays tiled by any of the units (but 1) pad a dimension to the same size."""
+    return len({-(-size // unit) * unit for unit in units if unit > 1}) <= 1
+
+
+def _result_dims(reduce: HloInstruction) -> tuple[int, ...]:
+    reduced = dims_attr(reduce)
+    operand = reduce.operands[0].array
+    return tuple(size for d, size in enumerate(operand.dims) if d not in reduced)
+
+
+def _prefix(root: HloInstruction, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    dims = root.array.dims
+    if dims != sizes[: len(dims)]:
+        raise UnsupportedError(
+            f"%{root.name}: result dimensions {list(dims)} do not lead those of the fusion's "
+            f"other results, {list(sizes)}; compile it in a fusion of its own",
+            root.span,
+        )
+    return tuple(range(len(dims)))
+
+
+def _packing(body: FusionBody, sizes: tuple[int, ...]) -> int:
+    """The most elements a word holds in any array with the space's rows."""
+    arrays = [n.array for n in (*body.parameters, *body.roots) if isinstance(n.shape, ArrayShape)]
+    rows = [s for s in arrays if s.rank >= 2 and len(sizes) >= 2 and s.dims[-2] == sizes[-2]]
+    return max((s.dtype.packing for s in rows), default=1)
+
+
+def _input_space(body: FusionBody) -> IterationSpace:
+    """Dimensions of the reduces' operand; what they reduce is `arbitrary`."""
+    first = body.reduces[0]
+    operand = first.operands[0].array
+    reduced = dims_attr(first)
+    kept = tuple(d for d in range(operand.rank) if d not in reduced)
+    placed = [(operand, tuple(range(operand.rank)))]
+    placed += [(r.array, kept) for r in body.roots]
+    dims = _dims(operand.dims, placed, _packing(body, operand.dims))
+    is_whole = any(r.array.dtype.kind == "pred" for r in body.roots)  # partial masks have no place
+    marked = [
+        replace(
+            dim,
+            parallel=d not in reduced,
+            splittable=dim.splittable and not (is_whole and d in reduced),
+        )
+        for d, dim in enumerate(dims)
+    ]
+    return IterationSpace(tuple(marked), tuple(kept for _ in body.roots))
+
+
+def update_space(update_slice: HloInstruction) -> IterationSpace:
+    """The update of a dynamic-update-slice: blocks of it where it starts at a fixed place.
+
+    Along a tiled dimension that the update does not cover it is one block, grown to whole tiles.
+    """
+    operand, update = update_slice.array, update_slice.operands[1].array
+    rank = operand.rank
+    units = tile_units(operand)
+    dims: list[IterationDim] = []
+    for d, (whole, size) in enumerate(zip(operand.dims, update.dims, strict=True)):
+        is_free = size == whole or units[d] == 1
+        unit = units[d] if is_free else max(size, 1)
+        dims.append(IterationDim(size, unit))
+    offsets = tuple(var(start_variable(update_slice, d)) for d in range(rank))
+    return IterationSpace(tuple(dims), (tuple(range(rank)),), offsets)

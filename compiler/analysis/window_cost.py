@@ -1,0 +1,174 @@
+"""What a window plan costs: VMEM rows and cycles.
+
+    period  = max(DMA of a step, compute of a step, (DMA + compute + latency) / 2)
+    cycles  = first fetch + latency + steps * period + last compute + last write-back + latency
+
+Two fetches are in flight at a time (the next step's is issued before this step's is waited for),
+hence the half. Compute is estimated from the operations of the fusion and the MXU passes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.windows import OperandWindow, WindowPlan
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.make import dims_attr
+from tpu_sim.isa.chips import Chip
+
+LANES = 128
+SUBLANES = 8
+TILE_BYTES = 4096
+_FREE = frozenset(
+    {"parameter", "constant", "broadcast", "reshape", "transpose", "slice", "iota", "tuple",
+     "get-tuple-element", "bitcast", "reverse", "dynamic-slice", "reduce", "dot"}
+)  # fmt: skip
+_TRANSCENDENTAL_OPS = 12
+_SPLITS = {1: 1, 3: 2, 6: 3}
+"""bf16 parts of an f32 dot operand by the number of passes."""
+
+
+def box_vreg_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> int:
+    """Vreg tiles of a box."""
+    unit = SUBLANES * shape.dtype.packing
+    if shape.rank == 0:
+        return 1
+    if shape.rank == 1:
+        return -(-extent[0] // (unit * LANES))
+    return math.prod(extent[:-2]) * -(-extent[-2] // unit) * -(-extent[-1] // LANES)
+
+
+def window_rows(plan: WindowPlan) -> int:
+    """VMEM rows of all windows, both buffers where they move, guard rows included."""
+    total = 0
+    for window in (*plan.inputs, *plan.outputs):
+        slots = 2 if plan.moving_dims(window.origin) else 1
+        total += slots * box_vreg_tiles(window.shape, window.extent) * SUBLANES + SUBLANES
+    return total
+
+
+def scratch_rows(body: FusionBody, plan: WindowPlan, passes: int) -> int:
+    """VMEM rows of what stages leave in scratch, the parts of dot operands included."""
+    total = 0
+    for node, box in plan.boxes.items():
+        total += box_vreg_tiles(node.array, box.extent) * SUBLANES + SUBLANES
+        if node.opcode != "dot":
+            continue
+        k_size = _depth(node, plan)
+        rows, cols = box.extent[-2], box.extent[-1]
+        batch = math.prod(box.extent[:-2])
+        k_tiles = -(-k_size // LANES)
+        lhs = batch * -(-rows // 16) * k_tiles
+        rhs = batch * k_tiles * LANES // 16 * -(-cols // LANES)
+        if passes > 1 or _needs_preparation(node.operands[0]):
+            total += _SPLITS[passes] * lhs * SUBLANES
+        if passes > 1 or _needs_preparation(node.operands[1]):
+            total += _SPLITS[passes] * rhs * SUBLANES
+    return total
+
+
+def _needs_preparation(operand: HloInstruction) -> bool:
+    return operand.opcode != "parameter" or operand.array.dtype.name != "bf16"
+
+
+def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
+    depth = plan.depths.get(dot)
+    return depth.extent[0] if depth is not None else dot.operands[0].array.dims[-1]
+
+
+def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, passes: int) -> int:
+    """Estimated cycles of the whole kernel."""
+    rate = chip.hbm_bytes_per_cycle
+    latency = chip.dma_latency_cycles
+    moved = sum(_fetches(plan, w) * _window_bytes(w) for w in (*plan.inputs, *plan.outputs))
+    first = sum(_window_bytes(w) for w in plan.inputs) / rate
+    last = sum(_window_bytes(w) for w in plan.outputs) / rate
+    compute = _step_compute(body, plan, chip, passes)
+    steps = plan.steps
+    step_dma = max(0.0, moved / rate - first - last) / max(1, steps - 1) if steps > 1 else 0.0
+    period = max(step_dma, compute, (step_dma + compute + latency) / 2)
+    overhead = 40 + 12 * (len(plan.inputs) + len(plan.outputs))
+    total = first + latency + (steps - 1) * period + compute + last + latency + steps * overhead
+    return int(total)
+
+
+def _window_bytes(window: OperandWindow) -> int:
+    """Bytes of one transfer, sublanes that small arrays do not have left out."""
+    tiles = box_vreg_tiles(window.shape, window.extent)
+    if window.shape.rank >= 2:
+        unit = SUBLANES * window.shape.dtype.packing
+        filled = min(window.shape.dims[-2], unit)
+        return -(-tiles * TILE_BYTES * filled // unit)
+    return tiles * TILE_BYTES
+
+
+def _fetches(plan: WindowPlan, window: OperandWindow) -> int:
+    """How often the window's block changes (the first fetch included)."""
+    moving = plan.moving_dims(window.origin)
+    if not moving:
+        return 1
+    return math.prod(d.steps for d in plan.grid[: moving[-1] + 1])
+
+
+def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, passes: int) -> float:
+    """Cycles of one step's stages."""
+    outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
+    cycles = outer * _operations(body.computation) / 2.5
+    for reduce in body.reduces:
+        box = plan.depths.get(reduce)
+        node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))
+        tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
+        cycles += tiles * (2 + _operations(body.computation) / 2.5)
+    if body.dot is not None and body.dot in plan.boxes:
+        cycles += _dot_cycles(body.dot, plan, chip, passes)
+    return cycles
+
+
+def _lanes_tiles(window: OperandWindow) -> int:
+    """f32-sized tiles behind an output window: packed types compute as many per vreg."""
+    return box_vreg_tiles(window.shape, window.extent) * window.shape.dtype.packing
+
+
+def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -> int:
+    operand = reduce.operands[0].array
+    if box is not None:
+        return box_vreg_tiles(operand, box.extent)
+    if result is None:
+        return 0
+    reduced = dims_attr(reduce)
+    kept = iter(result.extent)
+    extent = tuple(n if d in reduced else next(kept) for d, n in enumerate(operand.dims))
+    return box_vreg_tiles(operand, extent)
+
+
+def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, passes: int) -> float:
+    box = plan.boxes[dot]
+    batch = math.prod(box.extent[:-2])
+    rows = max(-(-box.extent[-2] // 16), 8)  # latching a block takes as long as 8 matmuls
+    cols = -(-box.extent[-1] // LANES)
+    depth = -(-_depth(dot, plan) // LANES)
+    matmuls = batch * rows * cols * depth * passes
+    cycles = matmuls * chip.matmul_cycles / chip.mxu_count + 300
+    for number, operand in enumerate(dot.operands):
+        if passes > 1 or _needs_preparation(operand):
+            size = rows if number == 0 else cols * SUBLANES
+            cycles += batch * size * depth * 6 * _SPLITS[passes]
+    return cycles
+
+
+@lru_cache(maxsize=4096)
+def _operations(computation: HloComputation) -> int:
+    """VALU operations per element, EUP ones weighted."""
+    total = 1
+    for node in computation:
+        if node.opcode in _FREE:
+            continue
+        info = OPCODES.get(node.opcode)
+        is_slow = info is not None and info.has(Trait.TRANSCENDENTAL)
+        total += _TRANSCENDENTAL_OPS if is_slow else 1
+    return total

@@ -1,0 +1,249 @@
+"""The window search: blocks of the iteration space that fit VMEM and cost the fewest cycles.
+
+Candidates fill a window from the innermost dimension outwards up to a number of tiles, with a few
+limits on its width; each is judged by the machine's own cost: DMA and compute of a step overlap, the
+first fetch and the last write-back do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.analysis.boxes import leaf_boxes
+from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
+from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
+from compiler.analysis.window_cost import plan_cycles, scratch_rows, window_rows
+from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan, grid_dim
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.rewrite.make import dims_attr
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import SMEM
+
+_TILE_TARGETS = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
+_WIDTH_LIMITS = (1 << 30, 16, 4, 1)
+_VMEM_SHARE = 0.85
+"""Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A candidate: block size in units per dimension, and the order of the grid (outermost first)."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def plan_windows(fusion: HloInstruction, chip: Chip, precision_passes: int = 1) -> WindowPlan:
+    """The cheapest plan for a kLoop, kInput or kOutput fusion.
+
+    Raises UnsupportedError when not even the smallest windows fit VMEM.
+    """
+    body = fusion_body(fusion)
+    space = iteration_space(body, str(fusion.attrs.get("kind", "kLoop")))
+    return search(fusion, body, space, chip, precision_passes)
+
+
+def search(
+    fusion: HloInstruction,
+    body: FusionBody,
+    space: IterationSpace,
+    chip: Chip,
+    precision_passes: int = 1,
+) -> WindowPlan:
+    """The cheapest plan over an iteration space; errors as of `plan_windows`."""
+    results = leaves(fusion.shape)
+    best: WindowPlan | None = None
+    budget = int(chip.vmem_rows * _VMEM_SHARE)
+    for blocks in _candidates(space, body):
+        plan = make_plan(fusion, body, space, blocks, results)
+        rows = window_rows(plan) + scratch_rows(body, plan, precision_passes)
+        if rows > budget:
+            continue
+        cycles = plan_cycles(body, plan, chip, precision_passes)
+        if best is None or cycles < best.estimated_cycles:
+            best = WindowPlan(
+                plan.grid, plan.inputs, plan.outputs, plan.boxes, plan.depths, plan.derived, cycles
+            )
+    if best is None:
+        raise UnsupportedError(
+            f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
+            "split the operation or use smaller dimensions",
+            fusion.span,
+        )
+    return best
+
+
+def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[Blocks]:
+    """Distinct block shapes, largest first, with the grid orders worth trying."""
+    seen: set[Blocks] = set()
+    for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
+        sizes = _fill(space.dims, target, width)
+        for order in _orders(space, body):
+            blocks = Blocks(sizes, order)
+            if blocks not in seen:
+                seen.add(blocks)
+                yield blocks
+
+
+def _fill(dims: tuple[IterationDim, ...], target: int, width: int) -> tuple[int, ...]:
+    """Blocks of about `target` tiles, at most `width` of them side by side."""
+    sizes: list[int] = []
+    left = target
+    for number in reversed(range(len(dims))):
+        dim = dims[number]
+        limit = dim.tiles if not dim.splittable else max(1, left)
+        if dim.splittable and number == len(dims) - 1:
+            limit = min(limit, width)
+        size = _block(dim, limit)
+        sizes.append(size)
+        left //= size
+    return tuple(reversed(sizes))
+
+
+def _block(dim: IterationDim, limit: int) -> int:
+    """The best block of at most `limit` units: a divisor when a large one exists."""
+    if limit >= dim.tiles:
+        return dim.tiles
+    divisor = max(d for d in _divisors(dim.tiles) if d <= limit)
+    even = -(-dim.tiles // -(-dim.tiles // limit))
+    if not dim.parallel or divisor * 4 >= even * 3:
+        return divisor
+    return even
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _orders(space: IterationSpace, body: FusionBody) -> list[tuple[int, ...]]:
+    """Grid orders: parallel dimensions outside; for a dot also columns before rows."""
+    parallel = [i for i, d in enumerate(space.dims) if d.parallel]
+    arbitrary = [i for i, d in enumerate(space.dims) if not d.parallel]
+    orders = [tuple(parallel + arbitrary)]
+    if body.dot is not None and len(parallel) >= 2:
+        orders.append((*parallel[:-2], parallel[-1], parallel[-2], *arbitrary))
+    return orders
+
+
+def make_plan(
+    fusion: HloInstruction,
+    body: FusionBody,
+    space: IterationSpace,
+    blocks: Blocks,
+    results: list[ArrayShape],
+) -> WindowPlan:
+    """The grid and windows that follow from a choice of blocks."""
+    dims: dict[int, GridDim] = {}
+    for i, dim in enumerate(space.dims):
+        dims[i] = grid_dim(f"g{i}", dim.unit, dim.tiles, blocks.sizes[i], parallel=dim.parallel)
+    grid = tuple(dims[i] for i in blocks.order)
+    lows = [dims[i].origin for i in range(len(space.dims))]
+    extents = [_extent(d, dims[i]) for i, d in enumerate(space.dims)]
+    step = Box(tuple(lows), tuple(extents))
+    root_boxes = tuple(
+        _root_box(space, step, root, numbers)
+        for root, numbers in zip(body.roots, space.root_dims, strict=True)
+    )
+    depths = _reduce_depths(body, space, step)
+    boxes = leaf_boxes(body, root_boxes, depths)
+    clamps = _Clamps()
+    inputs = tuple(
+        _input_window(p, s, boxes[p], clamps)
+        for p, s in _window_parameters(fusion, body)
+        if p in boxes
+    )
+    outputs = tuple(
+        OperandWindow(root, shape, *clamps.inside(box, shape))
+        for root, shape, box in zip(body.roots, results, root_boxes, strict=True)
+    )
+    scratch = {n: b for n, b in boxes.items() if n in body.leaves}
+    return WindowPlan(grid, inputs, outputs, scratch, depths, tuple(clamps.derived))
+
+
+def _root_box(
+    space: IterationSpace, step: Box, root: HloInstruction, numbers: tuple[int, ...]
+) -> Box:
+    """The part of a result that a step makes."""
+    box = Box(tuple(step.low[d] for d in numbers), tuple(step.extent[d] for d in numbers))
+    if not space.offsets:
+        return box
+    moved = tuple(low + by for low, by in zip(box.low, space.offsets, strict=True))
+    return round_to_tiles(root.array, Box(moved, box.extent))
+
+
+def _extent(dim: IterationDim, grid: GridDim) -> int:
+    return dim.size if grid.steps == 1 else grid.block * grid.unit
+
+
+def _reduce_depths(
+    body: FusionBody, space: IterationSpace, step: Box
+) -> dict[HloInstruction, Box]:
+    """Operand boxes of the reduces whose operand the grid moves over (kInput)."""
+    if all(d.parallel for d in space.dims):
+        return {}
+    return {reduce: step for reduce in body.reduces if _spans(reduce, space)}
+
+
+def _spans(reduce: HloInstruction, space: IterationSpace) -> bool:
+    arbitrary = {i for i, d in enumerate(space.dims) if not d.parallel}
+    is_same = reduce.operands[0].array.dims == tuple(d.size for d in space.dims)
+    return is_same and set(dims_attr(reduce)) == arbitrary
+
+
+def _window_parameters(
+    fusion: HloInstruction, body: FusionBody
+) -> list[tuple[HloInstruction, ArrayShape]]:
+    """Fusion parameters in HBM with the shape (and layout) of the operand that feeds them."""
+    pairs = zip(body.parameters, fusion.operands, strict=True)
+    return [(p, o.array) for p, o in pairs if not _is_in_smem(o.array)]
+
+
+def _is_in_smem(shape: ArrayShape) -> bool:
+    return shape.layout is not None and shape.layout.memory_space == SMEM
+
+
+def _input_window(
+    parameter: HloInstruction, shape: ArrayShape, box: Box, clamps: _Clamps
+) -> OperandWindow:
+    return OperandWindow(parameter, shape, *clamps.inside(box, shape))
+
+
+class _Clamps:
+    """Window origins brought inside their arrays, by clamped variables where they may leave it."""
+
+    def __init__(self) -> None:
+        self.derived: list[DerivedVar] = []
+
+    def inside(self, box: Box, shape: ArrayShape) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
+        """Origin and extent of the window for `box`."""
+        origin: list[Expr] = []
+        sides = zip(box.low, box.extent, shape.dims, tile_units(shape), strict=True)
+        for low, extent, size, unit in sides:
+            last = -(-size // unit) - -(-extent // unit)
+            origin.append(self._clamped(low, unit, last))
+        return tuple(origin), box.extent
+
+    def _clamped(self, low: Expr, unit: int, last: int) -> Expr:
+        """`low`, or a variable that holds its tile number limited to 0..last."""
+        first, end = low.range()
+        if first >= 0 and end <= last * unit:
+            return low
+        if last <= 0:
+            return const(0)
+        tile = low // unit
+        for known in self.derived:
+            if known.value == tile and known.variable.high == last:
+                return var(known.variable) * unit
+        variable = Var(f"w{len(self.derived)}", 0, last)
+        self.derived.append(DerivedVar(variable, tile))
+        return var(variable) * unit
+
+

@@ -1,0 +1,119 @@
+"""Windows: what of each operand and result a kernel holds in VMEM at one grid step.
+
+    WindowPlan
+      grid       GridDim ..: which dimension moves, by how many tiles a step
+      inputs     OperandWindow ..: the box of each array operand, per step
+      outputs    OperandWindow ..
+      derived    window origins that are clamped into their array
+
+A box is an origin (one index expression per logical dimension, over the grid's variables) and
+constant extents, whole vreg tiles in the tiled dimensions. A grid variable counts tiles from the
+start of the iteration space to the first tile of the block; the last block of a dimension that the
+block does not divide starts earlier, so that it ends with the array: every block is whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from compiler.analysis.indexing import Expr, Var, var, variables
+from compiler.analysis.indexing_boxes import Box
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+
+
+@dataclass(frozen=True)
+class GridDim:
+    """One dimension of the grid: `steps` blocks of `block` tiles over `total` tiles.
+
+    `variable` is the first tile of the step's block; `unit` elements make a tile. An `arbitrary`
+    dimension (not `parallel`) carries values from step to step: its block divides `total`.
+    """
+
+    variable: Var
+    unit: int
+    total: int
+    block: int
+    parallel: bool = True
+
+    @property
+    def steps(self) -> int:
+        """Number of blocks."""
+        return -(-self.total // self.block)
+
+    @property
+    def origin(self) -> Expr:
+        """First element of the step's block."""
+        return var(self.variable) * self.unit
+
+
+def grid_dim(
+    name: str, unit: int, total: int, block: int, *, parallel: bool = True
+) -> GridDim:
+    """A grid dimension whose variable has its exact range."""
+    assert parallel or total % block == 0, f"{name}: {block} does not divide {total}"
+    return GridDim(Var(name, 0, total - block), unit, total, block, parallel)
+
+
+@dataclass(frozen=True)
+class DerivedVar:
+    """A variable whose value is `value` clamped into the variable's range."""
+
+    variable: Var
+    value: Expr
+
+
+@dataclass(frozen=True)
+class OperandWindow:
+    """The box of one array that a step needs (inputs) or makes (outputs).
+
+    `node` is the fusion parameter that it feeds, or the root that it takes; `shape` is the
+    array's with its HBM layout.
+    """
+
+    node: HloInstruction
+    shape: ArrayShape
+    origin: tuple[Expr, ...]
+    extent: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """Grid and windows of a kernel.
+
+    `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
+    operand boxes of reduces, and the part of K of the dot, where the grid cuts them.
+    """
+
+    grid: tuple[GridDim, ...]
+    inputs: tuple[OperandWindow, ...]
+    outputs: tuple[OperandWindow, ...]
+    boxes: dict[HloInstruction, Box] = field(default_factory=dict)
+    depths: dict[HloInstruction, Box] = field(default_factory=dict)
+    derived: tuple[DerivedVar, ...] = ()
+    estimated_cycles: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Grid steps in all."""
+        return math.prod(d.steps for d in self.grid)
+
+    def moving_dims(self, origin: tuple[Expr, ...]) -> tuple[int, ...]:
+        """Numbers of the grid dimensions that an origin depends on, outermost first."""
+        return moving_dims(self.grid, self.derived, origin)
+
+
+def moving_dims(
+    grid: tuple[GridDim, ...], derived: tuple[DerivedVar, ...], origin: tuple[Expr, ...]
+) -> tuple[int, ...]:
+    """Numbers of the dimensions of more than one step that `origin` depends on."""
+    values = {d.variable: d.value for d in derived}
+    found: set[Var] = set()
+    pending = list(origin)
+    while pending:
+        for variable in variables(pending.pop()) - found:
+            found.add(variable)
+            if variable in values:
+                pending.append(values[variable])
+    return tuple(i for i, d in enumerate(grid) if d.steps > 1 and d.variable in found)

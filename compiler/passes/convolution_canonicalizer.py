@@ -1,0 +1,140 @@
+"""Convolution canonicalizer: a convolution whose windows do not overlap is a dot.
+
+When the stride is at least the kernel's size and nothing is padded or dilated, each output
+position reads its own patch of the input: 1x1 convolutions (of any stride) and the patch
+embeddings of vision transformers. The input is cut into patches by slices and a reshape, and
+the kernel becomes a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.call_graph import reachable
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.rewrite import make
+from compiler.rewrite.dims import inverse
+from compiler.rewrite.graph import emit, replace
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Conv:
+    """A convolution's attributes, and the number of output positions per spatial dimension."""
+
+    labels: ConvDims
+    window: tuple[WindowDim, ...]
+    positions: Dims
+
+
+def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
+    """Replace the convolutions that are dots."""
+    for computation in reachable(module):
+        for instr in list(computation):
+            conv = _as_patches(instr)
+            if conv is not None:
+                replace(instr, _as_dot(instr, conv))
+                context.counts["convolutions"] += 1
+        computation.sort()
+    return bool(context.counts["convolutions"])
+
+
+def _as_patches(instr: HloInstruction) -> _Conv | None:
+    """The convolution if its windows are disjoint patches, else None."""
+    if instr.opcode != "convolution":
+        return None
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    groups = (instr.attrs.get("feature_group_count", 1), instr.attrs.get("batch_group_count", 1))
+    if groups != (1, 1) or not all(_is_patch(d) for d in window.dims):
+        return None
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    if 0 in instr.array.dims:
+        return None
+    return _Conv(labels, window.dims, positions)
+
+
+def _is_patch(dim: WindowDim) -> bool:
+    is_plain = dim.base_dilation == dim.window_dilation == 1 and not dim.reversal
+    return is_plain and dim.pad_low == dim.pad_high == 0 and dim.stride >= dim.size
+
+
+def _as_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
+    """``[batch, positions.., taps.., features] x [taps.., features, out] -> result``."""
+    image, kernel = instr.operands
+    labels = conv.labels
+    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
+    kernel = make.transpose(
+        kernel,
+        (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature),
+    )
+    patches = _patches(image, conv)
+    taps = math.prod(d.size for d in conv.window)
+    features, out = kernel.array.dims[-2:]
+    matrix = make.reshape(kernel, (taps * features, out))
+    batch = image.array.dims[0]
+    rows = make.reshape(patches, (batch, *conv.positions, taps * features))
+    dims = (batch, *conv.positions, out)
+    attrs = _dot_attrs(instr, len(dims) - 1)
+    dot = emit(instr, "dot", instr.array.with_dims(dims), (rows, matrix), attrs)
+    order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
+    return make.transpose(dot, inverse(order))
+
+
+def _patches(image: HloInstruction, conv: _Conv) -> HloInstruction:
+    """The image as ``[batch, positions.., taps.., features]``."""
+    batch, features = image.array.dims[0], image.array.dims[-1]
+    covered = tuple(
+        min(n * d.stride, size)
+        for n, d, size in zip(conv.positions, conv.window, image.array.dims[1:-1], strict=True)
+    )
+    if all(d.size == 1 for d in conv.window):
+        bounds = tuple((0, c, d.stride) for c, d in zip(covered, conv.window, strict=True))
+        return make.slice_(image, ((0, batch, 1), *bounds, (0, features, 1)))
+    if any(c != n * d.stride for c, n, d in zip(covered, conv.positions, conv.window, strict=True)):
+        padding = tuple(
+            (0, n * d.stride - c, 0)
+            for c, n, d in zip(covered, conv.positions, conv.window, strict=True)
+        )
+        image = _padded(image, padding)
+        covered = image.array.dims[1:-1]
+    bounds = tuple((0, n * d.stride, 1) for n, d in zip(conv.positions, conv.window, strict=True))
+    image = make.slice_(image, ((0, batch, 1), *bounds, (0, features, 1)))
+    split = [batch]
+    for count, dim in zip(conv.positions, conv.window, strict=True):
+        split += [count, dim.stride]
+    split.append(features)
+    cut = make.reshape(image, tuple(split))
+    inner = [(0, n, 1) for n in split]
+    for number, dim in enumerate(conv.window):
+        inner[2 + 2 * number] = (0, dim.size, 1)
+    cut = make.slice_(cut, tuple(inner))
+    rank = len(conv.window)
+    order = (0, *(1 + 2 * i for i in range(rank)), *(2 + 2 * i for i in range(rank)), 2 * rank + 1)
+    return make.transpose(cut, order)
+
+
+def _padded(image: HloInstruction, padding: tuple[tuple[int, int, int], ...]) -> HloInstruction:
+    """The image with zeros behind each spatial dimension (they are cut away again)."""
+    whole = ((0, 0, 0), *padding, (0, 0, 0))
+    dims = tuple(n + p[1] for n, p in zip(image.array.dims, whole, strict=True))
+    zero = make.constant(image, image.array.dtype, 0)
+    shape = image.array.with_dims(dims)
+    return emit(image, "pad", shape, (image, zero), {"padding": whole})
+
+
+def _dot_attrs(instr: HloInstruction, contracted: int) -> dict[str, object]:
+    """The dot's attributes; precision and algorithm are the convolution's."""
+    attrs: dict[str, object] = {
+        "lhs_contracting_dims": (contracted,),
+        "rhs_contracting_dims": (0,),
+    }
+    for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
+        if name in instr.attrs:
+            attrs[name] = instr.attrs[name]
+    return attrs

@@ -1,0 +1,206 @@
+"""Dot canonicalizer: all dots become ``[B.., M, K] x [B.., K, N] -> [B.., M, N]``.
+
+The right side may also be ``[B.., N, K]``. Transposes and reshapes around it bring operands
+and result into that form; they are index arithmetic of the fused dot, not copies. Three
+choices are made here:
+
+- a transpose that is the result's only user is absorbed when batch dimensions stay in front
+  and each side's free dimensions stay together (the sides may swap: ``(AB)^T == B^T A^T``);
+- a matrix times a vector is computed as the vector (one row) times the matrix, because a
+  one-lane result would be padded 128-fold;
+- the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.call_graph import reachable
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit, replace
+from compiler.rewrite.make import dims_attr
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DotSide:
+    """One operand of a dot: the instruction and the roles of its dimensions, in result order."""
+
+    operand: HloInstruction
+    batch: Dims
+    free: Dims
+    contracting: Dims
+
+    def size(self, dims: Dims) -> int:
+        """Number of elements over some of the operand's dimensions."""
+        return math.prod(self.operand.array.dims[d] for d in dims)
+
+    def is_ordered(self, order: Dims) -> bool:
+        """Whether taking the dimensions in this order moves only dimensions of size 1."""
+        large = [d for d in order if self.operand.array.dims[d] != 1]
+        return large == sorted(large)
+
+    def arranged(self, order: Dims, dims: Dims) -> HloInstruction:
+        """The operand transposed to `order` and reshaped to `dims`."""
+        if self.is_ordered(order):
+            return make.reshape(self.operand, dims)
+        return make.reshape(make.transpose(self.operand, order), dims)
+
+
+def canonicalize_dots(module: HloModule, context: PassContext) -> bool:
+    """Bring all dots into canonical form."""
+    for computation in reachable(module):
+        dots = [i for i in computation if i.opcode == "dot" and not is_canonical(i)]
+        for dot in dots:
+            _canonicalize(dot)
+        if dots:
+            computation.sort()
+        context.counts["dots"] += len(dots)
+    return bool(context.counts["dots"])
+
+
+def dot_sides(dot: HloInstruction) -> tuple[DotSide, DotSide]:
+    """The roles of both operands' dimensions."""
+    left, right = (
+        _side(
+            operand,
+            dims_attr(dot, f"{name}_batch_dims"),
+            dims_attr(dot, f"{name}_contracting_dims"),
+        )
+        for name, operand in zip(("lhs", "rhs"), dot.operands, strict=True)
+    )
+    return left, right
+
+
+def _side(operand: HloInstruction, batch: Dims, contracting: Dims) -> DotSide:
+    free = tuple(d for d in range(operand.array.rank) if d not in batch + contracting)
+    return DotSide(operand, batch, free, contracting)
+
+
+def _through_transpose(side: DotSide) -> DotSide:
+    """The same side read from under a transpose, its dimensions named there."""
+    if side.operand.opcode != "transpose":
+        return side
+    permutation = dims_attr(side.operand)
+    roles = (
+        tuple(permutation[d] for d in dims) for dims in (side.batch, side.free, side.contracting)
+    )
+    batch, free, contracting = roles
+    return DotSide(side.operand.operands[0], batch, free, contracting)
+
+
+def is_canonical(dot: HloInstruction) -> bool:
+    """Whether a dot already has one M, one N, one K and leading batch dimensions larger than 1."""
+    left, right = dot_sides(dot)
+    count = len(left.batch)
+    lead = tuple(range(count))
+    if left.batch != lead or right.batch != lead:
+        return False
+    if any(dot.array.dims[d] == 1 for d in lead):
+        return False
+    if len(left.free) != 1 or len(right.free) != 1 or len(left.contracting) != 1:
+        return False
+    if left.contracting != (count + 1,):
+        return False
+    if right.size(right.free) == 1 and left.size(left.free) != 1:
+        return False
+    inner = _through_transpose(right)
+    orders = _right_orders(inner)
+    return inner is right or not any(inner.is_ordered(order) for order in orders)
+
+
+def _right_orders(right: DotSide) -> tuple[Dims, Dims]:
+    """The two orders a right side may have: ``[B.., N, K]`` and ``[B.., K, N]``."""
+    return (
+        right.batch + right.free + right.contracting,
+        right.batch + right.contracting + right.free,
+    )
+
+
+def _canonicalize(dot: HloInstruction) -> None:
+    left, right = dot_sides(dot)
+    result = dot
+    user = next(iter(dot.users)) if len(dot.users) == 1 and not _is_root(dot) else None
+    if user is not None and user.opcode == "transpose":
+        absorbed = _absorb(left, right, dims_attr(user))
+        if absorbed is not None:
+            left, right = absorbed
+            result = user
+    if right.size(right.free) == 1 and left.size(left.free) != 1:
+        left, right = right, left
+    replace(result, make.reshape(_emit_dot(dot, left, right), result.array.dims))
+
+
+def _is_root(instr: HloInstruction) -> bool:
+    return instr.computation is not None and instr.computation.root is instr
+
+
+def _absorb(left: DotSide, right: DotSide, permutation: Dims) -> tuple[DotSide, DotSide] | None:
+    """The sides, reordered and perhaps swapped, so that the dot's result is the transpose's."""
+    batch = len(left.batch)
+    split = batch + len(left.free)
+    lead, rest = permutation[:batch], permutation[batch:]
+    if any(p >= batch for p in lead):
+        return None
+    is_left = [p < split for p in rest]
+    if is_left != sorted(is_left) and is_left != sorted(is_left, reverse=True):
+        return None
+    new_left = DotSide(
+        left.operand,
+        tuple(left.batch[p] for p in lead),
+        tuple(left.free[p - batch] for p in rest if p < split),
+        left.contracting,
+    )
+    new_right = DotSide(
+        right.operand,
+        tuple(right.batch[p] for p in lead),
+        tuple(right.free[p - split] for p in rest if p >= split),
+        right.contracting,
+    )
+    is_swapped = bool(is_left) and not is_left[0] and any(is_left)
+    return (new_right, new_left) if is_swapped else (new_left, new_right)
+
+
+def _emit_dot(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:
+    """The canonical dot of two sides."""
+    left, right = _through_transpose(left), _through_transpose(right)
+    left, right = _with_ordered_contraction(left, right)
+    batch = tuple(left.operand.array.dims[d] for d in left.batch if left.operand.array.dims[d] != 1)
+    m, n, k = left.size(left.free), right.size(right.free), left.size(left.contracting)
+    lhs = left.arranged(left.batch + left.free + left.contracting, (*batch, m, k))
+    k_minor, n_minor = _right_orders(right)
+    is_k_minor = _prefers_k_minor(right, k_minor, n_minor)
+    rhs_dims = (*batch, n, k) if is_k_minor else (*batch, k, n)
+    rhs = right.arranged(k_minor if is_k_minor else n_minor, rhs_dims)
+    lead = tuple(range(len(batch)))
+    attrs = {name: value for name, value in dot.attrs.items() if not name.endswith("_dims")}
+    if lead:
+        attrs.update(lhs_batch_dims=lead, rhs_batch_dims=lead)
+    attrs["lhs_contracting_dims"] = (len(batch) + 1,)
+    attrs["rhs_contracting_dims"] = (len(batch) + (1 if is_k_minor else 0),)
+    return emit(dot, "dot", dot.array.with_dims((*batch, m, n)), (lhs, rhs), attrs)
+
+
+def _with_ordered_contraction(left: DotSide, right: DotSide) -> tuple[DotSide, DotSide]:
+    """Order several contracted dimensions as they lie on the left (the sides stay paired)."""
+    order = sorted(range(len(left.contracting)), key=lambda i: left.contracting[i])
+    return (
+        DotSide(left.operand, left.batch, left.free, tuple(left.contracting[i] for i in order)),
+        DotSide(right.operand, right.batch, right.free, tuple(right.contracting[i] for i in order)),
+    )
+
+
+def _prefers_k_minor(right: DotSide, k_minor: Dims, n_minor: Dims) -> bool:
+    """Whether the right side lies (or is cheaper to read) as ``[B.., N, K]``."""
+    if right.size(right.free) == 1:
+        return True
+    if right.is_ordered(n_minor):
+        return False
+    if right.is_ordered(k_minor):
+        return True
+    large = [d for d in range(right.operand.array.rank) if right.operand.array.dims[d] != 1]
+    return bool(large) and large[-1] in right.contracting

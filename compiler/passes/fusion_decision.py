@@ -1,0 +1,229 @@
+"""Why two groups are fused or not: a decision with its reason, and the limits it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.tiled_layout import unpadded_byte_size
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.fusion_groups import Group, GroupGraph, Kind
+from compiler.passes.fusion_nodes import Access, Node
+
+MAX_OPERANDS = 24
+MAX_OUTPUTS = 8
+MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion
+MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay in VMEM
+VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
+VECTOR_TILE = 1024  # elements of a vector's tile
+WINDOW_ROWS = 32  # rows of the smallest window worth having
+REPLAY_BUDGET = 45  # VALU operations per vreg that a dot's prologue may cost in all
+REPLAY_WINDOW = 1024  # columns of the other operand that one pass over a prologue serves
+
+
+@dataclass(frozen=True)
+class FusionDecision:
+    """Whether to fuse; `reason` says why not (empty when fused)."""
+
+    is_fused: bool
+    reason: str = ""
+
+    @staticmethod
+    def refuse(reason: str) -> FusionDecision:
+        """A refusal."""
+        return FusionDecision(is_fused=False, reason=reason)
+
+
+FUSE = FusionDecision(is_fused=True)
+
+
+class Legality:
+    """Decides merges, from the nodes' accesses and the groups' kinds, boxes and limits."""
+
+    def __init__(
+        self,
+        graph: GroupGraph,
+        nodes: dict[HloInstruction, Node],
+        readers: dict[HloInstruction, list[HloInstruction]],
+        hard: set[HloInstruction],
+        vmem_bytes: int,
+    ) -> None:
+        self.vmem_bytes = vmem_bytes
+        self.graph = graph
+        self.nodes = nodes
+        self.readers = readers
+        self.hard = hard
+
+    def can_join(self, instr: HloInstruction, group: Group) -> FusionDecision:
+        """Whether an elementwise or shape instruction may be computed inside `group`."""
+        if group.kind not in (Kind.LOOP, Kind.OUTPUT):
+            return FusionDecision.refuse(f"a {group.kind.value} fusion takes no epilogue")
+        used = [(p, how) for p, how in self.nodes[instr].leaves.items() if p in group.nodes]
+        if all(self._is_aligned(instr, p, how, group) for p, how in used):
+            return self._row_limit(group)
+        return self._can_join_shifted(instr, group, [p for p, _ in used])
+
+    def _is_aligned(
+        self, instr: HloInstruction, leaf: HloInstruction, access: Access, group: Group
+    ) -> bool:
+        if leaf not in group.aligned or (leaf.opcode == "reduce" and not leaf_is_array(leaf)):
+            return False
+        dims, leaf_dims = instr.array.dims, leaf.array.dims
+        if access is Access.SAME:
+            return dims == leaf_dims and dims in (group.box, group.row_box)
+        is_row = access is Access.ROW and leaf_dims == group.row_box and dims == group.box
+        return is_row and len(group.box) > 1
+
+    def _can_join_shifted(
+        self, instr: HloInstruction, group: Group, leaves: list[HloInstruction]
+    ) -> FusionDecision:
+        """A producer read at another index may be recomputed there if nothing else needs it."""
+        if group.kind is not Kind.LOOP or group.has_row_reduction:
+            return FusionDecision.refuse("read at another index than it is computed at")
+        outputs = self.outputs(group, besides=instr)
+        if outputs:
+            return FusionDecision.refuse("read at another index, and needed elsewhere")
+        elements = sum(p.array.element_count for p in leaves)
+        if group.op_count and instr.array.element_count > 2 * elements:
+            return FusionDecision.refuse("every element would be recomputed several times")
+        return FUSE
+
+    def can_merge(self, group: Group, other: Group) -> FusionDecision:
+        """Whether two groups may become one (they share a box, or one holds the other's rows)."""
+        if group is other:
+            return FusionDecision.refuse("already one fusion")
+        kinds = {group.kind, other.kind}
+        if not kinds <= {Kind.LOOP, Kind.OUTPUT} or group.kind is other.kind is Kind.OUTPUT:
+            return FusionDecision.refuse(f"{group.kind.value} and {other.kind.value} do not mix")
+        if not self._boxes_match(group, other):
+            return FusionDecision.refuse("results have different dimensions")
+        limit = self._row_limit(group if group.kind is Kind.OUTPUT else other)
+        if not limit.is_fused:
+            return limit
+        return self.fits(group, other)
+
+    def _boxes_match(self, group: Group, other: Group) -> bool:
+        if group.box == other.box:
+            return True
+        big, small = (group, other) if len(group.box) > len(other.box) else (other, group)
+        is_rows = big.has_row_reduction and small.kind is Kind.LOOP
+        return is_rows and not small.has_row_reduction and small.box == big.row_box
+
+    def _row_limit(self, group: Group) -> FusionDecision:
+        return FUSE if group.box or group.kind is Kind.LOOP else FusionDecision.refuse("rank 0")
+
+    def can_hold_rows(self, group: Group) -> FusionDecision:
+        """Whether `group` may hold a reduction of its box over the last dimension."""
+        most = MAX_DOT_ROW_ELEMENTS if group.kind is Kind.OUTPUT else MAX_ROW_ELEMENTS
+        if group.kind not in (Kind.LOOP, Kind.OUTPUT):
+            return FusionDecision.refuse(f"a {group.kind.value} fusion holds no row reduction")
+        if group.box[-1] > most:
+            return FusionDecision.refuse(f"a row of {group.box[-1]} elements is over {most}")
+        return FUSE
+
+    def fits(self, group: Group, other: Group) -> FusionDecision:
+        """Limits on operands, outputs and cycles of the merged group."""
+        nodes = group.nodes.keys() | other.nodes.keys()
+        operands = (group.reads | other.reads) - nodes
+        if len(operands) > MAX_OPERANDS:
+            return FusionDecision.refuse(f"{len(operands)} operands are over {MAX_OPERANDS}")
+        outputs = [n for n in nodes if self._is_output(n, nodes)]
+        if len(outputs) > MAX_OUTPUTS:
+            return FusionDecision.refuse(f"{len(outputs)} results are over {MAX_OUTPUTS}")
+        if group.has_row_reduction or other.has_row_reduction:
+            rows = self._rows_fit(group, other, [*operands, *outputs], outputs)
+            if not rows.is_fused:
+                return rows
+        if self.graph.would_cycle(group, other):
+            return FusionDecision.refuse("a third fusion lies between the two")
+        return FUSE
+
+    def _rows_fit(
+        self,
+        group: Group,
+        other: Group,
+        arrays: list[HloInstruction],
+        outputs: list[HloInstruction],
+    ) -> FusionDecision:
+        """Whether windows of whole rows fit VMEM, double-buffered.
+
+        A stored vector of one value per row lies in tiles of 1024, so its windows have that
+        many rows; without one, a window may be as low as a tile.
+        """
+        box = max((group.box, other.box), key=len)
+        for part in (group, other):
+            held = self.can_hold_rows(part) if part.box == box else FUSE
+            if not held.is_fused:
+                return held
+        has_vector = len(box) == 2 and any(o.array.dims == box[:1] for o in outputs)
+        rows = min(VECTOR_TILE, box[-2]) if has_vector else WINDOW_ROWS
+        wide = [a for a in arrays if leaf_is_array(a) and a.array.dims == box]
+        row_bytes = sum(4 * box[-1] for _ in wide) + 4 * box[-1]
+        needed = 2 * rows * row_bytes
+        for dot in (group.dot, other.dot):
+            if dot is not None:
+                depth = dot.operands[0].array.dims[-1]
+                needed += 2 * 4 * depth * rows + 2 * 2 * depth * box[-1]
+        if needed > VMEM_SHARE * self.vmem_bytes:
+            return FusionDecision.refuse(f"windows of {rows} whole rows do not fit VMEM")
+        return FUSE
+
+    def _is_output(self, instr: HloInstruction, inside: set[HloInstruction]) -> bool:
+        if instr.opcode == "reduce" and not leaf_is_array(instr):
+            return False
+        return instr in self.hard or any(r not in inside for r in self.readers.get(instr, ()))
+
+    def outputs(self, group: Group, besides: HloInstruction | None = None) -> list[HloInstruction]:
+        """The instructions of a group that something outside it (but not `besides`) reads."""
+        inside = set(group.nodes)
+        if besides is not None:
+            inside.add(besides)
+        return [n for n in group.nodes if self._is_output(n, inside)]
+
+    def can_be_prologue(self, producer: Group, dot: Group, leaf: HloInstruction) -> FusionDecision:
+        """Whether `producer`, whose only result is `leaf`, is recomputed inside a dot's loads."""
+        if producer.kind is not Kind.LOOP or producer.has_row_reduction:
+            return FusionDecision.refuse("only elementwise work can be a dot's prologue")
+        if any(n not in (leaf,) for n in self.outputs(producer)):
+            return FusionDecision.refuse("the producer has other results")
+        if any(self.graph.find(r) is not dot for r in self.readers.get(leaf, ())):
+            return FusionDecision.refuse("the operand has other users, so it is stored anyway")
+        if leaf in self.hard:
+            return FusionDecision.refuse("the operand is needed in memory")
+        replays = self._replays(dot, leaf)
+        if replays * producer.op_count > REPLAY_BUDGET:
+            return FusionDecision.refuse(
+                f"{producer.op_count} operations would be repeated {replays} times"
+            )
+        stored = unpadded_byte_size(leaf.array) * (1 + replays)
+        read = replays * sum(
+            unpadded_byte_size(r.array) for r in producer.reads if leaf_is_array(r)
+        )
+        if read > 1.5 * stored:
+            return FusionDecision.refuse("re-reading the producer's operands costs more")
+        return self.fits(producer, dot)
+
+    def _replays(self, dot_group: Group, leaf: HloInstruction) -> int:
+        """How many passes over an operand a dot makes: one per window of the other side."""
+        dot = dot_group.dot
+        assert dot is not None
+        m, n = dot.array.dims[-2:]
+        right = self.nodes[dot.operands[1]]
+        is_right = leaf is dot.operands[1] or leaf in right.leaves
+        return max(1, -(-(m if is_right else n) // REPLAY_WINDOW))
+
+    def can_feed_reduce(
+        self, producer: Group, reduce: Group, leaf: HloInstruction
+    ) -> FusionDecision:
+        """Whether `producer`, whose only result is `leaf`, is computed inside a kInput reduce."""
+        if producer.kind is not Kind.LOOP or producer.has_row_reduction:
+            return FusionDecision.refuse("only elementwise work can feed a kInput reduce")
+        if any(n is not leaf for n in self.outputs(producer)) or leaf in self.hard:
+            return FusionDecision.refuse("the producer has other results")
+        if any(self.graph.find(r) is not reduce for r in self.readers.get(leaf, ())):
+            return FusionDecision.refuse("the operand has other users, so it is stored anyway")
+        return self.fits(producer, reduce)
+
+
+def leaf_is_array(instr: HloInstruction) -> bool:
+    """Whether the instruction is an array (a variadic reduce is not)."""
+    return hasattr(instr.shape, "dims")

@@ -1,0 +1,279 @@
+"""What fusion knows about each instruction: is it fused, recomputed, or written to memory.
+
+An instruction of a computation is, for fusion, one of
+
+    FIXED    parameter, tuple, while, array constant ...: never fused; its value lies in memory
+    CUSTOM   has a kernel of its own (gather, scatter, sort ...)
+    REAL     computed once, in one fusion
+    VIRTUAL  recomputed in every fusion that reads it: cheap, and reads no more bytes than it has
+
+A *leaf* of an instruction is a non-virtual one it reads, directly or through virtual ones, with
+how it is read: at the same index, once per row (its dimensions are all but the last, repeated
+along the last), or in any other way.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.analysis.tiled_layout import is_bitcast, unpadded_byte_size
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.make import dims_attr
+
+MAX_VIRTUAL_OPS = 14
+MAX_VIRTUAL_LEAVES = 5
+SMALL_ELEMENTS = 1024  # below this, recomputing anything cheap beats another kernel
+
+_FIXED = frozenset(
+    {
+        "parameter",
+        "tuple",
+        "get-tuple-element",
+        "while",
+        "conditional",
+        "call",
+        "fusion",
+        "after-all",
+        "add-dependency",
+        "opt-barrier",
+        "copy",
+        "domain",
+    }
+)
+_SHAPE_OPS = frozenset(
+    {"broadcast", "reshape", "transpose", "slice", "reverse", "iota", "dynamic-slice", "bitcast"}
+)
+_MOVES = frozenset({"pad", "concatenate"})
+_OP_COST = {"divide": 4, "remainder": 8, "pad": 2, "concatenate": 3, "dynamic-slice": 1}
+TRANSCENDENTAL_COST = 10
+
+
+class Role(enum.Enum):
+    """How fusion treats an instruction (see the module docstring)."""
+
+    FIXED = "fixed"
+    CUSTOM = "custom"
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+class Access(enum.Flag):
+    """How a leaf is read."""
+
+    SAME = enum.auto()
+    ROW = enum.auto()
+    OTHER = enum.auto()
+
+
+Leaves = dict[HloInstruction, Access]
+
+
+@dataclass
+class Node:
+    """Fusion's view of one instruction. `op_count` is the work per element, virtual included."""
+
+    instr: HloInstruction
+    role: Role
+    leaves: Leaves = field(default_factory=dict)
+    op_count: int = 0
+    has_row_operand: bool = False
+
+
+def op_cost(instr: HloInstruction) -> int:
+    """VALU instructions per vreg of the result, roughly."""
+    if instr.opcode in _OP_COST:
+        cost = _OP_COST[instr.opcode]
+        return cost * 5 if instr.array.dtype.is_integer and instr.opcode == "divide" else cost
+    if OPCODES[instr.opcode].has(Trait.TRANSCENDENTAL):
+        return TRANSCENDENTAL_COST
+    return 0 if instr.opcode in _SHAPE_OPS or instr.opcode == "constant" else 1
+
+
+def is_scalar_constant(instr: HloInstruction) -> bool:
+    """Whether the instruction is a constant that a kernel can hold as an immediate."""
+    literal = instr.attrs.get("literal")
+    return instr.opcode == "constant" and isinstance(literal, np.ndarray) and literal.size == 1
+
+
+def is_index_or_elementwise(instr: HloInstruction) -> bool:
+    """Whether an emitter computes the instruction element by element through index maps."""
+    if not isinstance(instr.shape, ArrayShape):
+        return False
+    if instr.opcode in _SHAPE_OPS or instr.opcode in _MOVES or is_scalar_constant(instr):
+        return True
+    if instr.opcode == "bitcast-convert":
+        return instr.array.dims == instr.operands[0].array.dims
+    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
+
+
+def is_variadic_part(instr: HloInstruction) -> bool:
+    """Whether this is one result of a variadic reduce."""
+    return instr.opcode == "get-tuple-element" and instr.operands[0].opcode == "reduce"
+
+
+def is_free_reshape(instr: HloInstruction) -> bool:
+    """Whether this is a reshape that moves no bytes, outside a fusion a `bitcast`."""
+    return instr.opcode == "reshape" and is_bitcast(instr.operands[0].array, instr.array)
+
+
+def classify(computation: HloComputation) -> dict[HloInstruction, Node]:
+    """Decide the role of every instruction, in one walk from operands to users."""
+    hard = _hard_uses(computation)
+    nodes: dict[HloInstruction, Node] = {}
+    for instr in computation:
+        nodes[instr] = _classify_one(instr, nodes, is_hard=instr in hard)
+    return nodes
+
+
+def _hard_uses(computation: HloComputation) -> set[HloInstruction]:
+    """The instructions whose value must lie in memory for a user that is no fusion."""
+    hard: set[HloInstruction] = {computation.root_instruction}
+    for instr in reversed(list(computation)):
+        if instr in hard and is_free_reshape(instr):
+            hard.add(instr.operands[0])
+        if is_fusible(instr):
+            continue
+        hard.update(instr.operands)
+        for operand in instr.operands:
+            if is_free_reshape(operand):
+                hard.add(operand.operands[0])
+    return hard
+
+
+def is_fusible(instr: HloInstruction) -> bool:
+    """Whether the instruction may stand in a fusion with others."""
+    return (
+        is_index_or_elementwise(instr)
+        or instr.opcode in ("dot", "reduce")
+        or is_variadic_part(instr)
+    )
+
+
+def _classify_one(
+    instr: HloInstruction, nodes: dict[HloInstruction, Node], *, is_hard: bool
+) -> Node:
+    if is_variadic_part(instr):
+        return Node(instr, Role.REAL, {instr.operands[0]: Access.SAME})
+    if not is_fusible(instr):
+        is_fixed = instr.opcode in _FIXED or instr.opcode == "constant"
+        node = Node(instr, Role.FIXED if is_fixed else Role.CUSTOM)
+        node.leaves = dict.fromkeys(instr.operands, Access.OTHER)
+        return node
+    node = _gather_leaves(instr, nodes)
+    if instr.opcode in ("dot", "reduce") or (is_hard and not is_free_reshape(instr)):
+        node.role = Role.REAL
+    elif is_hard:
+        node.role = Role.VIRTUAL if _is_placed(instr.operands[0], nodes) else Role.REAL
+    elif _is_cheap_to_repeat(node) and not _is_better_stored(node, nodes):
+        node.role = Role.VIRTUAL
+    if node.role is Role.REAL:
+        node.op_count = op_cost(instr)
+    return node
+
+
+def _is_placed(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether the value lies in memory anyway (perhaps under another shape)."""
+    while is_free_reshape(instr) and nodes[instr].role is Role.VIRTUAL:
+        instr = instr.operands[0]
+    return nodes[instr].role is not Role.VIRTUAL
+
+
+def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> Node:
+    node = Node(instr, Role.REAL, op_count=op_cost(instr) if instr.opcode != "reduce" else 1)
+    if instr.opcode not in ("dot", "reduce") and _is_row_broadcast(instr):
+        node.has_row_operand = True
+    for operand in instr.operands:
+        inner = nodes[operand]
+        access = _operand_access(instr, operand)
+        if inner.role is not Role.VIRTUAL:
+            node.leaves[operand] = node.leaves.get(operand, access) | access
+            continue
+        node.op_count += inner.op_count
+        node.has_row_operand |= inner.has_row_operand and instr.opcode != "reduce"
+        for leaf, how in inner.leaves.items():
+            combined = _compose(how, access)
+            node.leaves[leaf] = node.leaves.get(leaf, combined) | combined
+    return node
+
+
+def _is_row_broadcast(instr: HloInstruction) -> bool:
+    """Whether this repeats an array along the minor dimension."""
+    if instr.opcode != "broadcast" or not instr.operands[0].array.dims:
+        return False
+    return instr.array.rank - 1 not in dims_attr(instr)
+
+
+def _operand_access(instr: HloInstruction, operand: HloInstruction) -> Access:
+    if OPCODES[instr.opcode].has(Trait.ELEMENTWISE) or instr.opcode == "bitcast-convert":
+        same = operand.array.dims == instr.array.dims
+        return Access.SAME if same else Access.OTHER
+    if instr.opcode == "reduce":
+        return Access.SAME
+    if instr.opcode == "broadcast":
+        rows = tuple(range(instr.array.rank - 1))
+        if dims_attr(instr) == rows and operand.array.dims == instr.array.dims[:-1]:
+            return Access.ROW if rows else Access.OTHER
+    return Access.OTHER
+
+
+def _compose(inner: Access, outer: Access) -> Access:
+    """How a leaf is read through two steps."""
+    if outer is Access.SAME:
+        return inner
+    return Access.ROW if inner is Access.SAME and outer is Access.ROW else Access.OTHER
+
+
+def _is_cheap_to_repeat(node: Node) -> bool:
+    """Whether recomputing in every user costs neither much work nor more bytes than reading."""
+    instr = node.instr
+    if instr.opcode in ("broadcast", "iota", "constant"):
+        return True
+    if not instr.array.dims:
+        return node.op_count <= MAX_VIRTUAL_OPS and instr.opcode != "dynamic-slice"
+    if len(node.leaves) > MAX_VIRTUAL_LEAVES or node.op_count > MAX_VIRTUAL_OPS:
+        return False
+    if node.has_row_operand and Access.SAME in _accesses(node):
+        return False  # it belongs to the kernel that makes the value per row
+    if op_cost(instr) >= TRANSCENDENTAL_COST and instr.array.element_count > SMALL_ELEMENTS:
+        return False
+    return read_bytes(node) <= 1.05 * unpadded_byte_size(instr.array)
+
+
+def _accesses(node: Node) -> Access:
+    """All ways in which any leaf is read."""
+    found = Access(0)
+    for leaf, access in node.leaves.items():
+        if isinstance(leaf.shape, ArrayShape) and leaf.array.dims:
+            found |= access
+    return found
+
+
+def read_bytes(node: Node) -> int:
+    """Bytes that computing all of the instruction reads from its leaves."""
+    count = node.instr.array.element_count
+    total = 0
+    for leaf in node.leaves:
+        if isinstance(leaf.shape, ArrayShape):
+            elements = min(count, leaf.array.element_count)
+            total += elements * leaf.array.dtype.bits // 8
+    return total
+
+
+def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether an elementwise result should be stored in place of the one value it is made of.
+
+    True when that value is REAL, no one else reads it and the result is no wider: then the
+    result is computed where the value is, and the value is never written.
+    """
+    big = [leaf for leaf, how in node.leaves.items() if how is Access.SAME]
+    if len(big) != 1 or not node.instr.array.dims:
+        return False
+    leaf = big[0]
+    if nodes[leaf].role is not Role.REAL or len(leaf.users) != 1:
+        return False
+    return node.instr.array.dtype.bits <= leaf.array.dtype.bits

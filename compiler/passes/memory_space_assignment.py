@@ -1,0 +1,167 @@
+"""Memory space assignment: scalars that steer the program live in SMEM, ``S(6)``.
+
+In SMEM are rank-0 values of s32, u32, pred and f32 that are made by scalar fusions (all
+operands and results rank 0), are constants, or are carried by while and conditional. Fusions
+read rank-0 operands from SMEM too. Values made by vector kernels, entry parameters and
+results are in HBM; a `copy` stands between the two.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.call_graph import control_computations
+from compiler.analysis.tiled_layout import HBM, SMEM
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
+from compiler.passes.context import PassContext
+from compiler.passes.layout_assignment import in_space
+from compiler.rewrite.graph import emit
+
+_SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
+
+
+def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
+    """Place every scalar in SMEM or HBM and insert the copies between."""
+    for computation in control_computations(module):
+        is_entry = computation is module.entry
+        for instr in list(computation):
+            _place_result(instr, is_entry=is_entry)
+            _settle_operands(instr, context)
+        _settle_root(computation, context, is_entry=is_entry)
+        computation.sort()
+        for instr in computation:
+            _refresh_shape(instr)
+            context.counts["smem"] += sum(_is_smem(leaf) for leaf in leaves(instr.shape))
+    return bool(context.counts["smem"] or context.counts["copies"])
+
+
+def is_scalar_shape(shape: Shape) -> bool:
+    """Whether the scalar unit can hold a value of this shape."""
+    return isinstance(shape, ArrayShape) and not shape.dims and shape.dtype.name in _SCALAR_TYPES
+
+
+def is_scalar_fusion(instr: HloInstruction) -> bool:
+    """Whether all operands and results of a fusion are scalars."""
+    return (
+        instr.opcode == "fusion"
+        and instr.attrs.get("kind") == "kLoop"
+        and all(is_scalar_shape(leaf) for leaf in leaves(instr.shape))
+        and all(is_scalar_shape(o.shape) for o in instr.operands)
+    )
+
+
+def _is_smem(shape: Shape) -> bool:
+    return (
+        isinstance(shape, ArrayShape)
+        and shape.layout is not None
+        and shape.layout.memory_space == SMEM
+    )
+
+
+def _scalars_to_smem(shape: Shape) -> Shape:
+    if is_scalar_shape(shape):
+        assert isinstance(shape, ArrayShape)
+        return in_space(shape, SMEM)
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(_scalars_to_smem(e) for e in shape.elements))
+    return shape
+
+
+def _place_result(instr: HloInstruction, *, is_entry: bool) -> None:
+    """Decide where an instruction's scalars are made (before its users are looked at)."""
+    is_carried = instr.opcode in ("while", "conditional") or (
+        instr.opcode == "parameter" and not is_entry
+    )
+    if is_carried or is_scalar_fusion(instr) or instr.opcode == "constant":
+        instr.shape = _scalars_to_smem(instr.shape)
+    _refresh_shape(instr)
+
+
+def _refresh_shape(instr: HloInstruction) -> None:
+    """Tuples, their elements and bitcasts have the layouts of what they hold."""
+    if instr.opcode == "tuple":
+        instr.shape = TupleShape(tuple(o.shape for o in instr.operands))
+    elif instr.opcode == "get-tuple-element":
+        index, source = instr.attrs["index"], instr.operands[0].shape
+        assert isinstance(index, int)
+        assert isinstance(source, TupleShape)
+        instr.shape = source.elements[index]
+
+
+def _settle_operands(instr: HloInstruction, context: PassContext) -> None:
+    """Insert copies so that scalar operands lie where the instruction reads them."""
+    match instr.opcode:
+        case "fusion":
+            for index, operand in enumerate(instr.operands):
+                if is_scalar_shape(operand.shape):
+                    wanted = SMEM if _reads_smem(instr, index) else HBM
+                    instr.set_operand(index, _moved(operand, wanted, context))
+        case "while" | "conditional":
+            for index, operand in enumerate(instr.operands):
+                instr.set_operand(index, _carried(operand, context))
+
+
+def _reads_smem(fusion: HloInstruction, index: int) -> bool:
+    """Whether a fusion reads its scalar operand `index` from SMEM: custom kernels only starts."""
+    if fusion.attrs.get("kind") != "kCustom":
+        return True
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    parameter = called.parameters[index]
+    return any(
+        user.opcode == "dynamic-update-slice" and parameter in user.operands[2:]
+        for user in parameter.users
+    )
+
+
+def _moved(operand: HloInstruction, memory_space: int, context: PassContext) -> HloInstruction:
+    """The scalar in `memory_space`: itself, or the copy made for an earlier user."""
+    shape = in_space(operand.array, memory_space)
+    if shape == operand.shape:
+        return operand
+    for user in operand.users:
+        if user.opcode == "copy" and user.shape == shape:
+            return user
+    context.counts["copies"] += 1
+    return emit(operand, "copy", shape, (operand,))
+
+
+def _carried(operand: HloInstruction, context: PassContext) -> HloInstruction:
+    """A control-flow operand whose scalars are all in SMEM."""
+    wanted = _scalars_to_smem(operand.shape)
+    if wanted == operand.shape:
+        return operand
+    if isinstance(operand.shape, ArrayShape):
+        return _moved(operand, SMEM, context)
+    return _rebuilt(operand, SMEM, context)
+
+
+def _rebuilt(operand: HloInstruction, memory_space: int, context: PassContext) -> HloInstruction:
+    """A tuple like `operand` with its scalars in `memory_space`."""
+    assert isinstance(operand.shape, TupleShape)
+    parts: list[HloInstruction] = []
+    for index, shape in enumerate(operand.shape.elements):
+        part = (
+            operand.operands[index]
+            if operand.opcode == "tuple"
+            else emit(operand, "get-tuple-element", shape, (operand,), {"index": index})
+        )
+        if is_scalar_shape(part.shape):
+            part = _moved(part, memory_space, context)
+        elif isinstance(part.shape, TupleShape):
+            part = _rebuilt(part, memory_space, context)
+        parts.append(part)
+    if operand.opcode == "tuple" and parts == operand.operands:
+        return operand
+    return emit(operand, "tuple", TupleShape(tuple(p.shape for p in parts)), parts)
+
+
+def _settle_root(computation: HloComputation, context: PassContext, *, is_entry: bool) -> None:
+    """Results of the entry lie in HBM, scalars that a body or condition returns in SMEM."""
+    root = computation.root_instruction
+    space = HBM if is_entry else SMEM
+    if is_scalar_shape(root.shape):
+        computation.root = _moved(root, space, context)
+    elif any(is_scalar_shape(leaf) for leaf in leaves(root.shape)):
+        computation.root = _rebuilt(root, space, context)
+        if not root.users and computation.root is not root and root.opcode == "tuple":
+            computation.remove(root)

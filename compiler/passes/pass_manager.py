@@ -1,0 +1,144 @@
+"""Runs passes over a module: times them, checks what they claim, dumps what they leave.
+
+A pass expects valid HLO and leaves valid HLO; inside it, anything goes. It reports whether it
+changed anything; hashes of every computation, taken before and after, expose one that lies.
+The computations that a pass touched are verified after it, the whole module where the level
+changes (before the first pass, at layout assignment, at scheduling).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloModule
+from compiler.hlo.module_tools import computation_hash
+from compiler.hlo.printer import print_module
+from compiler.hlo.verifier import Level, verify, verify_computation
+from compiler.passes.context import Chip, PassContext
+
+
+class Pass(Protocol):
+    """One HLO to HLO transformation; `level` is what the module satisfies afterwards, when the
+    pass raises it."""
+
+    @property
+    def name(self) -> str:
+        """The kebab-case name, as on the command line."""
+
+    @property
+    def level(self) -> Level | None:
+        """The verifier level this pass establishes, or None when it keeps the present one."""
+
+    def run(self, module: HloModule, context: PassContext) -> bool:
+        """Transform the module; return whether anything changed."""
+
+
+@dataclass(frozen=True)
+class FunctionPass:
+    """A pass made of a name and a function."""
+
+    name: str
+    function: Callable[[HloModule, PassContext], bool]
+    level: Level | None = None
+
+    def run(self, module: HloModule, context: PassContext) -> bool:
+        """Call the function."""
+        return self.function(module, context)
+
+
+@dataclass(frozen=True)
+class PassTiming:
+    """What one pass did: seconds, whether it changed the module, counts and remarks."""
+
+    name: str
+    seconds: float
+    is_changed: bool
+    instruction_count: int
+    counts: dict[str, int]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass
+class PassManager:
+    """Runs a sequence of passes. `progress` is told each pass's name before it runs."""
+
+    passes: Sequence[Pass]
+    chip: Chip
+    dump_dir: Path | None = None
+    progress: Callable[[str], None] | None = None
+    is_verifying: bool = True
+    level: Level = Level.PARSED
+
+    def run(self, module: HloModule) -> list[PassTiming]:
+        """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
+        timings: list[PassTiming] = []
+        hashes = _hashes(module)
+        self._dump(module, 0, "input")
+        for number, item in enumerate(self.passes, start=1):
+            if self.progress is not None:
+                self.progress(item.name)
+            context = PassContext(self.chip)
+            start = time.perf_counter()
+            is_changed = item.run(module, context)
+            seconds = time.perf_counter() - start
+            hashes = self._check(module, item, is_changed=is_changed, before=hashes)
+            timings.append(
+                PassTiming(
+                    item.name,
+                    seconds,
+                    is_changed,
+                    module.instruction_count(),
+                    dict(context.counts),
+                    tuple(context.remarks),
+                )
+            )
+            self._dump(module, number, f"after_{item.name}")
+        return timings
+
+    def _check(
+        self, module: HloModule, item: Pass, *, is_changed: bool, before: dict[str, int]
+    ) -> dict[str, int]:
+        """Expose a lie about `changed`; verify what was touched. Returns the new hashes."""
+        if not self.is_verifying:
+            return before
+        after = _hashes(module) if is_changed or item.level is None else before
+        touched = [n for n, value in after.items() if before.get(n) != value]
+        has_changed = bool(touched) or before.keys() != after.keys()
+        assert is_changed or not has_changed, (
+            f"pass '{item.name}' says it changed nothing, but changed {sorted(touched)[:4]}"
+        )
+        assert has_changed or not is_changed, (
+            f"pass '{item.name}' says it changed the module, but did not"
+        )
+        if item.level is not None:
+            self.level = item.level
+        try:
+            if item.level is not None:
+                verify(module, self.level)
+            else:
+                for name in touched:
+                    if name:
+                        verify_computation(module.computations[name], self.level)
+        except CompileError as error:
+            raise type(error)(
+                f"{error.message}\n  while verifying after pass '{item.name}'", error.span
+            ) from error
+        return after
+
+    def _dump(self, module: HloModule, number: int, label: str) -> None:
+        if self.dump_dir is None:
+            return
+        self.dump_dir.mkdir(parents=True, exist_ok=True)
+        (self.dump_dir / f"{number:02d}.{label}.hlo").write_text(print_module(module))
+
+
+def _hashes(module: HloModule) -> dict[str, int]:
+    """The hash of every computation by name, and under the empty name that of the header."""
+    found = {name: computation_hash(c) for name, c in module.computations.items()}
+    found[""] = hash((tuple(module.attrs.items()), module.entry_name))
+    return found

@@ -1,0 +1,126 @@
+"""The pipeline: all HLO passes in their order, and why the order is so.
+
+Names are those of ``tpuc opt --passes a,b,c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloModule
+from compiler.hlo.verifier import Level
+from compiler.passes.algebraic_simplifier import simplify_algebra
+from compiler.passes.call_inliner import inline_calls
+from compiler.passes.constant_folding import fold_constants
+from compiler.passes.context import Chip
+from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
+from compiler.passes.copy_insertion import insert_copies
+from compiler.passes.cse import eliminate_common_subexpressions
+from compiler.passes.dce import eliminate_dead_code
+from compiler.passes.dot_canonicalizer import canonicalize_dots
+from compiler.passes.fusion import fuse
+from compiler.passes.layout_assignment import assign_layouts
+from compiler.passes.layout_stripping import strip_layouts
+from compiler.passes.memory_space_assignment import assign_memory_spaces
+from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
+from compiler.passes.scheduling import schedule
+from compiler.passes.while_simplifier import simplify_whiles
+from compiler.passes.wrap_fusions import wrap_fusions
+
+PASSES: dict[str, Pass] = {
+    item.name: item
+    for item in (
+        FunctionPass("layout-stripping", strip_layouts),
+        FunctionPass("call-inliner", inline_calls),
+        FunctionPass("dce", eliminate_dead_code),
+        FunctionPass("cse", eliminate_common_subexpressions),
+        FunctionPass("algebraic-simplifier", simplify_algebra),
+        FunctionPass("constant-folding", fold_constants),
+        FunctionPass("while-simplifier", simplify_whiles),
+        FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
+        FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("fusion", fuse),
+        FunctionPass("wrap-fusions", wrap_fusions),
+        FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
+        FunctionPass("memory-space-assignment", assign_memory_spaces),
+        FunctionPass("scheduling", schedule, Level.SCHEDULED),
+        FunctionPass("copy-insertion", insert_copies),
+    )
+}
+
+PIPELINE: tuple[str, ...] = (
+    "layout-stripping",
+    "call-inliner",
+    "dce",
+    "cse",
+    "algebraic-simplifier",
+    "constant-folding",
+    "while-simplifier",
+    "convolution-canonicalizer",
+    "dot-canonicalizer",
+    "algebraic-simplifier",
+    "cse",
+    "dce",
+    "fusion",
+    "wrap-fusions",
+    "layout-assignment",
+    "memory-space-assignment",
+    "scheduling",
+    "copy-insertion",
+)
+
+MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
+    ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
+    ("layout-stripping", "algebraic-simplifier", "rules compare bare shapes"),
+    ("call-inliner", "fusion", "nothing fuses across a call"),
+    ("call-inliner", "scheduling", "the backend runs no call"),
+    ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),
+    ("constant-folding", "while-simplifier", "a trip count is read off folded constants"),
+    ("call-inliner", "while-simplifier", "jax wraps loop bodies in calls"),
+    ("convolution-canonicalizer", "dot-canonicalizer", "it makes dots"),
+    ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
+    ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
+    ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
+    ("fusion", "wrap-fusions", "what is wrapped alone is not fused any more"),
+    ("wrap-fusions", "layout-assignment", "only what is outside fusions gets a layout"),
+    ("layout-assignment", "memory-space-assignment", "a memory space is part of a layout"),
+    ("memory-space-assignment", "scheduling", "it inserts copies that must be scheduled"),
+    ("scheduling", "copy-insertion", "whether a copy is needed depends on what runs later"),
+)
+
+
+def check_order(names: Sequence[str]) -> None:
+    """Raise CompileError when a sequence of passes breaks `MUST_PRECEDE`.
+
+    A pass that must come before another must not come for the first time after it.
+    """
+    first = {name: names.index(name) for name in names}
+    for before, after, reason in MUST_PRECEDE:
+        if before in first and after in first and first[before] > first[after]:
+            raise CompileError(f"pass '{before}' must run before '{after}': {reason}")
+
+
+def find_passes(names: Sequence[str]) -> list[Pass]:
+    """The passes of those names; raises CompileError for an unknown one."""
+    for name in names:
+        if name not in PASSES:
+            known = ", ".join(sorted(PASSES))
+            raise CompileError(f"there is no pass '{name}'; there are: {known}")
+    return [PASSES[name] for name in names]
+
+
+def run_pipeline(
+    module: HloModule,
+    chip: Chip,
+    *,
+    passes: Sequence[str] | None = None,
+    dump_dir: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[PassTiming]:
+    """Run `passes` (default: the whole pipeline) on a module, in place; return their timings."""
+    names = PIPELINE if passes is None else tuple(passes)
+    check_order(names)
+    manager = PassManager(find_passes(names), chip, dump_dir, progress)
+    return manager.run(module)

@@ -1,0 +1,338 @@
+"""Laws of dynamic slices, gathers and scatters that need less than a kernel of their own.
+
+A gather of one box is a dynamic slice; a dynamic slice at constant starts is a slice; a gather
+(scatter) of one element per row along one dimension is a masked reduction (a select), which
+fuses with what makes or uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.reducers import extreme, reducer_kind
+from compiler.rewrite import make
+from compiler.rewrite.dims import is_refinement, reshape_groups
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+from compiler.rewrite.pattern import Match, Op, splat_value
+from compiler.rewrite.rewriter import Rule, rule
+
+Dims = tuple[int, ...]
+
+
+# dynamic-slice(x, constants) == x[clamped starts]
+@rule("dynamic-slice-at-constant", Op("dynamic-slice"))
+def dynamic_slice_at_constant(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A slice, when all starts are known or the whole dimension is taken."""
+    operand, sizes = instr.operands[0], instr.array.dims
+    starts = _clamped_starts(instr.operands[1:], operand.array.dims, sizes)
+    if starts is None:
+        return None
+    bounds = tuple((a, a + n, 1) for a, n in zip(starts, sizes, strict=True))
+    return make.slice_(operand, bounds)
+
+
+def _clamped_starts(
+    starts: list[HloInstruction], dims: Dims, sizes: Dims
+) -> tuple[int, ...] | None:
+    """The starts as numbers, moved so that the box lies inside; None when one is not known."""
+    found: list[int] = []
+    for start, dim, size in zip(starts, dims, sizes, strict=True):
+        value = splat_value(start)
+        if dim == size:
+            found.append(0)
+        elif value is None:
+            return None
+        else:
+            found.append(min(max(int(value), 0), dim - size))
+    return tuple(found)
+
+
+# dynamic-update-slice(x, y of x's dimensions, ..) == y
+@rule("dynamic-update-slice-of-all", Op("dynamic-update-slice"))
+def dynamic_update_slice_of_all(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """An update of everything is the update."""
+    update = instr.operands[1]
+    return update if update.array.dims == instr.array.dims else None
+
+
+def _scalar_starts(
+    indices: HloInstruction, vector_dim: int, operand_dims: Dims, rank: int
+) -> list[HloInstruction] | None:
+    """One start for each of `rank` dimensions from an index array that holds one vector."""
+    dims = indices.array.dims
+    count = len(operand_dims)
+    if indices.array.element_count != count or (
+        vector_dim < len(dims) and dims[vector_dim] != count
+    ):
+        return None
+    flat = make.reshape(indices, (count,))
+    zero = make.constant(indices, indices.array.dtype, 0)
+    starts = [zero] * rank
+    for position, dim in enumerate(operand_dims):
+        one = make.slice_(flat, ((position, position + 1, 1),))
+        starts[dim] = make.reshape(one, ())
+    return starts
+
+
+# gather(x, one index vector) == reshape(dynamic-slice(x, starts)): both clamp
+@rule("gather-of-one-box", Op("gather"))
+def gather_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A gather with a single index vector is a dynamic slice."""
+    operand, indices = instr.operands
+    sizes = dims_attr(instr, "slice_sizes")
+    if dims_attr(instr, "operand_batching_dims"):
+        return None
+    start_map = dims_attr(instr, "start_index_map")
+    vector_dim = instr.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    starts = _scalar_starts(indices, vector_dim, start_map, operand.array.rank)
+    if starts is None:
+        return None
+    shape = operand.array.with_dims(sizes)
+    attrs: dict[str, object] = {"dynamic_slice_sizes": sizes}
+    box = emit(instr, "dynamic-slice", shape, (operand, *starts), attrs)
+    return make.reshape(box, instr.array.dims)
+
+
+# scatter(x, constant index vector inside, u) == dynamic-update-slice(x, f(x[box], u), starts)
+@rule("scatter-of-one-box", Op("scatter"))
+def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A scatter of one window at known starts updates a slice (outside ones are dropped)."""
+    if len(instr.operands) != 3 or dims_attr(instr, "input_batching_dims"):
+        return None
+    operand, indices, update = instr.operands
+    vector_dim = instr.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    target_dims = dims_attr(instr, "scatter_dims_to_operand_dims")
+    values = _constant_vector(indices)
+    if values is None or len(values) != len(target_dims):
+        return None
+    inserted = dims_attr(instr, "inserted_window_dims")
+    window = iter(update.array.dims[d] for d in dims_attr(instr, "update_window_dims"))
+    sizes = tuple(1 if d in inserted else next(window) for d in range(operand.array.rank))
+    starts = [0] * operand.array.rank
+    for dim, value in zip(target_dims, values, strict=True):
+        starts[dim] = value
+    ends = [s + n for s, n in zip(starts, sizes, strict=True)]
+    if min(starts, default=0) < 0 or any(
+        e > d for e, d in zip(ends, operand.array.dims, strict=True)
+    ):
+        return operand
+    box = make.slice_(operand, tuple((s, e, 1) for s, e in zip(starts, ends, strict=True)))
+    combined = combine(instr, box, make.reshape(update, sizes))
+    if combined is None:
+        return None
+    scalars = [make.constant(instr, S32, s) for s in starts]
+    return emit(instr, "dynamic-update-slice", instr.array, (operand, combined, *scalars))
+
+
+def _constant_vector(indices: HloInstruction) -> list[int] | None:
+    """The elements of a small constant (or splat) index vector."""
+    if indices.array.element_count > 16:
+        return None
+    value = splat_value(indices)
+    if value is not None:
+        return [int(value)] * indices.array.element_count
+    literal = indices.attrs.get("literal")
+    if indices.opcode != "constant" or not isinstance(literal, np.ndarray):
+        return None
+    return [int(v) for v in literal.reshape(-1)]
+
+
+def combine(
+    scatter: HloInstruction, old: HloInstruction, new: HloInstruction
+) -> HloInstruction | None:
+    """What a scatter's computation makes of old and new elements, as whole-array operations."""
+    computation = scatter.attrs["to_apply"]
+    assert isinstance(computation, HloComputation)
+    if computation.root is computation.parameters[1]:
+        return new
+    kind = reducer_kind(computation)
+    return None if kind is None else emit(scatter, kind, old.array, (old, new))
+
+
+@dataclass(frozen=True)
+class _RowAccess:
+    """One element of every row along `dim`: `index` has the operand's other dimensions."""
+
+    dim: int
+    index: HloInstruction
+    row_dims: Dims
+
+
+def _row_access(
+    indices: HloInstruction,
+    dims: Dims,
+    along: Dims,
+    batching: tuple[Dims, Dims],
+    vector_dim: int,
+) -> _RowAccess | None:
+    """Recognise an access of one element per row; None when it is anything else."""
+    if len(along) != 1 or len(batching[0]) != len(dims) - 1 or batching[0] != batching[1]:
+        return None
+    if batching[0] != tuple(range(len(batching[0]))):
+        return None
+    dim = along[0]
+    rows = tuple(n for d, n in enumerate(dims) if d != dim)
+    if dim in batching[0] or indices.array.element_count != int(np.prod(rows, dtype=np.int64)):
+        return None
+    if vector_dim < indices.array.rank and indices.array.dims[vector_dim] != 1:
+        return None
+    return _RowAccess(dim, make.reshape(indices, rows), rows)
+
+
+def _gather_row_access(instr: HloInstruction) -> _RowAccess | None:
+    operand, indices = instr.operands
+    if any(n != 1 for n in dims_attr(instr, "slice_sizes")) or dims_attr(instr, "offset_dims"):
+        return None
+    batching = (
+        dims_attr(instr, "operand_batching_dims"),
+        dims_attr(instr, "start_indices_batching_dims"),
+    )
+    vector_dim = instr.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    along = dims_attr(instr, "start_index_map")
+    return _row_access(indices, operand.array.dims, along, batching, vector_dim)
+
+
+# gather one per row of f(a, b) == f(gather of a, gather of b)
+@rule("gather-of-elementwise", Op("gather"))
+def gather_of_elementwise(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Gather before computing: one element of each row instead of all."""
+    operand, indices = instr.operands
+    if not OPCODES[operand.opcode].has(Trait.ELEMENTWISE) or not operand.operands:
+        return None
+    if any(o.array.dims != operand.array.dims for o in operand.operands):
+        return None
+    if _gather_row_access(instr) is None:
+        return None
+    parts = [
+        emit(
+            instr, "gather", ArrayShape(o.array.dtype, instr.array.dims), (o, indices), instr.attrs
+        )
+        for o in operand.operands
+    ]
+    return make.elementwise(operand, parts, instr.array.dims)
+
+
+def _gather_broadcast(instr: HloInstruction, inner: HloInstruction) -> HloInstruction | None:
+    """One per row of a broadcast along that dimension is the broadcast's operand."""
+    access = _gather_row_access(instr)
+    mapping = dims_attr(inner)
+    if access is None or access.dim in mapping:
+        return None
+    kept = tuple(d if d < access.dim else d - 1 for d in mapping)
+    rows = make.broadcast(inner.operands[0], access.row_dims, kept)
+    return make.reshape(rows, instr.array.dims)
+
+
+# gather one per row == max over the row of (position == index ? x : least value)
+@rule("gather-one-per-row", Op("gather"))
+def gather_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A masked maximum: exact, since every other element is the identity."""
+    operand = instr.operands[0]
+    if operand.opcode == "broadcast":
+        folded = _gather_broadcast(instr, operand)
+        if folded is not None:
+            return folded
+    dtype = operand.array.dtype
+    access = _gather_row_access(instr)
+    if access is None or dtype.is_complex or dtype.bits < 8:
+        return None
+    operand, access = _before_split(operand, access)
+    size = operand.array.dims[access.dim]
+    index_type = access.index.array.dtype
+    low = make.constant(instr, index_type, 0)
+    high = make.constant(instr, index_type, size - 1)
+    clamped = emit(instr, "clamp", access.index.array, (low, access.index, high))
+    mask = _mask(instr, clamped, operand.array.dims, access.dim)
+    kind = "or" if dtype == PRED else "maximum"
+    least = 0 if dtype == PRED else extreme(kind, dtype)
+    fill = make.splat(instr, operand.array, least)
+    chosen = emit(instr, "select", operand.array, (mask, operand, fill))
+    init = make.constant(instr, dtype, least)
+    attrs = {"dimensions": (access.dim,), "to_apply": _reducer(instr, kind, operand.array)}
+    shape = operand.array.with_dims(access.row_dims)
+    return make.reshape(emit(instr, "reduce", shape, (chosen, init), attrs), instr.array.dims)
+
+
+def _before_split(operand: HloInstruction, access: _RowAccess) -> tuple[HloInstruction, _RowAccess]:
+    """The same access to what the operand was before a reshape split its rows."""
+    if operand.opcode != "reshape":
+        return operand, access
+    source, dims = operand.operands[0], operand.array.dims
+    if not is_refinement(source.array.dims, dims):
+        return operand, access
+    for inner, outer in reshape_groups(source.array.dims, dims):
+        if access.dim in outer and len(inner) == len(outer) == 1:
+            rows = tuple(n for d, n in enumerate(source.array.dims) if d != inner[0])
+            return source, _RowAccess(inner[0], make.reshape(access.index, rows), rows)
+    return operand, access
+
+
+def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> HloInstruction:
+    """``position along dim == index of the row``, with dimensions `dims`."""
+    shape = ArrayShape(index.array.dtype, dims)
+    position = emit(near, "iota", shape, (), {"iota_dimension": dim})
+    mapping = tuple(d for d in range(len(dims)) if d != dim)
+    wanted = make.broadcast(index, dims, mapping)
+    return emit(near, "compare", ArrayShape(PRED, dims), (position, wanted), {"direction": "EQ"})
+
+
+def _reducer(near: HloInstruction, kind: str, like: ArrayShape) -> HloComputation:
+    """A new computation ``kind(a, b)`` of scalars."""
+    computation = HloComputation(f"reduce_{kind}")
+    scalar = like.with_dims(())
+    parts = [
+        computation.add(HloInstruction("parameter", name, scalar, (), {"parameter_number": i}))
+        for i, name in enumerate(("a", "b"))
+    ]
+    computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
+    assert near.computation is not None
+    assert near.computation.module is not None
+    return near.computation.module.add_computation(computation)
+
+
+# scatter one per row == position == index ? f(x, u) : x (an index outside matches no position)
+@rule("scatter-one-per-row", Op("scatter"))
+def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A select: each row has exactly one update, so nothing is combined twice."""
+    if len(instr.operands) != 3 or dims_attr(instr, "update_window_dims"):
+        return None
+    operand, indices, update = instr.operands
+    batching = (
+        dims_attr(instr, "input_batching_dims"),
+        dims_attr(instr, "scatter_indices_batching_dims"),
+    )
+    vector_dim = instr.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    along = dims_attr(instr, "scatter_dims_to_operand_dims")
+    access = _row_access(indices, operand.array.dims, along, batching, vector_dim)
+    if access is None or dims_attr(instr, "inserted_window_dims") != along:
+        return None
+    mapping = tuple(d for d in range(operand.array.rank) if d != access.dim)
+    rows = make.reshape(update, access.row_dims)
+    wide = make.broadcast(rows, operand.array.dims, mapping)
+    combined = combine(instr, operand, wide)
+    if combined is None:
+        return None
+    mask = _mask(instr, access.index, operand.array.dims, access.dim)
+    return emit(instr, "select", instr.array, (mask, combined, operand))
+
+
+INDEXING_RULES: tuple[Rule, ...] = (
+    dynamic_slice_at_constant,
+    dynamic_update_slice_of_all,
+    gather_of_one_box,
+    scatter_of_one_box,
+    gather_of_elementwise,
+    gather_one_per_row,
+    scatter_one_per_row,
+)

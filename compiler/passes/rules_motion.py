@@ -1,0 +1,219 @@
+"""Laws that move splitting reshapes and broadcasts down through computation.
+
+``f(reshape(a)) == reshape(f(a))`` for elementwise f, and likewise for reductions that reduce
+whole groups. A model written on ``[batch, time, features]`` is so computed on
+``[batch * time, features]``, the form its matrix products have, and statistics of rows are
+vectors instead of ``[.., 1]`` columns. A reshape only ever moves towards the root.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.tiled_layout import is_cheap_regroup
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.rules_shape import plan_broadcast
+from compiler.rewrite import make
+from compiler.rewrite.dims import Dims, is_refinement, reshape_groups
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+from compiler.rewrite.pattern import Match, Op
+from compiler.rewrite.rewriter import Rule, rule
+
+ELEMENTWISE = tuple(sorted(with_trait(Trait.ELEMENTWISE)))
+
+
+def is_elementwise(instr: HloInstruction) -> bool:
+    """Whether the instruction computes each element from the same element of its operands."""
+    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
+
+
+# f(reshape(a), reshape(b), splat) == reshape(f(a, b, splat))
+@rule("sink-split-reshape", Op(ELEMENTWISE))
+def sink_split_reshape(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Compute before splitting dimensions, when all operands can be had in the merged form."""
+    dims = _merged_dims(instr)
+    if dims is None:
+        return None
+    if not all(_can_regroup(o, instr.array.dims, dims) for o in instr.operands):
+        return None
+    operands = [_regroup(o, instr.array.dims, dims) for o in instr.operands]
+    return make.reshape(make.elementwise(instr, operands, dims), instr.array.dims)
+
+
+def _merged_dims(instr: HloInstruction) -> Dims | None:
+    """The fewest dimensions some operand had before a splitting reshape."""
+    found: Dims | None = None
+    for operand in instr.operands:
+        if operand.opcode != "reshape" or operand.array.dims != instr.array.dims:
+            continue
+        source = operand.operands[0].array.dims
+        is_fewer = found is None or len(source) < len(found)
+        if source and is_fewer and is_refinement(source, operand.array.dims):
+            found = source
+    return found
+
+
+def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
+    """Whether `operand` (of `dims`) is available with dimensions `merged` at no great cost."""
+    if operand.array.dims != dims:
+        return not operand.array.dims  # select's or clamp's scalar operand
+    if operand.opcode == "reshape" and is_refinement(merged, dims):
+        return True
+    if operand.opcode == "broadcast" and plan_broadcast(operand, merged) is not None:
+        return True
+    if operand.opcode == "iota" and _iota_dimension(operand, merged) is not None:
+        return True
+    return is_cheap_regroup(operand.array, merged)
+
+
+def _iota_dimension(iota: HloInstruction, merged: Dims) -> int | None:
+    """Which of the dimensions `merged` an iota counts along, if that one was not split."""
+    dim = iota.attrs["iota_dimension"]
+    for merged_group, group in reshape_groups(merged, iota.array.dims):
+        if dim in group:
+            return merged_group[0] if len(group) == len(merged_group) == 1 else None
+    return None
+
+
+def _regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> HloInstruction:
+    if operand.array.dims != dims or not dims:
+        return operand
+    if operand.opcode == "iota":
+        dim = _iota_dimension(operand, merged)
+        if dim is not None:
+            return emit(
+                operand, "iota", operand.array.with_dims(merged), (), {"iota_dimension": dim}
+            )
+    planned = plan_broadcast(operand, merged) if operand.opcode == "broadcast" else None
+    if planned is None:
+        return make.reshape(operand, merged)
+    small = make.reshape(operand.operands[0], planned[0])
+    return make.broadcast(small, merged, planned[1])
+
+
+# f(broadcast(a), broadcast(b), splat) == broadcast(f(a, b, splat))
+@rule("sink-broadcast", Op(ELEMENTWISE))
+def sink_broadcast(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Compute on the small array, then broadcast."""
+    if not instr.operands or not instr.array.dims:
+        return None
+    if any(o.opcode != "broadcast" for o in instr.operands if o.array.dims):
+        return None
+    wide = [o for o in instr.operands if o.opcode == "broadcast" and o.operands[0].array.dims]
+    inputs = {(o.operands[0].array.dims, dims_attr(o)) for o in wide}
+    if len(inputs) > 1:
+        return None
+    dims, mapping = next(iter(inputs)) if inputs else ((), ())
+    operands = [_small_operand(o, dims) for o in instr.operands]
+    return make.broadcast(make.elementwise(instr, operands, dims), instr.array.dims, mapping)
+
+
+def _small_operand(operand: HloInstruction, dims: Dims) -> HloInstruction:
+    if not operand.array.dims:
+        return operand
+    inner = operand.operands[0]
+    return inner if inner.array.dims else make.broadcast(inner, dims, ())
+
+
+# reshape(f(broadcast, iota, ..)) == f(broadcast', iota', ..)
+@rule("raise-reshape", Op("reshape", Op(ELEMENTWISE, name="inner")))
+def raise_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Compute masks and the like, made of broadcasts and iotas alone, in the wanted form."""
+    dims = instr.array.dims
+    if not _is_regroupable(m["inner"], dims, depth=6):
+        return None
+    return _regrouped(m["inner"], dims)
+
+
+def _is_regroupable(instr: HloInstruction, dims: Dims, depth: int) -> bool:
+    """Whether the value is made of broadcasts, iotas and splats that can have other dimensions."""
+    if instr.opcode == "broadcast":
+        return plan_broadcast(instr, dims) is not None
+    if instr.opcode == "iota":
+        return _iota_dimension(instr, dims) is not None
+    if not is_elementwise(instr) or not depth or not instr.operands:
+        return False
+    return all(
+        not o.array.dims
+        or (o.array.dims == instr.array.dims and _is_regroupable(o, dims, depth - 1))
+        for o in instr.operands
+    )
+
+
+def _regrouped(instr: HloInstruction, dims: Dims) -> HloInstruction:
+    if not instr.array.dims or instr.opcode in ("broadcast", "iota"):
+        return _regroup(instr, instr.array.dims, dims)
+    operands = [o if not o.array.dims else _regrouped(o, dims) for o in instr.operands]
+    return make.elementwise(instr, operands, dims)
+
+
+# reduce(reshape(a), dims) == reshape(reduce(a, dims')) when whole groups are reduced
+@rule("sink-reshape-through-reduce", Op("reduce"))
+def sink_reshape_through_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Reduce before splitting dimensions."""
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    operand, init = instr.operands
+    if operand.opcode != "reshape":
+        return None
+    source = operand.operands[0]
+    planned = _reduced_before(source.array.dims, operand.array.dims, dims_attr(instr))
+    if planned is None:
+        return None
+    kept = tuple(n for d, n in enumerate(source.array.dims) if d not in planned)
+    attrs = {**instr.attrs, "dimensions": planned}
+    reduced = emit(instr, "reduce", instr.array.with_dims(kept), (source, init), attrs)
+    return make.reshape(reduced, instr.array.dims)
+
+
+def _reduced_before(source: Dims, middle: Dims, reduced: Dims) -> Dims | None:
+    """Which source dimensions a reduction of the reshaped array reduces; None if it cuts one."""
+    if not is_refinement(source, middle):
+        return None
+    planned: list[int] = []
+    for source_group, target_group in reshape_groups(source, middle):
+        count = sum(d in reduced for d in target_group if middle[d] != 1)
+        total = sum(middle[d] != 1 for d in target_group)
+        if count not in (0, total):
+            return None
+        if total and count:
+            planned.extend(source_group)
+    return tuple(planned)
+
+
+# concatenate(reshape(a), reshape(b)) == reshape(concatenate(a, b)) along an unsplit dimension
+@rule("sink-reshape-through-concatenate", Op("concatenate"))
+def sink_reshape_through_concatenate(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Concatenate before splitting other dimensions."""
+    if any(o.opcode != "reshape" for o in instr.operands):
+        return None
+    dim = dims_attr(instr)[0]
+    position: int | None = None
+    sources = [o.operands[0].array.dims for o in instr.operands]
+    for source, operand in zip(sources, instr.operands, strict=True):
+        if not is_refinement(source, operand.array.dims):
+            return None
+        group = next(g for g in reshape_groups(source, operand.array.dims) if dim in g[1])
+        if len(group[0]) != 1 or len(group[1]) != 1 or position not in (None, group[0][0]):
+            return None
+        position = group[0][0]
+    assert position is not None
+    rest = {s[:position] + s[position + 1 :] for s in sources}
+    if len(rest) != 1:
+        return None
+    total = sum(s[position] for s in sources)
+    dims = (*sources[0][:position], total, *sources[0][position + 1 :])
+    shape = instr.array.with_dims(dims)
+    parts = [o.operands[0] for o in instr.operands]
+    joined = emit(instr, "concatenate", shape, parts, {"dimensions": (position,)})
+    return make.reshape(joined, instr.array.dims)
+
+
+MOTION_RULES: tuple[Rule, ...] = (
+    sink_split_reshape,
+    sink_broadcast,
+    raise_reshape,
+    sink_reshape_through_reduce,
+    sink_reshape_through_concatenate,
+)

@@ -1,0 +1,77 @@
+"""Laws of reductions and contractions over nothing, and of reductions in a row."""
+
+from __future__ import annotations
+
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.reducers import has_identity_init, reducer_kind
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+from compiler.rewrite.pattern import Match, Op
+from compiler.rewrite.rewriter import Rule, rule
+
+
+# reduce(x over dims of size 1, identity) == reshape(x)
+@rule("reduce-of-ones", Op("reduce"))
+def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Drop the reduced dimensions of size 1; with none left the reduce is a reshape."""
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    operand, init = instr.operands
+    reduced = dims_attr(instr)
+    ones = {d for d in reduced if operand.array.dims[d] == 1}
+    if len(ones) == len(reduced):
+        return make.reshape(operand, instr.array.dims) if has_identity_init(instr) else None
+    if not ones:
+        return None
+    kept = [d for d in range(operand.array.rank) if d not in ones]
+    smaller = make.reshape(operand, tuple(operand.array.dims[d] for d in kept))
+    dims = tuple(kept.index(d) for d in reduced if d not in ones)
+    attrs = {**instr.attrs, "dimensions": dims}
+    return emit(instr, "reduce", instr.array, (smaller, init), attrs)
+
+
+# reduce(empty, init) == init
+@rule("reduce-of-nothing", Op("reduce"))
+def reduce_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A reduction over no elements is its initial value everywhere."""
+    if len(instr.operands) != 2 or 0 not in instr.operands[0].array.dims:
+        return None
+    return make.broadcast(instr.operands[1], instr.array.dims, ())
+
+
+# max over a of max over b of x == max over a and b of x (likewise min, and, or)
+@rule("reduce-of-reduce", Op("reduce"))
+def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Two exact reductions of the same kind in a row are one."""
+    if len(instr.operands) != 2 or instr.operands[0].opcode != "reduce":
+        return None
+    inner = instr.operands[0]
+    kind = reducer_kind(instr.attrs["to_apply"])
+    if kind not in ("maximum", "minimum", "and", "or") or len(inner.users) != 1:
+        return None
+    if reducer_kind(inner.attrs["to_apply"]) != kind or not has_identity_init(inner):
+        return None
+    kept = [d for d in range(inner.operands[0].array.rank) if d not in dims_attr(inner)]
+    dims = tuple(sorted((*dims_attr(inner), *(kept[d] for d in dims_attr(instr)))))
+    attrs = {**instr.attrs, "dimensions": dims}
+    return emit(instr, "reduce", instr.array, (inner.operands[0], instr.operands[1]), attrs)
+
+
+# dot(x, y) over an empty contraction == 0
+@rule("dot-of-nothing", Op("dot"))
+def dot_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A contraction over no elements is zero everywhere."""
+    left = instr.operands[0].array.dims
+    if 0 not in (left[d] for d in dims_attr(instr, "lhs_contracting_dims")):
+        return None
+    return make.splat(instr, instr.array, 0)
+
+
+REDUCTION_RULES: tuple[Rule, ...] = (
+    reduce_of_nothing,
+    reduce_of_ones,
+    reduce_of_reduce,
+    dot_of_nothing,
+)

@@ -1,0 +1,109 @@
+"""A greedy worklist rewriter.
+
+Every instruction is tried once; when a rule replaces one, the new instructions and the users
+of the result are tried again, until nothing matches. It ends because each rule's right side is
+cheaper than its left, or equally cheap and nearer canonical form (shape operations nearer the
+root, fewer of them); a rule that breaks this is caught by the step limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.rewrite.graph import is_dead, remove_dead, replace
+from compiler.rewrite.pattern import Match, Op, Pattern, match
+
+Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]
+
+STEPS_PER_INSTRUCTION = 64
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rewrite: where `pattern` matches, `apply` returns the replacement or None."""
+
+    name: str
+    pattern: Op
+    apply: Rewrite
+
+
+def rule(name: str, pattern: Pattern) -> Callable[[Rewrite], Rule]:
+    """Decorate the right side of a rule: ``@rule("double-negate", Op("negate", ...))``."""
+    assert isinstance(pattern, Op), "a rule starts at an operation"
+
+    def make(function: Rewrite) -> Rule:
+        return Rule(name, pattern, function)
+
+    return make
+
+
+class RuleSet:
+    """Rules by the opcode they start at."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.by_opcode: dict[str, list[Rule]] = {}
+        self.names: list[str] = []
+        for item in rules:
+            assert item.name not in self.names, f"two rules are called {item.name}"
+            self.names.append(item.name)
+            for opcode in item.pattern.opcodes:
+                self.by_opcode.setdefault(opcode, []).append(item)
+
+
+def rewrite_computation(computation: HloComputation, rules: RuleSet) -> Counter[str]:
+    """Apply `rules` until none matches; return how often each did. Sorts when it changed."""
+    counts: Counter[str] = Counter()
+    pending = deque(computation.instructions)
+    queued = set(pending)
+    limit = STEPS_PER_INSTRUCTION * (len(pending) + 16)
+    while pending:
+        instr = pending.popleft()
+        queued.discard(instr)
+        if instr.computation is not computation:
+            continue
+        if is_dead(instr):
+            remove_dead(instr)
+            counts["dead"] += 1
+            continue
+        touched = _try_rules(instr, rules, counts)
+        for other in touched:
+            if other not in queued and other.computation is computation:
+                queued.add(other)
+                pending.append(other)
+        limit -= 1
+        assert limit > 0, f"rules do not end in %{computation.name}: {counts.most_common(4)}"
+    if counts:
+        computation.sort()
+    return counts
+
+
+def _try_rules(instr: HloInstruction, rules: RuleSet, counts: Counter[str]) -> list[HloInstruction]:
+    """Apply the first rule that fires; return the instructions that deserve another look."""
+    computation = instr.computation
+    assert computation is not None
+    for item in rules.by_opcode.get(instr.opcode, ()):
+        bound = match(item.pattern, instr)
+        if bound is None:
+            continue
+        before = len(computation.instructions)
+        result = item.apply(instr, bound)
+        if result is None or result is instr:
+            continue
+        counts[item.name] += 1
+        added = _last(computation, len(computation.instructions) - before)
+        operands = list(instr.operands)
+        replace(instr, result)
+        return [*added, result, *result.users, *operands]
+    return []
+
+
+def _last(computation: HloComputation, count: int) -> list[HloInstruction]:
+    found: list[HloInstruction] = []
+    for instr in reversed(computation.instructions):
+        if len(found) == count:
+            break
+        found.append(instr)
+    return found[::-1]
