@@ -1,0 +1,1 @@
+"""From scheduled HLO to TPU programs: windows, LLO, bundles, registers."""

@@ -1,0 +1,265 @@
+"""Main: the schedule of a module as scalar code, control flow and kernel calls.
+
+    fusion, copy     store the arguments to SMEM, call the kernel
+    scalar fusion    loads, scalar operations and stores on SMEM, no kernel
+    while            the condition's instructions, its predicate from SMEM, the body's
+    conditional      branches on the index or predicate in SMEM
+    parameter, tuple, get-tuple-element, bitcast, constant: where they lie is all there is
+
+Nothing stays in registers between instructions: every value lies in HBM or SMEM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
+from compiler.backend.kernel_calls import Place, kernel_interface
+from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.scalar import ScalarEmitter, runs_on_scalar_unit
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.dtypes import F32
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.llo.builder import LloBuilder, f32_bits
+from compiler.llo.ir import SReg
+from tpu_sim.isa.program import HBM, SMEM
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+ARGUMENT_WORDS = 128
+"""SMEM words before the scalars: kernel arguments."""
+
+_NO_CODE = frozenset(
+    {
+        "parameter",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "add-dependency",
+        "opt-barrier",
+    }
+)
+
+
+class ControlLowering:
+    """Emits the instructions of control computations into main's builder."""
+
+    def __init__(
+        self, builder: LloBuilder, buffers: BufferAssignment, library: KernelLibrary
+    ) -> None:
+        self.builder = builder
+        self.buffers = buffers
+        self.library = library
+        self._lower_opcode: dict[str, Callable[[HloInstruction], None]] = {
+            "constant": self._constant,
+            "fusion": self._fusion,
+            "copy": self._copy,
+            "while": self._while,
+            "conditional": self._conditional,
+            "call": self._call,
+        }
+
+    def lower(self, computation: HloComputation) -> None:
+        """Emit a computation's instructions in schedule order."""
+        for instr in computation:
+            if instr.opcode in _NO_CODE:
+                continue
+            lower = self._lower_opcode.get(instr.opcode)
+            if lower is None:
+                raise UnsupportedError(
+                    f"%{instr.name}: {instr.opcode} has no kernel; "
+                    "rewrite it with operations that have",
+                    instr.span,
+                )
+            self.builder.source = instr.name
+            lower(instr)
+
+    def _slices(self, instr: HloInstruction) -> list[Allocation]:
+        count = len(leaves(instr.shape))
+        return [self.buffers.allocation(instr, leaf) for leaf in range(count)]
+
+    def _operand_slices(self, instr: HloInstruction) -> list[Allocation]:
+        return [s for operand in instr.operands for s in self._slices(operand)]
+
+    def _constant(self, instr: HloInstruction) -> None:
+        """A constant in SMEM is stored each time it is met; one in HBM was loaded with the program."""
+        places = self._slices(instr)
+        if len(places) != 1 or places[0].space != SMEM:
+            return
+        b = self.builder
+        value = _scalar_bits(instr)
+        b.emit("sst", 0, _word(places[0]), b.sconst(value))
+
+    def _fusion(self, instr: HloInstruction) -> None:
+        called = instr.attrs["calls"]
+        assert isinstance(called, HloComputation)
+        places = [*self._operand_slices(instr), *self._slices(instr)]
+        is_scalar = all(p.space == SMEM for p in places)
+        if is_scalar and runs_on_scalar_unit(called):
+            self._scalar_fusion(instr, called)
+        else:
+            self._kernel(instr)
+
+    def _scalar_fusion(self, instr: HloInstruction, called: HloComputation) -> None:
+        b = self.builder
+        values: dict[HloInstruction, SReg] = {}
+        for parameter, place in zip(called.parameters, self._operand_slices(instr), strict=True):
+            values[parameter] = b.emit("sld", 0, _word(place))
+        emitter = ScalarEmitter(b, values)
+        root = called.root_instruction
+        results = root.operands if root.opcode == "tuple" else [root]
+        computed = [emitter.emit(result) for result in results]
+        for value, place in zip(computed, self._slices(instr), strict=True):
+            b.emit("sst", 0, _word(place), value)
+
+    def _kernel(self, instr: HloInstruction) -> None:
+        """Store arguments and call; an operand and a result in one HBM range are in place."""
+        operands, results = self._operand_slices(instr), self._slices(instr)
+        in_place = tuple(
+            (r, o)
+            for r, result in enumerate(results)
+            for o, operand in enumerate(operands)
+            if result.space == operand.space == HBM and operand.offset == result.offset
+        )
+        self._call_kernel(instr, self.library.kernel_for(instr, in_place), operands, results)
+
+    def _call_kernel(
+        self,
+        instr: HloInstruction,
+        name: str,
+        operands: Sequence[Allocation],
+        results: Sequence[Allocation],
+    ) -> None:
+        b = self.builder
+        interface = kernel_interface(instr)
+        limit = ARGUMENT_WORDS
+        if interface.count > limit:
+            raise CompileError(
+                f"%{instr.name}: {interface.count} kernel arguments, SMEM holds {limit}", instr.span
+            )
+        for argument, place in zip(interface.operands, operands, strict=True):
+            value = self._address(place)
+            if argument.place is Place.SMEM:
+                value = b.emit("sld", 0, _word(place))
+            b.emit("sst", 0, argument.index, value)
+        for argument, place in zip(interface.results, results, strict=True):
+            value = self._address(place)
+            if argument.place is Place.SMEM:
+                value = b.sconst(_word(place))
+            b.emit("sst", 0, argument.index, value)
+        b.call(name, instr.name)
+
+    def _address(self, place: Allocation) -> SReg:
+        return self.builder.sconst(place.offset // GRANULE_BYTES) if place.space == HBM else 0
+
+    def _copy(self, instr: HloInstruction) -> None:
+        """Copy every array leaf whose source and target lie apart."""
+        sources, targets = self._operand_slices(instr), self._slices(instr)
+        if sources == targets:
+            return
+        if not isinstance(instr.shape, ArrayShape):
+            raise UnsupportedError(f"%{instr.name}: copy of a tuple; copy its arrays", instr.span)
+        if all(p.space == SMEM for p in (*sources, *targets)):
+            b = self.builder
+            b.emit("sst", 0, _word(targets[0]), b.emit("sld", 0, _word(sources[0])))
+            return
+        name = self.library.kernel_for(instr)
+        self._call_kernel(instr, name, sources, targets)
+
+    def _call(self, instr: HloInstruction) -> None:
+        called = instr.attrs["to_apply"]
+        assert isinstance(called, HloComputation)
+        self.lower(called)
+
+    def _while(self, instr: HloInstruction) -> None:
+        condition, body = instr.attrs["condition"], instr.attrs["body"]
+        assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+        trips = _known_trip_count(instr)
+        with self.builder.while_(instr.name, trips) as loop:
+            self.lower(condition)
+            loop.condition(self._load_scalar(condition.root_instruction))
+            self.lower(body)
+
+    def _load_scalar(self, instr: HloInstruction) -> SReg:
+        """The value of a scalar that control depends on; it lies in SMEM."""
+        (place,) = self._slices(instr)
+        if place.space != SMEM:
+            raise CompileError(
+                f"%{instr.name}: found a control scalar in HBM, want it in SMEM", instr.span
+            )
+        self.builder.new_block()
+        return self.builder.emit("sld", 0, _word(place))
+
+    def _conditional(self, instr: HloInstruction) -> None:
+        index = self._load_scalar(instr.operands[0])
+        self._branches(_branches(instr), index, is_predicate=_is_predicated(instr))
+
+    def _branches(
+        self, branches: Sequence[HloComputation], index: SReg, *, is_predicate: bool
+    ) -> None:
+        """``branch[index]``, the last one when index is out of range; a predicate picks the first."""
+        b = self.builder
+        if len(branches) == 1:
+            self.lower(branches[0])
+            return
+        if is_predicate:
+            with b.if_(index):
+                self.lower(branches[0])
+            with b.else_():
+                self.lower(branches[1])
+            return
+        self._indexed_branches(branches, index, 0)
+
+    def _indexed_branches(
+        self, branches: Sequence[HloComputation], index: SReg, number: int
+    ) -> None:
+        b = self.builder
+        if number == len(branches) - 1:
+            self.lower(branches[number])
+            return
+        chosen = b.emit("scmp.eq.s32", index, b.sconst(number))
+        with b.if_(chosen):
+            self.lower(branches[number])
+        with b.else_():
+            self._indexed_branches(branches, index, number + 1)
+
+
+def _word(place: Allocation) -> int:
+    assert place.space == SMEM
+    return ARGUMENT_WORDS + place.offset // 4
+
+
+def _scalar_bits(instr: HloInstruction) -> int:
+    literal = instr.attrs["literal"]
+    assert isinstance(literal, np.ndarray)
+    value = literal.reshape(-1)[0]
+    return f32_bits(float(value)) if instr.array.dtype == F32 else int(value)
+
+
+def _branches(instr: HloInstruction) -> tuple[HloComputation, ...]:
+    if "branch_computations" in instr.attrs:
+        found = instr.attrs["branch_computations"]
+        assert isinstance(found, tuple)
+        return found
+    pair = (instr.attrs["true_computation"], instr.attrs["false_computation"])
+    assert all(isinstance(c, HloComputation) for c in pair)
+    return pair  # type: ignore[return-value]  # just checked
+
+
+def _is_predicated(instr: HloInstruction) -> bool:
+    return instr.operands[0].array.dtype.kind == "pred"
+
+
+def _known_trip_count(instr: HloInstruction) -> int:
+    """The trip count that an analysis left in the backend config, or -1."""
+    config = instr.attrs.get("backend_config")
+    if not isinstance(config, str) or not config.startswith("{"):
+        return -1
+    found = json.loads(config).get("known_trip_count")
+    if isinstance(found, dict):
+        found = found.get("n")
+    return int(found) if found is not None else -1

@@ -1,0 +1,78 @@
+"""Copy kernels: between buffers, between HBM and SMEM, between dimension orders."""
+
+from __future__ import annotations
+
+from compiler.analysis.tiled_layout import default_layout
+from compiler.backend.kernel import InPlace, lower_fusion
+from compiler.backend.kernel_calls import Place, kernel_interface
+from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.transfer import hbm_tiling
+from compiler.hlo.dtypes import PRED
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import LloKernel
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
+
+
+def lower_copy(
+    name: str, copy: HloInstruction, in_place: InPlace, chip: Chip, options: KernelOptions
+) -> LloKernel:
+    """The kernel of a `copy` of one array."""
+    source, target = copy.operands[0].array, copy.array
+    if source.minor_to_major != target.minor_to_major:
+        return lower_fusion(name, _transposing_fusion(copy), in_place, chip, options)
+    builder = LloBuilder(name, chip)
+    builder.source = copy.name
+    builder.note = f"{copy.name} copy"
+    interface = kernel_interface(copy)
+    builder.arg_count = interface.count
+    (operand,), (result,) = interface.operands, interface.results
+    flag = builder.flag()
+    source_address = builder.argument(operand.index)
+    target_address = builder.argument(result.index)
+    if operand.place is Place.SMEM:  # the argument word holds the value itself
+        source_address = builder.sconst(operand.index)
+        descriptor = DmaDescriptor(SMEM, HBM, 1)
+    elif result.place is Place.SMEM:
+        descriptor = DmaDescriptor(HBM, SMEM, 1)
+    else:
+        physical = _physical(source)
+        descriptor = DmaDescriptor(HBM, HBM, hbm_tiling(physical).total_granules)
+    number = builder.descriptor(descriptor)
+    builder.emit("dma.start", number, source_address, target_address, flag, 0, 0, 0)
+    builder.emit("dma.wait", flag, 0)
+    if result.place is Place.SMEM and source.dtype == PRED:
+        builder.new_block()
+        word = builder.emit("sld", target_address, 0)
+        builder.emit("sst", target_address, 0, builder.sandi(word, 0xFF))
+    return builder.finish()
+
+
+def _physical(shape: ArrayShape) -> ArrayShape:
+    """The array whose descending layout is this one's bytes."""
+    dims = tuple(shape.dims[d] for d in reversed(shape.minor_to_major))
+    physical = ArrayShape(shape.dtype, dims)
+    return physical.with_layout(default_layout(physical))
+
+
+def _transposing_fusion(copy: HloInstruction) -> HloInstruction:
+    """A fusion that transposes the source's bytes, seen in descending order, to the target's."""
+    source, target = copy.operands[0].array, copy.array
+    source_order = tuple(reversed(source.minor_to_major))
+    target_order = tuple(reversed(target.minor_to_major))
+    permutation = tuple(source_order.index(d) for d in target_order)
+    operand_shape, result_shape = _physical(source), _physical(target)
+    called = HloComputation(f"{copy.name}.transposed")
+    attrs: dict[str, object] = {"parameter_number": 0}
+    parameter = called.add(HloInstruction("parameter", "source", operand_shape, (), attrs))
+    root = HloInstruction(
+        "transpose", copy.name, result_shape, (parameter,), {"dimensions": permutation}
+    )
+    called.root = called.add(root)
+    operand = HloInstruction("parameter", "source", operand_shape, (), attrs)
+    fusion_attrs: dict[str, object] = {"kind": "kLoop", "calls": called}
+    fusion = HloInstruction("fusion", copy.name, result_shape, (operand,), fusion_attrs)
+    fusion.location = copy.location
+    return fusion

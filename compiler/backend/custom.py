@@ -1,0 +1,28 @@
+"""Kernels of kCustom fusions, by the opcode of the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler.analysis.fusion_body import FusionBody
+from compiler.backend.kernel_calls import KernelInterface
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.builder import LloBuilder
+from tpu_sim.isa.chips import Chip
+
+
+@dataclass(frozen=True)
+class CustomKernel:
+    """What a custom emitter gets. `in_place` pairs (result leaf, operand leaf) in one HBM range."""
+
+    builder: LloBuilder
+    chip: Chip
+    fusion: HloInstruction
+    body: FusionBody
+    root: HloInstruction
+    interface: KernelInterface
+    in_place: tuple[tuple[int, int], ...]
+
+
+CustomEmitter = Callable[[CustomKernel], None]

@@ -1,0 +1,58 @@
+"""dynamic-update-slice: the tiles that the update touches are read, merged and written back.
+
+In place, nothing else of the operand moves. Where the result has a buffer of its own, the operand is
+copied there first by one DMA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.analysis.iteration_space import update_space
+from compiler.analysis.window_search import plan_windows, search
+from compiler.backend.custom import CustomKernel
+from compiler.backend.kernel_calls import Argument
+from compiler.backend.pipeline import Pipeline
+from compiler.backend.precision import DotParts
+from compiler.backend.scalar_bindings import bind_scalars
+from compiler.backend.stages import StageEmitter
+from compiler.backend.transfer import hbm_tiling
+from compiler.hlo.shape import leaves
+from tpu_sim.isa.program import HBM, DmaDescriptor
+
+
+def emit_update(kernel: CustomKernel) -> None:
+    """Emit the kernel of a dynamic-update-slice fusion."""
+    operand = kernel.root.operands[0]
+    if operand.opcode == "parameter":
+        plan = search(
+            kernel.fusion, kernel.body, update_space(kernel.root), kernel.chip
+        )
+    else:  # the operand is computed too: every element of the result is
+        plan = plan_windows(kernel.fusion, kernel.chip)
+    arguments = list(kernel.interface.operands)
+    (result,) = kernel.interface.results
+    if operand.opcode == "parameter":
+        number = kernel.body.parameters.index(operand)
+        if (0, number) not in kernel.in_place:
+            _copy_operand(kernel, arguments[number], result)
+        arguments[number] = replace(arguments[number], index=result.index)
+    b = kernel.builder
+    scalars, starts = bind_scalars(b, kernel.body, kernel.interface.operands)
+    numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
+    inputs = [arguments[numbers[window.node]] for window in plan.inputs]
+    pipeline = Pipeline(b, plan, inputs, [result], starts)
+    stages = StageEmitter(b, kernel.chip, kernel.body, plan, scalars, DotParts())
+    pipeline.emit(stages.emit)
+
+
+def _copy_operand(kernel: CustomKernel, source: Argument, target: Argument) -> None:
+    """Bring the operand to where the result lies."""
+    b = kernel.builder
+    (shape,) = leaves(kernel.fusion.shape)
+    descriptor = b.descriptor(DmaDescriptor(HBM, HBM, hbm_tiling(shape).total_granules))
+    flag = b.flag()
+    addresses = b.argument(source.index), b.argument(target.index)
+    b.emit("dma.start", descriptor, *addresses, flag, 0, 0, 0)
+    b.emit("dma.wait", flag, 0)
+    b.new_block()

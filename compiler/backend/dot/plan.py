@@ -1,0 +1,191 @@
+"""How a product of VMEM tiles is cut over the MXUs.
+
+Sizes are in tiles: M in 16-row lhs tiles, K and N in 128. A `Region` is a box of the product. Its
+MXUs form a grid ``mw x kw x nw``: in one *step* each takes its own lhs row tile (mw), its own
+128-deep slice of K (kw; the partial results are added) and its own 128 output columns (nw). A
+*pass* is the run of steps that uses one set of latched weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Slot
+
+PUSHES_PER_BLOCK = 8
+"""``vmatpush`` rows of a full 128x128 weight block."""
+_REGION_OVERHEAD_CYCLES = 250
+_BLOCK_OVERHEAD_CYCLES = 10
+_STREAM_LIMIT_STEPS = 16
+"""Passes of at most so many steps are unrolled whole."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of a product, in tiles, and the unit grid that computes it."""
+
+    m0: int
+    k0: int
+    n0: int
+    m_tiles: int
+    k_tiles: int
+    n_tiles: int
+    mw: int = 1
+    kw: int = 1
+    nw: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of a pass."""
+        return self.m_tiles // self.mw
+
+    @property
+    def k_groups(self) -> int:
+        """Passes that add up to one output block."""
+        return self.k_tiles // self.kw
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of output columns."""
+        return self.n_tiles // self.nw
+
+    @property
+    def passes(self) -> int:
+        """Weight sets latched in all."""
+        return self.k_groups * self.n_groups
+
+    @property
+    def units(self) -> int:
+        """MXUs in use."""
+        return self.mw * self.kw * self.nw
+
+    def unit(self, mu: int, ku: int, nu: int) -> int:
+        """The MXU at a place of the unit grid."""
+        return (mu * self.nw + nu) * self.kw + ku
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the plan's estimate needs: of the chip, and stores a result row pair takes."""
+
+    units: int
+    matmul_cycles: int
+    loads: int
+    stores: int
+    stores_per_tile: int
+
+
+def costs_of(chip: Chip, stores_per_tile: int) -> Costs:
+    """Read the costs off a chip."""
+    return Costs(
+        chip.mxu_count,
+        chip.matmul_cycles,
+        chip.slot_count(Slot.LOAD),
+        chip.slot_count(Slot.STORE),
+        stores_per_tile,
+    )
+
+
+def plan_regions(m_tiles: int, k_tiles: int, n_tiles: int, costs: Costs) -> list[Region]:
+    """Cut a product into regions, in the order they must run (K ascending for equal M, N)."""
+    return [region for region in _best(m_tiles, k_tiles, n_tiles, costs)[1]]
+
+
+@lru_cache(maxsize=4096)
+def _best(m: int, k: int, n: int, costs: Costs) -> tuple[float, tuple[Region, ...]]:
+    """The cheapest cut of a box at the origin, and its estimated cycles."""
+    if not (m and k and n):
+        return 0.0, ()
+    candidates = [_cut(m, k, n, grid, costs) for grid in _grids(m, k, n, costs.units)]
+    return min(candidates, key=lambda candidate: (candidate[0], len(candidate[1])))
+
+
+def _grids(m: int, k: int, n: int, units: int) -> Iterator[tuple[int, int, int]]:
+    for kw in range(min(units, k), 0, -1):
+        for nw in range(1, min(units // kw, n) + 1):
+            yield min(units // (kw * nw), m), kw, nw
+
+
+def _cut(
+    m: int, k: int, n: int, grid: tuple[int, int, int], costs: Costs
+) -> tuple[float, tuple[Region, ...]]:
+    """Whole multiples of `grid` first, then what is left in N, K and M."""
+    mw, kw, nw = grid
+    m_main, k_main, n_main = m - m % mw, k - k % kw, n - n % nw
+    region = Region(0, 0, 0, m_main, k_main, n_main, mw, kw, nw)
+    total = _cycles(region, costs)
+    regions = [region]
+    for origin, box in (
+        ((0, k_main, 0), (m_main, k - k_main, n_main)),
+        ((0, 0, n_main), (m_main, k, n - n_main)),
+        ((m_main, 0, 0), (m - m_main, k, n)),
+    ):
+        cost, rest = _best(*box, costs) if min(box) else (0.0, ())
+        total += cost
+        regions.extend(_moved(r, origin) for r in rest)
+    return total, tuple(regions)
+
+
+def _moved(region: Region, by: tuple[int, int, int]) -> Region:
+    return Region(
+        region.m0 + by[0], region.k0 + by[1], region.n0 + by[2],
+        region.m_tiles, region.k_tiles, region.n_tiles, region.mw, region.kw, region.nw,
+    )  # fmt: skip
+
+
+def _cycles(region: Region, costs: Costs) -> float:
+    """Estimated cycles: the busiest of MXU, stores and loads, and what starting costs."""
+    outputs = region.mw * region.nw
+    accumulator_loads = costs.stores_per_tile * outputs if region.k_groups > 1 else 0
+    step = max(
+        costs.matmul_cycles,
+        costs.stores_per_tile * outputs / costs.stores,
+        (region.mw * region.kw + accumulator_loads) / costs.loads,
+    )
+    weights = PUSHES_PER_BLOCK * region.kw * region.nw / costs.loads
+    one_pass = max(region.steps * step, region.steps * step / 2 + weights, PUSHES_PER_BLOCK + 4)
+    blocks = 1 if region.steps <= _STREAM_LIMIT_STEPS else 2
+    return region.passes * (one_pass + blocks * _BLOCK_OVERHEAD_CYCLES) + _REGION_OVERHEAD_CYCLES
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How far matmuls run ahead of pops, and how a pass is cut into blocks.
+
+    ``lag_passes > 0``: whole passes, unrolled, `unroll` of them in a block. Otherwise the first
+    `lag_steps` steps of a pass share a block with the last of the pass before, and the rest are a
+    loop of `unroll` steps.
+    """
+
+    lag_passes: int
+    lag_steps: int
+    unroll: int
+
+
+def choose_skew(region: Region, chip: Chip) -> Skew:
+    """The least skew that hides the MXU's latency, within its result queue."""
+    latency = chip.latency("mxu_result") + chip.matmul_cycles
+    least = -(-latency // chip.matmul_cycles) + 1
+    queue = chip.mrf_entries // 2  # steps whose results fit
+    least = max(1, min(least, queue - 2))
+    steps = region.steps
+    if steps <= min(_STREAM_LIMIT_STEPS, queue // 2):
+        lag = min(-(-least // steps), (queue - 1) // steps)
+        unroll = max(1, 8 // steps)
+        return Skew(max(1, lag), 0, min(unroll, region.passes))
+    best: tuple[float, int, int] | None = None
+    for lag in range(least, min(least + 9, queue // 2 + 1, steps)):
+        for unroll in range(4, 17):
+            rest = steps - lag
+            if rest % unroll:
+                continue
+            blocks = 1 + rest // unroll
+            cost = blocks * _BLOCK_OVERHEAD_CYCLES + unroll + 2 * lag
+            if best is None or cost < best[0]:
+                best = (cost, lag, unroll)
+    if best is None:
+        best = (0.0, least, 1)
+    return Skew(0, best[1], best[2])

@@ -1,0 +1,150 @@
+"""`emit_matmul_stage`: a product of matrices in VMEM, at any of XLA's precisions.
+
+The left side is packed bf16 tiles [M/16][K/128], the right side [K/16][N/128], or transposed
+[N/16][K/128]; the result is f32 tiles [M/8][N/128] in natural row order. Columns of the left side
+(and rows of the right side) beyond K, up to the tile, must be zero; rows beyond M and columns
+beyond N may hold anything and give results beyond M and N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from compiler.backend.dot.plan import PUSHES_PER_BLOCK, Region, costs_of, plan_regions
+from compiler.backend.dot.precision import emit_clear_nans
+from compiler.backend.dot.results import Accumulate
+from compiler.backend.dot.stream import emit_region
+from compiler.backend.dot.tiles import TileGrid, WeightGrid
+from compiler.backend.vector.arrays import VmemArray
+from compiler.diagnostics import CompileError
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import SReg
+from tpu_sim.isa.chips import Chip
+
+
+def emit_matmul_stage(
+    builder: LloBuilder,
+    chip: Chip,
+    lhs: VmemArray | Sequence[VmemArray],
+    rhs: VmemArray | Sequence[VmemArray],
+    rhs_transposed: bool,
+    out: VmemArray,
+    accumulate: bool = False,
+    accumulate_when: SReg = -1,
+) -> None:
+    """Emit ``out (+)= lhs @ rhs``.
+
+    `lhs`, `rhs`: one bf16 matrix, or its parts hi, mid (, lo) as split by `emit_split`: two parts
+    are XLA's HIGH (3 passes), three HIGHEST (6). Majors of the arrays must be 1: the caller loops
+    over batches. `accumulate` adds to what `out` holds; `accumulate_when` does if that sreg is not
+    0. `out` needs 7 readable rows after it (`VmemArray.guard`) when its row tiles are odd.
+    """
+    lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
+    rhs_parts = [rhs] if isinstance(rhs, VmemArray) else list(rhs)
+    _check(lhs_parts, rhs_parts, rhs_transposed, out)
+    mode = Accumulate(accumulate, accumulate_when)
+    products = precision_passes(len(lhs_parts), len(rhs_parts))
+    for number, (i, j) in enumerate(products):
+        if number and (i, j) == (0, 0):
+            emit_clear_nans(builder, out)
+        _emit_product(
+            builder, chip, lhs_parts[i], rhs_parts[j], rhs_transposed, out,
+            mode if number == 0 else Accumulate(always=True),
+        )  # fmt: skip
+
+
+def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
+    """Pairs (part of lhs, part of rhs) to multiply, small products first.
+
+    >>> precision_passes(2, 2)
+    [(1, 0), (0, 1), (0, 0)]
+    """
+    order = max(lhs_parts, rhs_parts) - 1
+    pairs = [
+        (i, j) for i in range(lhs_parts) for j in range(rhs_parts) if i + j <= order
+    ]
+    return sorted(pairs, key=lambda pair: (-sum(pair), -pair[0]))
+
+
+def _check(
+    lhs: list[VmemArray], rhs: list[VmemArray], rhs_transposed: bool, out: VmemArray
+) -> None:
+    for array in (*lhs, *rhs, out):
+        if prod(array.majors) != 1:
+            raise CompileError(f"matmul stage: {array.shape} has batches; loop over them")
+    for array in (*lhs, *rhs):
+        if array.shape.dtype.name != "bf16":
+            raise CompileError(f"matmul stage: operand {array.shape} is not bf16")
+    k_of_rhs = rhs[0].cols if rhs_transposed else rhs[0].rows
+    if lhs[0].col_tiles != -(-k_of_rhs // 128):
+        raise CompileError(f"matmul stage: {lhs[0].cols} columns times {k_of_rhs} rows")
+    if out.row_tiles % 2 and out.guard < 7 and out.col_tiles > 1:
+        raise CompileError("matmul stage: the output needs 7 guard rows after an odd row tile")
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Weight blocks [start, start + blocks) of one axis, each of `pushes` pushes."""
+
+    start: int
+    blocks: int
+    pushes: int
+
+
+def _spans(push_tiles: int) -> list[_Span]:
+    """Whole blocks, and a last one that the right side's rows end in."""
+    whole, rest = divmod(push_tiles, PUSHES_PER_BLOCK)
+    spans = [_Span(0, whole, PUSHES_PER_BLOCK)] if whole else []
+    return [*spans, _Span(whole, 1, rest)] if rest else spans
+
+
+def _emit_product(
+    builder: LloBuilder,
+    chip: Chip,
+    lhs: VmemArray,
+    rhs: VmemArray,
+    rhs_transposed: bool,
+    out: VmemArray,
+    accumulate: Accumulate,
+) -> None:
+    """One bf16 product."""
+    m_tiles = min(lhs.row_tiles, -(-out.row_tiles // 2))
+    n_tiles = out.col_tiles
+    pushed, whole = _spans(rhs.row_tiles), lhs.col_tiles
+    if rhs_transposed:
+        k_spans, n_spans = [_Span(0, whole, PUSHES_PER_BLOCK)], pushed
+    else:
+        k_spans, n_spans = pushed, [_Span(0, n_tiles, PUSHES_PER_BLOCK)]
+    costs = costs_of(chip, 2 if out.col_tiles == 1 else 4)
+    done = _Coverage(accumulate)
+    for n_span in n_spans:
+        for k_span in k_spans:
+            pushes = min(n_span.pushes, k_span.pushes)
+            weights = WeightGrid(_grid(rhs), rhs_transposed, pushes)
+            for planned in plan_regions(m_tiles, k_span.blocks, n_span.blocks, costs):
+                region = _shifted(planned, k_span.start, n_span.start)
+                mode = done.mode(region)
+                emit_region(builder, chip, region, _grid(lhs), weights, _grid(out), mode)
+
+
+@dataclass
+class _Coverage:
+    """The first region of an output box starts its sum, those deeper in K add to it."""
+
+    first: Accumulate
+
+    def mode(self, region: Region) -> Accumulate:
+        return self.first if region.k0 == 0 else Accumulate(always=True)
+
+
+def _shifted(region: Region, k0: int, n0: int) -> Region:
+    return Region(
+        region.m0, region.k0 + k0, region.n0 + n0, region.m_tiles, region.k_tiles,
+        region.n_tiles, region.mw, region.kw, region.nw,
+    )  # fmt: skip
+
+
+def _grid(array: VmemArray) -> TileGrid:
+    return TileGrid(array.window, array.base, array.row_tiles, array.col_tiles)

@@ -1,0 +1,157 @@
+"""The dot of a kOutput fusion: operands ready in bf16, batch after batch through the MXU.
+
+An operand that is a bf16 window, whole along K, goes to the MXU as it lies. Any other is prepared
+by a vector stage into packed bf16 scratch: converted, moved by its index map, zero beyond K, and
+split into parts for the higher precisions. What was prepared stays while the grid does not move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
+from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.windows import WindowPlan
+from compiler.backend.bf16_parts import bf16_parts
+from compiler.backend.dot import emit_matmul_stage
+from compiler.backend.pipeline import StepContext
+from compiler.backend.precision import DotParts
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.hlo.dtypes import BF16, F32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import SReg
+from tpu_sim.isa.chips import Chip
+
+_LANES = 128
+_PACKED_ROWS = 16
+
+
+class DotStage:
+    """Emits one dot of a step."""
+
+    def __init__(
+        self,
+        builder: LloBuilder,
+        chip: Chip,
+        plan: WindowPlan,
+        dot: HloInstruction,
+        parts: DotParts,
+    ) -> None:
+        self.builder = builder
+        self.chip = chip
+        self.plan = plan
+        self.dot = dot
+        self.parts = parts
+        self.is_transposed = is_rhs_transposed(dot)
+
+    def emit(
+        self, emitter: VectorEmitter, context: StepContext, target: VmemArray | None
+    ) -> VmemArray:
+        """Compute the step's box into `target` (f32), or into scratch; returns where it lies."""
+        box = self.plan.boxes[self.dot]
+        boxes = dot_operand_boxes(self.dot, box, self.plan.depths.get(self.dot))
+        lhs = self._operand(0, boxes[0], self.parts.lhs, emitter, context)
+        rhs = self._operand(1, boxes[1], self.parts.rhs, emitter, context)
+        out = target if target is not None else self._scratch(box)
+        with self._batches(out) as batch:
+            emit_matmul_stage(
+                self.builder,
+                self.chip,
+                [_matrix(self.builder, part, batch) for part in lhs],
+                [_matrix(self.builder, part, batch) for part in rhs],
+                self.is_transposed,
+                _matrix(self.builder, out, batch),
+            )
+        return out
+
+    def _scratch(self, box: Box) -> VmemArray:
+        shape = ArrayShape(F32, self.dot.array.dims)
+        window = self.builder.window(
+            f"scratch.{self.dot.name}", buffer_rows(shape, box.extent)
+        )
+        return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
+
+    @contextmanager
+    def _batches(self, out: VmemArray) -> Iterator[SReg]:
+        """A loop over the batches of the box; yields the batch number."""
+        count = 1
+        for extent in out.majors:
+            count *= extent
+        if count == 1:
+            yield 0
+            return
+        with self.builder.loop(count, "batch") as batch:
+            yield batch
+
+    def _operand(
+        self,
+        number: int,
+        box: Box,
+        part_count: int,
+        emitter: VectorEmitter,
+        context: StepContext,
+    ) -> list[VmemArray]:
+        """The operand's bf16 parts in VMEM."""
+        node = self.dot.operands[number]
+        bound = emitter.bindings.get(node)
+        if bound is not None and part_count == 1 and self._is_ready(number, bound, box):
+            return [bound]
+        targets = [self._prepared(node, box, i) for i in range(part_count)]
+        with self._when_moved(context, box), bf16_parts(node, part_count) as parts:
+            emitter.emit_stage(parts, targets, zero_fill=True)
+        self.builder.new_block()
+        return targets
+
+    def _is_ready(self, number: int, array: VmemArray, box: Box) -> bool:
+        """Whether a window can feed the MXU as it lies: bf16, this box, nothing beyond K in it."""
+        depth = self.dot.operands[0].array.dims[-1]
+        in_lanes = number == 0 or self.is_transposed
+        multiple = _LANES if in_lanes else _PACKED_ROWS
+        return (
+            array.shape.dtype == BF16
+            and depth % multiple == 0
+            and array.origin == box.low
+            and array.extent == box.extent
+        )
+
+    def _prepared(self, node: HloInstruction, box: Box, part: int) -> VmemArray:
+        """Scratch for one bf16 part of an operand."""
+        shape = ArrayShape(BF16, node.array.dims)
+        rows = buffer_rows(shape, box.extent)
+        window = self.builder.window(f"bf16.{part}.{node.name}", rows)
+        return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
+
+    @contextmanager
+    def _when_moved(self, context: StepContext, box: Box) -> Iterator[None]:
+        """Run the body only on the steps that the operand's box was moved to."""
+        b = self.builder
+        moving = self.plan.moving_dims(box.low)
+        last = moving[-1] if moving else -1
+        inner = [
+            counter
+            for i, (dim, counter) in enumerate(zip(self.plan.grid, context.counters, strict=True))
+            if i > last and dim.steps > 1
+        ]
+        if not inner:
+            yield
+            return
+        total = inner[0]
+        for counter in inner[1:]:
+            total = b.sor(total, counter)
+        with b.if_(b.scmp("eq", "s32", total, 0)):
+            yield
+
+
+def _matrix(builder: LloBuilder, array: VmemArray, batch: SReg) -> VmemArray:
+    """One batch of an array, as a matrix."""
+    shape = replace(array.shape, dims=array.shape.dims[-2:], layout=None)
+    rows = array.row_tiles * array.col_tiles * 8
+    base = builder.sadd(array.base, builder.smuli(batch, rows))
+    return replace(
+        array, shape=shape, base=base, origin=array.origin[-2:], extent=array.extent[-2:]
+    )

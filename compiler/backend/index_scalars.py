@@ -1,0 +1,49 @@
+"""Index expressions on the scalar unit: an `Expr` over sregs becomes an sreg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.analysis.indexing import Expr, Quotient, Remainder, Var
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import SReg
+
+
+def emit_index(builder: LloBuilder, expr: Expr, sregs: Mapping[Var, SReg]) -> SReg:
+    """The value of `expr`; `sregs` holds its variables. Division and remainder are floor's."""
+    total = builder.sconst(0)
+    for atom, factor in expr.terms:
+        if isinstance(atom, Var):
+            value = sregs[atom]
+        elif isinstance(atom, Quotient):
+            value = _floor_divide(builder, atom, sregs)
+        else:
+            value = _remainder(builder, atom, sregs)
+        total = builder.sadd(total, builder.smuli(value, factor))
+    return builder.saddi(total, expr.constant)
+
+
+def emit_clamp(builder: LloBuilder, value: SReg, low: int, high: int) -> SReg:
+    """`value` limited to low..high."""
+    raised = builder.smax(value, builder.sconst(low))
+    return builder.smin(raised, builder.sconst(high))
+
+
+def _floor_divide(builder: LloBuilder, atom: Quotient, sregs: Mapping[Var, SReg]) -> SReg:
+    body = emit_index(builder, atom.body, sregs)
+    low, _ = atom.body.range()
+    if low >= 0:
+        return builder.sdivi(body, atom.divisor)
+    if atom.divisor & (atom.divisor - 1) == 0:
+        return builder.ssrai(body, atom.divisor.bit_length() - 1)
+    shift = -(low // atom.divisor)  # blocks to add so that the dividend is not negative
+    quotient = builder.sdivi(builder.saddi(body, shift * atom.divisor), atom.divisor)
+    return builder.saddi(quotient, -shift)
+
+
+def _remainder(builder: LloBuilder, atom: Remainder, sregs: Mapping[Var, SReg]) -> SReg:
+    body = emit_index(builder, atom.body, sregs)
+    low, _ = atom.body.range()
+    if low < 0:
+        body = builder.saddi(body, -(low // atom.divisor) * atom.divisor)
+    return builder.sremi(body, atom.divisor)

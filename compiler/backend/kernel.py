@@ -1,0 +1,111 @@
+"""From a fusion to the LLO of its kernel.
+
+    kLoop, kInput, kOutput   a grid of windows (`pipeline`) around stages (`stages`)
+    kCustom                  an emitter of its own, by the root's opcode
+    copy                     a fusion of one copy (or transpose, where dimension orders differ)
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.window_search import plan_windows
+from compiler.analysis.windows import WindowPlan
+from compiler.backend.custom import CustomEmitter, CustomKernel
+from compiler.backend.custom_table import CUSTOM_EMITTERS
+from compiler.backend.kernel_calls import KernelInterface, kernel_interface
+from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.pipeline import Pipeline
+from compiler.backend.precision import dot_parts
+from compiler.backend.scalar_bindings import bind_scalars
+from compiler.backend.stages import StageEmitter
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import LloKernel
+from tpu_sim.isa.chips import Chip
+
+InPlace = tuple[tuple[int, int], ...]
+"""Pairs (result leaf, operand leaf) that lie in one HBM range."""
+
+
+def lower_fusion(
+    name: str, fusion: HloInstruction, in_place: InPlace, chip: Chip, options: KernelOptions
+) -> LloKernel:
+    """The LLO of a fusion's kernel."""
+    builder = LloBuilder(name, chip)
+    builder.source = fusion.name
+    interface = kernel_interface(fusion)
+    builder.arg_count = interface.count
+    kind = str(fusion.attrs.get("kind", "kLoop"))
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    root = called.root_instruction
+    builder.note = f"{fusion.name} {kind} {root.opcode}"
+    try:
+        if kind == "kCustom":
+            kernel = CustomKernel(
+                builder, chip, fusion, fusion_body(fusion), root, interface, in_place
+            )
+            _custom_emitter(fusion, root)(kernel)
+        else:
+            GridKernel(builder, fusion, interface, chip, options).emit()
+    except CompileError as error:
+        if error.span is None and fusion.span is not None:
+            raise type(error)(f"{error.message} (in %{fusion.name})", fusion.span) from error
+        raise
+    return builder.finish()
+
+
+def _custom_emitter(fusion: HloInstruction, root: HloInstruction) -> CustomEmitter:
+    found = CUSTOM_EMITTERS.get(root.opcode)
+    if found is None:
+        raise UnsupportedError(
+            f"%{root.name}: {root.opcode} has no kernel; rewrite it with operations that have",
+            root.span or fusion.span,
+        )
+    return found
+
+
+class GridKernel:
+    """One kernel of windows and stages."""
+
+    def __init__(
+        self,
+        builder: LloBuilder,
+        fusion: HloInstruction,
+        interface: KernelInterface,
+        chip: Chip,
+        options: KernelOptions,
+    ) -> None:
+        self.builder = builder
+        self.fusion = fusion
+        self.interface = interface
+        self.chip = chip
+        self.body = fusion_body(fusion)
+        self.parts = dot_parts(self.body.dot, options.precision)
+        self.plan = plan_windows(fusion, chip, self.parts.passes)
+
+    def emit(self) -> None:
+        """Emit everything."""
+        b = self.builder
+        scalars, starts = bind_scalars(b, self.body, self.interface.operands)
+        numbers = {p: i for i, p in enumerate(self.body.parameters)}
+        input_arguments = [self.interface.operands[numbers[w.node]] for w in self.plan.inputs]
+        pipeline = Pipeline(
+            b, self.plan, input_arguments, list(self.interface.results), starts
+        )
+        stages = StageEmitter(b, self.chip, self.body, self.plan, scalars, self.parts)
+        pipeline.emit(stages.emit)
+        b.flops = dot_flops(self.body)
+        b.note += f" grid {_grid_text(self.plan)}"
+
+
+def _grid_text(plan: WindowPlan) -> str:
+    return "x".join(str(d.steps) for d in plan.grid) or "1"
+
+
+def dot_flops(body: FusionBody) -> int:
+    """Multiply-adds of the fusion's dot, counted twice."""
+    if body.dot is None:
+        return 0
+    return 2 * body.dot.array.element_count * body.dot.operands[0].array.dims[-1]

@@ -1,0 +1,58 @@
+"""The interface of a kernel: which SMEM words its arguments are, and what they mean.
+
+Every array leaf of a fusion's operands, then of its result, is one argument:
+
+    in HBM              the granule its buffer starts at
+    an operand in SMEM  its value (raw bits)
+    a result in SMEM    the SMEM word to write it to
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape, leaves
+from tpu_sim.isa.program import SMEM
+
+
+class Place(enum.Enum):
+    """Where a kernel finds an operand or leaves a result."""
+
+    HBM = "hbm"
+    SMEM = "smem"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument: SMEM word `index`, an array of `shape`."""
+
+    index: int
+    shape: ArrayShape
+    place: Place
+
+
+@dataclass(frozen=True)
+class KernelInterface:
+    """Arguments of a kernel, by operand leaf and by result leaf."""
+
+    operands: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of argument words."""
+        return len(self.operands) + len(self.results)
+
+
+def kernel_interface(instr: HloInstruction) -> KernelInterface:
+    """The interface of the kernel that runs `instr`, a fusion or copy of array operands."""
+    shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
+    arguments = [_argument(i, s) for i, s in enumerate([*shapes, *leaves(instr.shape)])]
+    return KernelInterface(tuple(arguments[: len(shapes)]), tuple(arguments[len(shapes) :]))
+
+
+def _argument(index: int, shape: ArrayShape) -> Argument:
+    is_smem = shape.layout is not None and shape.layout.memory_space == SMEM
+    return Argument(index, shape, Place.SMEM if is_smem else Place.HBM)

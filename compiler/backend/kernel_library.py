@@ -1,0 +1,73 @@
+"""Kernels by structure: identical fusions share one.
+
+A kernel is lowered when the first instruction that needs it is met; `lower` can be asked again for
+its LLO text, because finalizing a kernel consumes its LLO.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from compiler.backend.copy import lower_copy
+from compiler.backend.kernel import lower_fusion
+from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.structural_key import Key, computation_key
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.llo.ir import LloKernel
+from tpu_sim.isa.chips import Chip
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """A kernel to lower: the instruction it runs and which operand shares the result's buffer.
+
+    `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range.
+    """
+
+    name: str
+    instr: HloInstruction
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+class KernelLibrary:
+    """The kernels of one program."""
+
+    def __init__(self, chip: Chip, options: KernelOptions) -> None:
+        self.chip = chip
+        self.options = options
+        self.requests: dict[str, KernelRequest] = {}
+        self._names: dict[Key, str] = {}
+
+    def kernel_for(
+        self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = ()
+    ) -> str:
+        """The name of the kernel that runs `instr` (a fusion or copy)."""
+        key = self._key(instr, in_place)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self._free_name(instr.name)
+            self.requests[name] = KernelRequest(name, instr, in_place)
+        return name
+
+    def lower(self, name: str) -> LloKernel:
+        """The LLO of a kernel, made anew."""
+        request = self.requests[name]
+        lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
+        return lower(name, request.instr, request.in_place, self.chip, self.options)
+
+    def _key(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) -> Key:
+        shapes = (tuple(o.shape for o in instr.operands), instr.shape)
+        called = instr.attrs.get("calls")
+        body = computation_key(called) if isinstance(called, HloComputation) else ()
+        config = instr.attrs.get("backend_config", "")
+        kind = instr.attrs.get("kind", "")
+        return (instr.opcode, kind, shapes, body, in_place, config)
+
+    def _free_name(self, name: str) -> str:
+        """The instruction's name in the letters of an assembly label, unique in the program."""
+        base = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+        candidate, number = base, 1
+        while candidate in self.requests or candidate == "main":
+            candidate, number = f"{base}.k{number}", number + 1
+        return candidate

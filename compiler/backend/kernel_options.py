@@ -1,0 +1,18 @@
+"""Options of kernel lowering that are the user's to choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRECISIONS = ("default", "high", "highest")
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """`precision` of f32 dots: one, three or six bf16 passes."""
+
+    precision: str = "default"
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.precision!r}: want one of {', '.join(PRECISIONS)}")

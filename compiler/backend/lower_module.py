@@ -1,0 +1,148 @@
+"""From a scheduled HLO module to a program: kernels, the control flow that calls them, constants.
+
+    lower_module(module, buffers, chip, options) -> LoweredModule
+      ControlLowering  entry, while and conditional bodies as scalar code and calls
+      KernelLibrary    one kernel for each distinct fusion
+      constants        the bytes of array constants, in device layout
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.analysis.buffer_assignment import BufferAssignment
+from compiler.analysis.call_graph import control_computations
+from compiler.backend.control import ARGUMENT_WORDS, ControlLowering
+from compiler.backend.device_bytes import device_bytes
+from compiler.backend.finalize import finalize_kernel, finalize_main
+from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.kernel_options import KernelOptions
+from compiler.diagnostics import ResourceExhaustedError
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape_text import print_shape
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import LloKernel
+from compiler.llo.printer import print_llo
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import HBM, HbmBuffer, Program
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class LoweredModule:
+    """A program, and the library that can lower its kernels again for their LLO."""
+
+    program: Program
+    library: KernelLibrary
+    lower_main: Callable[[], LloKernel]
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def llo_text(self, kernel: str | None = None) -> str:
+        """The LLO text of a kernel (or "main"), or of everything."""
+        names = [*self.library.requests, "main"] if kernel is None else [kernel]
+        made = (self.lower_main() if n == "main" else self.library.lower(n) for n in names)
+        return "\n".join(print_llo(llo) for llo in made)
+
+
+def lower_module(
+    module: HloModule,
+    buffers: BufferAssignment,
+    chip: Chip,
+    options: KernelOptions,
+    progress: Progress | None = None,
+) -> LoweredModule:
+    """Lower a module that satisfies the backend's level."""
+    library = KernelLibrary(chip, options)
+
+    def lower_main() -> LloKernel:
+        builder = LloBuilder("main", chip, calls=True)
+        ControlLowering(builder, buffers, library).lower(module.entry)
+        return builder.finish()
+
+    timings = {"llo": 0.0, "schedule": 0.0}
+    main = finalize_main(lower_main(), chip)
+    kernels = {}
+    for name in list(library.requests):
+        if progress is not None:
+            progress(f"kernel {name}")
+        start = time.perf_counter()
+        llo = library.lower(name)
+        lowered = time.perf_counter()
+        kernels[name] = finalize_kernel(llo, chip)
+        timings["llo"] += lowered - start
+        timings["schedule"] += time.perf_counter() - lowered
+    smem_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
+    if smem_words > chip.smem_words:
+        raise ResourceExhaustedError(
+            f"{module.name}: {smem_words} words of SMEM for scalars, {chip.name} has "
+            f"{chip.smem_words}"
+        )
+    program = Program(
+        target=chip.name,
+        kernels=kernels,
+        main=main,
+        buffers=_hbm_buffers(module, buffers),
+        constants=_constants(module, buffers),
+        hbm_bytes=buffers.peak_bytes,
+        smem_words=smem_words,
+        metadata={"module": module.name},
+    )
+    return LoweredModule(program, library, lower_main, timings)
+
+
+def _constants(module: HloModule, buffers: BufferAssignment) -> list[tuple[int, bytes]]:
+    """Bytes of the constants that lie in HBM (main stores those in SMEM)."""
+    found: list[tuple[int, bytes]] = []
+    for computation in control_computations(module):
+        for instr in computation:
+            if instr.opcode != "constant" or not _is_in_hbm(instr, buffers):
+                continue
+            literal = instr.attrs["literal"]
+            assert isinstance(literal, np.ndarray)
+            data = device_bytes(literal, instr.array)
+            found.append((buffers.allocation(instr).offset, data))
+    return found
+
+
+def _is_in_hbm(instr: HloInstruction, buffers: BufferAssignment) -> bool:
+    shape = instr.shape
+    has_elements = isinstance(shape, ArrayShape) and shape.element_count > 0
+    return has_elements and buffers.allocation(instr).space == HBM
+
+
+def _hbm_buffers(module: HloModule, buffers: BufferAssignment) -> list[HbmBuffer]:
+    """Inputs, outputs (by leaf number), constants and temporaries."""
+    found: list[HbmBuffer] = []
+    entry = module.entry
+    inputs = [(p, leaf, s) for p in entry.parameters for leaf, s in enumerate(leaves(p.shape))]
+    for index, (parameter, leaf, shape) in enumerate(inputs):
+        found.append(_buffer("input", parameter, leaf, shape, buffers, index))
+    root = entry.root_instruction
+    for leaf, shape in enumerate(leaves(root.shape)):
+        found.append(_buffer("output", root, leaf, shape, buffers, leaf))
+    for number, place in enumerate(buffers.allocations):
+        if place.space == HBM and place.parameter is None and not place.outputs:
+            kind = "constant" if place.is_constant else "temp"
+            name = buffers.names.get(number, "")
+            found.append(HbmBuffer(name, kind, place.offset, place.size_bytes))
+    return found
+
+
+def _buffer(
+    kind: str,
+    instr: HloInstruction,
+    leaf: int,
+    shape: ArrayShape,
+    buffers: BufferAssignment,
+    index: int,
+) -> HbmBuffer:
+    place = buffers.allocation(instr, leaf)
+    return HbmBuffer(
+        instr.name, kind, place.offset, place.size_bytes, print_shape(shape), index
+    )

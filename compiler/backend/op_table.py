@@ -1,0 +1,156 @@
+"""Rows as the backend's schedulers see them: small ints, worked out once per row and chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from tpu_sim.isa import rows as _rows
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import ROWS, Kind, Row, Slot
+
+assert _rows.valu  # importing the package fills ROWS
+
+
+class Code(IntEnum):
+    """How an instruction is ordered with others beyond its registers."""
+
+    PLAIN = 0
+    LOAD = 1
+    STORE = 2
+    SMEM_LOAD = 3
+    SMEM_STORE = 4
+    DMA_START = 5
+    DMA_WAIT = 6
+    MATPUSH = 7
+    MATSWAP = 8
+    MATMUL = 9
+    MRF_POP = 10
+    XPOSE_PUSH = 11
+    XPOSE_SWAP = 12
+    XPOSE_READ = 13
+    PUSH = 14
+    POP = 15
+    SPILL = 16
+    FILL = 17
+
+
+_CODES: dict[str, Code] = {
+    "load": Code.LOAD,
+    "load_indexed": Code.LOAD,
+    "store": Code.STORE,
+    "store_masked": Code.STORE,
+    "store_indexed": Code.STORE,
+    "scalar_load": Code.SMEM_LOAD,
+    "scalar_store": Code.SMEM_STORE,
+    "dma_start": Code.DMA_START,
+    "dma_wait": Code.DMA_WAIT,
+    "matpush": Code.MATPUSH,
+    "matpush_t": Code.MATPUSH,
+    "matswap": Code.MATSWAP,
+    "matmul": Code.MATMUL,
+    "pop_mrf": Code.MRF_POP,
+    "pop_eup": Code.POP,
+    "pop_xlu": Code.POP,
+    "xpose_push": Code.XPOSE_PUSH,
+    "xpose_swap": Code.XPOSE_SWAP,
+    "xpose_read": Code.XPOSE_READ,
+    "spill": Code.SPILL,
+    "spill_mask": Code.SPILL,
+    "fill": Code.FILL,
+    "fill_mask": Code.FILL,
+}
+
+CLASS_ORDER = (
+    Slot.POP, Slot.STORE, Slot.VALU, Slot.EUP, Slot.XLU, Slot.SCALAR, Slot.LOAD, Slot.MISC, Slot.MXU,
+)  # fmt: skip
+"""Resource classes in the order the scheduler fills a bundle: what frees registers comes first.
+The MXU class is followed by one class per further unit."""
+
+CLASS_INDEX: dict[Slot, int] = {slot: index for index, slot in enumerate(CLASS_ORDER)}
+MXU_CLASS = CLASS_INDEX[Slot.MXU]
+MISC_CLASS = CLASS_INDEX[Slot.MISC]
+
+QUEUE_INDEX = {"eup": 0, "xlu": 1}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpInfo:
+    """One row on one chip. Operand positions index the whole operand tuple; -1 is none.
+
+    `defines` is the register file written ("v", "m", "s" or ""); the destination is operand 0.
+    `occupies` is how many cycles the slot is held; `tail` is how long after its issue the block must
+    last, because later blocks count on the effect being complete.
+    """
+
+    row: Row
+    code: Code
+    resource: int
+    latency: int
+    occupies: int
+    defines: str
+    vregs: tuple[int, ...]
+    masks: tuple[int, ...]
+    sregs: tuple[int, ...]
+    queue: int
+    window: int
+    offset: int
+    stride: int
+    unit: int
+    has_effect: bool
+    tail: int
+
+
+@lru_cache(maxsize=None)
+def op_table(chip: Chip) -> dict[str, OpInfo]:
+    """`OpInfo` of every row by name."""
+    return {name: _op_info(row, chip) for name, row in ROWS.items()}
+
+
+def class_capacities(chip: Chip) -> list[int]:
+    """Slots per bundle by resource class; each MXU is a class of its own with one slot."""
+    shared = [chip.slot_count(slot) for slot in CLASS_ORDER[:-1]]
+    return shared + [1] * chip.mxu_count
+
+
+def _op_info(row: Row, chip: Chip) -> OpInfo:
+    kinds = [operand.kind for operand in row.operands]
+    names = [operand.name for operand in row.operands]
+    written = {Kind.VD: "v", Kind.MD: "m", Kind.SD: "s"}
+    defines = written.get(kinds[0], "") if kinds else ""
+    assert not any(kind in written for kind in kinds[1:]), f"{row.name}: destination is not first"
+    code = _CODES.get(row.effect, Code.PUSH if row.pushes in QUEUE_INDEX else Code.PLAIN)
+    window = kinds.index(Kind.WIN) if Kind.WIN in kinds else -1
+    return OpInfo(
+        row=row,
+        code=code,
+        resource=CLASS_INDEX[row.slot],
+        latency=chip.latency(row.latency),
+        occupies=_occupancy(row, chip),
+        defines=defines,
+        vregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.VS),
+        masks=tuple(i for i, kind in enumerate(kinds) if kind is Kind.MS),
+        sregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.SS),
+        queue=QUEUE_INDEX.get(row.pushes or row.pops, -1),
+        window=window,
+        offset=names.index("k") if window >= 0 and "k" in names else -1,
+        stride=names.index("stride") if "stride" in names else -1,
+        unit=kinds.index(Kind.UNIT) if Kind.UNIT in kinds else -1,
+        has_effect=not defines or code is Code.MRF_POP,
+        tail=_tail(row, code, defines, chip),
+    )
+
+
+_DURABLE = frozenset({Code.STORE, Code.SMEM_STORE, Code.XPOSE_PUSH, Code.XPOSE_SWAP})
+
+
+def _tail(row: Row, code: Code, defines: str, chip: Chip) -> int:
+    durable = defines == "s" or code in _DURABLE
+    return max(1, _occupancy(row, chip), chip.latency(row.latency) if durable else 1)
+
+
+def _occupancy(row: Row, chip: Chip) -> int:
+    if row.effect == "load_indexed":
+        return max(1, chip.load_indexed_cycles)
+    return max(1, chip.store_indexed_cycles) if row.effect == "store_indexed" else 1

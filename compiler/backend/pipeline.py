@@ -1,0 +1,324 @@
+"""The grid loop of a kernel: windows double-buffered by DMA around the compute stages.
+
+    fetch the first block of every input
+    for each step:
+        start fetching the blocks of the next step that differ from this step's
+        wait for this step's input blocks, and until the output buffers are free again
+        compute
+        start writing back the output blocks that the next step does not continue
+    wait for the last write-backs
+
+The grid is one flat loop, innermost dimension fastest. A window that a dimension does not move is
+not fetched again while only that dimension advances; an output window that the inner dimensions do
+not move stays in VMEM and accumulates over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compiler.analysis.indexing import Expr, Var, const
+from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan
+from compiler.backend.index_scalars import emit_clamp, emit_index
+from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.transfer import (
+    LANES,
+    SUBLANES,
+    BoxTiles,
+    HbmTiling,
+    Piece,
+    box_pieces,
+    box_tiles,
+    hbm_tiling,
+)
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import SReg
+from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
+
+
+@dataclass
+class Stream:
+    """One window with its buffers: `argument` is the kernel argument with the array's address."""
+
+    window: OperandWindow
+    argument: int
+    is_input: bool
+    depends: tuple[int, ...]
+    tiling: HbmTiling
+    box: BoxTiles
+    slots: int
+    window_id: int
+    flag: int
+    pieces: list[Piece]
+    slot: SReg = 0
+
+    @property
+    def rows(self) -> int:
+        """VMEM rows of one buffer."""
+        return self.box.vmem_rows
+
+
+@dataclass
+class StepContext:
+    """What the compute stages of one step see.
+
+    `sregs` holds the grid's and derived variables; `counters` the block number along each grid
+    dimension; `arrays` the windows, in the order of the plan's inputs, then outputs.
+    """
+
+    sregs: dict[Var, SReg]
+    counters: list[SReg]
+    inputs: list[VmemArray] = field(default_factory=list)
+    outputs: list[VmemArray] = field(default_factory=list)
+
+
+Compute = Callable[[StepContext], None]
+
+
+class Pipeline:
+    """Emits the grid loop of `plan` into `builder`.
+
+    `arguments` gives the argument number of every input and output address; `sregs` what the
+    windows depend on besides the grid (dynamic starts).
+    """
+
+    def __init__(
+        self,
+        builder: LloBuilder,
+        plan: WindowPlan,
+        input_arguments: Sequence[Argument],
+        output_arguments: Sequence[Argument],
+        sregs: dict[Var, SReg],
+    ) -> None:
+        self.builder = builder
+        self.plan = plan
+        self.fixed = dict(sregs)
+        pairs = zip(plan.inputs, input_arguments, strict=True)
+        self.inputs = [self._stream(w, a, is_input=True) for w, a in pairs]
+        pairs = zip(plan.outputs, output_arguments, strict=True)
+        self.outputs = [self._stream(w, a, is_input=False) for w, a in pairs]
+
+    def _stream(self, window: OperandWindow, argument: Argument, *, is_input: bool) -> Stream:
+        b = self.builder
+        tiling = hbm_tiling(window.shape)
+        box = box_tiles(window.shape, window.extent)
+        depends = self.plan.moving_dims(window.origin)
+        slots = 2 if depends else 1
+        name = f"{'in' if is_input else 'out'}.{window.node.name}"
+        window_id = b.window(name, slots * box.vmem_rows + GUARD_ROWS)
+        if argument.place is Place.SMEM:
+            assert not is_input, "SMEM operands are values, they have no window"
+            pieces = [Piece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
+        else:
+            pieces = box_pieces(tiling, box, window_id, to_vmem=is_input)
+        flag = b.flag(slots)
+        return Stream(
+            window, argument.index, is_input, depends, tiling, box, slots, window_id, flag, pieces
+        )
+
+    def emit(self, compute: Compute) -> None:
+        """Emit everything; `compute` is called once, inside the loop."""
+        if self.plan.steps == 1:
+            self._emit_single(compute)
+        else:
+            self._emit_loop(compute)
+
+    def _emit_single(self, compute: Compute) -> None:
+        b = self.builder
+        counters = [0] * len(self.plan.grid)
+        sregs = self._environment(counters)
+        for stream in self.inputs:
+            self._start(stream, sregs, 0)
+        for stream in self.inputs:
+            b.emit("dma.wait", stream.flag, 0)
+        compute(self._context(counters, sregs))
+        b.new_block()
+        for stream in self.outputs:
+            self._start(stream, sregs, 0)
+        for stream in self.outputs:
+            b.emit("dma.wait", stream.flag, 0)
+
+    def _emit_loop(self, compute: Compute) -> None:
+        b = self.builder
+        moving = [i for i, d in enumerate(self.plan.grid) if d.steps > 1]
+        variables = {i: b.variable(constant=0) for i in moving}
+        first = self._environment([0] * len(self.plan.grid))
+        for stream in self.inputs:
+            self._start(stream, first, 0)
+            if not stream.depends:
+                b.emit("dma.wait", stream.flag, 0)
+        for stream in (*self.inputs, *self.outputs):
+            stream.slot = b.variable(constant=0) if stream.depends else 0
+        with b.loop(self.plan.steps, name="grid"):
+            counters = [variables.get(i, 0) for i in range(len(self.plan.grid))]
+            following, carries = self._advance(counters)
+            self._prefetch(following, carries)
+            sregs = self._environment(counters)
+            self._wait()
+            compute(self._context(counters, sregs))
+            b.new_block()
+            self._write_back(sregs, carries)
+            self._turn(moving, variables, following, carries)
+        self._drain(first)
+
+    def _advance(self, counters: list[SReg]) -> tuple[list[SReg], list[SReg]]:
+        """The next step's counters, and by dimension whether the step leaves its block.
+
+        The entry after the last dimension is 1; entry i is the carry into dimension i, thus
+        whether counter i changes. `carries[0]` of the outermost dimension's own wrap is appended
+        last: it is 1 on the last step.
+        """
+        b = self.builder
+        following = list(counters)
+        carries = [0] * (len(counters) + 1)
+        carry = b.sconst(1)
+        for i in reversed(range(len(counters))):
+            carries[i] = carry
+            steps = self.plan.grid[i].steps
+            if steps == 1:
+                following[i] = 0
+                continue
+            advanced = b.sadd(counters[i], carry)
+            wraps = b.scmp("eq", "s32", advanced, b.sconst(steps))
+            following[i] = b.ssel(wraps, 0, advanced)
+            carry = b.sand(carry, wraps)
+        carries[-1] = carry
+        return following, carries
+
+    def _environment(self, counters: Sequence[SReg]) -> dict[Var, SReg]:
+        """Variables of the grid and derived ones for the step with these block numbers."""
+        b = self.builder
+        sregs = dict(self.fixed)
+        for dim, counter in zip(self.plan.grid, counters, strict=True):
+            sregs[dim.variable] = _first_tile(b, dim, counter)
+        for derived in self.plan.derived:
+            sregs[derived.variable] = _derived(b, derived, sregs)
+        return sregs
+
+    def _prefetch(self, following: list[SReg], carries: list[SReg]) -> None:
+        b = self.builder
+        groups: dict[int, list[Stream]] = {}
+        for stream in self.inputs:
+            if stream.depends:
+                groups.setdefault(stream.depends[-1], []).append(stream)
+        if not groups:
+            return
+        has_next = b.sxori(carries[-1], 1)
+        sregs = self._environment(following)
+        for dim in sorted(groups, reverse=True):
+            with b.if_(b.sand(carries[dim], has_next)):
+                for stream in groups[dim]:
+                    self._start(stream, sregs, b.sxori(stream.slot, 1))
+
+    def _wait(self) -> None:
+        for stream in (*self.inputs, *self.outputs):
+            if stream.depends:
+                self.builder.emit("dma.wait", stream.flag, stream.slot)
+
+    def _write_back(self, sregs: dict[Var, SReg], carries: list[SReg]) -> None:
+        b = self.builder
+        groups: dict[int, list[Stream]] = {}
+        for stream in self.outputs:
+            if stream.depends:
+                groups.setdefault(stream.depends[-1], []).append(stream)
+        for dim in sorted(groups, reverse=True):
+            if b.constant(carries[dim]) == 1:
+                for stream in groups[dim]:
+                    self._start(stream, sregs, stream.slot)
+                continue
+            with b.if_(carries[dim]):
+                for stream in groups[dim]:
+                    self._start(stream, sregs, stream.slot)
+
+    def _turn(
+        self,
+        moving: list[int],
+        variables: dict[int, SReg],
+        following: list[SReg],
+        carries: list[SReg],
+    ) -> None:
+        """Move on to the next step: other buffers where a block was left, next counters."""
+        b = self.builder
+        flipped = [
+            (s.slot, b.sxor(s.slot, carries[s.depends[-1]]))
+            for s in (*self.inputs, *self.outputs)
+            if s.depends
+        ]
+        for variable, value in flipped:
+            b.assign(variable, value)
+        for i in moving:
+            b.assign(variables[i], following[i])
+
+    def _drain(self, sregs: dict[Var, SReg]) -> None:
+        """Write back windows that no dimension moves; wait for all that is under way."""
+        b = self.builder
+        for stream in self.outputs:
+            if not stream.depends:
+                self._start(stream, sregs, 0)
+        for stream in self.outputs:
+            for slot in range(stream.slots):
+                b.emit("dma.wait", stream.flag, b.sconst(slot))
+
+    def _context(self, counters: list[SReg], sregs: dict[Var, SReg]) -> StepContext:
+        return StepContext(
+            sregs,
+            counters,
+            [self._array(s) for s in self.inputs],
+            [self._array(s) for s in self.outputs],
+        )
+
+    def _array(self, stream: Stream) -> VmemArray:
+        base = self.builder.smuli(stream.slot, stream.rows) if stream.depends else 0
+        w = stream.window
+        guard = GUARD_ROWS if stream.slots == 1 else 0
+        return VmemArray(w.shape, stream.window_id, base, w.origin, w.extent, guard=guard)
+
+    def _start(self, stream: Stream, sregs: dict[Var, SReg], slot: SReg) -> None:
+        """Start the transfers of the block at `sregs` to or from buffer `slot`."""
+        b = self.builder
+        offset, first_row = _granule_offset(stream)
+        address = b.sadd(b.argument(stream.argument), emit_index(b, offset, sregs))
+        buffer = b.smuli(slot, stream.rows)
+        for piece in stream.pieces:
+            hbm = b.saddi(address, piece.hbm_offset)
+            vmem = b.saddi(buffer, piece.vmem_offset)
+            count = 0
+            if piece.dynamic_limit >= 0:
+                left = b.ssub(b.sconst(piece.dynamic_limit), emit_index(b, first_row, sregs))
+                count = b.smin(left, b.sconst(stream.box.rows))
+            ends = (hbm, vmem) if stream.is_input else (vmem, hbm)
+            descriptor = b.descriptor(piece.descriptor)
+            b.emit("dma.start", descriptor, *ends, stream.flag, slot, count, 0)
+
+
+def _first_tile(builder: LloBuilder, dim: GridDim, counter: SReg) -> SReg:
+    """First tile of block `counter`; the last block ends with the dimension."""
+    tile = builder.smuli(counter, dim.block)
+    if dim.total % dim.block == 0:
+        return tile
+    return builder.smin(tile, builder.sconst(dim.total - dim.block))
+
+
+def _derived(builder: LloBuilder, derived: DerivedVar, sregs: dict[Var, SReg]) -> SReg:
+    value = emit_index(builder, derived.value, sregs)
+    return emit_clamp(builder, value, derived.variable.low, derived.variable.high)
+
+
+def _granule_offset(stream: Stream) -> tuple[Expr, Expr]:
+    """Granules from the array's start to the block, and the block's first vreg row tile."""
+    tiling = stream.tiling
+    origin = stream.window.origin
+    rank = stream.window.shape.rank
+    if rank == 0:
+        return const(0), const(0)
+    if rank == 1:
+        row = origin[0] // (tiling.row_unit * LANES)
+        return row * SUBLANES, row
+    row = origin[-2] // tiling.row_unit
+    offset = row * (tiling.ratio * tiling.row_stride)
+    offset = offset + (origin[-1] // LANES) * tiling.granules
+    for index, stride in zip(origin[:-2], tiling.major_strides(), strict=True):
+        offset = offset + index * stride
+    return offset, row

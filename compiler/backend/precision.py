@@ -1,0 +1,77 @@
+"""How many bf16 passes a dot takes, and which parts of its operands they multiply.
+
+An f32 operand is the sum of bf16 parts: high, middle and low. Products of parts are summed small to
+large:
+
+    default   hi*hi                                              1 pass
+    high      hi*lo + lo*hi + hi*hi                              3
+    highest   the six products of order at most 2                6
+
+An operand that is exact in bf16 has one part, so a bf16 x f32 dot takes 1, 2 or 3 passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.backend.dot import precision_passes
+from compiler.hlo.attributes import RawText
+from compiler.hlo.ir import HloInstruction
+
+_PARTS = {"default": 1, "high": 2, "highest": 3}
+_EXACT_IN_BF16 = frozenset({"bf16", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "s8", "u8", "pred"})
+_ALGORITHM_PRECISION = {
+    "dot_bf16_bf16_f32": "default",
+    "dot_bf16_bf16_bf16": "default",
+    "dot_bf16_bf16_f32_x3": "high",
+    "dot_bf16_bf16_f32_x6": "highest",
+    "dot_f32_f32_f32": "highest",
+}
+
+
+@dataclass(frozen=True)
+class DotParts:
+    """How many bf16 parts each operand is split into."""
+
+    lhs: int = 1
+    rhs: int = 1
+
+    @property
+    def passes(self) -> int:
+        """Number of MXU passes."""
+        return len(precision_passes(self.lhs, self.rhs))
+
+
+def dot_parts(dot: HloInstruction | None, precision: str) -> DotParts:
+    """The parts of a dot's operands; an attribute of the dot wins over `precision`."""
+    if dot is None:
+        return DotParts()
+    parts = _PARTS[_stated_precision(dot) or precision]
+    lhs, rhs = (1 if _is_exact(operand) else parts for operand in dot.operands)
+    return DotParts(lhs, rhs)
+
+
+def _is_exact(operand: HloInstruction) -> bool:
+    """Whether bf16 holds all values of the operand: by its type, or that it was widened from."""
+    while operand.opcode in ("convert", "transpose", "reshape", "broadcast", "slice", "bitcast"):
+        if operand.array.dtype.name in _EXACT_IN_BF16:
+            return True
+        operand = operand.operands[0]
+    return operand.array.dtype.name in _EXACT_IN_BF16
+
+
+def _stated_precision(dot: HloInstruction) -> str | None:
+    algorithm = _text(dot.attrs.get("algorithm"))
+    if algorithm in _ALGORITHM_PRECISION:
+        return _ALGORITHM_PRECISION[algorithm]
+    stated = _text(dot.attrs.get("operand_precision")).lower()
+    for precision in ("highest", "high"):
+        if precision in stated:
+            return precision
+    return None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, RawText):
+        return value.text
+    return "" if value is None else str(value)

@@ -1,0 +1,333 @@
+"""List scheduling of one block into bundles, assigning vregs and vmasks on the way.
+
+Cycle by cycle, each slot class takes its ready operation with the longest path to the block's end.
+Candidates are the next `window` operations in source order, which bounds register pressure; when
+all candidates wait for registers, scheduling starts over with a narrower window. Window 1 is source
+order, which spilling has made fit, so scheduling always ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from compiler.backend.dependences import BlockGraph
+from compiler.backend.op_table import MXU_CLASS, Code, OpInfo, class_capacities
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Instr
+
+WINDOWS = (384, 96, 24, 6, 1)
+"""Candidate windows, in the order they are tried."""
+
+_RESERVE_SHARE = 12
+"""With fewer than 1/12 of a file free, only operations near the oldest one may take more."""
+_NEAR = 24
+_MAX_TRIES = 12
+"""Blocked candidates looked past per class and cycle."""
+
+
+@dataclass
+class Schedule:
+    """`bundles` of op indices; physical `vregs` and `masks` by virtual number."""
+
+    bundles: list[list[int]]
+    vregs: dict[int, int]
+    masks: dict[int, int]
+    window: int
+
+
+def schedule_block(
+    ops: list[Instr], infos: list[OpInfo], graph: BlockGraph, chip: Chip
+) -> Schedule:
+    """Schedule a block whose source order fits the register files."""
+    priorities = _priorities(graph)
+    for window in WINDOWS:
+        attempt = _Attempt(ops, infos, graph, chip, priorities, window)
+        if attempt.run():
+            files = attempt.files
+            return Schedule(attempt.bundles, files["v"].assigned, files["m"].assigned, window)
+    raise AssertionError("source order does not fit the register files: spilling is wrong")
+
+
+def _priorities(graph: BlockGraph) -> list[int]:
+    """Heap keys: smaller for longer paths to the end; the op index is key % len(ops)."""
+    count = len(graph.predecessors)
+    heights = [0] * count
+    for index in range(count - 1, -1, -1):
+        height = 1
+        for after, distance in graph.successors[index]:
+            through = heights[after] + distance
+            if through > height:
+                height = through
+        heights[index] = height
+    most = max(heights, default=0)
+    return [(most - height) * count + index for index, height in enumerate(heights)]
+
+
+class _File:
+    """A register file: free registers, and how many reads each live value still has."""
+
+    __slots__ = ("assigned", "free", "reads_left", "reserve")
+
+    def __init__(self, registers: int) -> None:
+        self.free = list(range(registers - 1, -1, -1))
+        self.reserve = registers // _RESERVE_SHARE
+        self.assigned: dict[int, int] = {}
+        self.reads_left: dict[int, int] = {}
+
+
+class _Attempt:
+    """One pass over a block with one window."""
+
+    def __init__(
+        self,
+        ops: list[Instr],
+        infos: list[OpInfo],
+        graph: BlockGraph,
+        chip: Chip,
+        priorities: list[int],
+        window: int,
+    ) -> None:
+        self.ops = ops
+        self.infos = infos
+        self.graph = graph
+        self.priorities = priorities
+        self.window = window
+        self.capacities = class_capacities(chip)
+        self.queue_entries = (chip.eup_entries, chip.xlu_entries)
+        self.files = {"v": _File(chip.vregs), "m": _File(chip.vmasks)}
+        self._count_reads()
+        self.waiting = list(graph.predecessors)
+        self.earliest = [0] * len(ops)
+        for index, cycle in graph.earliest.items():
+            self.earliest[index] = cycle
+        self.heaps: list[list[int]] = [[] for _ in self.capacities]
+        self.beyond: list[int] = []  # ready, but outside the window
+        self.parked: list[int] = []  # ready, but waiting for a register
+        self.buckets: dict[int, list[int]] = {}  # cycle -> operations ready then
+        self.releases: dict[int, list[int]] = {}  # cycle -> classes whose slot is free again
+        self.queues: tuple[deque[int], deque[int]] = (deque(), deque())
+        self.ready_pops: set[int] = set()
+        self.issued = [False] * len(ops)
+        self.oldest = 0
+        self.dead: dict[int, list[tuple[str, int]]] = {}  # cycle -> registers nobody reads
+        self.bundles: list[list[int]] = []
+
+    def _count_reads(self) -> None:
+        vector, mask = self.files["v"].reads_left, self.files["m"].reads_left
+        for instr, info in zip(self.ops, self.infos, strict=True):
+            operands = instr.operands
+            for i in info.vregs:
+                vector[operands[i]] = vector.get(operands[i], 0) + 1
+            for i in info.masks:
+                mask[operands[i]] = mask.get(operands[i], 0) + 1
+
+    def run(self) -> bool:
+        """Schedule everything; False when all candidates wait for registers."""
+        count = len(self.ops)
+        for index, predecessors in enumerate(self.graph.predecessors):
+            if not predecessors and not self.earliest[index]:
+                self._ready(index)
+            elif not predecessors:
+                self.buckets.setdefault(self.earliest[index], []).append(index)
+        done = cycle = end = 0
+        while done < count:
+            for resource in self.releases.pop(cycle, ()):
+                self.capacities[resource] += 1
+            for letter, register in self.dead.pop(cycle, ()):
+                self.files[letter].free.append(register)
+            for index in self.buckets.pop(cycle, ()):
+                self._ready(index)
+            while self.beyond and self.beyond[0] < self.oldest + self.window:
+                self._enter(heappop(self.beyond))
+            if self.parked:
+                self._unpark()
+            bundle: list[int] = []
+            for resource, heap in enumerate(self.heaps):
+                if heap and self.capacities[resource] > 0:
+                    self._fill(resource, heap, cycle, bundle)
+            if not bundle and not self._is_waiting() and not self._force(cycle, bundle):
+                return False
+            done += len(bundle)
+            self.bundles.append(bundle)
+            end = max(end, self._completion(bundle, cycle))
+            cycle += 1
+            while self.oldest < count and self.issued[self.oldest]:
+                self.oldest += 1
+        self.bundles.extend([] for _ in range(end - cycle))
+        return True
+
+    def _is_waiting(self) -> bool:
+        """Whether time alone will make something possible."""
+        return bool(self.buckets or self.releases or self.dead)
+
+    def _completion(self, bundle: list[int], cycle: int) -> int:
+        """When what this bundle does for later blocks is done."""
+        infos = self.infos
+        end = cycle + 1
+        for index in bundle:
+            tail = cycle + infos[index].tail
+            if tail > end:
+                end = tail
+        return end
+
+    def _ready(self, index: int) -> None:
+        if index < self.oldest + self.window:
+            self._enter(index)
+        else:
+            heappush(self.beyond, index)
+
+    def _enter(self, index: int) -> None:
+        """Make an operation a candidate; a pop only when it is at its queue's head."""
+        info = self.infos[index]
+        if info.code is Code.POP and self.queues[info.queue][0] != index:
+            self.ready_pops.add(index)
+            return
+        resource = info.resource
+        if resource == MXU_CLASS:
+            resource += self.ops[index].operands[info.unit]
+        heappush(self.heaps[resource], self.priorities[index])
+
+    def _fill(self, resource: int, heap: list[int], cycle: int, bundle: list[int]) -> None:
+        """Issue the best candidates of one class."""
+        capacities = self.capacities
+        count = len(self.ops)
+        room = capacities[resource]
+        full: list[int] = []
+        while room and heap:
+            key = heappop(heap)
+            index = key % count
+            info = self.infos[index]
+            if info.code is Code.PUSH and self._queue_is_full(info.queue):
+                full.append(key)
+                if len(full) == _MAX_TRIES:
+                    break
+                continue
+            if self._lacks_register(index, info):
+                heappush(self.parked, index)
+                continue
+            room -= 1
+            bundle.append(index)
+            if info.occupies > 1:
+                capacities[resource] -= 1
+                self.releases.setdefault(cycle + info.occupies, []).append(resource)
+            self._issue(index, cycle)
+        for key in full:
+            heappush(heap, key)
+
+    def _queue_is_full(self, queue: int) -> bool:
+        return len(self.queues[queue]) >= self.queue_entries[queue]
+
+    def _unpark(self) -> None:
+        """Reconsider operations that waited for a register, the oldest first."""
+        near = self.oldest + _NEAR
+        tries = _MAX_TRIES if self._is_roomy() else 0
+        again: list[int] = []
+        while self.parked and (tries > 0 or self.parked[0] < near):
+            again.append(heappop(self.parked))
+            tries -= 1
+        for index in again:
+            self._enter(index)
+
+    def _is_roomy(self) -> bool:
+        vector, mask = self.files["v"], self.files["m"]
+        in_queues = len(self.queues[0]) + len(self.queues[1])
+        return len(vector.free) - in_queues > vector.reserve or len(mask.free) > mask.reserve
+
+    def _force(self, cycle: int, bundle: list[int]) -> bool:
+        """When all candidates wait for registers: let the oldest one that can have one go."""
+        for index in sorted(self.parked):
+            info = self.infos[index]
+            if info.code is Code.PUSH and self._queue_is_full(info.queue):
+                continue
+            if not self._lacks_register(index, info, reserve=0):
+                self.parked.remove(index)
+                heapify(self.parked)
+                bundle.append(index)
+                self._issue(index, cycle)
+                return True
+        return False
+
+    def _lacks_register(self, index: int, info: OpInfo, reserve: int = -1) -> bool:
+        """Whether an operation must wait for a register.
+
+        Every result in a queue has a register set aside, so that its pop never waits for one.
+        The last `reserve` (-1: the file's usual) registers are for operations near the oldest.
+        """
+        code = info.code
+        defines = "v" if code is Code.PUSH else info.defines
+        if not defines or defines == "s" or code is Code.POP:
+            return False
+        file = self.files[defines]
+        free = len(file.free)
+        if defines == "v":
+            free -= len(self.queues[0]) + len(self.queues[1])
+        if free > (file.reserve if reserve < 0 else reserve):
+            return False
+        if free > 0 and index < self.oldest + _NEAR:
+            return False
+        return not self._ends_a_value(index, info, file)
+
+    def _ends_a_value(self, index: int, info: OpInfo, file: _File) -> bool:
+        """Whether an operation is the last reader of one of its sources."""
+        operands = self.ops[index].operands
+        positions = info.vregs if file is self.files["v"] else info.masks
+        left = file.reads_left
+        for i in positions:
+            value = operands[i]
+            if left[value] == 1 or left[value] == sum(operands[j] == value for j in positions):
+                return True
+        return False
+
+    def _issue(self, index: int, cycle: int) -> None:
+        info = self.infos[index]
+        self.issued[index] = True
+        if info.vregs or info.masks or info.defines:
+            self._use_registers(self.ops[index].operands, info, cycle)
+        if info.code is Code.PUSH:
+            self.queues[info.queue].append(self.graph.pop_of[index])
+        elif info.code is Code.POP:
+            self._advance_queue(self.queues[info.queue])
+        waiting, earliest, buckets = self.waiting, self.earliest, self.buckets
+        for after, distance in self.graph.successors[index]:
+            when = cycle + distance
+            if when > earliest[after]:
+                earliest[after] = when
+            waiting[after] -= 1
+            if not waiting[after]:
+                when = earliest[after]
+                if when <= cycle:
+                    self._ready(after)
+                elif when in buckets:
+                    buckets[when].append(after)
+                else:
+                    buckets[when] = [after]
+
+    def _advance_queue(self, queue: deque[int]) -> None:
+        queue.popleft()
+        if queue and queue[0] in self.ready_pops:
+            self.ready_pops.discard(queue[0])
+            self._enter(queue[0])
+
+    def _use_registers(self, operands: tuple[int, ...], info: OpInfo, cycle: int) -> None:
+        if info.vregs:
+            file = self.files["v"]
+            for i in info.vregs:
+                value = operands[i]
+                file.reads_left[value] -= 1
+                if not file.reads_left[value]:
+                    file.free.append(file.assigned[value])
+        if info.masks:
+            file = self.files["m"]
+            for i in info.masks:
+                value = operands[i]
+                file.reads_left[value] -= 1
+                if not file.reads_left[value]:
+                    file.free.append(file.assigned[value])
+        if info.defines and info.defines != "s":
+            file = self.files[info.defines]
+            register = file.free.pop()
+            file.assigned[operands[0]] = register
+            if operands[0] not in file.reads_left:
+                self.dead.setdefault(cycle + info.latency, []).append((info.defines, register))

@@ -1,0 +1,127 @@
+"""Spill code for sregs: make constants and arguments again, keep the rest in SMEM."""
+
+from __future__ import annotations
+
+from compiler.backend.op_table import OpInfo
+from compiler.diagnostics import CompileError
+from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, blocks
+from tpu_sim.isa.instruction import ROWS, Instr
+from tpu_sim.isa.rows.scalar import SLD, SST
+
+ARGUMENT_WORDS = 128
+"""SMEM words reserved for a kernel's arguments; spilled sregs take them from the top."""
+
+assert ROWS
+
+
+def spill_sregs(
+    kernel: LloKernel, table: dict[str, OpInfo], victims: set[int], slots_used: int
+) -> int:
+    """Rewrite `kernel` so that `victims` live only next to their uses; returns slots now in use."""
+    recipes = _recipes(kernel, table, victims)
+    slots: dict[int, int] = {}
+    for victim in sorted(victims - recipes.keys()):
+        slots[victim] = ARGUMENT_WORDS - 1 - slots_used
+        slots_used += 1
+    if ARGUMENT_WORDS - slots_used < kernel.arg_count:
+        raise CompileError(
+            f"kernel {kernel.name}: {slots_used} spilled scalar registers and {kernel.arg_count} "
+            f"arguments do not fit {ARGUMENT_WORDS} SMEM words; split the kernel"
+        )
+    names = _NameSource(kernel, table)
+    for block in blocks(kernel.body):
+        block.ops = _rewrite(block.ops, table, recipes, slots, names)
+    _store_indices(kernel.body, slots)
+    return slots_used
+
+
+class _NameSource:
+    """Fresh virtual sregs."""
+
+    def __init__(self, kernel: LloKernel, table: dict[str, OpInfo]) -> None:
+        self.last = _highest(kernel.body, table)
+
+    def fresh(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def _highest(body: list[LloNode], table: dict[str, OpInfo]) -> int:
+    highest = 0
+    for node in body:
+        match node:
+            case LloBlock():
+                for instr in node.ops:
+                    if table[instr.row.name].defines == "s":
+                        highest = max(highest, instr.operands[0])
+            case LloLoop():
+                highest = max(highest, node.index, _highest(node.body, table))
+            case LloIf():
+                highest = max(highest, _highest(node.then, table), _highest(node.orelse, table))
+            case LloWhile():
+                highest = max(highest, _highest(node.test, table), _highest(node.body, table))
+    return highest
+
+
+def _recipes(kernel: LloKernel, table: dict[str, OpInfo], victims: set[int]) -> dict[int, Instr]:
+    """Defining instructions that may be repeated anywhere: constants and argument reads."""
+    recipes: dict[int, Instr] = {}
+    for block in blocks(kernel.body):
+        for instr in block.ops:
+            if table[instr.row.name].defines != "s" or instr.operands[0] not in victims:
+                continue
+            is_argument = instr.row is SLD and instr.operands[1] == 0
+            is_argument = is_argument and instr.operands[2] < kernel.arg_count
+            if instr.operands[0] in kernel.variables:
+                continue
+            if instr.row.name == "smovi" or is_argument:
+                recipes[instr.operands[0]] = instr
+    return recipes
+
+
+def _rewrite(
+    ops: list[Instr],
+    table: dict[str, OpInfo],
+    recipes: dict[int, Instr],
+    slots: dict[int, int],
+    names: _NameSource,
+) -> list[Instr]:
+    """Reload right before every use, store right after every write."""
+    out: list[Instr] = []
+    for instr in ops:
+        info = table[instr.row.name]
+        operands = list(instr.operands)
+        for i in info.sregs:
+            value = operands[i]
+            if value in recipes:
+                operands[i] = names.fresh()
+                recipe = recipes[value]
+                out.append(Instr(recipe.row, (operands[i], *recipe.operands[1:]), recipe.source))
+            elif value in slots:
+                operands[i] = names.fresh()
+                out.append(Instr(SLD, (operands[i], 0, slots[value]), instr.source))
+        if info.defines != "s" or operands[0] not in recipes.keys() | slots.keys():
+            out.append(Instr(instr.row, tuple(operands), instr.source))
+        elif operands[0] in slots:
+            slot = slots[operands[0]]
+            operands[0] = names.fresh()
+            out.append(Instr(instr.row, tuple(operands), instr.source))
+            out.append(Instr(SST, (0, slot, operands[0]), instr.source))
+    return out
+
+
+def _store_indices(body: list[LloNode], slots: dict[int, int]) -> None:
+    """A spilled loop index is stored at the start of each iteration."""
+    for node in body:
+        match node:
+            case LloLoop():
+                _store_indices(node.body, slots)
+                if node.index in slots:
+                    store = Instr(SST, (0, slots[node.index], node.index))
+                    node.body.insert(0, LloBlock([store]))
+            case LloIf():
+                _store_indices(node.then, slots)
+                _store_indices(node.orelse, slots)
+            case LloWhile():
+                _store_indices(node.test, slots)
+                _store_indices(node.body, slots)

@@ -1,0 +1,1 @@
+"""Vector code: from a fusion's nodes and index maps to vreg operations."""

@@ -1,0 +1,57 @@
+"""Where an element of a `VmemArray` lies: word row of the buffer, lane, and part of the word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, const, linearize
+from compiler.analysis.indexing_maps import Index
+from compiler.backend.vector.arrays import VmemArray
+
+LANES = 128
+
+
+@dataclass(frozen=True)
+class Address:
+    """Element address over SUBLANE, LANE and uniform variables.
+
+    `word_row` counts rows of 512 bytes from the buffer's start; `lane` is 0..127; `part` is
+    0..packing-1, lowest bits first. `first_col_row` is the word row in column tile 0, and `col` the
+    element's column in the physical view.
+    """
+
+    word_row: Expr
+    lane: Expr
+    part: Expr
+    first_col_row: Expr
+    col: Expr
+
+
+def physical_index(array: VmemArray, index: Index) -> tuple[Expr, Expr, Expr]:
+    """(linear major, row, col) of a logical index within the held box."""
+    inside = [expr - low for expr, low in zip(index, array.origin, strict=True)]
+    zero = const(0)
+    if array.shape.rank == 0:
+        return zero, zero, zero
+    if array.replicated:
+        return linearize(inside[:-1], array.majors), inside[-1], zero
+    if array.shape.rank == 1:
+        return zero, inside[0] // LANES, inside[0] % LANES
+    return linearize(inside[:-2], array.majors), inside[-2], inside[-1]
+
+
+def element_address(array: VmemArray, index: Index) -> Address:
+    """The address of logical `index`; elements outside the box have addresses outside, too."""
+    major, row, col = physical_index(array, index)
+    return tiled_address(array, major, row, col)
+
+
+def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Address:
+    """The address of a physical position."""
+    packing = array.packing
+    word = row // packing
+    tile = (major * array.row_tiles + word // 8) * array.col_tiles
+    first = tile * 8 + word % 8
+    lane = const(0) if array.replicated else col % LANES
+    word_row = first if array.col_tiles == 1 else first + col // LANES * 8
+    return Address(word_row, lane, row % packing, first, col)

@@ -1,0 +1,100 @@
+"""`VmemArray`: where (a box of) an array lies in VMEM, as vreg-sized tiles.
+
+Let p be the dtype's packing. The physical view of an array has majors (all dims but the last two),
+rows and cols; a vreg tile holds 8p rows x 128 cols, word (s, l) packing rows p*s .. p*s+p-1 of
+column l, lowest bits first. Tile (m, rt, ct) of the held box starts at word row
+``((m * row_tiles + rt) * col_tiles + ct) * 8`` of the buffer. Rank 1: element i is at row i div 128,
+col i mod 128. Rank 0: a 1x1 matrix.
+
+A `replicated` array holds one value a row, the same in all 128 lanes: its last logical dimension is
+the row dimension and there is one (virtual) column. Row reductions leave their results like that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, const
+from compiler.hlo.shape import ArrayShape
+
+GUARD_ROWS = 8
+"""Word rows to allocate after a buffer: unaligned loads read (and drop) up to 7 rows past it."""
+
+
+@dataclass(frozen=True)
+class VmemArray:
+    """A box of an array in a window.
+
+    `base`: sreg with the word row of the buffer in the window (0: the register s0, which reads 0).
+    `origin`: per logical dim the first index held, a multiple of the vreg tile in the tiled dims
+    (rank 1: of 1024 * p). `extent`: per logical dim the size held; it is rounded up here.
+    `guard`: word rows after the buffer, inside the window, that may be read without harm.
+    """
+
+    shape: ArrayShape
+    window: int
+    base: int = 0
+    origin: tuple[Expr, ...] = ()
+    extent: tuple[int, ...] = ()
+    replicated: bool = False
+    guard: int = 0
+
+    @property
+    def packing(self) -> int:
+        """Elements in a 32-bit word."""
+        return self.shape.dtype.packing
+
+    @property
+    def majors(self) -> tuple[int, ...]:
+        """Extents of the major dims (all but the tiled ones)."""
+        return self.extent[: -self.tiled_rank] if self.tiled_rank else ()
+
+    @property
+    def tiled_rank(self) -> int:
+        """How many trailing logical dims the tile covers: 0, 1 (rank 1, replicated) or 2."""
+        return min(self.shape.rank, 1 if self.replicated else 2)
+
+    @property
+    def rows(self) -> int:
+        """Rows held (not rounded)."""
+        if self.shape.rank == 0:
+            return 1
+        if self.replicated:
+            return self.extent[-1]
+        return -(-self.extent[0] // 128) if self.shape.rank == 1 else self.extent[-2]
+
+    @property
+    def cols(self) -> int:
+        """Columns held (not rounded)."""
+        if self.shape.rank == 0 or self.replicated:
+            return 1
+        return min(128, self.extent[0]) if self.shape.rank == 1 else self.extent[-1]
+
+    @property
+    def row_tiles(self) -> int:
+        """Vreg tiles down."""
+        return -(-self.rows // (8 * self.packing))
+
+    @property
+    def col_tiles(self) -> int:
+        """Vreg tiles across."""
+        return -(-self.cols // 128)
+
+    @property
+    def word_rows(self) -> int:
+        """Rows of 512 bytes the buffer takes, guard rows not counted."""
+        return math.prod(self.majors) * self.row_tiles * self.col_tiles * 8
+
+
+def buffer_rows(shape: ArrayShape, extent: tuple[int, ...], *, replicated: bool = False) -> int:
+    """Word rows to allocate for a box of `extent`: its tiles and `GUARD_ROWS`."""
+    return VmemArray(shape, 0, extent=extent, replicated=replicated).word_rows + GUARD_ROWS
+
+
+def whole_array(
+    shape: ArrayShape, window: int, base: int = 0, *, replicated: bool = False, guard: int = 0
+) -> VmemArray:
+    """The array entire, from index 0 in every dimension."""
+    origin = tuple(const(0) for _ in shape.dims)
+    return VmemArray(shape, window, base, origin, shape.dims, replicated, guard)

@@ -1,0 +1,162 @@
+"""`ElementEmitter`: one vreg of any node of a fusion at any index, walking from node to leaves.
+
+``emit(node, index)`` returns the register that holds, in sublane s and lane l, the element of `node`
+at `index` (expressions over SUBLANE, LANE and variables in sregs). Values are remembered by
+(node, index) within a block, so what several users share is computed once.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.indexing import Expr, Var, variables
+from compiler.analysis.indexing_maps import (
+    PIECEWISE,
+    Condition,
+    Index,
+    operand_indices,
+    start_operand,
+)
+from compiler.backend.index_scalars import emit_clamp
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.constants import emit_constant
+from compiler.backend.vector.elementwise import emit_elementwise
+from compiler.backend.vector.index_values import IndexValues
+from compiler.backend.vector.loads import Loader
+from compiler.backend.vector.ops import Ops, value_class
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import MReg, SReg
+
+_MOVES = frozenset(
+    {"bitcast", "broadcast", "copy", "dynamic-slice", "reshape", "reverse", "slice", "transpose"}
+)
+"""Opcodes that read exactly one element of operand 0."""
+
+
+class ElementEmitter:
+    """See `VectorEmitter` for the arguments."""
+
+    def __init__(
+        self,
+        builder: LloBuilder,
+        bindings: dict[HloInstruction, VmemArray],
+        sregs: dict[Var, SReg] | None = None,
+        scalars: dict[HloInstruction, SReg] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.bindings = bindings
+        self.scalars: dict[HloInstruction, SReg] = {} if scalars is None else scalars
+        self.ops = Ops(builder)
+        self.index_values = IndexValues(self.ops, {} if sregs is None else sregs)
+        self.loader = Loader(self.ops, self.index_values)
+        self._block = builder.block
+        self._memo: dict[tuple[HloInstruction, Index], int] = {}
+
+    @property
+    def sregs(self) -> dict[Var, SReg]:
+        """Which sreg holds each variable."""
+        return self.index_values.sregs
+
+    def emit(self, node: HloInstruction, index: Index) -> int:
+        """The register (vreg, or vmask for pred) with `node` at `index`."""
+        if self.builder.block is not self._block:
+            self._block = self.builder.block
+            self._memo.clear()
+        key = (node, index)
+        found = self._memo.get(key)
+        if found is None:
+            outer = self.builder.source
+            self.builder.source = node.name
+            found = self._memo[key] = self._emit(node, index)
+            self.builder.source = outer
+        return found
+
+    def _emit(self, node: HloInstruction, index: Index) -> int:
+        if node in self.scalars:
+            return self._splat(node)
+        array = self.bindings.get(node)
+        if array is not None:
+            return self._load(node, array, index)
+        opcode = node.opcode
+        if opcode == "constant":
+            return emit_constant(self.ops, node)
+        if opcode == "iota":
+            return self._iota(node, index)
+        if opcode in PIECEWISE:
+            return self._piecewise(node, index)
+        if opcode in _MOVES:
+            (access, *_) = operand_indices(node, index)
+            return self.emit(node.operands[access.operand], access.index)
+        if opcode in ("parameter", "get-tuple-element", "reduce", "dot"):
+            raise AssertionError(f"%{node.name}: {opcode} is not bound to a window")
+        values = [
+            self.emit(node.operands[access.operand], access.index)
+            for access in operand_indices(node, index)
+        ]
+        return emit_elementwise(self.ops, node, values)
+
+    def _load(self, node: HloInstruction, array: VmemArray, index: Index) -> int:
+        value = self.loader.load(array, self.bind_starts(index))
+        is_number = value_class(array.shape.dtype) != "m"
+        if value_class(node.array.dtype) == "m" and is_number:  # scratch of a reduce of pred
+            return self.ops.integer_to_mask(value)
+        return value
+
+    def _splat(self, node: HloInstruction) -> int:
+        value = self.ops.splat(self.scalars[node])
+        is_mask = value_class(node.array.dtype) == "m"
+        return self.ops.integer_to_mask(value) if is_mask else value
+
+    def _iota(self, node: HloInstruction, index: Index) -> int:
+        dim = node.attrs["iota_dimension"]
+        assert isinstance(dim, int)
+        dtype = node.array.dtype
+        value = self.index_values.vector(self.bind_starts((index[dim],))[0])
+        kind = value_class(dtype)
+        if kind == "m":
+            return self.ops.integer_to_mask(value)
+        return self.ops.emit("vcvt.f32.s32", value) if kind == "f" else self.ops.wrap(value, dtype)
+
+    def _piecewise(self, node: HloInstruction, index: Index) -> int:
+        """First access whose conditions hold: selects, from the last access back."""
+        kind = value_class(node.array.dtype)
+        result = -1
+        for access in reversed(operand_indices(node, index)):
+            value = self.emit(node.operands[access.operand], access.index)
+            if result < 0:
+                result = value
+            else:
+                result = self.ops.choose(kind, self.mask(access.conditions), value, result)
+        return result
+
+    def mask(self, conditions: tuple[Condition, ...]) -> MReg:
+        """Where all of the conditions hold."""
+        result = -1
+        for condition in conditions:
+            (expr,) = self.bind_starts((condition.expr,))
+            one = self.index_values.within(expr, condition.low, condition.high)
+            result = one if result < 0 else self.ops.both(result, one)
+        return result if result >= 0 else self.ops.flag(True)
+
+    def bind_starts(self, index: Index) -> Index:
+        """Put the dynamic starts that `index` uses into sregs; returns `index`."""
+        for expr in index:
+            self._bind_starts_of(expr)
+        return index
+
+    def _bind_starts_of(self, expr: Expr) -> None:
+        for variable in variables(expr):
+            if variable.start_of is None or variable in self.sregs:
+                continue
+            operand = start_operand(variable)
+            if operand.opcode == "constant":
+                value = self.builder.sconst(int(operand.attrs["literal"]))  # type: ignore[call-overload]
+            elif operand in self.scalars:
+                value = self.scalars[operand]
+            else:
+                message = (
+                    f"%{operand.name}: a start index of %{variable.start_of.name} must be a scalar"
+                    " in SMEM or a register"
+                )
+                raise UnsupportedError(message, operand.span)
+            self.sregs[variable] = emit_clamp(self.builder, value, variable.low, variable.high)

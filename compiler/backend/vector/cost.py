@@ -1,0 +1,84 @@
+"""How many operations a tile of a fusion takes, roughly, and which packing its stage needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.ops import value_class
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+
+_WEIGHTS: dict[str, int] = {
+    "atan2": 30,
+    "cosine": 110,
+    "divide": 7,
+    "erf": 25,
+    "exponential": 9,
+    "exponential-minus-one": 18,
+    "log-plus-one": 12,
+    "logistic": 11,
+    "power": 70,
+    "remainder": 60,
+    "sine": 110,
+    "tan": 130,
+    "tanh": 2,
+    "rsqrt": 2,
+    "sqrt": 2,
+    "log": 3,
+    "pad": 4,
+    "concatenate": 4,
+    "dynamic-update-slice": 6,
+}
+
+
+def reachable(
+    nodes: Sequence[HloInstruction], stop: Collection[HloInstruction]
+) -> dict[HloInstruction, None]:
+    """Nodes a stage computes or reads, leaves in `stop` included, roots first."""
+    seen: dict[HloInstruction, None] = dict.fromkeys(nodes)
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node in stop and node not in nodes:
+            continue
+        for operand in node.operands:
+            if operand not in seen:
+                seen[operand] = None
+                pending.append(operand)
+    return seen
+
+
+def operation_count(
+    nodes: Sequence[HloInstruction], bindings: Mapping[HloInstruction, VmemArray]
+) -> int:
+    """Vector operations for one vreg of each of `nodes`, loads and stores included."""
+    total = len(nodes)
+    for node in reachable(nodes, bindings.keys()):
+        if node in bindings:
+            total += 2
+            continue
+        info = OPCODES.get(node.opcode)
+        if node.opcode in _WEIGHTS:
+            total += _WEIGHTS[node.opcode]
+        elif info is not None and info.has(Trait.ELEMENTWISE):
+            total += 1
+    return total
+
+
+def stage_packing(
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    bindings: Mapping[HloInstruction, VmemArray],
+) -> int:
+    """The largest packing among results and operands of about the results' size or more."""
+    packing = max((target.packing for target in targets), default=1)
+    size = max(node.array.element_count for node in nodes)
+    for leaf in reachable(nodes, bindings.keys()):
+        array = bindings.get(leaf)
+        if array is None or array.shape.rank == 0:
+            continue
+        is_large = 2 * leaf.array.element_count >= size and value_class(leaf.array.dtype) != "m"
+        if is_large:
+            packing = max(packing, array.packing)
+    return packing

@@ -1,0 +1,210 @@
+"""Loads: one vreg of a VMEM array at any index map, by the cheapest pattern that fits.
+
+An address is (word row, lane). When both are a uniform part plus values known now,
+
+    word row = base + f(s) + g(l)       lane = h(s, l)
+
+lanes with equal g form a group. A group is fetched by strided loads, one per run of sublanes over
+which f is affine; its lanes are put in place by a rotation, a broadcast or a permutation; masks
+join runs and groups. So a tile, a row offset, a strided slice, a broadcast row or column, a lane
+offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Dynamic lane offsets
+rotate by a scalar; dynamic row offsets load sublane by sublane. What is left is the indexed
+load, one word a lane at a cycle each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.analysis.indexing import Expr, Var, const, substitute, variables
+from compiler.analysis.indexing_maps import Index
+from compiler.backend.vector.addresses import Address, element_address
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.index_values import (
+    IndexValues,
+    is_position,
+    is_static,
+    positions,
+    split_uniform,
+    static_values,
+)
+from compiler.backend.vector.ops import Ops
+from compiler.backend.vector.row_loads import RowLoader, sublane_count
+from compiler.backend.vector.unpack import unpack
+from compiler.llo.ir import VReg
+
+_INDEXED_LOAD_WORTH = 40
+"""Vector operations that an indexed load is worth avoiding with."""
+
+
+class Loader:
+    """Emits loads into the builder behind `ops`."""
+
+    def __init__(self, ops: Ops, values: IndexValues) -> None:
+        self._ops = ops
+        self._values = values
+        self._rows = RowLoader(ops, values)
+
+    def load(self, array: VmemArray, index: Index) -> int:
+        """The elements at `index`: f32 or s32 lanes, or a mask for pred."""
+        address = element_address(array, index)
+        word = self._words(array, address)
+        return unpack(self._ops, self._values, word, address.part, array.shape.dtype)
+
+    def _words(self, array: VmemArray, address: Address) -> VReg:
+        varying, base = split_uniform(address.word_row)
+        lane_varying, lane_base = split_uniform(address.lane)
+        if is_static(varying) and is_static(lane_varying):
+            parts = _separate(varying)
+            if parts is not None:
+                groups = self._grouped(array, address, base, *parts)
+                if groups is not None:
+                    return groups
+        shifted = self._shifted_lanes(array, address)
+        if shifted is not None:
+            return shifted
+        by_sublane = self._sublane_by_sublane(array, address)
+        return by_sublane if by_sublane is not None else self._indexed(array, address)
+
+    def _grouped(
+        self, array: VmemArray, address: Address, base: Expr, down: Expr, across: Expr
+    ) -> VReg | None:
+        """Groups of lanes with the same rows; None when an indexed load costs less."""
+        count, lanes = sublane_count(address.word_row), _lane_count(address)
+        rows = static_values(down)[:count, 0]
+        offsets = static_values(across)[0, :lanes]
+        distinct = sorted({int(x) for x in offsets})
+        cost = len(distinct) * (2 + self._rows.cost(array, base, rows))
+        if cost > _INDEXED_LOAD_WORTH:
+            return None
+        result = -1
+        for offset in distinct:
+            piece = self._rows.load(array, base + offset, rows)
+            piece = self._place(piece, address, offsets == offset, count)
+            if result < 0:
+                result = piece
+            else:
+                mask = self._values.within(across, offset, offset)
+                result = self._ops.select(mask, piece, result)
+        return result
+
+    def _place(
+        self, word: VReg, address: Address, members: np.ndarray, count: int
+    ) -> VReg:
+        """Move lanes of a loaded vreg to where they are wanted in the lanes of a group."""
+        ops = self._ops
+        varying, base = split_uniform(address.lane)
+        if varying.is_constant:
+            return self._broadcast_lane(word, base)
+        wanted = static_values(varying)[:count, : len(members)]
+        own = np.arange(len(members))[None, :]
+        shift = ((wanted - own) % 128)[:, members]
+        if (shift == shift[0, 0]).all():
+            return self._rotate(word, -(base + int(shift[0, 0])))
+        return ops.emit("vperm.lane", word, self._values.vector(address.lane))
+
+    def _broadcast_lane(self, word: VReg, lane: Expr) -> VReg:
+        if lane.is_constant:
+            return self._ops.emit("vbcast.lane", word, 0, lane.constant % 128)
+        return self._ops.emit("vbcast.lane", word, self._values.scalar(lane), 0)
+
+    def _rotate(self, word: VReg, amount: Expr) -> VReg:
+        """y[l] = x[l - amount]."""
+        if amount.is_constant:
+            by = amount.constant % 128
+            return self._ops.emit("vrot.lane", word, 0, by) if by else word
+        return self._ops.emit("vrot.lane", word, self._values.scalar(amount % 128), 0)
+
+    def _shifted_lanes(self, array: VmemArray, address: Address) -> VReg | None:
+        """Lane offset known only at run time: two tiles, rotated, joined at the seam."""
+        varying, start = split_uniform(address.col)
+        is_shift = positions(varying) == {"l"} and len(varying.terms) == 1
+        if not is_shift or not isinstance(varying.terms[0][0], Var) or varying.terms[0][1] != 1:
+            return None
+        if array.shape.rank < 2 or "l" in positions(address.first_col_row):
+            return None
+        values = self._values
+        shift = values.bind("shift", 0, 127, values.scalar(start % 128))
+        first = values.bind("tile", start.low // 128, start.high // 128, values.scalar(start // 128))
+        pieces = []
+        for number in range(min(2, array.col_tiles)):
+            tile = values.clamped(first + number, 0, array.col_tiles - 1)
+            row = address.first_col_row + (tile * 8 if array.col_tiles > 1 else 0)
+            pieces.append(self._rotate(self._rows_only(array, row), -shift))
+        if len(pieces) == 1:
+            return pieces[0]
+        lane = next(iter(variables(varying)))
+        is_first = values.within(shift + _as_expr(lane), 0, 127)
+        return self._ops.select(is_first, pieces[0], pieces[1])
+
+    def _rows_only(self, array: VmemArray, word_row: Expr) -> VReg:
+        """A load whose rows do not depend on the lane, lanes left as they lie."""
+        varying, base = split_uniform(word_row)
+        if is_static(varying):
+            rows = static_values(varying)[: sublane_count(word_row), 0]
+            return self._rows.load(array, base, rows)
+        return self._rows.by_sublane(array, _rows_of(word_row))
+
+    def _sublane_by_sublane(self, array: VmemArray, address: Address) -> VReg | None:
+        """Rows that differ in a way known only at run time, lanes in place or one lane for all."""
+        if "l" in positions(address.word_row):
+            return None
+        varying, base = split_uniform(address.lane)
+        word = self._rows_only(array, address.word_row)
+        if varying.is_constant:
+            return self._broadcast_lane(word, base)
+        if not base.is_constant or str(varying) != "l":
+            return self._ops.emit("vperm.lane", word, self._values.vector(address.lane))
+        return self._rotate(word, -base)
+
+    def _indexed(self, array: VmemArray, address: Address) -> VReg:
+        """Any address: one word a lane, kept inside the buffer where the element may not exist."""
+        ops = self._ops
+        word = address.word_row * 128 + address.lane
+        vector = self._values.vector(word)
+        last = array.word_rows * 128 - 1
+        low, high = word.range()
+        if low < 0 or not _is_full(word):
+            vector = ops.emit("vmax.s32", vector, ops.integer(0))
+        if high > last or not _is_full(word):
+            vector = ops.emit("vmin.s32", vector, ops.integer(last))
+        return ops.emit("vld.idx", array.window, array.base, vector)
+
+
+def _as_expr(variable: Var) -> Expr:
+    return Expr(((variable, 1),), 0, variable.low, variable.high)
+
+
+def _separate(varying: Expr) -> tuple[Expr, Expr] | None:
+    """A static expression as (part over s, part over l); None when they are entangled."""
+    down = across = const(0)
+    for atom, factor in varying.terms:
+        term = Expr(((atom, factor),), 0)
+        names = positions(term)
+        if len(names) > 1:
+            return None
+        if names == {"s"}:
+            down = down + term
+        else:
+            across = across + term
+    return down, across
+
+
+def _lane_count(address: Address) -> int:
+    found = {v for e in (address.word_row, address.lane) for v in variables(e) if v.name == "l"}
+    return max((v.high + 1 for v in found), default=1)
+
+
+def _rows_of(word_row: Expr) -> list[Expr]:
+    """The word row of each sublane."""
+    at = [v for v in variables(word_row) if is_position(v)]
+    return [
+        substitute(word_row, {v: const(k) for v in at}) for k in range(sublane_count(word_row))
+    ]
+
+
+def _is_full(expr: Expr) -> bool:
+    """Whether the ranges of sublane and lane in `expr` are those of a whole vreg."""
+    highs = {v.name: v.high for v in variables(expr) if is_position(v)}
+    return highs.get("s", 7) == 7 and highs.get("l", 127) == 127
+

@@ -1,0 +1,455 @@
+"""Reduction stages: reduces over any dimensions of one operand box.
+
+Dimensions are kept or reduced; of the operand's physical view the majors, the rows (sublanes) and
+the columns (lanes) take part alike:
+
+    for every kept tile:
+        state = identity
+        for every reduced tile: state = op(state, value), masked where the tile is not full
+        if rows are reduced: fold over sublanes        if columns are: fold over lanes
+        store
+
+    kept               the result of a kept tile           is stored as
+    rows and columns   a tile                              a tile
+    rows               a lane-replicated tile              a tile of a `replicated` array
+    columns            one row of 128                      a row
+    neither            one number                          a row of a `replicated` array
+
+Targets in another arrangement or of a packed type are filled by a second stage from scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from compiler.analysis.indexing import Expr, const, linearize, var
+from compiler.analysis.indexing_maps import Condition, Index
+from compiler.backend.vector.addresses import tiled_address
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.core import ElementEmitter
+from compiler.backend.vector.cost import operation_count, stage_packing
+from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.reducers import Reducer, State, reducer_of
+from compiler.backend.vector.stage import emit_stage
+from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_loops import (
+    TileLoops,
+    TilePoint,
+    TileSpace,
+    tile_points,
+)
+from compiler.hlo.dtypes import F32, S32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.llo.ir import SReg
+
+ReducedBox = tuple[tuple[Expr, int], ...]
+"""(first index, extent) of each reduced dimension, in ascending order of dimension."""
+
+_STRAIGHT_LINE_OPS = 600
+_ACCUMULATORS = 4
+
+
+def emit_reduce_stage(
+    emitter: ElementEmitter,
+    reduces: Sequence[HloInstruction],
+    targets: Sequence[Sequence[VmemArray]],
+    reduced: ReducedBox | None = None,
+    accumulate: SReg | None = None,
+) -> None:
+    """See `VectorEmitter.emit_reduce_stage`."""
+    plan = _plan(reduces[0], targets[0][0], reduced, emitter)
+    direct: list[list[VmemArray]] = []
+    copies: list[tuple[HloInstruction, VmemArray, VmemArray]] = []
+    for reduce, arrays in zip(reduces, targets, strict=True):
+        row: list[VmemArray] = []
+        for result, target in zip(result_nodes(reduce), arrays, strict=True):
+            if _is_direct(plan, target):
+                row.append(target)
+                continue
+            assert accumulate is None, f"%{reduce.name}: accumulation needs a direct target"
+            scratch = _scratch(emitter, plan, target, result)
+            row.append(scratch)
+            copies.append((result, scratch, target))
+        direct.append(row)
+    _ReduceStage(emitter, plan, reduces, direct, accumulate).emit()
+    for node, scratch, target in copies:
+        shadowed = emitter.bindings.get(node)
+        emitter.bindings[node] = scratch
+        emit_stage(emitter, [node], [target])
+        if shadowed is not None:
+            emitter.bindings[node] = shadowed
+        else:
+            del emitter.bindings[node]
+
+
+def result_nodes(reduce: HloInstruction) -> list[HloInstruction]:
+    """The nodes of a reduce's results: itself, or its tuple elements by number.
+
+    A variadic reduce has one get-tuple-element for each result that is used; others are missing
+    from the list's users and stand in as the reduce itself.
+    """
+    if isinstance(reduce.shape, ArrayShape):
+        return [reduce]
+    found: dict[int, HloInstruction] = {}
+    for user in reduce.users:
+        index = user.attrs.get("index")
+        if user.opcode == "get-tuple-element" and isinstance(index, int):
+            found[index] = user
+    return [found.get(n, reduce) for n in range(len(leaves(reduce.shape)))]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The operand's physical view, dimension by dimension kept or reduced.
+
+    `kept_major`/`reduced_major` number operand dims; `row`/`col` say whether these are kept.
+    """
+
+    dims: tuple[int, ...]
+    reduced_dims: tuple[int, ...]
+    kept: TileSpace
+    reduced: TileSpace
+    keeps_rows: bool
+    keeps_cols: bool
+    kept_low: tuple[Expr, ...]
+    reduced_low: tuple[Expr, ...]
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether results are replicated over lanes."""
+        return not self.keeps_cols
+
+
+def _plan(
+    reduce: HloInstruction, target: VmemArray, box: ReducedBox | None, emitter: ElementEmitter
+) -> _Plan:
+    operand = reduce.operands[0]
+    dims = operand.array.dims
+    dimensions = reduce.attrs.get("dimensions", ())
+    assert isinstance(dimensions, tuple)
+    reduced_dims = tuple(sorted(dimensions))
+    if box is None:
+        box = tuple((const(0), dims[d]) for d in reduced_dims)
+    sizes = dict(zip(reduced_dims, (extent for _, extent in box), strict=True))
+    kept_dims = [d for d in range(len(dims)) if d not in reduced_dims]
+    kept_sizes = dict(zip(kept_dims, target.extent, strict=True))
+    count = len(reduce.operands) // 2
+    packing = stage_packing(reduce.operands[:count], [], emitter.bindings)
+    first_tiled = max(0, len(dims) - 2)
+    is_vector = len(dims) == 1
+    row, col = (-1, 0) if is_vector else (len(dims) - 2, len(dims) - 1)
+
+    def space(of: dict[int, int]) -> TileSpace:
+        majors = tuple(of[d] for d in sorted(of) if d < first_tiled)
+        if is_vector and col in of:
+            return TileSpace(majors, -(-of[col] // 128), min(128, of[col]), packing, True)
+        rows = of.get(row, packing if is_vector else 1)
+        return TileSpace(majors, rows, of.get(col, 1), packing)
+
+    keeps_rows = row in kept_sizes
+    kept = space(kept_sizes)
+    if not keeps_rows:
+        kept = replace(kept, packing=1, rows=1)
+    return _Plan(
+        dims, reduced_dims, kept, _without_rows(space(sizes), keeps_rows), keeps_rows,
+        col in kept_sizes, target.origin, tuple(low for low, _ in box),
+    )  # fmt: skip
+
+
+def _without_rows(space: TileSpace, keeps_rows: bool) -> TileSpace:
+    return replace(space, packing=1, rows=1) if keeps_rows else space
+
+
+def _is_direct(plan: _Plan, target: VmemArray) -> bool:
+    """Whether results can be stored to the target as they come."""
+    if target.replicated != plan.is_replicated and target.shape.rank:
+        return False
+    if plan.keeps_rows:
+        return target.shape.dtype.kind != "pred"
+    return target.packing == 1
+
+
+def _scratch(
+    emitter: ElementEmitter, plan: _Plan, target: VmemArray, node: HloInstruction
+) -> VmemArray:
+    dtype = F32 if value_class(target.shape.dtype) == "f" else S32
+    shape = target.shape.with_dtype(dtype).with_layout(None)
+    replicated = plan.is_replicated and shape.rank > 0
+    rows = buffer_rows(shape, target.extent, replicated=replicated)
+    window = emitter.builder.window(f"reduced.{node.name}", rows)
+    return VmemArray(
+        shape, window, 0, target.origin, target.extent, replicated, guard=GUARD_ROWS
+    )
+
+
+class _Accumulators:
+    """A few running states, so that the latency of one combination does not bound the loop."""
+
+    def __init__(self, combine: Callable[[list[State], list[State]], list[State]]) -> None:
+        self._combine = combine
+        self._running: list[list[State]] = []
+        self._count = 0
+
+    def add(self, value: list[State]) -> None:
+        """Take in one more value."""
+        if len(self._running) < _ACCUMULATORS:
+            self._running.append(value)
+        else:
+            slot = self._count % _ACCUMULATORS
+            self._running[slot] = self._combine(self._running[slot], value)
+        self._count += 1
+
+    def total(self) -> list[State]:
+        """All values combined, pairwise."""
+        level = self._running
+        while len(level) > 1:
+            pairs = [self._combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+            level = pairs + ([level[-1]] if len(level) % 2 else [])
+        return level[0]
+
+
+class _ReduceStage:
+    """Emits one stage; see the module."""
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        plan: _Plan,
+        reduces: Sequence[HloInstruction],
+        targets: Sequence[Sequence[VmemArray]],
+        accumulate: SReg | None,
+    ) -> None:
+        self._emitter = emitter
+        self._ops = emitter.ops
+        self._plan = plan
+        self._reduces = reduces
+        self._reducers = [reducer_of(reduce) for reduce in reduces]
+        self._targets = targets
+        self._accumulate = accumulate
+        self._storer = Storer(emitter.ops, emitter.index_values)
+        self._loops = TileLoops(emitter.builder, emitter.sregs)
+        self._parts = plan.kept.packing if plan.keeps_rows else 1
+        self._inner_parts = 1 if plan.keeps_rows else plan.reduced.packing
+        self._states = sum(len(r.dtypes) for r in self._reducers)
+        self._accumulators = -1
+
+    def emit(self) -> None:
+        """Loops over the kept tiles; the reduced ones in a row or in loops of their own."""
+        operands = [o for r in self._reduces for o in r.operands[: len(r.operands) // 2]]
+        cost = operation_count(operands, self._emitter.bindings) * self._inner_parts + self._states
+        reduced = self._plan.reduced
+        tiles = reduced.tile_count
+        total = cost * tiles * self._parts
+        if total <= _STRAIGHT_LINE_OPS:
+            self._loops.run(self._plan.kept, total + 10 * self._states, self._straight)
+        else:
+            slots = self._parts * self._states
+            window = self._emitter.builder.window("accumulators", slots * 8)
+            self._accumulators = window
+            self._cost = cost * self._parts
+            self._loops.run_steps(self._plan.kept, 1, 1, self._looped)
+        self._emitter.builder.new_block()
+
+    def _straight(self, kept: TilePoint) -> None:
+        parts = []
+        for part in range(self._parts):
+            sums = _Accumulators(self._combine)
+            for point in tile_points(self._plan.reduced):
+                for inner in range(self._inner_parts):
+                    sums.add(self._values(kept, point, part, inner))
+            parts.append(self._folded(sums.total()))
+        self._store(kept, parts)
+
+    def _combine(self, a: list[State], b: list[State]) -> list[State]:
+        return [
+            reducer.combine(self._ops, x, y)
+            for reducer, x, y in zip(self._reducers, a, b, strict=True)
+        ]
+
+    def _looped(self, kept: TilePoint) -> None:
+        """The same with the state in VMEM between iterations of loops over the reduced tiles."""
+        for part in range(self._parts):
+            start = [self._identity(n) for n in range(len(self._reducers))]
+            self._save(part, start)
+
+        sums: list[_Accumulators] = []
+
+        @contextmanager
+        def block() -> Iterator[None]:
+            sums[:] = [_Accumulators(self._combine) for _ in range(self._parts)]
+            for part, one in enumerate(sums):
+                one.add(self._restored(part))
+            yield
+            for part, one in enumerate(sums):
+                self._save(part, one.total())
+
+        def body(point: TilePoint) -> None:
+            for part in range(self._parts):
+                for inner in range(self._inner_parts):
+                    sums[part].add(self._values(kept, point, part, inner))
+
+        loops = TileLoops(self._emitter.builder, self._emitter.sregs, block)
+        loops.run(self._plan.reduced, self._cost, body)
+        self._emitter.builder.new_block()
+        self._store(kept, [self._folded(self._restored(p)) for p in range(self._parts)])
+        self._emitter.builder.new_block()
+
+    def _slot(self, part: int, number: int) -> int:
+        return (part * self._states + number) * 8
+
+    def _save(self, part: int, state: list[State]) -> None:
+        flat = [value for one in state for value in one]
+        for number, value in enumerate(flat):
+            self._ops.emit("vst", self._accumulators, 0, self._slot(part, number), 1, value)
+
+    def _restored(self, part: int) -> list[State]:
+        numbers = iter(range(self._states))
+        return [
+            [
+                self._ops.emit("vld", self._accumulators, 0, self._slot(part, next(numbers)), 1)
+                for _ in reducer.dtypes
+            ]
+            for reducer in self._reducers
+        ]
+
+    def _values(
+        self, kept: TilePoint, point: TilePoint, part: int, inner: int
+    ) -> list[State]:
+        """The operands' values of one reduced tile, the identity where there is no element."""
+        index = self._index(kept, point, part, inner)
+        whole = self._index(kept, _full(point), part, inner)
+        conditions = tuple(
+            condition
+            for d in self._plan.reduced_dims
+            if not (condition := Condition(whole[d], 0, self._plan.dims[d] - 1)).is_always
+        )
+        states: list[State] = []
+        for number, reduce in enumerate(self._reduces):
+            count = len(reduce.operands) // 2
+            state = [self._lanes_of(operand, index) for operand in reduce.operands[:count]]
+            if conditions:
+                mask = self._emitter.mask(conditions)
+                identity = self._identity(number)
+                state = [
+                    self._ops.select(mask, value, none)
+                    for value, none in zip(state, identity, strict=True)
+                ]
+            states.append(state)
+        return states
+
+    def _lanes_of(self, node: HloInstruction, index: Index) -> int:
+        value = self._emitter.emit(node, index)
+        is_mask = value_class(node.array.dtype) == "m"
+        return self._ops.mask_to_integer(value) if is_mask else value
+
+    def _identity(self, number: int) -> State:
+        reducer = self._reducers[number]
+        if reducer.monoid:
+            return [self._ops.integer(reducer.identity_bits())]
+        return self._init(number)
+
+    def _init(self, number: int) -> State:
+        reduce = self._reduces[number]
+        count = len(reduce.operands) // 2
+        return [self._lanes_of(operand, ()) for operand in reduce.operands[count:]]
+
+    def _index(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> Index:
+        """The operand's logical index."""
+        plan = self._plan
+        kept_places = iter(_logical(plan.kept, kept, part, plan.keeps_rows, plan.keeps_cols))
+        reduced_places = iter(
+            _logical(plan.reduced, point, inner, not plan.keeps_rows, not plan.keeps_cols)
+        )
+        kept_low, reduced_low = iter(plan.kept_low), iter(plan.reduced_low)
+        return tuple(
+            next(reduced_low) + next(reduced_places)
+            if d in plan.reduced_dims
+            else next(kept_low) + next(kept_places)
+            for d in range(len(plan.dims))
+        )
+
+    def _folded(self, states: list[State]) -> list[State]:
+        results: list[State] = []
+        for reducer, state in zip(self._reducers, states, strict=True):
+            if not self._plan.keeps_rows:
+                state = reducer.fold(self._ops, state, "sublane")
+            if not self._plan.keeps_cols:
+                state = reducer.fold(self._ops, state, "lane")
+            results.append(state)
+        return results
+
+    def _store(self, kept: TilePoint, parts: list[list[State]]) -> None:
+        for number, reducer in enumerate(self._reducers):
+            finished = [
+                reducer.finish(self._ops, self._with_start(kept, number, part, states[number]))
+                for part, states in enumerate(parts)
+            ]
+            for leaf, target in enumerate(self._targets[number]):
+                values = [state[leaf] for state in finished]
+                self._store_leaf(target, kept, values)
+
+    def _with_start(self, kept: TilePoint, number: int, part: int, state: State) -> State:
+        """Combined with the init value, or with what the target holds from earlier grid steps."""
+        reducer = self._reducers[number]
+        ops = self._ops
+        init = self._init(number)
+        is_identity = reducer.monoid and init == self._identity(number)
+        fresh = state if is_identity else reducer.combine(ops, init, state)
+        if self._accumulate is None:
+            return fresh
+        held = [self._held(target, kept, part) for target in self._targets[number]]
+        total = reducer.combine(ops, held, state)
+        keep = ops.integer_to_mask(ops.splat(self._accumulate))
+        return [ops.select(keep, a, b) for a, b in zip(total, fresh, strict=True)]
+
+    def _held(self, target: VmemArray, kept: TilePoint, part: int) -> int:
+        """The present contents of the target where `_store_leaf` will store."""
+        places = _logical(self._plan.kept, _full(kept), part, self._plan.keeps_rows, True)
+        inside = places if self._plan.keeps_cols else places[:-1]
+        index = tuple(low + place for low, place in zip(target.origin, inside, strict=True))
+        return self._emitter.loader.load(target, index)
+
+    def _store_leaf(self, target: VmemArray, kept: TilePoint, values: list[int]) -> None:
+        plan = self._plan
+        if plan.keeps_rows:
+            major = linearize(kept.majors, plan.kept.majors)
+            self._storer.store(target, major, kept.row_tile, kept.col_tile, values)
+            return
+        *outer, last = (const(0), *kept.majors)
+        if plan.keeps_cols and not kept.majors:  # a vector: column tile j is row j
+            row, col = kept.col_tile, const(0)
+        else:
+            row, col = last, const(0) if target.replicated else kept.col_tile * 128
+        major = linearize(outer[1:], plan.kept.majors[:-1]) if kept.majors else const(0)
+        address = tiled_address(target, major, row, col)
+        at = self._emitter.builder.sadd(
+            target.base, self._emitter.index_values.scalar(address.word_row)
+        )
+        # every sublane holds the row: eight equal writes
+        self._ops.emit("vst", target.window, at, 0, 0, values[0])
+
+
+def _full(point: TilePoint) -> TilePoint:
+    return replace(point, sublane=var(SUBLANE), lane=var(LANE))
+
+
+def _logical(
+    space: TileSpace, point: TilePoint, part: int, has_rows: bool, has_cols: bool
+) -> tuple[Expr, ...]:
+    """Places within the box in the majors, then the row and column where the space has them."""
+    row = point.row_tile * (8 * space.packing) + point.sublane * space.packing + part
+    if space.is_vector:
+        return (row * 128 + point.lane,)
+    places = list(point.majors)
+    if has_rows:
+        places.append(row)
+    if has_cols:
+        places.append(point.col_tile * 128 + point.lane)
+    return tuple(places)
+
+
+__all__ = ["ReducedBox", "Reducer", "emit_reduce_stage", "result_nodes"]

@@ -1,0 +1,152 @@
+"""Reducer computations on vregs: combine two states, fold a state over lanes or sublanes.
+
+A state has one vreg per operand of the reduce (pred as 0 or 1). The common reducers (add, multiply,
+maximum, minimum, and, or, xor) are recognised: they have an identity and fold instructions.
+Others are emitted as they are written and fold by halving with rotations; for them the init values
+are taken to be an identity, as XLA's definition of reduce asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.backend.vector.constants import emit_constant
+from compiler.backend.vector.elementwise import emit_elementwise
+from compiler.backend.vector.ops import Ops, compare_type, value_class
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import DType
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.llo.ir import VReg
+
+State = list[VReg]
+
+_ROWS = {
+    "add": "add",
+    "multiply": "mul",
+    "maximum": "max",
+    "minimum": "min",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
+_PASS_THROUGH = frozenset({"convert", "copy"})
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """The `to_apply` of a reduce: `monoid` is its opcode when it is one of the common ones."""
+
+    computation: HloComputation
+    dtypes: tuple[DType, ...]
+    monoid: str = ""
+
+    @property
+    def fold_name(self) -> str:
+        """Suffix of the fold rows, such as ``add.f32`` or ``or``."""
+        name = _ROWS[self.monoid]
+        dtype = self.dtypes[0]
+        if name in ("and", "or", "xor"):
+            return name
+        if value_class(dtype) == "m":
+            return {"add": "or", "max": "or", "mul": "and", "min": "and"}[name]
+        is_plain = dtype.is_float or name in ("max", "min")
+        return f"{name}.{compare_type(dtype) if is_plain else 's32'}"
+
+    def identity_bits(self) -> int:
+        """The monoid's identity, as an immediate."""
+        dtype = self.dtypes[0]
+        name = self.fold_name
+        if name in ("or", "xor") or name.startswith("add"):
+            return 0
+        if name == "and":
+            return 1 if value_class(dtype) == "m" else -1
+        if name.startswith("mul"):
+            return 0x3F800000 if dtype.is_float else 1
+        if dtype.is_float:
+            return -0x00800000 if name.startswith("max") else 0x7F800000
+        top = (1 << (dtype.bits - dtype.is_signed)) - 1
+        bottom = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        value = bottom if name.startswith("max") else top
+        return value - (1 << 32) if value >= 1 << 31 else value
+
+    def combine(self, ops: Ops, a: State, b: State) -> State:
+        """a `op` b; the earlier elements are in a."""
+        if self.monoid:
+            return [ops.emit(f"v{self.fold_name}", a[0], b[0])]
+        return _apply(ops, self, [*a, *b])
+
+    def fold(self, ops: Ops, state: State, axis: str) -> State:
+        """Over all lanes or sublanes (`axis`), the result in every one of them."""
+        if self.monoid:
+            return [ops.emit(f"v{axis}fold.{self.fold_name}", state[0])]
+        distance = 64 if axis == "lane" else 4
+        row = "vrot.lane" if axis == "lane" else "vrot.slane"
+        while distance:
+            turned = [ops.emit(row, value, 0, distance) for value in state]
+            state = self.combine(ops, state, turned)
+            distance //= 2
+        return state
+
+    def finish(self, ops: Ops, state: State) -> State:
+        """Wrap integers narrower than 32 bits, which were summed in 32."""
+        return [
+            ops.wrap(value, dtype) if value_class(dtype) == "i" else value
+            for value, dtype in zip(state, self.dtypes, strict=True)
+        ]
+
+
+def reducer_of(reduce: HloInstruction) -> Reducer:
+    """The reducer of a reduce instruction."""
+    computation = reduce.attrs["to_apply"]
+    assert isinstance(computation, HloComputation), f"%{reduce.name} has no to_apply"
+    count = len(reduce.operands) // 2
+    dtypes = tuple(operand.array.dtype for operand in reduce.operands[:count])
+    return Reducer(computation, dtypes, _monoid(computation) if count == 1 else "")
+
+
+def _monoid(computation: HloComputation) -> str:
+    root = _skip_converts(computation.root_instruction)
+    if root.opcode not in _ROWS:
+        return ""
+    operands = {_skip_converts(operand) for operand in root.operands}
+    return root.opcode if operands == set(computation.parameters) else ""
+
+
+def _skip_converts(node: HloInstruction) -> HloInstruction:
+    """Through conversions that only widen and narrow again (bf16 summed as f32)."""
+    while node.opcode in _PASS_THROUGH and node.array.dtype.kind == node.operands[0].array.dtype.kind:
+        node = node.operands[0]
+    return node
+
+
+def _apply(ops: Ops, reducer: Reducer, arguments: Sequence[VReg]) -> State:
+    values: dict[HloInstruction, int] = {}
+    computation = reducer.computation
+    for parameter, argument in zip(computation.parameters, arguments, strict=True):
+        is_mask = value_class(parameter.array.dtype) == "m"
+        values[parameter] = ops.integer_to_mask(argument) if is_mask else argument
+    for node in computation:
+        if node.opcode not in ("parameter", "tuple"):
+            values[node] = _emit_scalar_node(ops, node, [values[o] for o in node.operands])
+    root = computation.root_instruction
+    results = root.operands if root.opcode == "tuple" else [root]
+    return [
+        ops.mask_to_integer(values[node]) if value_class(node.array.dtype) == "m" else values[node]
+        for node in results
+    ]
+
+
+def _emit_scalar_node(ops: Ops, node: HloInstruction, operands: list[int]) -> int:
+    if node.opcode == "constant":
+        return emit_constant(ops, node)
+    if node.opcode in ("broadcast", "reshape", "bitcast", "copy"):
+        return operands[0]
+    info = OPCODES.get(node.opcode)
+    if info is None or not info.has(Trait.ELEMENTWISE):
+        message = f"%{node.name}: {node.opcode} in a reducer computation"
+        raise UnsupportedError(message, node.span)
+    return emit_elementwise(ops, node, operands)
+
+

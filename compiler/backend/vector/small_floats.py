@@ -1,0 +1,125 @@
+"""Floats narrower than 32 bits: between their bits and f32 lanes, and rounding to their precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.backend.vector.ops import INFINITY_BITS, MAGNITUDE, Ops
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import DType
+from compiler.llo.ir import VReg
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """`exponent` and `mantissa` bits; without infinities only the all-ones code is NaN."""
+
+    exponent: int
+    mantissa: int
+    has_infinity: bool = True
+
+    @property
+    def bias(self) -> int:
+        """Exponent bias."""
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def infinity(self) -> int:
+        """Magnitude code of infinity; for formats without, of the value after the largest, NaN."""
+        top = ((1 << self.exponent) - 1) << self.mantissa
+        return top if self.has_infinity else top | ((1 << self.mantissa) - 1)
+
+    @property
+    def quiet_nan(self) -> int:
+        """Magnitude code of a NaN."""
+        return self.infinity | (1 << (self.mantissa - 1)) if self.has_infinity else self.infinity
+
+
+FORMATS: dict[str, FloatFormat] = {
+    "f16": FloatFormat(5, 10),
+    "f8e5m2": FloatFormat(5, 2),
+    "f8e4m3": FloatFormat(4, 3),
+    "f8e3m4": FloatFormat(3, 4),
+    "f8e4m3fn": FloatFormat(4, 3, has_infinity=False),
+}
+"""Formats decoded and encoded by integer code (bf16 has instructions of its own)."""
+
+
+def float_format(dtype: DType) -> FloatFormat:
+    """The format of a dtype; UnsupportedError for those that have none here."""
+    if dtype.name not in FORMATS:
+        message = f"element type {dtype} on the vector unit; convert to bf16, f16 or f32"
+        raise UnsupportedError(message)
+    return FORMATS[dtype.name]
+
+
+def decode(ops: Ops, code: VReg, dtype: DType) -> VReg:
+    """f32 lanes of zero-extended codes.
+
+    The magnitude moved to f32's mantissa position is the value scaled by a power of two, denormal
+    codes included; a multiplication undoes the scaling exactly.
+    """
+    form = float_format(dtype)
+    magnitude = ops.emit("vandi", code, (1 << (dtype.bits - 1)) - 1)
+    scaled = ops.emit("vshli", magnitude, 23 - form.mantissa)
+    value = ops.mul_real(scaled, 2.0 ** (127 - form.bias))
+    if form.has_infinity:
+        special = ops.emit("vori", scaled, INFINITY_BITS)
+    else:
+        special = ops.integer(0x7FC00000)
+    is_special = ops.compare_integer("ge", magnitude, form.infinity)
+    value = ops.select(is_special, special, value)
+    sign = ops.emit("vshli", ops.emit("vshri", code, dtype.bits - 1), 31)
+    return ops.emit("vor", value, sign)
+
+
+def encode(ops: Ops, value: VReg, dtype: DType) -> VReg:
+    """Zero-extended codes of f32 lanes, rounded to nearest even; overflow as the format has it."""
+    form = float_format(dtype)
+    magnitude = ops.magnitude(value)
+    drop = 23 - form.mantissa
+    odd = ops.emit("vandi", ops.emit("vshri", magnitude, drop), 1)
+    rounded = ops.iadd(magnitude, ops.iadd_constant(odd, (1 << (drop - 1)) - 1))
+    rebased = ops.iadd_constant(rounded, -((127 - form.bias) << 23))
+    normal = ops.emit("vshri", rebased, drop)
+    # below the least normal, adding 2**k with k's ulp the denormal spacing rounds and aligns
+    magic = 2.0 ** (1 - form.bias - form.mantissa + 23)
+    aligned = ops.add_real(magnitude, magic)
+    denormal = ops.isub(aligned, ops.real(magic))
+    is_denormal = ops.compare_real("lt", magnitude, 2.0 ** (1 - form.bias))
+    code = ops.select(is_denormal, denormal, normal)
+    code = ops.emit("vmin.s32", code, ops.integer(form.infinity))
+    is_nan = ops.compare("ne", "f32", value, value)
+    code = ops.select(is_nan, ops.integer(form.quiet_nan), code)
+    sign = ops.emit("vshli", ops.emit("vshri", value, 31), dtype.bits - 1)
+    return ops.emit("vor", code, sign)
+
+
+def round_to(ops: Ops, value: VReg, dtype: DType) -> VReg:
+    """f32 lanes rounded to values of a float dtype."""
+    if dtype.name == "f32":
+        return value
+    if dtype.name == "bf16":
+        return ops.emit("vunpack.lo.bf16", ops.emit("vpack.bf16", value, value))
+    return decode(ops, encode(ops, value, dtype), dtype)
+
+
+def reduce_precision(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VReg:
+    """HLO's reduce-precision: round the mantissa, overflow to infinity, flush below the range."""
+    bits = ops.magnitude(value)
+    result = bits
+    if mantissa < 23:
+        drop = 23 - mantissa
+        odd = ops.emit("vandi", ops.emit("vshri", bits, drop), 1)
+        rounded = ops.iadd(bits, ops.iadd_constant(odd, (1 << (drop - 1)) - 1))
+        result = ops.emit("vandi", rounded, (MAGNITUDE >> drop) << drop)
+    if exponent < 8:
+        bias = (1 << (exponent - 1)) - 1
+        largest = ((127 + bias) << 23) | ((MAGNITUDE >> (31 - mantissa)) << (23 - mantissa))
+        over = ops.compare_integer("gt", result, largest)
+        result = ops.select(over, ops.integer(INFINITY_BITS), result)
+        under = ops.compare_integer("lt", result, (127 + 1 - bias) << 23)
+        result = ops.select(under, ops.integer(0), result)
+    is_special = ops.compare_integer("ge", bits, INFINITY_BITS)
+    result = ops.select(is_special, bits, result)
+    return ops.with_sign_of(result, value)

@@ -1,0 +1,70 @@
+"""Stores: vregs of a stage's tile into a VMEM array.
+
+A stage's tile is 8*P rows (P: the largest packing in the stage), computed as P vregs whose sublane s
+is row P*s + q. An array of packing P takes them in one packed vreg; one of a smaller packing p takes
+P/p vregs, stored with a sublane stride or put into row order first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.analysis.indexing import Expr
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.index_values import IndexValues
+from compiler.backend.vector.ops import Ops
+from compiler.backend.vector.unpack import pack
+from compiler.llo.ir import VReg
+
+
+class Storer:
+    """Emits stores into the builder behind `ops`."""
+
+    def __init__(self, ops: Ops, values: IndexValues) -> None:
+        self._ops = ops
+        self._values = values
+
+    def store(
+        self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr, parts: Sequence[int]
+    ) -> None:
+        """Store the stage's tile (`row_tile` in units of 8*P rows) from its P value registers."""
+        ratio = len(parts) // array.packing
+        # rows P*s + q with q = p*number + part: the array's word row (P/p)*s + number
+        words = [
+            pack(self._ops, parts[n * array.packing : (n + 1) * array.packing], array.shape.dtype)
+            for n in range(ratio)
+        ]
+        top = row_tile * ratio
+        first = (major * array.row_tiles + top) * array.col_tiles + col_tile
+        if array.col_tiles == 1 and top.range()[1] + ratio <= array.row_tiles:
+            for number, word in enumerate(words):
+                self._put(array, first * 8 + number, ratio, word)
+            return
+        for tile in range(ratio):
+            if top.range()[0] + tile < array.row_tiles:
+                assert top.range()[1] + tile < array.row_tiles, "partial row tile in a loop"
+                word = self._natural_rows(words, tile)
+                self._put(array, (first + tile * array.col_tiles) * 8, 1, word)
+
+    def _natural_rows(self, words: Sequence[VReg], tile: int) -> VReg:
+        """Tile `tile` of rows in their order: sublane j is row 8*tile + j = ratio*s + number."""
+        ops = self._ops
+        ratio = len(words)
+        if ratio == 1:
+            return words[0]
+        place = ops.iadd_constant(ops.sublane(), 8 * tile)
+        source = ops.emit("vshri", place, ratio.bit_length() - 1)
+        phase = ops.emit("vandi", place, ratio - 1)
+        result = -1
+        for number, word in enumerate(words):
+            moved = ops.emit("vperm.slane", word, source)
+            if result < 0:
+                result = moved
+            else:
+                is_here = ops.compare_integer("eq", phase, number)
+                result = ops.select(is_here, moved, result)
+        return result
+
+    def _put(self, array: VmemArray, row: Expr, stride: int, word: VReg) -> None:
+        base = self._ops.builder.sadd(array.base, self._values.scalar(row))
+        self._ops.emit("vst", array.window, base, 0, stride, word)

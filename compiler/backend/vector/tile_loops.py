@@ -1,0 +1,212 @@
+"""Loops over the vreg tiles of a box, unrolled so that a body has enough work for the slots."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.backend.vector.arrays import VmemArray
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import SReg
+
+BODY_OPS = 320
+"""Vector operations to aim at in a loop body."""
+LEAST_ITERATIONS = 2
+
+
+@dataclass(frozen=True)
+class TileSpace:
+    """The tiles of a stage: `majors` extents, row tiles of 8*packing rows, column tiles.
+
+    `rows` and `cols` are what the box holds, not rounded; `is_vector` says that column tile 0 is
+    all there is and the logical index is 128 * row + lane.
+    """
+
+    majors: tuple[int, ...]
+    rows: int
+    cols: int
+    packing: int
+    is_vector: bool = False
+
+    @property
+    def row_tiles(self) -> int:
+        """Stage tiles down."""
+        return -(-self.rows // (8 * self.packing))
+
+    @property
+    def col_tiles(self) -> int:
+        """Stage tiles across."""
+        return -(-self.cols // 128)
+
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles in all."""
+        return math.prod(self.majors) * self.row_tiles * self.col_tiles
+
+
+@dataclass(frozen=True)
+class TilePoint:
+    """One tile: its place, and the sublane and lane variables with the range that matters."""
+
+    majors: tuple[Expr, ...]
+    row_tile: Expr
+    col_tile: Expr
+    sublane: Expr
+    lane: Expr
+
+
+def tile_space(array: VmemArray, packing: int) -> TileSpace:
+    """The tiles of an array's box for a stage of `packing`."""
+    is_vector = array.shape.rank == 1 and not array.replicated
+    return TileSpace(array.majors, array.rows, array.cols, packing, is_vector)
+
+
+def tile_points(space: TileSpace) -> Iterator[TilePoint]:
+    """Every tile of a (small) space in row-major order, for straight-line code."""
+    rows = _whole_axis(space.row_tiles, space.rows, 8, space.packing)
+    cols = _whole_axis(space.col_tiles, space.cols, 128, 1)
+    for majors in itertools.product(*(range(n) for n in space.majors)):
+        for row in range(space.row_tiles):
+            for col in range(space.col_tiles):
+                yield TilePoint(
+                    tuple(const(m) for m in majors),
+                    const(row),
+                    const(col),
+                    _position("s", 8, rows, const(row)),
+                    _position("l", 128, cols, const(col)),
+                )
+
+
+def _whole_axis(count: int, elements: int, unit: int, packing: int) -> _Segment:
+    return _Segment(0, count, count, _partial(count, elements, unit, packing))
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Positions first .. first + count - 1 of an axis, `step` of them in one body."""
+
+    first: int
+    count: int
+    step: int
+    size: int  # elements of the last position that matter (sublanes, lanes); 0: all
+
+
+class TileLoops:
+    """Emits nested loops that call a body for every tile."""
+
+    def __init__(
+        self,
+        builder: LloBuilder,
+        sregs: dict[Var, SReg],
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`around` is entered for the straight-line code of each innermost body."""
+        self._builder = builder
+        self._sregs = sregs
+        self._around = around
+
+    def run(self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]) -> None:
+        """Call `body` with every tile of `space`, in loops unrolled by the cost of a tile."""
+        tiles = max(1, BODY_OPS // max(1, ops_per_tile))
+        col_step = _step(space.col_tiles, tiles)
+        row_step = _step(space.row_tiles, max(1, tiles // col_step))
+        self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))
+
+    def run_steps(
+        self,
+        space: TileSpace,
+        row_step: int,
+        col_step: int,
+        body: Callable[[TilePoint], None],
+        major_step: int = 1,
+    ) -> None:
+        """The same with given unrolling of rows, columns and the innermost major dimension."""
+        rows = _segments(space.row_tiles, row_step, space.rows, 8, space.packing)
+        cols = _segments(space.col_tiles, col_step, space.cols, 128, 1)
+        steps = [1] * len(space.majors)
+        if steps and len(rows) == 1 and len(cols) == 1 and rows[0].count == rows[0].step:
+            steps[-1] = _step(space.majors[-1], major_step) if cols[0].count == cols[0].step else 1
+        axes = [
+            _segments(size, step, 0, 0, 1) for size, step in zip(space.majors, steps, strict=True)
+        ]
+        self._nest([*axes, rows, cols], [], body)
+
+    def _nest(
+        self,
+        axes: Sequence[list[_Segment]],
+        chosen: list[tuple[list[Expr], _Segment]],
+        body: Callable[[TilePoint], None],
+    ) -> None:
+        if not axes:
+            self._builder.new_block()
+            with self._around():
+                self._bodies([], chosen, body)
+            return
+        for segment in axes[0]:
+            trips = segment.count // segment.step
+            with self._builder.loop(trips, name=f"axis{len(chosen)}", parallel=True) as counter:
+                base = const(segment.first)
+                if trips > 1:
+                    variable = Var(f"t{counter}", 0, trips - 1)
+                    self._sregs[variable] = counter
+                    base = base + var(variable) * segment.step
+                places = [base + k for k in range(segment.step)]
+                self._nest(axes[1:], [*chosen, (places, segment)], body)
+
+    def _bodies(
+        self,
+        place: list[Expr],
+        rest: Sequence[tuple[list[Expr], _Segment]],
+        body: Callable[[TilePoint], None],
+    ) -> None:
+        if len(rest) > 2:
+            for position in rest[0][0]:
+                self._bodies([*place, position], rest[1:], body)
+            return
+        (rows, row_segment), (cols, col_segment) = rest
+        for row_tile in rows:
+            for col_tile in cols:
+                sublane = _position("s", 8, row_segment, row_tile)
+                lane = _position("l", 128, col_segment, col_tile)
+                body(TilePoint(tuple(place), row_tile, col_tile, sublane, lane))
+
+
+def _position(name: str, whole: int, segment: _Segment, place: Expr) -> Expr:
+    """The sublane or lane variable, with the range that matters in this tile."""
+    is_last = place.is_constant and place.constant == segment.first + segment.count - 1
+    high = (segment.size if segment.size and is_last else whole) - 1
+    return Expr(((Var(name, 0, high), 1),), 0, 0, high)
+
+
+def _step(count: int, most: int) -> int:
+    """How many of `count` positions one body takes: all, or a good divisor, or `most`."""
+    if count <= most:
+        return count
+    divisors = [d for d in range(most, max(1, most // 2), -1) if count % d == 0]
+    return divisors[0] if divisors else most
+
+
+def _segments(count: int, step: int, elements: int, unit: int, packing: int) -> list[_Segment]:
+    """Whole bodies, then the rest; the last position apart if only part of it matters."""
+    if count == 0:
+        return []
+    partial = _partial(count, elements, unit, packing) if unit else 0
+    if partial and count > step:
+        main = _segments(count - 1, step, 0, 0, 1)
+        return [*main, _Segment(count - 1, 1, 1, partial)]
+    whole = count - count % step
+    segments = [_Segment(0, whole, step, partial if whole == count else 0)] if whole else []
+    if whole < count:
+        segments.append(_Segment(whole, count - whole, count - whole, partial))
+    return segments
+
+
+def _partial(count: int, elements: int, unit: int, packing: int) -> int:
+    """Sublanes or lanes of the last tile that matter; 0 when all do."""
+    left = -(-(elements - (count - 1) * unit * packing) // packing)
+    return 0 if left == unit else left

@@ -1,0 +1,105 @@
+"""The compiler on one page: HLO in, program out.
+
+    verify                is the module well-formed?
+    run_pipeline          simplify, canonicalise, fuse, assign layouts and memory spaces, schedule
+    assign_buffers        an address for every array
+    lower_module          fusions to LLO to bundles; control flow to main
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
+from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.lower_module import LoweredModule, lower_module
+from compiler.hlo.ir import HloModule
+from compiler.hlo.printer import print_module
+from compiler.hlo.verifier import Level, verify
+from compiler.passes.pass_manager import PassTiming
+from compiler.passes.pipeline import run_pipeline
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Program
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a user may choose.
+
+    `precision` of f32 dots: "default" one bf16 pass, "high" three, "highest" six. `dump_dir` gets
+    the HLO after every pass. `progress` is told what is being done.
+    """
+
+    precision: str = "default"
+    dump_dir: Path | None = None
+    progress: Progress | None = None
+
+
+@dataclass
+class CompiledModule:
+    """A program and how it came about. `timings` are seconds by stage."""
+
+    program: Program
+    module: HloModule
+    buffers: BufferAssignment
+    lowered: LoweredModule
+    timings: dict[str, float]
+    passes: list[PassTiming] = field(default_factory=list)
+
+    def hlo_text(self) -> str:
+        """The module after all passes."""
+        return print_module(self.module)
+
+    def llo_text(self, kernel: str | None = None) -> str:
+        """The LLO of one kernel, or of all; lowered anew when asked for."""
+        return self.lowered.llo_text(kernel)
+
+
+def compile_module(
+    module: HloModule, chip: Chip, options: CompileOptions | None = None
+) -> CompiledModule:
+    """Compile a parsed module for a chip; the module is changed in place.
+
+    Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
+    """
+    options = options or CompileOptions()
+    kernel_options = KernelOptions(options.precision)
+    timings: dict[str, float] = {}
+    with _timed("verify", timings, options.progress):
+        verify(module, Level.PARSED)
+    with _timed("passes", timings, options.progress):
+        passes = run_passes(module, chip, None, options)
+    with _timed("buffers", timings, options.progress):
+        buffers = assign_buffers(module, chip)
+    with _timed("lower", timings, options.progress):
+        lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
+    timings.update(lowered.timings)
+    return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+
+
+def run_passes(
+    module: HloModule,
+    chip: Chip,
+    names: Sequence[str] | None = None,
+    options: CompileOptions | None = None,
+) -> list[PassTiming]:
+    """Run the named HLO passes (all of the pipeline for None) in place."""
+    options = options or CompileOptions()
+    return run_pipeline(
+        module, chip, passes=names, dump_dir=options.dump_dir, progress=options.progress
+    )
+
+
+@contextmanager
+def _timed(stage: str, timings: dict[str, float], progress: Progress | None) -> Iterator[None]:
+    if progress is not None:
+        progress(stage)
+    start = time.perf_counter()
+    yield
+    timings[stage] = time.perf_counter() - start

@@ -1,0 +1,1 @@
+"""LLO: ISA instructions over virtual registers, with structured loops."""

@@ -1,0 +1,123 @@
+"""LLO: instructions of the ISA over virtual registers, under structured control flow.
+
+    LloKernel
+      windows      (name, rows), by window id
+      descriptors  DMA descriptors, by id
+      body         LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
+
+An LLO operation is a `tpu_sim.isa.instruction.Instr` whose register numbers are virtual. vregs and
+vmasks are numbered over the whole kernel, written once and read in the block that writes them.
+sregs are written once too, except variables (`LloKernel.variables`); sreg 0 is the ISA's s0, which
+reads 0. A row that pushes the EUP or XLU queue is followed, in order, by the pop of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tpu_sim.isa.instruction import Instr, Kind
+from tpu_sim.isa.program import Call, DmaDescriptor
+
+VReg = int
+MReg = int
+SReg = int
+
+REGISTER_LETTERS: dict[Kind, str] = {
+    Kind.VD: "v",
+    Kind.VS: "v",
+    Kind.MD: "m",
+    Kind.MS: "m",
+    Kind.SD: "s",
+    Kind.SS: "s",
+}
+"""The register file an operand kind names, as its letter in texts."""
+
+WRITTEN_KINDS = frozenset({Kind.VD, Kind.MD, Kind.SD})
+
+
+@dataclass(slots=True)
+class LloBlock:
+    """Straight-line operations."""
+
+    ops: list[Instr] = field(default_factory=list)
+    name: str = ""
+
+
+@dataclass(slots=True)
+class LloLoop:
+    """Run `body` with sreg `index` = 0 .. trip-1; the trip count is in `trip_sreg` if trip is -1."""
+
+    index: SReg
+    body: list[LloNode]
+    trip: int
+    trip_sreg: SReg = -1
+    parallel: bool = False
+    name: str = ""
+
+
+@dataclass(slots=True)
+class LloIf:
+    """Run `then` if sreg `condition` is not 0, else `orelse`."""
+
+    condition: SReg
+    then: list[LloNode]
+    orelse: list[LloNode] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LloWhile:
+    """Run `test`; while sreg `condition` is not 0, run `body` and `test` again."""
+
+    test: list[LloNode]
+    condition: SReg
+    body: list[LloNode]
+    name: str = ""
+    expected_trips: int = -1
+
+
+LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
+
+
+@dataclass(frozen=True, slots=True)
+class LloWindow:
+    """A range of VMEM owned by the kernel: `rows` of 512 bytes."""
+
+    name: str
+    rows: int
+
+
+@dataclass(slots=True)
+class LloKernel:
+    """One kernel before scheduling. `flags` counts its sync flags; `flops` are for reports."""
+
+    name: str
+    arg_count: int
+    windows: list[LloWindow]
+    descriptors: list[DmaDescriptor]
+    body: list[LloNode]
+    flags: int = 0
+    variables: set[SReg] = field(default_factory=set)
+    flops: int = 0
+    note: str = ""
+
+
+def blocks(body: Iterable[LloNode]) -> Iterator[LloBlock]:
+    """All blocks under `body`, in source order."""
+    for node in body:
+        match node:
+            case LloBlock():
+                yield node
+            case LloLoop():
+                yield from blocks(node.body)
+            case LloIf():
+                yield from blocks(node.then)
+                yield from blocks(node.orelse)
+            case LloWhile():
+                yield from blocks(node.test)
+                yield from blocks(node.body)
+
+
+def op_count(kernel: LloKernel) -> int:
+    """Static operations of a kernel, the measure of its code size."""
+    return sum(len(block.ops) for block in blocks(kernel.body))

@@ -1,0 +1,88 @@
+"""The ``.llo`` text of a kernel: `print_llo`.  `parser` reads it back.
+
+    kernel "double" args 0 flags 0 flops 0 variables [] note "" {
+      window w0 "x" rows 64
+      block "" {
+        smovi s1 = 8
+      }
+      loop s2 = 0 .. 8 "rows" {
+        block "" {
+          sshli s3 = s2, 3
+          vld v0 = [w0 + s3 + 0] stride 1
+          vadd.f32 v1 = v0, v0
+          vst [w0 + s3 + 0] stride 1, v1
+        }
+      }
+    }
+
+One item per line; control flow and descriptors are written as in ``.tpu`` (`tpu_sim.isa.assembly`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES, quote
+from tpu_sim.isa.program import Call, DmaDescriptor
+from tpu_sim.isa.text import format_instr
+
+
+def print_llo(kernel: LloKernel) -> str:
+    """The kernel as text; `compiler.llo.parser.parse_llo` gives an equal kernel back."""
+    return "\n".join(_kernel_lines(kernel)) + "\n"
+
+
+def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
+    variables = ", ".join(f"s{sreg}" for sreg in sorted(kernel.variables))
+    yield (
+        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
+        f"flops {kernel.flops} variables [{variables}] note {quote(kernel.note)} {{"
+    )
+    for number, window in enumerate(kernel.windows):
+        yield f"  window w{number} {quote(window.name)} rows {window.rows}"
+    for number, descriptor in enumerate(kernel.descriptors):
+        yield f"  descriptor d{number} {descriptor_text(descriptor)}"
+    yield from _body_lines(kernel.body, "  ")
+    yield "}"
+
+
+def descriptor_text(descriptor: DmaDescriptor) -> str:
+    """A DMA descriptor on one line."""
+    source, target = SPACE_NAMES[descriptor.src_space], SPACE_NAMES[descriptor.dst_space]
+    window = f" w{descriptor.window}" if descriptor.window >= 0 else ""
+    dims = ", ".join(
+        f"{COUNT_NAMES.get(dim.count, dim.count)} x {dim.src_stride} -> {dim.dst_stride}"
+        for dim in descriptor.dims
+    )
+    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]"
+
+
+def _body_lines(nodes: list[LloNode], indent: str) -> Iterator[str]:
+    inner = indent + "  "
+    for node in nodes:
+        match node:
+            case LloBlock():
+                yield f"{indent}block {quote(node.name)} {{"
+                for instr in node.ops:
+                    yield inner + format_instr(instr)
+            case LloLoop():
+                trip = f"{node.trip}" if node.trip >= 0 else f"s{node.trip_sreg}"
+                parallel = " parallel" if node.parallel else ""
+                yield f"{indent}loop s{node.index} = 0 .. {trip}{parallel} {quote(node.name)} {{"
+                yield from _body_lines(node.body, inner)
+            case LloIf():
+                yield f"{indent}if s{node.condition} {{"
+                yield from _body_lines(node.then, inner)
+                if node.orelse:
+                    yield f"{indent}}} else {{"
+                    yield from _body_lines(node.orelse, inner)
+            case LloWhile():
+                yield f"{indent}while {quote(node.name)} trips {node.expected_trips} {{"
+                yield from _body_lines(node.test, inner)
+                yield f"{indent}}} do s{node.condition} {{"
+                yield from _body_lines(node.body, inner)
+            case Call():
+                yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
+                continue
+        yield f"{indent}}}"
