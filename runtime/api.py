@@ -1,0 +1,87 @@
+"""The functions behind `tpuc.compile` and `tpuc.device_put`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy.typing as npt
+
+from compiler.diagnostics import CompileError
+from compiler.driver import CompileOptions, compile_module
+from compiler.hlo.parser import parse_module
+from runtime.buffer import Array
+from runtime.buffer import device_put as put_on_device
+from runtime.client import client_for
+from runtime.executable import Executable
+from runtime.machines import MachineOptions
+from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.container import read_tpux
+
+DEFAULT_TARGET = "v5e"
+
+
+def compile(  # noqa: A001 - the name users expect: tpuc.compile
+    source: str | Path,
+    target: str = DEFAULT_TARGET,
+    precision: str = "default",
+    *,
+    machine: MachineOptions | None = None,
+    options: CompileOptions | None = None,
+) -> Executable:
+    """Compile a model for `target` and return it ready to call.
+
+    `source` is a path (`.hlo`, `.tpux`) or HLO text, which is recognised by a newline or by starting
+    with ``HloModule``. `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
+    three, "highest" six. Raises `CompileError` for anything wrong with the model.
+    """
+    text, name = read_source(source)
+    if text is None:
+        return load_executable(Path(name), machine)
+    options = options or CompileOptions(precision=precision)
+    started = time.perf_counter()
+    if text.lstrip().startswith(("module", "#", "func.func")):
+        raise CompileError(f"{name}: StableHLO is not supported yet; give HLO text (HloModule ...)")
+    module = parse_module(text, name)
+    parsed = time.perf_counter()
+    compiled = compile_module(module, load_chip(target), options)
+    stages = {"parse": parsed - started, **compiled.timings}
+    return Executable(
+        program=compiled.program,
+        device=client_for(target).devices[0],
+        options=machine or MachineOptions(),
+        texts=compiled,
+        compile_seconds=time.perf_counter() - started,
+        stages=stages,
+    )
+
+
+def load_executable(path: Path, machine: MachineOptions | None = None) -> Executable:
+    """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``."""
+    started = time.perf_counter()
+    program = read_tpux(path)
+    device = client_for(program.target).devices[0]
+    seconds = time.perf_counter() - started
+    return Executable(
+        program, device, machine or MachineOptions(), None, seconds, {"load": seconds}
+    )
+
+
+def read_source(source: str | Path) -> tuple[str | None, str]:
+    """Return (text, name) of a model; text is None for a `.tpux` path."""
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("HloModule")):
+        return source, "<text>"
+    path = Path(source)
+    if path.suffix == ".tpux":
+        return None, str(path)
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except OSError as error:
+        raise CompileError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CompileError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def device_put(value: npt.ArrayLike, target: str = DEFAULT_TARGET) -> Array:
+    """Place a host array in the emulated HBM of `target`'s first device, in device layout."""
+    return put_on_device(value, client_for(target).devices[0])

@@ -1,0 +1,313 @@
+"""`Tracer`: what a traced function sees instead of an array.
+
+It has a shape and an element type but no values. NumPy's protocols (`__array_ufunc__`,
+`__array_function__`) and Python's operators turn each operation into HLO instructions of the
+`Trace` it belongs to; asking for a value is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.attributes import OpMetadata
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.ir import HloInstruction
+
+# Rules have the signatures of the NumPy functions they stand for.
+Rule = Callable[..., Any]
+
+
+@dataclass
+class Trace:
+    """One tracing in progress: where instructions go, and what each NumPy function becomes."""
+
+    builder: HloBuilder
+    ufuncs: Mapping[np.ufunc, Rule]
+    reductions: Mapping[np.ufunc, Rule]  # ufunc.reduce
+    functions: Mapping[object, Rule]
+    index: Rule
+    is_open: bool = True
+    depth: int = 0
+    _noted: set[HloInstruction] = field(default_factory=set)
+
+    def run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
+        """Apply a rule; new instructions remember the function and the user's line."""
+        if not self.is_open:
+            raise CompileError(f"{name}: this array belongs to a trace that has ended")
+        self.depth += 1
+        try:
+            return rule(*args, **kwargs)
+        finally:
+            self.depth -= 1
+            if self.depth == 0:
+                self._annotate(name)
+
+    def _annotate(self, name: str) -> None:
+        metadata: OpMetadata | None = None
+        for instr in reversed(self.builder.computation.instructions):
+            if instr in self._noted or instr.opcode == "parameter":
+                break
+            if metadata is None:
+                metadata = OpMetadata(
+                    f'{{{{op_name="{self.builder.computation.name}/{name}"{_line()}}}}}'
+                )
+            instr.attrs["metadata"] = metadata
+            self._noted.add(instr)
+
+
+def _line() -> str:
+    """Where in the user's program this happens: the innermost frame outside of tpuc and NumPy."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.split(".")[0] not in ("numpy", "runtime", "compiler", "tpuc", "contextlib"):
+            file = frame.f_code.co_filename.replace("\\", "/")
+            return f' source_file="{file}" source_line={frame.f_lineno}'
+        frame = frame.f_back
+    return ""
+
+
+class Tracer(NDArrayOperatorsMixin):
+    """A symbolic array: `instr` computes it. `is_weak` marks what came of Python scalars alone."""
+
+    __slots__ = ("instr", "is_weak", "trace")
+
+    def __init__(self, trace: Trace, instr: HloInstruction, *, is_weak: bool = False) -> None:
+        self.trace = trace
+        self.instr = instr
+        self.is_weak = is_weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        return self.instr.array.dims
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The NumPy element type."""
+        return self.instr.array.dtype.numpy
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.instr.array.element_count
+
+    @property
+    def T(self) -> Tracer:
+        """All axes in reverse order."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Tracer:
+        """The last two axes swapped."""
+        return self._call(np.swapaxes, -1, -2)
+
+    # --- NumPy's protocols ----------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
+        table = {"__call__": self.trace.ufuncs, "reduce": self.trace.reductions}.get(method, {})
+        name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+        rule = table.get(ufunc)
+        if rule is None:
+            raise unsupported_function(name)
+        kwargs = {
+            k: v for k, v in kwargs.items() if v is not None and not (k == "where" and v is True)
+        }
+        dtype = kwargs.pop("dtype", None) if method == "__call__" else None
+        if "out" in kwargs or (method == "__call__" and kwargs):
+            raise UnsupportedError(f"{name}: argument {next(iter(kwargs))!r} cannot be traced")
+        result = self.trace.run(name, rule, (self.trace, *inputs), kwargs)
+        return result if dtype is None else result.astype(dtype)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+        rule = self.trace.functions.get(func)
+        if rule is None:
+            raise unsupported_function(name)
+        if kwargs.get("out") is not None:
+            raise UnsupportedError(f"{name}: argument 'out' cannot be traced; use the result")
+        kwargs = {key: value for key, value in kwargs.items() if key != "out"}
+        return self.trace.run(name, rule, (self.trace, *args), kwargs)
+
+    def __getitem__(self, key: object) -> Tracer:
+        result: Tracer = self.trace.run("getitem", self.trace.index, (self.trace, self, key), {})
+        return result
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise UnsupportedError(
+            "x[...] = value: a traced array cannot be changed; build a new one with np.where or "
+            "np.concatenate"
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tracer]:
+        return (self[i] for i in range(len(self)))
+
+    __hash__ = object.__hash__
+
+    # x += y makes a new array: nothing else may refer to the old one's values.
+    __iadd__ = NDArrayOperatorsMixin.__add__
+    __isub__ = NDArrayOperatorsMixin.__sub__
+    __imul__ = NDArrayOperatorsMixin.__mul__
+    __itruediv__ = NDArrayOperatorsMixin.__truediv__
+    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
+    __imod__ = NDArrayOperatorsMixin.__mod__
+    __ipow__ = NDArrayOperatorsMixin.__pow__
+    __imatmul__ = NDArrayOperatorsMixin.__matmul__
+    __iand__ = NDArrayOperatorsMixin.__and__
+    __ior__ = NDArrayOperatorsMixin.__or__
+    __ixor__ = NDArrayOperatorsMixin.__xor__
+    __ilshift__ = NDArrayOperatorsMixin.__lshift__
+    __irshift__ = NDArrayOperatorsMixin.__rshift__
+
+    # --- values do not exist yet ----------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        raise self._has_no_value("a condition (if, while, and, or, assert)", "use np.where")
+
+    def __int__(self) -> int:
+        raise self._has_no_value("int()", "use .astype")
+
+    def __float__(self) -> float:
+        raise self._has_no_value("float()", "use .astype")
+
+    def __complex__(self) -> complex:
+        raise self._has_no_value("complex()", "use .astype")
+
+    def __index__(self) -> int:
+        raise self._has_no_value("a Python index or size", "pass it as a static argument")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise self._has_no_value("np.asarray", "call NumPy functions on the traced array itself")
+
+    def item(self) -> NoReturn:
+        """Refused: there is no value."""
+        raise self._has_no_value("item()", "return the array instead")
+
+    def _has_no_value(self, use: str, advice: str) -> CompileError:
+        return CompileError(f"{use} needs the value of {self!r}, which is not known yet: {advice}")
+
+    def __repr__(self) -> str:
+        return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
+
+    # --- methods of ndarray ---------------------------------------------------------------------
+
+    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tracer:
+        result: Tracer = function(self, *args, **kwargs)
+        return result
+
+    def astype(self, dtype: object, **_: object) -> Tracer:
+        """The values in another element type."""
+        return self._call(np.astype, dtype)
+
+    def reshape(self, *shape: Any) -> Tracer:
+        """The same elements under other dimensions; one may be -1."""
+        return self._call(np.reshape, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Tracer:
+        """The axes permuted, or reversed when none are given."""
+        order = axes[0] if len(axes) == 1 else axes
+        return self._call(np.transpose, order or None)
+
+    def sum(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.sum."""
+        return self._call(np.sum, *args, **kwargs)
+
+    def prod(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.prod."""
+        return self._call(np.prod, *args, **kwargs)
+
+    def max(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.max."""
+        return self._call(np.max, *args, **kwargs)
+
+    def min(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.min."""
+        return self._call(np.min, *args, **kwargs)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.mean."""
+        return self._call(np.mean, *args, **kwargs)
+
+    def var(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.var."""
+        return self._call(np.var, *args, **kwargs)
+
+    def std(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.std."""
+        return self._call(np.std, *args, **kwargs)
+
+    def any(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.any."""
+        return self._call(np.any, *args, **kwargs)
+
+    def all(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.all."""
+        return self._call(np.all, *args, **kwargs)
+
+    def argmax(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.argmax."""
+        return self._call(np.argmax, *args, **kwargs)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.argmin."""
+        return self._call(np.argmin, *args, **kwargs)
+
+    def cumsum(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.cumsum."""
+        return self._call(np.cumsum, *args, **kwargs)
+
+    def clip(self, *args: Any, **kwargs: Any) -> Tracer:
+        """As np.clip."""
+        return self._call(np.clip, *args, **kwargs)
+
+    def dot(self, other: object) -> Tracer:
+        """As np.dot."""
+        return self._call(np.dot, other)
+
+    def squeeze(self, axis: Any = None) -> Tracer:
+        """As np.squeeze."""
+        return self._call(np.squeeze, axis)
+
+    def swapaxes(self, first: int, second: int) -> Tracer:
+        """As np.swapaxes."""
+        return self._call(np.swapaxes, first, second)
+
+    def take(self, indices: Any, axis: Any = None) -> Tracer:
+        """As np.take."""
+        return self._call(np.take, indices, axis)
+
+    def ravel(self) -> Tracer:
+        """One dimension."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Tracer:
+        """One dimension."""
+        return self.reshape(-1)
+
+    def copy(self) -> Tracer:
+        """The array itself: it cannot be changed."""
+        return self
+
+
+def unsupported_function(name: str) -> UnsupportedError:
+    """The error for a NumPy function that has no rule."""
+    return UnsupportedError(f"{name} cannot be traced; write it with functions that can")

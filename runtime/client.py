@@ -1,0 +1,55 @@
+"""Client and device: one emulated chip, its HBM, and the machine that executes on it.
+
+A device's HBM is shared by everything: a program's own arena lies at offset 0 while it runs, and
+buffers placed by `device_put` lie at the top, growing downwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from compiler.diagnostics import ResourceExhaustedError
+from runtime.allocator import HbmAllocator
+from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.machine.memory import HbmMemory
+
+
+@dataclass
+class Device:
+    """One chip: `hbm` holds its memory, `allocator` the part above the running program."""
+
+    chip: Chip
+    hbm: HbmMemory
+    allocator: HbmAllocator
+    resident: object = None  # the executable whose constants are in HBM
+    arena_bytes: int = field(default=0)
+
+    def claim_arena(self, owner: object, size_bytes: int) -> bool:
+        """Give [0, size_bytes) to `owner`; return whether its constants must be written again."""
+        limit = self.allocator.low_water_bytes
+        if size_bytes > limit:
+            raise ResourceExhaustedError(
+                f"RESOURCE_EXHAUSTED: the program needs {size_bytes:,} bytes of HBM; {limit:,} of "
+                f"{self.chip.hbm_bytes:,} are free below the arrays placed by device_put"
+            )
+        changed = self.resident is not owner
+        self.resident = owner
+        self.arena_bytes = size_bytes
+        self.allocator.floor_bytes = size_bytes
+        return changed
+
+
+@dataclass
+class Client:
+    """The devices of one process (a single chip for now)."""
+
+    devices: list[Device]
+
+
+@lru_cache(maxsize=8)
+def client_for(target: str) -> Client:
+    """Return the client of a chip name or chip file; one per process and target."""
+    chip = load_chip(target)
+    hbm = HbmMemory.for_chip(chip)
+    return Client([Device(chip, hbm, HbmAllocator(chip.hbm_bytes))])

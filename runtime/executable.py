@@ -1,0 +1,164 @@
+"""`Executable`: a compiled program bound to a device, called with arrays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_text import parse_shape
+from runtime.buffer import Array, canonical_host_array
+from runtime.client import Device
+from runtime.machines import Machine, MachineOptions, make_machine
+from runtime.report import Report, build_report
+from runtime.transfer import from_device, to_device
+from tpu_sim.isa.assembly import print_program
+from tpu_sim.isa.container import write_tpux
+from tpu_sim.isa.program import HbmBuffer, Program
+
+HostArray = npt.NDArray[np.generic]
+
+
+class Texts(Protocol):
+    """The compiler's texts of a program (`compiler.driver.CompiledModule`)."""
+
+    def hlo_text(self) -> str:
+        """HLO after all passes."""
+
+    def llo_text(self) -> str:
+        """LLO of all kernels."""
+
+
+@dataclass
+class _Port:
+    """An input or output: its buffer and its shape with layout."""
+
+    buffer: HbmBuffer
+    shape: ArrayShape
+
+
+@dataclass
+class Executable:
+    """Call it with one array per parameter; it returns the outputs as a list.
+
+    NumPy arrays in give NumPy arrays out; if every argument is a `tpuc.Array`, the results are too.
+    Wrong count, dimensions or dtype raise `CompileError`. `report` tells of the last call.
+    """
+
+    program: Program
+    device: Device
+    options: MachineOptions = field(default_factory=MachineOptions)
+    texts: Texts | None = None
+    compile_seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+    report: Report | None = None
+    _machine: Machine | None = None
+
+    def __post_init__(self) -> None:
+        self.inputs = _ports(self.program, "input")
+        self.outputs = _ports(self.program, "output")
+
+    def __call__(self, *args: npt.ArrayLike | Array) -> list[HostArray] | list[Array]:
+        """Run once. Shapes and dtypes are those of the model's parameters."""
+        arrays = self._checked_arguments(args)
+        self._load(arrays)
+        started = time.perf_counter()
+        machine = self._machine_ready()
+        prepared = time.perf_counter()
+        result = machine.run(self.device.hbm)
+        finished = time.perf_counter()
+        self.stages["translate"] = self.stages.get("translate", 0.0) + prepared - started
+        self.report = build_report(
+            self.program,
+            self.device.chip,
+            result,
+            self.compile_seconds + self.stages["translate"],
+            finished - prepared,
+            dict(self.stages),
+        )
+        if arrays and all(isinstance(a, Array) for a in arrays):
+            return [self._device_output(port) for port in self.outputs]
+        return [self._host_output(port) for port in self.outputs]
+
+    def text(self, level: str) -> str:
+        """Return the program as text: "hlo" (after passes), "llo", or "tpu" (bundles)."""
+        if level == "tpu":
+            return print_program(self.program)
+        if level not in ("hlo", "llo"):
+            message = f'unknown level {level!r}; known are "hlo", "llo", "tpu"'
+            raise ValueError(message)
+        if self.texts is None:
+            message = f"a saved program holds no {level.upper()} text: compile from the model"
+            raise ValueError(message)
+        return self.texts.hlo_text() if level == "hlo" else self.texts.llo_text()
+
+    def save(self, path: str | Path) -> None:
+        """Write the program as a `.tpux` file, whole or not at all."""
+        write_tpux(self.program, Path(path))
+
+    def _machine_ready(self) -> Machine:
+        if self._machine is None:
+            self._machine = make_machine(self.program, self.device.chip, self.options)
+        return self._machine
+
+    def _checked_arguments(self, args: Sequence[npt.ArrayLike | Array]) -> list[HostArray | Array]:
+        if len(args) != len(self.inputs):
+            raise CompileError(f"the model takes {len(self.inputs)} inputs, got {len(args)}")
+        return [
+            _checked(number, value, port.shape)
+            for number, (value, port) in enumerate(zip(args, self.inputs, strict=True))
+        ]
+
+    def _load(self, arrays: list[HostArray | Array]) -> None:
+        """Write constants (when another program used the arena since) and inputs."""
+        hbm = self.device.hbm
+        if self.device.claim_arena(self, self.program.hbm_bytes):
+            for offset, data in self.program.constants:
+                hbm.write(offset, data)
+        for value, port in zip(arrays, self.inputs, strict=True):
+            if isinstance(value, Array) and value.device_shape == port.shape:
+                data = value.device.hbm.view(value.offset_bytes, value.size_bytes)
+            else:
+                data = to_device(np.asarray(value), port.shape)
+            hbm.write(port.buffer.offset_bytes, data.data)
+
+    def _host_output(self, port: _Port) -> HostArray:
+        buffer = port.buffer
+        data = self.device.hbm.view(buffer.offset_bytes, buffer.size_bytes)
+        return from_device(data, port.shape)
+
+    def _device_output(self, port: _Port) -> Array:
+        array = Array(self.device, port.shape)
+        source = self.device.hbm.view(port.buffer.offset_bytes, array.size_bytes)
+        self.device.hbm.write(array.offset_bytes, source.data)
+        return array
+
+
+def _ports(program: Program, kind: str) -> list[_Port]:
+    found = sorted((b for b in program.buffers if b.kind == kind), key=lambda b: b.index)
+    ports = []
+    for buffer in found:
+        shape = parse_shape(buffer.shape)
+        assert isinstance(shape, ArrayShape)
+        ports.append(_Port(buffer, shape))
+    return ports
+
+
+def _checked(number: int, value: npt.ArrayLike | Array, want: ArrayShape) -> HostArray | Array:
+    """Return the argument as an array of the wanted dtype and dimensions."""
+    array = value if isinstance(value, Array) else np.asarray(value)
+    if isinstance(array, np.ndarray) and array.dtype != want.dtype.numpy:
+        array = canonical_host_array(array)
+    if tuple(array.shape) != want.dims or array.dtype != want.dtype.numpy:
+        raise CompileError(
+            f"input {number}: found {array.dtype}{list(array.shape)}, "
+            f"want {want.dtype.numpy}{list(want.dims)}"
+        )
+    return array

@@ -1,0 +1,64 @@
+"""Which machine executes a program: the LLVM one or the NumPy one, with the same results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tpu_sim.interp.numpy_machine import NumpyMachine
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Program
+from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.result import ExecutionResult
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """How to execute. `checked` finds races and uninitialised reads; `max_cycles` bounds the run."""
+
+    machine: str = "llvm"
+    threads: int = 1
+    checked: bool = False
+    max_cycles: int | None = None
+    cache: bool = True
+
+
+class Machine(Protocol):
+    """A program made ready on some machine."""
+
+    def run(self, hbm: HbmMemory) -> ExecutionResult:
+        """Execute once on the given memory."""
+
+
+@dataclass
+class _OnNumpy:
+    machine: NumpyMachine
+    program: Program
+
+    def run(self, hbm: HbmMemory) -> ExecutionResult:
+        return self.machine.run(self.program, hbm)
+
+
+@dataclass
+class _OnLlvm:
+    machine: LlvmMachine
+    program: NativeProgram
+
+    def run(self, hbm: HbmMemory) -> ExecutionResult:
+        return self.machine.run(self.program, hbm)
+
+
+def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machine:
+    """Prepare `program` for the machine that `options` names; translation happens here."""
+    if options.machine == "numpy":
+        machine = NumpyMachine(chip, checked=options.checked, max_cycles=options.max_cycles)
+        return _OnNumpy(machine, program)
+    native = LlvmMachine(
+        chip,
+        threads=options.threads,
+        checked=options.checked,
+        max_cycles=options.max_cycles,
+        cache=options.cache,
+    )
+    return _OnLlvm(native, native.prepare(program))

@@ -1,0 +1,171 @@
+"""Products that contract dimensions, all as HLO dots: matmul, dot, tensordot, einsum, outer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.diagnostics import CompileError, UnsupportedError
+from runtime.array import Rule, Trace, Tracer
+from runtime.ops import (
+    as_tracer,
+    broadcast_to,
+    common_type,
+    convert,
+    expand,
+    multiply,
+    reshape,
+    transpose,
+    wrap,
+)
+from runtime.reductions import fold, normal_axis
+
+Axes = Sequence[int]
+
+
+def contract(
+    x: Tracer, y: Tracer, contracting: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ())
+) -> Tracer:
+    """One HLO dot in the promoted type; booleans contract with or of ands."""
+    dtype = common_type((x, y)).dtype
+    for a, b in zip(*contracting, strict=True):
+        if x.shape[a] != y.shape[b]:
+            raise CompileError(f"{x!r} and {y!r}: cannot contract {x.shape[a]} with {y.shape[b]}")
+    if dtype == np.bool_:
+        counts = contract(convert(x, np.int32), convert(y, np.int32), contracting, batch)
+        return convert(counts, np.bool_)
+    left, right = convert(x, dtype), convert(y, dtype)
+    return wrap(left, x.trace.builder.dot(left.instr, right.instr, contracting, batch))
+
+
+def matmul(trace: Trace, a: object, b: object) -> Tracer:
+    """np.matmul: the last two axes, leading ones broadcast."""
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    if x.ndim == 0 or y.ndim == 0:
+        raise CompileError("np.matmul: operands must have at least one dimension; use *")
+    if y.ndim <= 2:
+        return contract(x, y, ((x.ndim - 1,), (0,)))
+    row = x.ndim == 1
+    x = expand(x, 0) if row else x
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x = broadcast_to(x, (*lead, *x.shape[-2:]))
+    y = broadcast_to(y, (*lead, *y.shape[-2:]))
+    rank = len(lead)
+    axes = tuple(range(rank))
+    result = contract(x, y, ((rank + 1,), (rank,)), (axes, axes))
+    return reshape(result, (*lead, result.shape[-1])) if row else result
+
+
+def dot(trace: Trace, a: object, b: object) -> Tracer:
+    """np.dot: the last axis of `a` with the second last of `b`."""
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    if x.ndim == 0 or y.ndim == 0:
+        return as_tracer(trace, multiply(trace, x, y))
+    return contract(x, y, ((x.ndim - 1,), (max(0, y.ndim - 2),)))
+
+
+def _tensordot(trace: Trace, a: object, b: object, axes: Any = 2) -> Tracer:
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    if isinstance(axes, int):
+        left, right = range(x.ndim - axes, x.ndim), range(axes)
+        return contract(x, y, (tuple(left), tuple(right)))
+    pair = [[side] if isinstance(side, int) else list(side) for side in axes]
+    left_axes = tuple(normal_axis(axis, x.ndim) for axis in pair[0])
+    return contract(x, y, (left_axes, tuple(normal_axis(axis, y.ndim) for axis in pair[1])))
+
+
+def _inner(trace: Trace, a: object, b: object) -> Tracer:
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    if x.ndim == 0 or y.ndim == 0:
+        return dot(trace, x, y)
+    return contract(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
+
+
+def _outer(trace: Trace, a: object, b: object) -> Tracer:
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    return as_tracer(trace, multiply(trace, reshape(x, (x.size, 1)), reshape(y, (1, y.size))))
+
+
+def _vdot(trace: Trace, a: object, b: object) -> Tracer:
+    x, y = as_tracer(trace, a), as_tracer(trace, b)
+    return contract(reshape(x, (x.size,)), reshape(y, (y.size,)), ((0,), (0,)))
+
+
+def _einsum(trace: Trace, subscripts: object, *operands: object, **options: object) -> Tracer:
+    """np.einsum with explicit letters: operands are contracted from left to right."""
+    if not isinstance(subscripts, str) or set(options) - {"optimize"}:
+        raise UnsupportedError("np.einsum: give the subscripts as one string, without options")
+    inputs, output = _parse_subscripts(subscripts, len(operands))
+    terms = [
+        _Term(as_tracer(trace, operand), labels)
+        for operand, labels in zip(operands, inputs, strict=True)
+    ]
+    while len(terms) > 1:
+        later = set(output).union(*(term.labels for term in terms[2:]))
+        terms = [_contract_pair(terms[0], terms[1], later), *terms[2:]]
+    result = terms[0].reduced_to(set(output))
+    return transpose(result.array, [result.labels.index(label) for label in output])
+
+
+def _parse_subscripts(subscripts: str, count: int) -> tuple[list[str], str]:
+    text = subscripts.replace(" ", "")
+    if "." in text:
+        raise UnsupportedError(f"np.einsum({subscripts!r}): an ellipsis; name every axis")
+    left, arrow, output = text.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != count:
+        raise CompileError(f"np.einsum({subscripts!r}): found {count} operands")
+    if any(len(set(labels)) != len(labels) for labels in inputs):
+        raise UnsupportedError(f"np.einsum({subscripts!r}): a diagonal; use np.where with np.eye")
+    if not arrow:
+        letters = "".join(inputs)
+        output = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    if not set(output) <= set("".join(inputs)):
+        raise CompileError(f"np.einsum({subscripts!r}): the output names an unknown axis")
+    return inputs, output
+
+
+class _Term:
+    """An operand with a letter for each axis."""
+
+    def __init__(self, array: Tracer, labels: str) -> None:
+        if array.ndim != len(labels):
+            raise CompileError(f"np.einsum: {array!r} has not the axes {labels!r}")
+        self.array = array
+        self.labels = labels
+
+    def reduced_to(self, wanted: set[str]) -> _Term:
+        """Sum over the axes that nobody wants."""
+        axes = [i for i, label in enumerate(self.labels) if label not in wanted]
+        kept = "".join(label for label in self.labels if label in wanted)
+        return _Term(fold("add", self.array, axes), kept) if axes else self
+
+
+def _contract_pair(a: _Term, b: _Term, later: set[str]) -> _Term:
+    a = a.reduced_to(later | set(b.labels))
+    b = b.reduced_to(later | set(a.labels))
+    shared = [label for label in a.labels if label in b.labels]
+    batch = [label for label in shared if label in later]
+    summed = [label for label in shared if label not in later]
+    result = contract(
+        a.array,
+        b.array,
+        ([a.labels.index(c) for c in summed], [b.labels.index(c) for c in summed]),
+        ([a.labels.index(c) for c in batch], [b.labels.index(c) for c in batch]),
+    )
+    free = [c for c in a.labels if c not in shared] + [c for c in b.labels if c not in shared]
+    return _Term(result, "".join(batch + free))
+
+
+PRODUCT_FUNCTIONS: dict[object, Rule] = {
+    np.dot: dot,
+    np.einsum: _einsum,
+    np.inner: _inner,
+    np.outer: _outer,
+    np.tensordot: _tensordot,
+    np.vdot: _vdot,
+}
+
+PRODUCT_UFUNCS: dict[np.ufunc, Rule] = {np.matmul: matmul}

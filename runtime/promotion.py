@@ -1,0 +1,113 @@
+"""Element types of traced values: host types on the device, and the type of mixed operands.
+
+Host f64, s64, u64 and c128 become their 32-bit (64-bit) kin. Python scalars are weak: they take
+the type of the arrays they meet, unless their kind is above it (int < float < complex).
+Of strong types the higher kind wins (s32 with bf16 is bf16); within a kind NumPy's rule holds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.dtypes import BY_NUMPY, DType, from_numpy
+
+NumpyDType = np.dtype[np.generic]
+
+_ON_DEVICE: dict[NumpyDType, NumpyDType] = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.uint64): np.dtype(np.uint32),
+    np.dtype(np.complex128): np.dtype(np.complex64),
+}
+_KIND_RANK = {"pred": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
+_WEAK_DEFAULT: dict[int, NumpyDType] = {
+    0: np.dtype(np.bool_),
+    1: np.dtype(np.int32),
+    2: np.dtype(np.float32),
+    3: np.dtype(np.complex64),
+}
+
+
+class PrecisionWarning(UserWarning):
+    """Host values of 64-bit floats are computed in 32 bits."""
+
+
+@cache
+def _warn_about_f64_once() -> None:
+    message = "float64 arrays become float32 on the device; pass float32 to silence this warning"
+    warnings.warn(message, PrecisionWarning, stacklevel=4)
+
+
+def device_dtype(dtype: object, *, warns: bool = False) -> NumpyDType:
+    """The type that holds host values of `dtype` on the device; CompileError when HLO has none."""
+    host = np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user hands to NumPy
+    if warns and host == np.float64:
+        _warn_about_f64_once()
+    found: NumpyDType = _ON_DEVICE.get(host, host)
+    if found not in BY_NUMPY:
+        raise CompileError(f"dtype {host} has no element type on the device")
+    return found
+
+
+@dataclass(frozen=True)
+class OperandType:
+    """What promotion needs to know of an operand."""
+
+    dtype: NumpyDType
+    is_weak: bool
+
+
+def promote(operands: Sequence[OperandType]) -> OperandType:
+    """The common type of operands; weak only when all are."""
+    strong = [operand.dtype for operand in operands if not operand.is_weak]
+    weak_rank = max((_rank(o.dtype) for o in operands if o.is_weak), default=0)
+    if not strong:
+        return OperandType(_WEAK_DEFAULT[weak_rank], is_weak=True)
+    common = strong[0]
+    for dtype in strong[1:]:
+        common = promote_pair(common, dtype)
+    if weak_rank > _rank(common):
+        common = _WEAK_DEFAULT[weak_rank]
+    return OperandType(common, is_weak=False)
+
+
+def promote_pair(a: NumpyDType, b: NumpyDType) -> NumpyDType:
+    """The common type of two strong types."""
+    if a == b:
+        return a
+    if _rank(a) != _rank(b):
+        return a if _rank(a) > _rank(b) else b
+    if _hlo(a).is_float and max(_hlo(a).bits, _hlo(b).bits) < 32:
+        return np.dtype(np.float32)  # bf16 with f16: neither holds the other
+    return device_dtype(np.promote_types(a, b))
+
+
+def float_dtype(dtype: NumpyDType) -> NumpyDType:
+    """The type a transcendental function of this type computes in."""
+    return dtype if _rank(dtype) >= 2 else np.dtype(np.float32)
+
+
+def sum_dtype(dtype: NumpyDType) -> NumpyDType:
+    """The type of a sum or product: narrow integers and booleans widen to 32 bits, as in NumPy."""
+    if _rank(dtype) >= 2:
+        return dtype
+    return np.dtype(np.uint32) if _hlo(dtype).kind == "unsigned" else np.dtype(np.int32)
+
+
+def is_floating(dtype: NumpyDType) -> bool:
+    """Whether the type is real floating point (bf16 and fp8 included) or complex."""
+    return _rank(dtype) >= 2
+
+
+def _rank(dtype: NumpyDType) -> int:
+    return _KIND_RANK[_hlo(dtype).kind]
+
+
+def _hlo(dtype: NumpyDType) -> DType:
+    return from_numpy(dtype)

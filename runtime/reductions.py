@@ -1,0 +1,381 @@
+"""NumPy's reductions, scans and sorts as HLO.
+
+16-bit floats are summed in f32 and rounded once; integers narrower than 32 bits sum in 32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.dtypes import PRED, from_numpy
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
+from runtime.array import Rule, Trace, Tracer
+from runtime.ops import (
+    as_tracer,
+    binary,
+    broadcast_to,
+    compare,
+    constant_like,
+    convert,
+    divide,
+    iota,
+    reshape,
+    select,
+    unary,
+    wrap,
+)
+from runtime.promotion import NumpyDType, float_dtype, is_floating, sum_dtype
+
+Axis = int | Sequence[int] | None
+
+_BOOL = np.dtype(np.bool_)
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """A non-negative axis; CompileError when out of range."""
+    position = int(axis)
+    if not -rank <= position < rank:
+        raise CompileError(f"axis {position} is out of range for an array of {rank} dimensions")
+    return position % rank
+
+
+def normal_axes(axis: Axis, rank: int) -> tuple[int, ...]:
+    """The axes meant by NumPy's `axis`: all for None."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    return tuple(sorted(normal_axis(a, rank) for a in axes))
+
+
+def _identity_value(opcode: str, dtype: NumpyDType) -> Any:
+    if opcode in ("maximum", "minimum"):
+        lowest = opcode == "maximum"
+        if is_floating(dtype):
+            return -math.inf if lowest else math.inf
+        hlo = from_numpy(dtype)
+        half = 1 << (hlo.bits - 1)
+        low, high = (-half, half - 1) if hlo.is_signed else (0, 2 * half - 1)
+        return low if lowest else high
+    return {"add": 0, "multiply": 1, "or": False, "and": True}[opcode]
+
+
+def fold(opcode: str, x: Tracer, axes: Sequence[int], *, keepdims: bool = False) -> Tracer:
+    """Reduce axes with one commutative opcode, from its neutral element."""
+    if not axes:
+        return x
+    b = x.trace.builder
+    start = b.constant(from_numpy(x.dtype), _identity_value(opcode, x.dtype))
+    body = b.scalar(opcode, from_numpy(x.dtype))
+    result = wrap(x, b.reduce(x.instr, start, tuple(axes), body))
+    return _keep(result, x, axes) if keepdims else result
+
+
+def _keep(result: Tracer, x: Tracer, axes: Sequence[int]) -> Tracer:
+    return reshape(result, [1 if axis in axes else n for axis, n in enumerate(x.shape)])
+
+
+def _finish(
+    result: Tracer, opcode: str, initial: object, where: object, dtype: NumpyDType
+) -> Tracer:
+    if where is not True:
+        raise UnsupportedError("reductions: argument 'where' cannot be traced; use np.where")
+    result = convert(result, dtype)
+    if initial is None:
+        return result
+    start = broadcast_to(convert(as_tracer(result.trace, initial), dtype), result.shape)
+    return binary(opcode, result, start)
+
+
+def _sum_rule(opcode: str) -> Rule:
+    def rule(
+        trace: Trace,
+        a: object,
+        axis: Axis = None,
+        dtype: object = None,
+        keepdims: bool = False,
+        initial: object = None,
+        where: object = True,
+    ) -> Tracer:
+        x = as_tracer(trace, a)
+        if dtype is not None:
+            x = convert(x, dtype)
+        want = x.dtype if dtype is not None else sum_dtype(x.dtype)
+        wide = np.float32 if is_floating(want) and want.itemsize < 4 else want
+        axes = normal_axes(axis, x.ndim)
+        result = fold(opcode, convert(x, wide), axes, keepdims=bool(keepdims))
+        return _finish(result, opcode, initial, where, want)
+
+    return rule
+
+
+def _extreme_rule(opcode: str) -> Rule:
+    def rule(
+        trace: Trace,
+        a: object,
+        axis: Axis = None,
+        keepdims: bool = False,
+        initial: object = None,
+        where: object = True,
+    ) -> Tracer:
+        x = as_tracer(trace, a)
+        axes = normal_axes(axis, x.ndim)
+        if initial is None and any(x.shape[i] == 0 for i in axes):
+            raise CompileError(f"{opcode} of an empty axis has no value; give `initial`")
+        if x.dtype == _BOOL:
+            name = "or" if opcode == "maximum" else "and"
+            return fold(name, x, axes, keepdims=bool(keepdims))
+        result = fold(opcode, x, axes, keepdims=bool(keepdims))
+        return _finish(result, opcode, initial, where, x.dtype)
+
+    return rule
+
+
+def _truth_rule(opcode: str) -> Rule:
+    def rule(
+        trace: Trace, a: object, axis: Axis = None, keepdims: bool = False, where: object = True
+    ) -> Tracer:
+        x = convert(as_tracer(trace, a), _BOOL)
+        result = fold(opcode, x, normal_axes(axis, x.ndim), keepdims=bool(keepdims))
+        return _finish(result, opcode, None, where, _BOOL)
+
+    return rule
+
+
+def _element_count(x: Tracer, axes: Sequence[int]) -> int:
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def mean(
+    trace: Trace,
+    a: object,
+    axis: Axis = None,
+    dtype: object = None,
+    keepdims: bool = False,
+    where: object = True,
+) -> Tracer:
+    """np.mean: in f32 for anything narrower, the result in the operand's type."""
+    x = as_tracer(trace, a)
+    want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    axes = normal_axes(axis, x.ndim)
+    wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
+    total = fold("add", wide, axes, keepdims=bool(keepdims))
+    average = binary("divide", total, constant_like(total, _element_count(x, axes)))
+    return _finish(average, "add", None, where, want)
+
+
+def var(
+    trace: Trace,
+    a: object,
+    axis: Axis = None,
+    dtype: object = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: object = True,
+) -> Tracer:
+    """np.var: the mean squared distance from the mean."""
+    x = as_tracer(trace, a)
+    want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    axes = normal_axes(axis, x.ndim)
+    wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
+    centre = mean(trace, wide, axes, keepdims=True)
+    distance = binary("subtract", wide, broadcast_to(centre, wide.shape))
+    total = fold("add", binary("multiply", distance, distance), axes, keepdims=bool(keepdims))
+    result = binary("divide", total, constant_like(total, _element_count(x, axes) - ddof))
+    return _finish(result, "add", None, where, want)
+
+
+def std(trace: Trace, a: object, *args: Any, **kwargs: Any) -> Tracer:
+    """np.std: the root of np.var."""
+    return unary("sqrt", var(trace, a, *args, **kwargs))
+
+
+def average(trace: Trace, a: object, axis: Axis = None, weights: object = None) -> Tracer:
+    """np.average, with weights of the array's own shape."""
+    if weights is None:
+        return mean(trace, a, axis)
+    x, w = as_tracer(trace, a), as_tracer(trace, weights)
+    if x.shape != w.shape:
+        raise UnsupportedError("np.average: weights must have the shape of the array")
+    axes = normal_axes(axis, x.ndim)
+    return divide(trace, fold("add", x * w, axes), fold("add", w, axes))
+
+
+def _position_rule(direction: str) -> Rule:
+    """argmax and argmin: the first of equals; NaN wins, as in NumPy."""
+
+    def rule(trace: Trace, a: object, axis: int | None = None, keepdims: bool = False) -> Tracer:
+        x = as_tracer(trace, a)
+        source = x
+        if axis is None:
+            x, axis = reshape(x, (x.size,)), 0
+        axis = normal_axis(axis, x.ndim)
+        if x.dtype == _BOOL:
+            x = convert(x, np.int32)
+        b = trace.builder
+        opcode = "maximum" if direction == "GT" else "minimum"
+        start = b.constant(from_numpy(x.dtype), _identity_value(opcode, x.dtype))
+        zero = b.constant(from_numpy(np.dtype(np.int32)), 0)
+        positions = iota(trace, x.shape, axis)
+        body = _position_reducer(b, x, direction)
+        pair = b.reduce((x.instr, positions.instr), (start, zero), (axis,), body)
+        result = wrap(positions, b.get_tuple_element(pair, 1))
+        if not keepdims:
+            return result
+        kept = range(source.ndim) if source is not x and source.ndim != x.ndim else (axis,)
+        return reshape(result, [1 if i in kept else n for i, n in enumerate(source.shape)])
+
+    return rule
+
+
+def _position_reducer(b: HloBuilder, x: Tracer, direction: str) -> HloComputation:
+    """(value, position) of the better of two; NaN beats numbers, then the lower position."""
+    inner = HloBuilder(f"arg_{direction.lower()}_{from_numpy(x.dtype)}", b.module)
+    value, place = ArrayShape(from_numpy(x.dtype), ()), ArrayShape(from_numpy(np.dtype("i4")), ())
+    a, i = inner.parameter(value, "a"), inner.parameter(place, "i")
+    c, j = inner.parameter(value, "b"), inner.parameter(place, "j")
+    better = inner.compare(a, c, direction)
+    same = inner.compare(a, c, "EQ")
+    if is_floating(x.dtype):
+        a_nan, c_nan = inner.compare(a, a, "NE"), inner.compare(c, c, "NE")
+        better = inner.or_(better, inner.and_(a_nan, inner.not_(c_nan)))
+        same = inner.or_(same, inner.and_(a_nan, c_nan))
+    earlier = inner.compare(i, j, "LT")
+    takes_first = inner.or_(better, inner.and_(same, earlier))
+    best = inner.select(takes_first, a, c)
+    position = inner.select(takes_first, i, j)
+    return inner.build(inner.tuple((best, position)))
+
+
+def _cumulative_rule(opcode: str) -> Rule:
+    def rule(trace: Trace, a: object, axis: int | None = None, dtype: object = None) -> Tracer:
+        x = as_tracer(trace, a)
+        if axis is None:
+            x, axis = reshape(x, (x.size,)), 0
+        axis = normal_axis(axis, x.ndim)
+        want = sum_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+        wide = convert(x, np.float32 if is_floating(want) and want.itemsize < 4 else want)
+        length = x.shape[axis]
+        full = WindowDim(size=length, pad_low=length - 1)
+        dims = tuple(full if i == axis else WindowDim(1) for i in range(x.ndim))
+        b = trace.builder
+        start = b.constant(from_numpy(wide.dtype), _identity_value(opcode, wide.dtype))
+        body = b.scalar(opcode, from_numpy(wide.dtype))
+        return convert(wrap(x, b.reduce_window(wide.instr, start, Window(dims), body)), want)
+
+    return rule
+
+
+def sort(trace: Trace, a: object, axis: int | None = -1, **options: object) -> Tracer:
+    """np.sort: ascending, NaN last."""
+    x = as_tracer(trace, a)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    axis = normal_axis(axis, x.ndim)
+    return wrap(x, trace.builder.sort((x.instr,), axis, _less(trace, x, 1), stable=True))
+
+
+def argsort(trace: Trace, a: object, axis: int | None = -1, **options: object) -> Tracer:
+    """np.argsort, stable."""
+    x = as_tracer(trace, a)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    axis = normal_axis(axis, x.ndim)
+    positions = iota(trace, x.shape, axis)
+    operands = (x.instr, positions.instr)
+    b = trace.builder
+    return wrap(x, b.get_tuple_element(b.sort(operands, axis, _less(trace, x, 2), stable=True), 1))
+
+
+def _less(trace: Trace, x: Tracer, operand_count: int) -> HloComputation:
+    """``a < b`` of the first operand, NaN after everything else."""
+    inner = HloBuilder(f"less_{from_numpy(x.dtype)}_{operand_count}", trace.builder.module)
+    key = ArrayShape(from_numpy(x.dtype), ())
+    a, c = inner.parameter(key, "a"), inner.parameter(key, "b")
+    for _ in range(operand_count - 1):
+        for name in ("i", "j"):
+            inner.parameter(ArrayShape(from_numpy(np.dtype("i4")), ()), name)
+    result: HloInstruction = inner.compare(a, c, "LT")
+    if is_floating(x.dtype):
+        a_number, c_nan = inner.compare(a, a, "EQ"), inner.compare(c, c, "NE")
+        result = inner.or_(result, inner.and_(a_number, c_nan))
+    assert result.array.dtype == PRED
+    return inner.build(result)
+
+
+def count_nonzero(trace: Trace, a: object, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    """How many elements are not 0."""
+    x = convert(convert(as_tracer(trace, a), _BOOL), np.int32)
+    return fold("add", x, normal_axes(axis, x.ndim), keepdims=keepdims)
+
+
+def ptp(trace: Trace, a: object, axis: Axis = None) -> Tracer:
+    """The distance between maximum and minimum."""
+    x = as_tracer(trace, a)
+    axes = normal_axes(axis, x.ndim)
+    return binary("subtract", fold("maximum", x, axes), fold("minimum", x, axes))
+
+
+def nan_to_num(trace: Trace, x: object, copy: bool = True, nan: float = 0.0) -> Tracer:
+    """NaN becomes `nan`; infinities become the largest finite values."""
+    array = as_tracer(trace, x)
+    if not is_floating(array.dtype):
+        return array
+    info = np.finfo(np.float32) if array.dtype.itemsize != 2 else None
+    if info is None:
+        raise UnsupportedError(f"np.nan_to_num of {array.dtype}; convert to float32 first")
+    low, high = constant_like(array, float(info.min)), constant_like(array, float(info.max))
+    limited = binary("minimum", binary("maximum", array, low), high)
+    return select(compare(array, array, "NE"), constant_like(array, nan), limited)
+
+
+REDUCTION_FUNCTIONS: dict[object, Rule] = {
+    np.all: _truth_rule("and"),
+    np.amax: _extreme_rule("maximum"),
+    np.amin: _extreme_rule("minimum"),
+    np.any: _truth_rule("or"),
+    np.argmax: _position_rule("GT"),
+    np.argmin: _position_rule("LT"),
+    np.argsort: argsort,
+    np.average: average,
+    np.count_nonzero: count_nonzero,
+    np.cumprod: _cumulative_rule("multiply"),
+    np.cumsum: _cumulative_rule("add"),
+    np.max: _extreme_rule("maximum"),
+    np.mean: mean,
+    np.min: _extreme_rule("minimum"),
+    np.nan_to_num: nan_to_num,
+    np.prod: _sum_rule("multiply"),
+    np.ptp: ptp,
+    np.sort: sort,
+    np.std: std,
+    np.sum: _sum_rule("add"),
+    np.var: var,
+}
+
+
+def _ufunc_reduce(rule: Rule) -> Rule:
+    """ufunc.reduce takes axis 0 unless told otherwise."""
+
+    def reduce(trace: Trace, a: object, axis: Axis = 0, **kwargs: Any) -> Tracer:
+        result: Tracer = rule(trace, a, axis, **kwargs)
+        return result
+
+    return reduce
+
+
+UFUNC_REDUCTIONS: dict[np.ufunc, Rule] = {
+    np.add: _ufunc_reduce(_sum_rule("add")),
+    np.logical_and: _ufunc_reduce(_truth_rule("and")),
+    np.logical_or: _ufunc_reduce(_truth_rule("or")),
+    np.maximum: _ufunc_reduce(_extreme_rule("maximum")),
+    np.minimum: _ufunc_reduce(_extreme_rule("minimum")),
+    np.multiply: _ufunc_reduce(_sum_rule("multiply")),
+}

@@ -1,0 +1,100 @@
+"""Ordinary NumPy code -> HLO: `trace(fn, args)` runs a function once on symbolic arrays.
+
+    >>> import numpy as np
+    >>> x, y = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    >>> module, _, _ = trace(lambda x, y: np.tanh(x @ y) + 1, (x, y))
+    >>> module.entry.root_instruction.array.dims
+    (2, 4)
+
+Python control flow runs while tracing, so loops unroll, and a condition on an array's value is
+refused. Arguments and results are trees (`runtime.pytree`); their leaves are the parameters and
+results of the module, in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.ir import HloComputation, HloModule
+from compiler.hlo.shape import ArrayShape
+from runtime.array import Rule, Trace, Tracer
+from runtime.indexing import INDEXING_FUNCTIONS, index
+from runtime.ops import UFUNCS, as_tracer
+from runtime.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
+from runtime.promotion import OperandType, device_dtype, promote
+from runtime.pytree import LEAF, TreeDef, flatten, unflatten
+from runtime.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
+from runtime.shaping import SHAPING_FUNCTIONS
+
+_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS}
+_FUNCTIONS: dict[object, Rule] = {
+    **INDEXING_FUNCTIONS,
+    **PRODUCT_FUNCTIONS,
+    **REDUCTION_FUNCTIONS,
+    **SHAPING_FUNCTIONS,
+}
+
+
+def trace(
+    function: Callable[..., object], args: Sequence[object]
+) -> tuple[HloModule, TreeDef, TreeDef]:
+    """Trace ``function(*args)``; return the module and the trees of arguments and results.
+
+    A leaf of `args` is a Python scalar or anything with `shape` and `dtype` (values are not
+    looked at). The module's parameters are the leaves of ``tuple(args)``; its result is a tuple
+    of the result's leaves, or the bare array when the result is one. Raises CompileError or
+    UnsupportedError for what cannot be traced.
+    """
+    leaves, in_tree = flatten(tuple(args))
+    builder = HloBuilder(_identifier(getattr(function, "__name__", "function")))
+    open_trace = Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index)
+    names = [_identifier("_".join(("arg", *path))) for path in in_tree.paths()]
+    tracers = [_parameter(open_trace, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    arguments = unflatten(in_tree, tracers)
+    assert isinstance(arguments, tuple)
+    try:
+        results, out_tree = flatten(function(*arguments))
+        outputs = [as_tracer(open_trace, result).instr for result in results]
+    finally:
+        open_trace.is_open = False
+    root = outputs[0] if out_tree == LEAF else builder.tuple(outputs)
+    builder.computation.root = root
+    _drop_dead(builder.computation)
+    return builder.build_entry(root), in_tree, out_tree
+
+
+def _parameter(open_trace: Trace, leaf: object, name: str) -> Tracer:
+    operand = abstract_type(leaf)
+    dims = tuple(int(n) for n in getattr(leaf, "shape", ()))
+    shape = ArrayShape(from_numpy(operand.dtype), dims)
+    instr = open_trace.builder.parameter(shape, name)
+    return Tracer(open_trace, instr, is_weak=operand.is_weak)
+
+
+def abstract_type(leaf: object) -> OperandType:
+    """The element type an argument has on the device; Python scalars are weak."""
+    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
+        return promote([OperandType(np.asarray(leaf).dtype, is_weak=True)])
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None or not hasattr(leaf, "shape"):
+        kind = type(leaf).__name__
+        raise CompileError(f"argument of type {kind}: want an array, a number, or a tree of them")
+    return OperandType(device_dtype(dtype, warns=True), is_weak=False)
+
+
+def _identifier(text: str) -> str:
+    """A name that HLO text allows."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_") or "function"
+
+
+def _drop_dead(computation: HloComputation) -> None:
+    """Remove what the result does not need, e.g. constants that were converted while tracing."""
+    for instr in reversed(list(computation.instructions)):
+        if not instr.users and instr is not computation.root and instr.opcode != "parameter":
+            computation.remove(instr)

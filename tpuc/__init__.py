@@ -1,0 +1,62 @@
+"""tpuc: a TPU in a box.
+
+    exe = tpuc.compile("model.hlo", target="v5e")     # path or text
+    outs = exe(*arrays)                               # on an emulated TPU
+    exe.report.cycles, exe.text("tpu")
+
+    @tpuc.jit                                         # ordinary NumPy code
+    def layer(x, w, b): return np.maximum(x @ w + b, 0)
+
+Heavy parts (the compiler, LLVM) load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime.api import compile, device_put  # noqa: A004
+    from runtime.buffer import Array
+    from runtime.executable import Executable
+    from runtime.jit import jit
+
+__version__ = "0.1.0"
+__all__ = ["Array", "Executable", "compile", "device_put", "jit", "__version__"]
+
+_HOMES = {
+    "Array": "runtime.buffer",
+    "Executable": "runtime.executable",
+    "compile": "runtime.api",
+    "device_put": "runtime.api",
+    "jit": "runtime.jit",
+}
+
+
+def _refuse_strangers() -> None:
+    """Raise ImportError when `compiler`, `runtime` or `tpu_sim` would be somebody else's package."""
+    home = Path(__file__).resolve().parent.parent
+    for name in ("compiler", "runtime", "tpu_sim"):
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if origin is None or origin.parent.parent != home:
+            message = (
+                f"tpuc needs its own package {name!r} beside it in {home}, but Python finds "
+                f"{origin or 'none'}: a stranger's {name!r} shadows it. Remove that from sys.path, "
+                f"or run where it is not importable."
+            )
+            raise ImportError(message)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        message = f"module 'tpuc' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+_refuse_strangers()

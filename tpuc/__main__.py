@@ -1,0 +1,5 @@
+"""``python -m tpuc``."""
+
+from tpuc.cli import main
+
+main()

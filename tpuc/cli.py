@@ -1,0 +1,166 @@
+"""The ``tpuc`` command. Each command is a thin function over one library call.
+
+Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from tpuc import __version__
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
+_PRECISION = click.Choice(["default", "high", "highest"])
+
+
+def _options(*decorators: Callable[[CommandFunction], CommandFunction]) -> Callable[
+    [CommandFunction], CommandFunction
+]:
+    def apply(function: CommandFunction) -> CommandFunction:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+_target = click.option("--target", default=None, help="chip name or chip file (default v5e)")
+_precision = click.option(
+    "--precision", type=_PRECISION, default=None, help="meaning of DEFAULT on a dot"
+)
+_dump_ir = click.option(
+    "--dump-ir", type=click.Path(file_okay=False), help="write the IR after each stage to this folder"
+)
+_json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+_data = _options(
+    click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz"),
+    click.option("--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"),
+    click.option("--tol", type=float, help="largest normalised error allowed"),
+    click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
+    click.option("--seed", type=int, default=0, help="seed of random inputs"),
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tpuc")
+def cli() -> None:
+    """Compile models for a TPU, run them on an emulated chip, see where the cycles go."""
+
+
+@cli.command()
+@click.argument("model")
+@_data
+@_target
+@_precision
+@click.option("--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=None, help="host threads")
+@click.option("--checked", is_flag=True, help="find races and uninitialised reads")
+@click.option("--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many")
+@_dump_ir
+@click.option("--no-cache", is_flag=True, help="do not read or write compiled code on disk")
+@click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
+@_json
+def run(**options: object) -> None:
+    """Compile (or load) MODEL, execute it on the emulated chip, report."""
+    _command("run")(**options)
+
+
+@cli.command("compile")
+@click.argument("model")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
+@_target
+@_precision
+@_dump_ir
+def compile_command(**options: object) -> None:
+    """Compile MODEL to a program file (.tpux)."""
+    _command("compile_model")(**options)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
+@_target
+def opt(**options: object) -> None:
+    """Run HLO passes on MODEL; HLO to standard output."""
+    _command("opt")(**options)
+
+
+@cli.command()
+@click.argument("source", metavar="FILE.tpu")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
+def asm(**options: object) -> None:
+    """Assemble bundle text to a program file (.tpux)."""
+    _command("asm")(**options)
+
+
+@cli.command()
+@click.argument("program", metavar="FILE.tpux")
+def disasm(**options: object) -> None:
+    """Print a program file as bundle assembly."""
+    _command("disasm")(**options)
+
+
+@cli.command("eval")
+@click.argument("model")
+@_data
+@_precision
+@_json
+def eval_command(**options: object) -> None:
+    """Evaluate MODEL with NumPy alone: no compiler, no chip."""
+    _command("evaluate")(**options)
+
+
+@cli.command()
+@click.argument("chip", required=False)
+@_json
+def targets(**options: object) -> None:
+    """List the chips, or every parameter of one with its provenance."""
+    _command("targets")(**options)
+
+
+def _command(name: str) -> Callable[..., None]:
+    """Load the command's body on first use, so that --help and --version stay instant."""
+    function: Callable[..., None] = getattr(importlib.import_module("tpuc.commands"), name)
+    return function
+
+
+def main() -> None:
+    """Entry point: run a command; turn a user's error into one message and an exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("TPUC_DEBUG"):
+            raise
+        click.echo(_describe(error), err=True)
+        sys.exit(1)
+
+
+def _describe(error: Exception) -> str:
+    """One message; an exception that is no user error is named as our bug."""
+    if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
+        return f"error: {error}"
+    if isinstance(error, OSError):
+        return f"error: {error.filename or ''}: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "error: this computer has not enough memory for the model"
+    return (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a bug of tpuc; run again with TPUC_DEBUG=1 for the traceback and report it."
+    )

@@ -1,0 +1,253 @@
+"""What each command does: load, call the library once, print."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from compiler.diagnostics import CompileError
+from compiler.driver import CompileOptions, run_passes
+from compiler.hlo.evaluator import evaluate as evaluate_module
+from compiler.hlo.ir import HloModule
+from compiler.hlo.parser import parse_module
+from compiler.hlo.printer import print_module
+from compiler.hlo.shape import ArrayShape, leaves
+from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
+from runtime.buffer import Array as DeviceArray
+from runtime.executable import Executable
+from runtime.machines import MachineOptions
+from tpu_sim.isa.assembly import print_program
+from tpu_sim.isa.assembly_parser import parse_program
+from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.container import read_tpux, write_tpux
+from tpuc import tables
+from tpuc.arrays import Difference, compare, load_arrays, random_arrays, save_arrays
+
+Array = npt.NDArray[np.generic]
+_TOLERANCE = {"highest": 2e-3}
+_LOOSE_TOLERANCE = 2e-2
+_errors = Console(stderr=True)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """Show a spinner on a terminal, nothing when piped."""
+    if not _errors.is_terminal:
+        yield
+        return
+    with _errors.status(what):
+        yield
+
+
+def run(
+    model: str,
+    inputs: str | None,
+    expect: str | None,
+    tol: float | None,
+    outputs: str | None,
+    seed: int,
+    target: str | None,
+    precision: str | None,
+    machine: str,
+    threads: int | None,
+    checked: bool,
+    max_cycles: int | None,
+    dump_ir: str | None,
+    no_cache: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
+    _writable(outputs)
+    options = MachineOptions(machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache)
+    executable = _executable(model, target, precision, dump_ir, options)
+    shapes = [port.shape for port in executable.inputs]
+    arguments = _arguments(inputs, shapes, seed)
+    with _working("executing"):
+        results = [_host(r) for r in executable(*arguments)]
+    if outputs:
+        save_arrays(outputs, results)
+    precision = executable.program.metadata.get("precision", "default")
+    wanted = _wanted(model, arguments, expect, check, precision, executable)
+    differences = compare(results, wanted) if wanted is not None else None
+    tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
+    report = executable.report
+    assert report is not None
+    if as_json:
+        record = report.to_json() | {"model": model, "random_inputs": inputs is None}
+        _print_json(record, differences, tolerance)
+    else:
+        tables.print_report(report, model, random_seed=None if inputs else seed)
+    _judge(differences, tolerance, quiet=as_json)
+
+
+def compile_model(
+    model: str, output: str, target: str | None, precision: str | None, dump_ir: str | None
+) -> None:
+    """``tpuc compile``: write a .tpux."""
+    if model.endswith(".tpux"):
+        raise click.UsageError(f"{model} is compiled already")
+    _writable(output)
+    executable = _executable(model, target, precision, dump_ir, MachineOptions())
+    executable.save(output)
+
+
+def opt(model: str, passes: str | None, target: str | None) -> None:
+    """``tpuc opt``: HLO in, HLO out."""
+    module = _parse(model)
+    names = None if passes is None else [p for p in passes.split(",") if p and p != "none"]
+    run_passes(module, load_chip(target or DEFAULT_TARGET), names)
+    sys.stdout.write(print_module(module))
+
+
+def asm(source: str, output: str) -> None:
+    """``tpuc asm``: bundle text to .tpux."""
+    _writable(output)
+    text, name = read_source(Path(source))
+    assert text is not None
+    write_tpux(parse_program(text, name), Path(output))
+
+
+def disasm(program: str) -> None:
+    """``tpuc disasm``: .tpux to bundle text."""
+    sys.stdout.write(print_program(read_tpux(Path(program))))
+
+
+def evaluate(
+    model: str,
+    inputs: str | None,
+    expect: str | None,
+    tol: float | None,
+    outputs: str | None,
+    seed: int,
+    precision: str | None,
+    as_json: bool,
+) -> None:
+    """``tpuc eval``: the NumPy evaluator alone."""
+    _writable(outputs)
+    precision = precision or "default"
+    module = _parse(model)
+    shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
+    arguments = _arguments(inputs, shapes, seed)
+    with _working("evaluating"):
+        results = evaluate_module(module, arguments, precision)
+    if outputs:
+        save_arrays(outputs, results)
+    root = leaves(module.entry.root_instruction.shape)
+    differences = compare(results, load_arrays(expect, "out", root)) if expect else None
+    tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
+    if as_json:
+        record: dict[str, object] = {"model": model, "random_inputs": inputs is None}
+        record["outputs"] = [{"dtype": str(r.dtype), "shape": list(r.shape)} for r in results]
+        _print_json(record, differences, tolerance)
+    else:
+        tables.print_outputs(results, random_seed=None if inputs else seed)
+    _judge(differences, tolerance, quiet=as_json)
+
+
+def targets(chip: str | None, as_json: bool) -> None:
+    """``tpuc targets``: the chips; one chip's parameters with their provenance."""
+    if as_json:
+        click.echo(json.dumps(tables.chips_as_json(chip), indent=1))
+    else:
+        tables.print_chips(chip)
+
+
+def _executable(
+    model: str,
+    target: str | None,
+    precision: str | None,
+    dump_ir: str | None,
+    machine: MachineOptions,
+) -> Executable:
+    if not model.endswith(".tpux"):
+        options = CompileOptions(precision=precision or "default", dump_dir=Path(dump_ir) if dump_ir else None)
+        with _working(f"compiling {model}"):
+            return compile(
+                Path(model), target or DEFAULT_TARGET, machine=machine, options=options
+            )
+    executable = load_executable(Path(model), machine)
+    saved = executable.program.metadata.get("precision", "default")
+    if target is not None and load_chip(target).name != executable.program.target:
+        raise click.UsageError(
+            f"{model} was compiled for {executable.program.target}, not for {target}"
+        )
+    if precision is not None and precision != saved:
+        raise click.UsageError(f"{model} was compiled with --precision {saved}, not {precision}")
+    if dump_ir is not None:
+        raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
+    return executable
+
+
+def _parse(model: str) -> HloModule:
+    text, name = read_source(Path(model))
+    if text is None:
+        raise click.UsageError(f"{model} is a compiled program, not a model")
+    return parse_module(text, name)
+
+
+def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> list[Array]:
+    return load_arrays(path, "in", shapes) if path else random_arrays(shapes, seed)
+
+
+def _host(value: Array | DeviceArray) -> Array:
+    return value.numpy() if isinstance(value, DeviceArray) else value
+
+
+def _wanted(
+    model: str,
+    arguments: list[Array],
+    expect: str | None,
+    check: bool,
+    precision: str,
+    executable: Executable,
+) -> list[Array] | None:
+    """What the outputs are compared with, if anything."""
+    if expect:
+        return load_arrays(expect, "out", [port.shape for port in executable.outputs])
+    if not check:
+        return None
+    with _working("evaluating with NumPy"):
+        return evaluate_module(_parse(model), arguments, precision)
+
+
+def _judge(differences: list[Difference] | None, tolerance: float, *, quiet: bool) -> None:
+    """Print the errors and exit 1 if one is beyond the tolerance."""
+    if differences is None:
+        return
+    if not quiet:
+        tables.print_differences(differences, tolerance)
+    if any(not d.normalised <= tolerance for d in differences):
+        raise click.exceptions.Exit(1)
+
+
+def _print_json(
+    record: dict[str, object], differences: list[Difference] | None, tolerance: float
+) -> None:
+    if differences is not None:
+        record["tolerance"] = tolerance
+        record["errors"] = [
+            {"output": d.output, "absolute": d.absolute, "normalised": d.normalised}
+            for d in differences
+        ]
+    click.echo(json.dumps(record))
+
+
+def _writable(path: str | None) -> None:
+    """Refuse an output that cannot be written before any long work."""
+    if path is None:
+        return
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise CompileError(f"cannot write {path}: the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK) or (Path(path).exists() and not os.access(path, os.W_OK)):
+        raise CompileError(f"cannot write {path}: permission denied")

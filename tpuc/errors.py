@@ -1,0 +1,15 @@
+"""The exceptions that are a user's error, not ours."""
+
+from __future__ import annotations
+
+from compiler.diagnostics import CompileError
+from tpu_sim.isa.chips import ChipError
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.machine.faults import MachineFault
+
+USER_ERRORS: tuple[type[Exception], ...] = (
+    CompileError,
+    ChipError,
+    ProgramError,
+    MachineFault,
+)

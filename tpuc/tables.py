@@ -1,0 +1,145 @@
+"""Tables for people: the report of a run, errors against an oracle, chips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from runtime.report import KernelReport, Report
+from tpu_sim.isa.chips import Chip, chip_names, load_chip
+from tpuc.arrays import Difference
+
+_SLOWEST = 12
+
+
+def _console() -> Console:
+    """A console that does not squeeze tables when piped."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def print_report(report: Report, model: str, random_seed: int | None) -> None:
+    """Print totals and the slowest kernels of a run."""
+    console = _console()
+    if random_seed is not None:
+        console.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
+    totals = Table(title=f"{model} on {report.target}", title_justify="left", show_header=False)
+    totals.add_column(style="bold")
+    totals.add_column(justify="right")
+    for name, value in _totals(report):
+        totals.add_row(name, value)
+    console.print(totals)
+    slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
+    table = Table(
+        title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
+    )
+    for heading in ("kernel", "calls", "cycles", "share", "MXU", "DMA wait", "HBM MB", "what"):
+        table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
+    for kernel in slowest:
+        table.add_row(*_kernel_row(kernel, report.cycles))
+    console.print(table)
+
+
+def _totals(report: Report) -> list[tuple[str, str]]:
+    stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stages.items())
+    return [
+        ("cycles", f"{report.cycles:,}"),
+        ("time on the chip", f"{report.seconds * 1e3:,.3f} ms"),
+        ("MXU utilisation", f"{report.mxu_utilisation:.1%} (busy {report.mxu_busy:.1%})"),
+        ("HBM traffic", f"{report.hbm_bytes / 1e6:,.1f} MB ({report.hbm_utilisation:.1%} of peak)"),
+        ("HBM peak", f"{report.hbm_peak_bytes / 1e6:,.1f} MB"),
+        ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
+        ("compiled in", f"{report.compile_seconds:.2f} s ({stages})"),
+        ("emulated in", f"{report.execute_seconds:.2f} s"),
+    ]
+
+
+def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
+    return [
+        kernel.name,
+        f"{kernel.calls}",
+        f"{kernel.cycles:,}",
+        f"{kernel.cycles / max(total, 1):.1%}",
+        f"{kernel.mxu_utilisation:.1%}",
+        f"{kernel.dma_wait_cycles / max(kernel.cycles, 1):.1%}",
+        f"{kernel.hbm_bytes / 1e6:,.1f}",
+        kernel.note,
+    ]
+
+
+def print_differences(differences: Sequence[Difference], tolerance: float) -> None:
+    """Print the error of each output (the worst ten when there are many)."""
+    console = _console()
+    worst = sorted(differences, key=lambda d: -d.normalised)[:10]
+    table = Table(title=f"errors (tolerance {tolerance:g})", title_justify="left")
+    for heading in ("output", "largest absolute", "largest normalised", ""):
+        table.add_column(heading, justify="right")
+    for d in worst:
+        verdict = "ok" if d.normalised <= tolerance else "FAIL"
+        table.add_row(f"out{d.output}", f"{d.absolute:.3e}", f"{d.normalised:.3e}", verdict)
+    console.print(table)
+    if len(worst) < len(differences):
+        console.print(f"({len(differences) - len(worst)} more outputs, all closer)")
+
+
+def print_outputs(results: Sequence[npt.NDArray[np.generic]], random_seed: int | None) -> None:
+    """Print a line per output of the evaluator."""
+    console = _console()
+    if random_seed is not None:
+        console.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
+    for number, array in enumerate(results):
+        console.print(f"out{number}: {array.dtype}{list(array.shape)}", markup=False)
+
+
+def print_chips(name: str | None) -> None:
+    """Print all chips in brief, or one in full with provenance."""
+    console = _console()
+    if name is not None:
+        console.print(_one_chip(load_chip(name)))
+        return
+    table = Table()
+    for heading in ("chip", "clock GHz", "MXUs", "bf16 TFLOP/s", "HBM GB", "HBM GB/s", "VMEM MiB"):
+        table.add_column(heading, justify="left" if heading == "chip" else "right")
+    for chip in (load_chip(n) for n in chip_names()):
+        table.add_row(
+            chip.name,
+            f"{chip.clock_hz / 1e9:.2f}",
+            f"{chip.mxu_count} x {chip.mxu_dim}",
+            f"{chip.peak_flops / 1e12:.0f}",
+            f"{chip.hbm_bytes / 1e9:.1f}",
+            f"{chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9:.0f}",
+            f"{chip.vmem_bytes / 2**20:.0f}",
+        )
+    console.print(table)
+    console.print("tpuc targets NAME shows every parameter with its provenance")
+
+
+def _one_chip(chip: Chip) -> Table:
+    table = Table(title=chip.name, title_justify="left")
+    for heading in ("parameter", "value", "provenance"):
+        table.add_column(heading)
+    for name, provenance in chip.spec.items():
+        table.add_row(name, f"{_value(chip, name):g}", provenance)
+    return table
+
+
+def _value(chip: Chip, name: str) -> float:
+    """A parameter by its name in the chip file, such as ``latencies.valu``."""
+    table, dot, key = name.partition(".")
+    return float(getattr(chip, table)[key] if dot else getattr(chip, name))
+
+
+def chips_as_json(name: str | None) -> dict[str, object]:
+    """Return every parameter of one chip or of all, with provenance."""
+    names = [name] if name is not None else list(chip_names())
+    return {
+        chip.name: {
+            key: {"value": _value(chip, key), "provenance": provenance}
+            for key, provenance in chip.spec.items()
+        }
+        for chip in (load_chip(n) for n in names)
+    }
