@@ -1,0 +1,1 @@
+"""Measurements: each module writes one page of docs/ and says how."""
