@@ -50,14 +50,16 @@ class _OnLlvm:
 
 
 def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machine:
-    """Prepare `program` for the machine that `options` names; translation happens here."""
-    if options.machine == "numpy":
+    """Prepare `program` for the machine that `options` names; translation happens here.
+
+    The detectors of `checked` live in the NumPy machine, so a checked run goes there.
+    """
+    if options.machine == "numpy" or options.checked:
         machine = NumpyMachine(chip, checked=options.checked, max_cycles=options.max_cycles)
         return _OnNumpy(machine, program)
     native = LlvmMachine(
         chip,
         threads=options.threads,
-        checked=options.checked,
         max_cycles=options.max_cycles,
         cache=options.cache,
     )

@@ -101,7 +101,7 @@ def build_report(
         entry = sums.setdefault(run.site or run.name, _Sum(note=kernel.note))
         entry.calls += 1
         entry.cycles += run.cycles
-        entry.multiply_adds += kernel.flops
+        entry.multiply_adds += kernel.flops // 2
         entry.mxu_busy_cycles += run.mxu_busy_cycles
         entry.dma_wait_cycles += run.dma_wait_cycles
         entry.hbm_bytes += run.hbm_bytes

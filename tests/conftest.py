@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import filecheck
 from tests.support import filecheck_commands as _registers_commands  # noqa: F401
+from tests.support import llo_commands as _registers_llo_commands  # noqa: F401
 
 _SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir")
 

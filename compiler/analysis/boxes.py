@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import const
-from compiler.analysis.indexing_boxes import Box, merge_boxes, operand_boxes
+from compiler.analysis.indexing_boxes import SUBLANES, Box, merge_boxes, operand_boxes, tile_units
 from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -37,7 +37,7 @@ def leaf_boxes(
             _need(operand, operand_box, leaves, needs)
     for node, boxes in needs.items():
         if node not in settled:
-            settled[node] = merge_boxes(node.array, boxes)
+            settled[node] = merge_boxes(node.array, boxes, held_units(node))
     return settled
 
 
@@ -48,7 +48,7 @@ def _need(
     needs: dict[HloInstruction, list[Box]],
 ) -> None:
     """Record that `box` of a node is needed: of its leaves, or of itself if it is one."""
-    for leaf, leaf_box in operand_boxes(node, box, leaves).items():
+    for leaf, leaf_box in operand_boxes(node, box, leaves, held_units).items():
         needs.setdefault(leaf, []).append(leaf_box)
 
 
@@ -62,13 +62,34 @@ def _settle(
     boxes = [box for part in parts for box in needs.get(part, ())]
     if not boxes:
         return None
-    shape = parts[0].array
-    if node.opcode == "dot":  # computed from packed bf16 operands: 16 rows at a time
-        shape = ArrayShape(BF16, shape.dims)
-    box = merge_boxes(shape, boxes)
+    box = merge_boxes(parts[0].array, boxes, held_units(parts[0]))
     for part in parts:
         settled[part] = box
     return box
+
+
+def held_units(node: HloInstruction) -> tuple[int, ...]:
+    """The multiples that boxes of a leaf keep to in VMEM.
+
+    A dot is computed from packed bf16 operands, 16 rows at a time; a row reduction's results are
+    held one a row, so that their last dimension is in sublanes.
+    """
+    shape = node.array
+    if node.opcode == "dot":
+        return tile_units(ArrayShape(BF16, shape.dims))
+    if shape.rank and is_row_reduction(node):
+        return (*(1 for _ in shape.dims[:-1]), SUBLANES)
+    return tile_units(shape)
+
+
+def is_row_reduction(node: HloInstruction) -> bool:
+    """Whether this is a result of a reduce over the minor-most dimensions."""
+    reduce = node.operands[0] if node.opcode == "get-tuple-element" else node
+    if reduce.opcode != "reduce":
+        return False
+    rank = reduce.operands[0].array.rank
+    reduced = sorted(dims_attr(reduce))
+    return reduced == list(range(rank - len(reduced), rank))
 
 
 def _operand_boxes(

@@ -1,4 +1,4 @@
-"""Index expressions: integer sums of products, floor divisions and remainders over ranged variables.
+"""Index expressions: integer sums of products, floor divisions and remainders of variables.
 
     e = 8*i + s                  i in 0..3, s in 0..7
     e // 8  ->  i                (8*i + s) div 8 is i because s lies in 0..7
@@ -6,8 +6,8 @@
 
 An `Expr` is kept in normal form: ``constant + sum(coefficient * atom)`` with sorted distinct atoms;
 an atom is a `Var`, a floor division or a remainder of an Expr by a positive constant. Division and
-remainder are Python's (floor), so every rewrite holds for negative values too. Equal normal forms are
-equal objects by value; unequal ones may still be equal functions.
+remainder are Python's (floor), so every rewrite holds for negative values too. Equal normal forms
+compare equal; unequal ones may still be equal functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Union
 
 from compiler.hlo.ir import HloInstruction
 
@@ -61,7 +60,7 @@ class Remainder:
         return f"({self.body})%{self.divisor}"
 
 
-Atom = Union[Var, Quotient, Remainder]
+Atom = Var | Quotient | Remainder
 Term = tuple[Atom, int]
 
 
@@ -133,7 +132,7 @@ def const(value: int) -> Expr:
 
 def var(variable: Var) -> Expr:
     """The expression of one variable; a variable of one value is that constant."""
-    if variable.low == variable.high and variable.start_of is None:
+    if variable.low == variable.high:
         return const(variable.low)
     return _make(((variable, 1),), 0)
 

@@ -6,7 +6,7 @@ constant extent. Where a leaf's index cannot be bounded like that, the box is th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from compiler.analysis.indexing import (
@@ -42,30 +42,38 @@ def whole_box(shape: ArrayShape) -> Box:
 
 
 def operand_boxes(
-    node: HloInstruction, box: Box, stop: Collection[HloInstruction] = ()
+    node: HloInstruction,
+    box: Box,
+    stop: Collection[HloInstruction] = (),
+    units_of: Callable[[HloInstruction], tuple[int, ...]] | None = None,
 ) -> dict[HloInstruction, Box]:
     """The boxes of parameters and of nodes in `stop` that `box` of `node` reads, in whole tiles.
 
-    A leaf that is read at several indices gets the union of their boxes.
+    A leaf that is read at several indices gets the union of their boxes. `units_of` gives a
+    leaf's tile sizes where they are not those of its shape (values kept one a row).
     """
     inner = tuple(var(Var(f"box{d}", 0, n - 1)) for d, n in enumerate(box.extent))
     index = tuple(low + i for low, i in zip(box.low, inner, strict=True))
     outer = frozenset().union(*(variables(low) for low in box.low))
-    found: dict[HloInstruction, list[Index]] = {}
-    _collect(node, index, frozenset(stop), found)
     return {
-        leaf: round_to_tiles(leaf.array, _union(leaf.array, indices, outer))
-        for leaf, indices in found.items()
+        leaf: round_to_tiles(
+            leaf.array,
+            _union(leaf.array, indices, outer),
+            None if units_of is None else units_of(leaf),
+        )
+        for leaf, indices in leaf_indices(node, index, stop).items()
     }
 
 
-def merge_boxes(shape: ArrayShape, boxes: Iterable[Box]) -> Box:
+def merge_boxes(
+    shape: ArrayShape, boxes: Iterable[Box], units: tuple[int, ...] | None = None
+) -> Box:
     """The union of tile-rounded boxes of one array; whole where their distance is not constant."""
     result: Box | None = None
     for box in boxes:
         result = box if result is None else _join(shape, result, box)
     assert result is not None, "no boxes"
-    return round_to_tiles(shape, result)
+    return round_to_tiles(shape, result, units)
 
 
 def tile_units(shape: ArrayShape) -> tuple[int, ...]:
@@ -77,11 +85,11 @@ def tile_units(shape: ArrayShape) -> tuple[int, ...]:
     return (*(1 for _ in shape.dims[:-2]), *tiled) if shape.rank else ()
 
 
-def round_to_tiles(shape: ArrayShape, box: Box) -> Box:
-    """The box grown to whole vreg tiles; a dimension covered entirely starts at 0."""
+def round_to_tiles(shape: ArrayShape, box: Box, units: tuple[int, ...] | None = None) -> Box:
+    """The box grown to whole vreg tiles (or `units`); a dimension covered entirely starts at 0."""
     lows: list[Expr] = []
     extents: list[int] = []
-    units = tile_units(shape)
+    units = tile_units(shape) if units is None else units
     for low, extent, size, unit in zip(box.low, box.extent, shape.dims, units, strict=True):
         start = (low // unit) * unit
         lead = (low - start).range()[1]
@@ -92,19 +100,16 @@ def round_to_tiles(shape: ArrayShape, box: Box) -> Box:
     return Box(tuple(lows), tuple(extents))
 
 
-def _collect(
-    node: HloInstruction,
-    index: Index,
-    stop: frozenset[HloInstruction],
-    found: dict[HloInstruction, list[Index]],
-) -> None:
-    """Record every leaf index, each (node, index) visited once."""
+def leaf_indices(
+    node: HloInstruction, index: Index, stop: Collection[HloInstruction] = ()
+) -> dict[HloInstruction, list[Index]]:
+    """Every index at which `node` at `index` reads a parameter or a node in `stop`."""
+    found: dict[HloInstruction, list[Index]] = {}
     seen = {(node, index)}
     pending = [(node, index)]
     while pending:
         current, at = pending.pop()
-        is_leaf = current.opcode == "parameter" or (current in stop)
-        if is_leaf:
+        if current.opcode == "parameter" or (current in stop):
             found.setdefault(current, []).append(at)
             continue
         for access in operand_indices(current, at):
@@ -112,6 +117,7 @@ def _collect(
             if key not in seen:
                 seen.add(key)
                 pending.append(key)
+    return found
 
 
 def _union(shape: ArrayShape, indices: list[Index], outer: frozenset[Var]) -> Box:
@@ -158,10 +164,8 @@ def interval(expr: Expr, outer: Collection[Var]) -> tuple[Expr, int]:
     span = 0
     for atom, factor in expr.terms:
         atom_low, atom_span = _atom_interval(atom, outer)
-        if factor >= 0:
-            low = low + atom_low * factor
-        else:
-            low = low + (atom_low + atom_span) * factor
+        nearest = atom_low if factor >= 0 else atom_low + atom_span
+        low = low + nearest * factor
         span += abs(factor) * atom_span
     return low, span
 
@@ -198,6 +202,7 @@ __all__ = [
     "Box",
     "box_inside",
     "interval",
+    "leaf_indices",
     "merge_boxes",
     "operand_boxes",
     "round_to_tiles",

@@ -7,14 +7,16 @@
     concatenate  the operand that i falls into  dynamic-slice  i + start, a clamped variable
     reduce, dot  variables for what is summed over
 
-An `OperandAccess` reads one operand at one index. For most opcodes all accesses are read; for those
-in `PIECEWISE` the value is that of the first access whose conditions hold. Where conditions fail the
-index may lie outside the operand.
+An `OperandAccess` reads one operand at one index. For most opcodes all accesses are read; for
+those in `PIECEWISE` the value is that of the first access whose conditions hold. Where conditions
+fail the index may lie outside the operand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, var
 from compiler.diagnostics import UnsupportedError
@@ -84,6 +86,16 @@ def start_variable(instr: HloInstruction, dim: int) -> Var:
     return Var(f"{instr.name}.start{dim}", 0, source - size, instr, dim)
 
 
+def start_index(instr: HloInstruction, dim: int) -> Expr:
+    """The clamped start index: a number when the operand is a constant."""
+    variable = start_variable(instr, dim)
+    operand = start_operand(variable)
+    if operand.opcode == "constant":
+        value = int(np.asarray(operand.attrs["literal"]))
+        return const(min(max(value, variable.low), variable.high))
+    return var(variable)
+
+
 def start_operand(variable: Var) -> HloInstruction:
     """The scalar operand that a start variable is the clamped value of."""
     instr = variable.start_of
@@ -94,6 +106,12 @@ def start_operand(variable: Var) -> HloInstruction:
 
 def _dims(instr: HloInstruction, name: str) -> tuple[int, ...]:
     value = instr.attrs.get(name, ())
+    assert isinstance(value, tuple), f"%{instr.name}: {name} is not a list"
+    return value
+
+
+def _triples(instr: HloInstruction, name: str) -> tuple[tuple[int, int, int], ...]:
+    value = instr.attrs[name]
     assert isinstance(value, tuple), f"%{instr.name}: {name} is not a list"
     return value
 
@@ -140,7 +158,7 @@ def _reshape(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 def _next_group(
     source: tuple[int, ...], target: tuple[int, ...], i: int, j: int
 ) -> tuple[int, int]:
-    """Ends of the shortest runs from i and j with equal products (trailing 1s belong to the last)."""
+    """Ends of the shortest runs from i and j with equal products; the last takes trailing 1s."""
     end_i, end_j = min(i + 1, len(source)), min(j + 1, len(target))
     left = source[i] if i < len(source) else 1
     right = target[j] if j < len(target) else 1
@@ -165,8 +183,8 @@ def _transpose(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 
 
 def _slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    bounds = _dims(instr, "slice")
-    moved = (e * step + start for e, (start, _, step) in zip(index, bounds, strict=True))  # type: ignore[misc]
+    bounds = _triples(instr, "slice")
+    moved = (e * step + start for e, (start, _, step) in zip(index, bounds, strict=True))
     return [OperandAccess(0, tuple(moved))]
 
 
@@ -181,7 +199,8 @@ def _pad(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     moved: list[Expr] = []
     conditions: list[Condition] = []
     sizes = instr.operands[0].array.dims
-    for expr, size, (low, _, interior) in zip(index, sizes, _dims(instr, "padding"), strict=True):  # type: ignore[misc]
+    padding = _triples(instr, "padding")
+    for expr, size, (low, _, interior) in zip(index, sizes, padding, strict=True):
         at, checks = _undilate(expr - low, size, interior + 1)
         moved.append(at)
         conditions.extend(checks)
@@ -212,13 +231,13 @@ def _concatenate(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 
 
 def _dynamic_slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    moved = tuple(e + var(start_variable(instr, d)) for d, e in enumerate(index))
+    moved = tuple(e + start_index(instr, d) for d, e in enumerate(index))
     return [OperandAccess(0, moved)]
 
 
 def _dynamic_update_slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     sizes = instr.operands[1].array.dims
-    moved = tuple(e - var(start_variable(instr, d)) for d, e in enumerate(index))
+    moved = tuple(e - start_index(instr, d) for d, e in enumerate(index))
     conditions = tuple(Condition(e, 0, n - 1) for e, n in zip(moved, sizes, strict=True))
     return [OperandAccess(1, moved, conditions), OperandAccess(0, index)]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from compiler.analysis.boxes import is_row_reduction
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.windows import OperandWindow, WindowPlan
@@ -56,7 +57,7 @@ def scratch_rows(body: FusionBody, plan: WindowPlan, passes: int) -> int:
     """VMEM rows of what stages leave in scratch, the parts of dot operands included."""
     total = 0
     for node, box in plan.boxes.items():
-        total += box_vreg_tiles(node.array, box.extent) * SUBLANES + SUBLANES
+        total += _held_tiles(node, box) * SUBLANES + SUBLANES
         if node.opcode != "dot":
             continue
         k_size = _depth(node, plan)
@@ -70,6 +71,13 @@ def scratch_rows(body: FusionBody, plan: WindowPlan, passes: int) -> int:
         if passes > 1 or _needs_preparation(node.operands[1]):
             total += _SPLITS[passes] * rhs * SUBLANES
     return total
+
+
+def _held_tiles(node: HloInstruction, box: Box) -> int:
+    """Vreg tiles of a materialised node's box; row reductions are held one value a row."""
+    if node.array.rank and is_row_reduction(node):
+        return math.prod(box.extent[:-1]) * -(-box.extent[-1] // SUBLANES)
+    return box_vreg_tiles(node.array, box.extent)
 
 
 def _needs_preparation(operand: HloInstruction) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.boxes import leaf_boxes
@@ -25,6 +25,8 @@ from compiler.hlo.shape import ArrayShape, leaves
 from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import SMEM
+
+LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
 _TILE_TARGETS = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
 _WIDTH_LIMITS = (1 << 30, 16, 4, 1)
@@ -56,13 +58,17 @@ def search(
     space: IterationSpace,
     chip: Chip,
     precision_passes: int = 1,
+    leaf_boxes_of: LeafBoxes | None = None,
 ) -> WindowPlan:
-    """The cheapest plan over an iteration space; errors as of `plan_windows`."""
+    """The cheapest plan over an iteration space; errors as of `plan_windows`.
+
+    `leaf_boxes_of` says what a step's part of the results reads, where no index map does.
+    """
     results = leaves(fusion.shape)
     best: WindowPlan | None = None
     budget = int(chip.vmem_rows * _VMEM_SHARE)
     for blocks in _candidates(space, body):
-        plan = make_plan(fusion, body, space, blocks, results)
+        plan = make_plan(fusion, body, space, blocks, results, leaf_boxes_of)
         rows = window_rows(plan) + scratch_rows(body, plan, precision_passes)
         if rows > budget:
             continue
@@ -139,6 +145,7 @@ def make_plan(
     space: IterationSpace,
     blocks: Blocks,
     results: list[ArrayShape],
+    leaf_boxes_of: LeafBoxes | None = None,
 ) -> WindowPlan:
     """The grid and windows that follow from a choice of blocks."""
     dims: dict[int, GridDim] = {}
@@ -153,7 +160,10 @@ def make_plan(
         for root, numbers in zip(body.roots, space.root_dims, strict=True)
     )
     depths = _reduce_depths(body, space, step)
-    boxes = leaf_boxes(body, root_boxes, depths)
+    if leaf_boxes_of is not None:
+        boxes = leaf_boxes_of(root_boxes)
+    else:
+        boxes = leaf_boxes(body, root_boxes, depths)
     clamps = _Clamps()
     inputs = tuple(
         _input_window(p, s, boxes[p], clamps)

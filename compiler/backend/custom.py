@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.backend.kernel_calls import KernelInterface
+from compiler.backend.smem_scratch import SmemScratch
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder
 from tpu_sim.isa.chips import Chip
@@ -23,6 +24,7 @@ class CustomKernel:
     root: HloInstruction
     interface: KernelInterface
     in_place: tuple[tuple[int, int], ...]
+    smem: SmemScratch
 
 
 CustomEmitter = Callable[[CustomKernel], None]

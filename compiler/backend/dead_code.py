@@ -13,7 +13,8 @@ def remove_dead_code(kernel: LloKernel, table: dict[str, OpInfo]) -> None:
     """Drop, in place, operations without effect whose result is never read.
 
     A dead result of the EUP or XLU queue goes together with its push. sregs are written before
-    they are read in source order (every write of a variable counts as read), so one backward walk finds everything.
+    they are read in source order (every write of a variable counts as read), so
+    one backward walk finds everything.
     """
     _sweep(kernel.body, table, set(kernel.variables))
 

@@ -1,7 +1,7 @@
 """From LLO to a kernel of bundles: dead code, spills, sregs, schedule, VMEM addresses.
 
-    finalize_kernel(llo_kernel, chip) -> Kernel      for a kernel called by main
-    finalize_main(llo_kernel, chip) -> list[Node]    for the control flow that calls kernels
+finalize_kernel(llo_kernel, chip) -> Kernel      for a kernel called by main
+finalize_main(llo_kernel, chip) -> list[Node]    for the control flow that calls kernels
 """
 
 from __future__ import annotations

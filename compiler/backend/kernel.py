@@ -13,7 +13,7 @@ from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
 from compiler.backend.kernel_calls import KernelInterface, kernel_interface
-from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.pipeline import Pipeline
 from compiler.backend.precision import dot_parts
 from compiler.backend.scalar_bindings import bind_scalars
@@ -22,17 +22,16 @@ from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
-from tpu_sim.isa.chips import Chip
 
 InPlace = tuple[tuple[int, int], ...]
 """Pairs (result leaf, operand leaf) that lie in one HBM range."""
 
 
 def lower_fusion(
-    name: str, fusion: HloInstruction, in_place: InPlace, chip: Chip, options: KernelOptions
+    name: str, fusion: HloInstruction, in_place: InPlace, target: KernelTarget
 ) -> LloKernel:
     """The LLO of a fusion's kernel."""
-    builder = LloBuilder(name, chip)
+    builder = LloBuilder(name, target.chip)
     builder.source = fusion.name
     interface = kernel_interface(fusion)
     builder.arg_count = interface.count
@@ -44,11 +43,18 @@ def lower_fusion(
     try:
         if kind == "kCustom":
             kernel = CustomKernel(
-                builder, chip, fusion, fusion_body(fusion), root, interface, in_place
+                builder,
+                target.chip,
+                fusion,
+                fusion_body(fusion),
+                root,
+                interface,
+                in_place,
+                target.smem,
             )
             _custom_emitter(fusion, root)(kernel)
         else:
-            GridKernel(builder, fusion, interface, chip, options).emit()
+            GridKernel(builder, fusion, interface, target).emit()
     except CompileError as error:
         if error.span is None and fusion.span is not None:
             raise type(error)(f"{error.message} (in %{fusion.name})", fusion.span) from error
@@ -74,16 +80,15 @@ class GridKernel:
         builder: LloBuilder,
         fusion: HloInstruction,
         interface: KernelInterface,
-        chip: Chip,
-        options: KernelOptions,
+        target: KernelTarget,
     ) -> None:
         self.builder = builder
         self.fusion = fusion
         self.interface = interface
-        self.chip = chip
+        self.chip = target.chip
         self.body = fusion_body(fusion)
-        self.parts = dot_parts(self.body.dot, options.precision)
-        self.plan = plan_windows(fusion, chip, self.parts.passes)
+        self.parts = dot_parts(self.body.dot, target.options.precision)
+        self.plan = plan_windows(fusion, target.chip, self.parts.passes)
 
     def emit(self) -> None:
         """Emit everything."""

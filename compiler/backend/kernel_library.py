@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
-from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.structural_key import Key, computation_key
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.llo.ir import LloKernel
-from tpu_sim.isa.chips import Chip
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ class KernelRequest:
 class KernelLibrary:
     """The kernels of one program."""
 
-    def __init__(self, chip: Chip, options: KernelOptions) -> None:
-        self.chip = chip
-        self.options = options
+    def __init__(self, target: KernelTarget) -> None:
+        self.target = target
         self.requests: dict[str, KernelRequest] = {}
         self._names: dict[Key, str] = {}
 
@@ -54,7 +52,7 @@ class KernelLibrary:
         """The LLO of a kernel, made anew."""
         request = self.requests[name]
         lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
-        return lower(name, request.instr, request.in_place, self.chip, self.options)
+        return lower(name, request.instr, request.in_place, self.target)
 
     def _key(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) -> Key:
         shapes = (tuple(o.shape for o in instr.operands), instr.shape)

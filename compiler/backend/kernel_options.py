@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.backend.smem_scratch import SmemScratch
+from tpu_sim.isa.chips import Chip
+
 PRECISIONS = ("default", "high", "highest")
 
 
@@ -16,3 +19,12 @@ class KernelOptions:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r}: want one of {', '.join(PRECISIONS)}")
+
+
+@dataclass(frozen=True)
+class KernelTarget:
+    """What kernels are lowered for: the chip, the user's options, the SMEM they may use."""
+
+    chip: Chip
+    options: KernelOptions
+    smem: SmemScratch

@@ -20,7 +20,8 @@ from compiler.backend.control import ARGUMENT_WORDS, ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.finalize import finalize_kernel, finalize_main
 from compiler.backend.kernel_library import KernelLibrary
-from compiler.backend.kernel_options import KernelOptions
+from compiler.backend.kernel_options import KernelOptions, KernelTarget
+from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
@@ -58,7 +59,14 @@ def lower_module(
     progress: Progress | None = None,
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level."""
-    library = KernelLibrary(chip, options)
+    scalar_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
+    if scalar_words > chip.smem_words:
+        raise ResourceExhaustedError(
+            f"{module.name}: {scalar_words} words of SMEM for scalars, {chip.name} has "
+            f"{chip.smem_words}"
+        )
+    smem = SmemScratch(scalar_words, chip.smem_words)
+    library = KernelLibrary(KernelTarget(chip, options, smem))
 
     def lower_main() -> LloKernel:
         builder = LloBuilder("main", chip, calls=True)
@@ -77,12 +85,6 @@ def lower_module(
         kernels[name] = finalize_kernel(llo, chip)
         timings["llo"] += lowered - start
         timings["schedule"] += time.perf_counter() - lowered
-    smem_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
-    if smem_words > chip.smem_words:
-        raise ResourceExhaustedError(
-            f"{module.name}: {smem_words} words of SMEM for scalars, {chip.name} has "
-            f"{chip.smem_words}"
-        )
     program = Program(
         target=chip.name,
         kernels=kernels,
@@ -90,7 +92,7 @@ def lower_module(
         buffers=_hbm_buffers(module, buffers),
         constants=_constants(module, buffers),
         hbm_bytes=buffers.peak_bytes,
-        smem_words=smem_words,
+        smem_words=scalar_words + smem.used,
         metadata={"module": module.name},
     )
     return LoweredModule(program, library, lower_main, timings)

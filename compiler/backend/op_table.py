@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache
 
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.chips import Chip
@@ -63,7 +63,8 @@ _CODES: dict[str, Code] = {
 }
 
 CLASS_ORDER = (
-    Slot.POP, Slot.STORE, Slot.VALU, Slot.EUP, Slot.XLU, Slot.SCALAR, Slot.LOAD, Slot.MISC, Slot.MXU,
+    Slot.POP, Slot.STORE, Slot.VALU, Slot.EUP, Slot.XLU, Slot.SCALAR, Slot.LOAD, Slot.MISC,
+    Slot.MXU,
 )  # fmt: skip
 """Resource classes in the order the scheduler fills a bundle: what frees registers comes first.
 The MXU class is followed by one class per further unit."""
@@ -80,8 +81,8 @@ class OpInfo:
     """One row on one chip. Operand positions index the whole operand tuple; -1 is none.
 
     `defines` is the register file written ("v", "m", "s" or ""); the destination is operand 0.
-    `occupies` is how many cycles the slot is held; `tail` is how long after its issue the block must
-    last, because later blocks count on the effect being complete.
+    `occupies` is how many cycles the slot is held; `tail` is how long after its issue the block
+    must last, because later blocks count on the effect being complete.
     """
 
     row: Row
@@ -102,7 +103,7 @@ class OpInfo:
     tail: int
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_table(chip: Chip) -> dict[str, OpInfo]:
     """`OpInfo` of every row by name."""
     return {name: _op_info(row, chip) for name, row in ROWS.items()}

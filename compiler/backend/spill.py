@@ -39,10 +39,10 @@ def spill_block(
     result = SpillResult(ops)
     for letter, limit in (("v", chip.vregs), ("m", chip.vmasks)):
         if max_live(result.ops, table, letter) > limit:
-            spiller = _Spiller(result.ops, table, letter, max(4, limit - 4), variables, result.slots)
-            result = SpillResult(
-                spiller.run(), spiller.slots, result.reloads + spiller.reloads
+            spiller = _Spiller(
+                result.ops, table, letter, max(4, limit - 4), variables, result.slots
             )
+            result = SpillResult(spiller.run(), spiller.slots, result.reloads + spiller.reloads)
     if result.slots > MAX_SPILL_SLOTS:
         raise CompileError(f"a block needs {result.slots} spill slots, have {MAX_SPILL_SLOTS}")
     return result
@@ -89,7 +89,9 @@ class _Spiller:
     def run(self) -> list[Instr]:
         """The block with spill code."""
         self._collect()
-        spill_name, fill_name = ("vst.spill", "vld.fill") if self.letter == "v" else ("mst.spill", "mld.fill")
+        spill_name, fill_name = (
+            ("vst.spill", "vld.fill") if self.letter == "v" else ("mst.spill", "mld.fill")
+        )
         self.spill_row, self.fill_row = ROWS[spill_name], ROWS[fill_name]
         for index, instr in enumerate(self.ops):
             info = self.table[instr.row.name]

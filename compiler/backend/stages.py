@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.analysis.boxes import is_row_reduction
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
@@ -28,6 +29,8 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
+
+_CLEAR_UNROLL = 8
 
 
 class StageEmitter:
@@ -89,6 +92,9 @@ class StageEmitter:
         if is_cut:
             reduced = self._cut(node, self.plan.depths[node])
             later = self._started(context)
+            with self.builder.if_(self.builder.scmp("eq", "s32", later, 0)):
+                for target in targets:
+                    _clear(self.builder, target)
             emitter.emit_reduce_stage([node], [targets], reduced=reduced, accumulate=later)
         else:
             emitter.emit_reduce_stage([node], [targets])
@@ -142,7 +148,7 @@ class StageEmitter:
         part = next(n for n in result_nodes(reduce) if n in self.plan.boxes)
         box = self.plan.boxes[part]
         shape = leaves(reduce.shape)[number]
-        is_row = _is_row_reduce(reduce) and shape.rank > 0
+        is_row = is_row_reduction(reduce) and shape.rank > 0
         rows = buffer_rows(shape, box.extent, replicated=is_row)
         window = self.builder.window(f"scratch.{reduce.name}", rows)
         return VmemArray(
@@ -195,7 +201,13 @@ def _takes_sums(node: HloInstruction, direct: Sequence[tuple[int, VmemArray]]) -
     )
 
 
-def _is_row_reduce(reduce: HloInstruction) -> bool:
-    rank = reduce.operands[0].array.rank
-    reduced = sorted(dims_attr(reduce))
-    return reduced == list(range(rank - len(reduced), rank))
+def _clear(builder: LloBuilder, array: VmemArray) -> None:
+    """Zero an array's tiles, so that a first step reads nothing that was never written."""
+    zero_tiles = array.word_rows // 8
+    whole, rest = divmod(zero_tiles, _CLEAR_UNROLL)
+    with builder.loop(whole, "clear") as index:
+        base = builder.sadd(array.base, builder.smuli(index, _CLEAR_UNROLL * 8))
+        for tile in range(_CLEAR_UNROLL):
+            builder.emit("vst", array.window, base, tile * 8, 1, builder.emit("vmovi", 0))
+    for tile in range(whole * _CLEAR_UNROLL, whole * _CLEAR_UNROLL + rest):
+        builder.emit("vst", array.window, array.base, tile * 8, 1, builder.emit("vmovi", 0))

@@ -192,7 +192,9 @@ class LloBuilder(ScalarBuilder):
         return result
 
     def _emit_scalar(self, plan: RowPlan, operands: tuple[int, ...]) -> SReg:
-        mutable = self._versions and any(operands[i] in self._versions for i in plan.scalar_operands)
+        mutable = self._versions and any(
+            operands[i] in self._versions for i in plan.scalar_operands
+        )
         if mutable or self._calls:
             key: tuple[object, ...] = (plan.name, operands, self._versions_of(plan, operands))
             found = self._values.get(key)

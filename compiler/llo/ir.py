@@ -46,7 +46,7 @@ class LloBlock:
 
 @dataclass(slots=True)
 class LloLoop:
-    """Run `body` with sreg `index` = 0 .. trip-1; the trip count is in `trip_sreg` if trip is -1."""
+    """Run `body` with sreg `index` = 0 .. trip-1; with trip -1, `trip_sreg` holds the count."""
 
     index: SReg
     body: list[LloNode]

@@ -30,9 +30,7 @@ _KERNEL = re.compile(
     rf"kernel {_QUOTED} args (\d+) flags (\d+) flops (\d+) variables \[(.*?)\] note {_QUOTED} {{"
 )
 _WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)")
-_DESCRIPTOR = re.compile(
-    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]"
-)
+_DESCRIPTOR = re.compile(r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]")
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = re.compile(rf"block {_QUOTED} {{")
 _LOOP = re.compile(rf"loop s(\d+) = 0 \.\. (s?)(\d+)( parallel)? {_QUOTED} {{")
@@ -129,9 +127,7 @@ class _Parser:
             dims.append(DmaDim(steps, int(match[2]), int(match[3])))
         self._at += 1
         window_id = int(window) if window is not None else -1
-        return DmaDescriptor(
-            _SPACES[source], _SPACES[target], int(chunk), tuple(dims), window_id
-        )
+        return DmaDescriptor(_SPACES[source], _SPACES[target], int(chunk), tuple(dims), window_id)
 
     def _body(self) -> list[LloNode]:
         nodes: list[LloNode] = []

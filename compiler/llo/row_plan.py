@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 
 from tpu_sim.isa import rows as _rows
-from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row, Slot
+from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Operand, Row, Slot
 
 _WRITTEN = {Kind.VD: "v", Kind.MD: "m", Kind.SD: "s"}
 
@@ -47,7 +47,7 @@ class RowPlan:
 _POPS = {"eup": "vpop.eup", "xlu": "vpop.xlu"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def row_plan(name: str) -> RowPlan:
     """The plan of the row called `name`; KeyError when there is none."""
     row = ROWS[name]
@@ -71,8 +71,8 @@ def row_plan(name: str) -> RowPlan:
     )
 
 
-def _position(sources: list[object], kind: Kind) -> int:
-    return next((i for i, o in enumerate(sources) if getattr(o, "kind", None) is kind), -1)
+def _position(sources: list[Operand], kind: Kind) -> int:
+    return next((i for i, o in enumerate(sources) if o.kind is kind), -1)
 
 
 def _action(row: Row, result: str) -> Action:

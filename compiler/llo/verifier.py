@@ -1,12 +1,12 @@
 """The invariants of LLO, numbered; `verify_llo` reads only.
 
-    L1  operands have the number and range their kinds ask for
-    L2  a vreg or vmask is written once, and read only later in the block that writes it
-    L3  an sreg is read only where a write of it has been executed on every path
-    L4  s0 is never written; only variables are written more than once
-    L5  every push of the EUP or XLU queue is popped in its block, and no pop comes early
-    L6  window, descriptor and flag numbers are in the kernel's tables
-    L7  nothing is read across a call
+L1  operands have the number and range their kinds ask for
+L2  a vreg or vmask is written once, and read only later in the block that writes it
+L3  an sreg is read only where a write of it has been executed on every path
+L4  s0 is never written; only variables are written more than once
+L5  every push of the EUP or XLU queue is popped in its block, and no pop comes early
+L6  window, descriptor and flag numbers are in the kernel's tables
+L7  nothing is read across a call
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay
 VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
 VECTOR_TILE = 1024  # elements of a vector's tile
 WINDOW_ROWS = 32  # rows of the smallest window worth having
+MAX_REPEATED_OPS = 32  # operations per element recomputed for a reader at other indices
 REPLAY_BUDGET = 45  # VALU operations per vreg that a dot's prologue may cost in all
 REPLAY_WINDOW = 1024  # columns of the other operand that one pass over a prologue serves
 
@@ -85,7 +86,14 @@ class Legality:
         elements = sum(p.array.element_count for p in leaves)
         if group.op_count and instr.array.element_count > 2 * elements:
             return FusionDecision.refuse("every element would be recomputed several times")
+        if self.repeats(instr, group) * group.op_count > MAX_REPEATED_OPS:
+            return FusionDecision.refuse("read at several indices, and too much work to repeat")
         return FUSE
+
+    def repeats(self, instr: HloInstruction, group: Group) -> int:
+        """Along how many paths an instruction reads a group's values."""
+        paths = self.nodes[instr].paths
+        return sum(paths.get(p, 1) for p in self.nodes[instr].leaves if p in group.nodes)
 
     def can_merge(self, group: Group, other: Group) -> FusionDecision:
         """Whether two groups may become one (they share a box, or one holds the other's rows)."""

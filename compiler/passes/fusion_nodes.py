@@ -42,11 +42,12 @@ _FIXED = frozenset(
         "add-dependency",
         "opt-barrier",
         "copy",
+        "bitcast",
         "domain",
     }
 )
 _SHAPE_OPS = frozenset(
-    {"broadcast", "reshape", "transpose", "slice", "reverse", "iota", "dynamic-slice", "bitcast"}
+    {"broadcast", "reshape", "transpose", "slice", "reverse", "iota", "dynamic-slice"}
 )
 _MOVES = frozenset({"pad", "concatenate"})
 _OP_COST = {"divide": 4, "remainder": 8, "pad": 2, "concatenate": 3, "dynamic-slice": 1}
@@ -75,13 +76,18 @@ Leaves = dict[HloInstruction, Access]
 
 @dataclass
 class Node:
-    """Fusion's view of one instruction. `op_count` is the work per element, virtual included."""
+    """Fusion's view of one instruction.
+
+    `op_count` is the work per element, virtual instructions included; `paths` says along how
+    many of them each leaf is read.
+    """
 
     instr: HloInstruction
     role: Role
     leaves: Leaves = field(default_factory=dict)
     op_count: int = 0
     has_row_operand: bool = False
+    paths: dict[HloInstruction, int] = field(default_factory=dict)
 
 
 def op_cost(instr: HloInstruction) -> int:
@@ -157,6 +163,8 @@ def is_fusible(instr: HloInstruction) -> bool:
 def _classify_one(
     instr: HloInstruction, nodes: dict[HloInstruction, Node], *, is_hard: bool
 ) -> Node:
+    if is_hard and is_scalar_constant(instr):
+        return Node(instr, Role.FIXED)  # it stays; kernels have immediates of their own
     if is_variadic_part(instr):
         return Node(instr, Role.REAL, {instr.operands[0]: Access.SAME})
     if not is_fusible(instr):
@@ -192,12 +200,14 @@ def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> 
         access = _operand_access(instr, operand)
         if inner.role is not Role.VIRTUAL:
             node.leaves[operand] = node.leaves.get(operand, access) | access
+            node.paths[operand] = node.paths.get(operand, 0) + 1
             continue
         node.op_count += inner.op_count
         node.has_row_operand |= inner.has_row_operand and instr.opcode != "reduce"
         for leaf, how in inner.leaves.items():
             combined = _compose(how, access)
             node.leaves[leaf] = node.leaves.get(leaf, combined) | combined
+            node.paths[leaf] = node.paths.get(leaf, 0) + inner.paths.get(leaf, 1)
     return node
 
 

@@ -143,8 +143,10 @@ class FusionPlan:
             self._refuse(decision, producer, instr)
             return
         aligned, box = set(current.aligned), current.box
+        repeated = (self.legality.repeats(instr, producer) - 1) * producer.op_count
         merged = self._merge(producer, current)
         merged.aligned, merged.box = aligned, box
+        merged.op_count += repeated
 
     def _place_row_reduce(self, instr: HloInstruction, node: Node, group: Group) -> None:
         for producer in self._candidates(node):

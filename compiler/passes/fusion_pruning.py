@@ -2,8 +2,10 @@
 
 A layer norm's fusion that stores ``x`` need not store ``x - mean`` for the backward pass too:
 one value per row (the mean) is stored instead, and readers subtract. Likewise a softmax whose
-exponentials and row sums are stored. The result is dropped when recomputing takes few, cheap
-operations and reads one array of its size, which must be stored already.
+exponentials and row sums are stored, or the tanh of a gelu whose argument is. The result is
+dropped when recomputing takes few operations and reads one array of its size, which must be
+stored already. What a dot reads is repeated for every window of its other operand, so there
+only cheap work on large arrays is worth it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from compiler.passes.fusion_decision import (
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
 from compiler.passes.fusion_nodes import TRANSCENDENTAL_COST, Access, Node, Role, op_cost
 
-MAX_RECOMPUTED_OPS = 8
+MAX_RECOMPUTED_OPS = 16
 MIN_BYTES_BEFORE_DOT = 64 << 20  # below, a dot's operand is better stored than recomputed
 
 
@@ -33,6 +35,7 @@ class _Recipe:
     repeated: list[HloInstruction] = field(default_factory=list)
     stored: dict[HloInstruction, None] = field(default_factory=dict)
     op_count: int = 0
+    is_cheap: bool = True  # no transcendental function among the repeated
 
 
 class OutputPruner:
@@ -92,7 +95,9 @@ class OutputPruner:
             if node.role not in (Role.VIRTUAL, Role.REAL) or not self._is_repeatable(current):
                 return None
             recipe.repeated.append(current)
-            recipe.op_count += op_cost(current) if current.array.dims == group.box else 0
+            cost = op_cost(current) if current.array.dims == group.box else 0
+            recipe.op_count += cost
+            recipe.is_cheap &= cost < TRANSCENDENTAL_COST
             for operand in current.operands:
                 if operand not in seen:
                     seen.add(operand)
@@ -107,9 +112,7 @@ class OutputPruner:
         )
 
     def _is_repeatable(self, instr: HloInstruction) -> bool:
-        if instr.opcode in ("dot", "reduce", "get-tuple-element"):
-            return False
-        return op_cost(instr) < TRANSCENDENTAL_COST
+        return instr.opcode not in ("dot", "reduce", "get-tuple-element")
 
     def _is_worthwhile(self, group: Group, instr: HloInstruction, recipe: _Recipe) -> bool:
         if recipe.op_count > MAX_RECOMPUTED_OPS:
@@ -135,7 +138,7 @@ class OutputPruner:
         if group.dot is None or not self._feeds_dot(group.dot, instr):
             return True
         replays = -(-max(group.dot.array.dims[-2:]) // REPLAY_WINDOW)
-        is_cheap = replays * recipe.op_count <= REPLAY_BUDGET
+        is_cheap = recipe.is_cheap and replays * recipe.op_count <= REPLAY_BUDGET
         return is_cheap and unpadded_byte_size(instr.array) >= MIN_BYTES_BEFORE_DOT
 
     def _feeds_dot(self, dot: HloInstruction, instr: HloInstruction) -> bool:

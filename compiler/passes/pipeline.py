@@ -26,7 +26,9 @@ from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.memory_space_assignment import assign_memory_spaces
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.scheduling import schedule
+from compiler.passes.topk_expander import expand_topk
 from compiler.passes.while_simplifier import simplify_whiles
+from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
 
 PASSES: dict[str, Pass] = {
@@ -40,6 +42,8 @@ PASSES: dict[str, Pass] = {
         FunctionPass("constant-folding", fold_constants),
         FunctionPass("while-simplifier", simplify_whiles),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
+        FunctionPass("window-expander", expand_windows),
+        FunctionPass("topk-expander", expand_topk),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
@@ -59,6 +63,8 @@ PIPELINE: tuple[str, ...] = (
     "constant-folding",
     "while-simplifier",
     "convolution-canonicalizer",
+    "window-expander",
+    "topk-expander",
     "dot-canonicalizer",
     "algebraic-simplifier",
     "cse",
@@ -79,7 +85,9 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),
     ("constant-folding", "while-simplifier", "a trip count is read off folded constants"),
     ("call-inliner", "while-simplifier", "jax wraps loop bodies in calls"),
-    ("convolution-canonicalizer", "dot-canonicalizer", "it makes dots"),
+    ("convolution-canonicalizer", "window-expander", "a patch is cheaper than taps side by side"),
+    ("window-expander", "dot-canonicalizer", "it makes dots of convolutions"),
+    ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),

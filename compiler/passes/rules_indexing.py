@@ -258,7 +258,7 @@ def gather_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None
     fill = make.splat(instr, operand.array, least)
     chosen = emit(instr, "select", operand.array, (mask, operand, fill))
     init = make.constant(instr, dtype, least)
-    attrs = {"dimensions": (access.dim,), "to_apply": _reducer(instr, kind, operand.array)}
+    attrs = {"dimensions": (access.dim,), "to_apply": make.reducer(instr, kind, dtype)}
     shape = operand.array.with_dims(access.row_dims)
     return make.reshape(emit(instr, "reduce", shape, (chosen, init), attrs), instr.array.dims)
 
@@ -284,20 +284,6 @@ def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> 
     mapping = tuple(d for d in range(len(dims)) if d != dim)
     wanted = make.broadcast(index, dims, mapping)
     return emit(near, "compare", ArrayShape(PRED, dims), (position, wanted), {"direction": "EQ"})
-
-
-def _reducer(near: HloInstruction, kind: str, like: ArrayShape) -> HloComputation:
-    """A new computation ``kind(a, b)`` of scalars."""
-    computation = HloComputation(f"reduce_{kind}")
-    scalar = like.with_dims(())
-    parts = [
-        computation.add(HloInstruction("parameter", name, scalar, (), {"parameter_number": i}))
-        for i, name in enumerate(("a", "b"))
-    ]
-    computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
-    assert near.computation is not None
-    assert near.computation.module is not None
-    return near.computation.module.add_computation(computation)
 
 
 # scatter one per row == position == index ? f(x, u) : x (an index outside matches no position)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from compiler.hlo.dtypes import DType
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.graph import emit
 
@@ -81,3 +81,17 @@ def elementwise(like: HloInstruction, operands: list[HloInstruction], dims: Dims
     """The operation of `like` (its opcode, attributes, dtype) on other operands of `dims`."""
     attrs = dict(like.attrs)
     return emit(like, like.opcode, ArrayShape(like.array.dtype, dims), operands, attrs)
+
+
+def reducer(near: HloInstruction, kind: str, dtype: DType) -> HloComputation:
+    """A new computation ``kind(a, b)`` of scalars, in the module of `near`."""
+    computation = HloComputation(f"reduce_{kind}")
+    scalar = ArrayShape(dtype, ())
+    parts = [
+        computation.add(HloInstruction("parameter", name, scalar, (), {"parameter_number": i}))
+        for i, name in enumerate(("a", "b"))
+    ]
+    computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
+    assert near.computation is not None
+    assert near.computation.module is not None
+    return near.computation.module.add_computation(computation)

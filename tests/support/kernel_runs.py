@@ -1,4 +1,4 @@
-"""Runs single kernels: on the plain machine with given VMEM, in LLO source order, or for time only."""
+"""Runs single kernels on given VMEM: scheduled, in LLO source order, or for time only."""
 
 from __future__ import annotations
 

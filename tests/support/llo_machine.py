@@ -151,7 +151,9 @@ class LloMachine:
         return np.array([self.smem[at] & 0xFFFFFFFF], np.uint32)
 
 
-def put(machine: LloMachine, array: VmemArray, values: npt.NDArray[np.generic], at: int = 0) -> None:
+def put(
+    machine: LloMachine, array: VmemArray, values: npt.NDArray[np.generic], at: int = 0
+) -> None:
     """Write the box of `values` (already cut to the extent) to word row `at` of its window."""
     words = to_words(array, values)
     machine.windows[array.window][at : at + len(words)] = words

@@ -166,9 +166,7 @@ class RandomKernel:
 
     def kernel(self, name: str, blocks: int, size: int) -> Kernel:
         """A kernel of `blocks` straight or looped blocks of about `size` instructions."""
-        windows = [
-            Window(f"w{i}", i * WINDOW_ROWS, WINDOW_ROWS) for i in range(3)
-        ]
+        windows = [Window(f"w{i}", i * WINDOW_ROWS, WINDOW_ROWS) for i in range(3)]
         descriptors = [DmaDescriptor(HBM, VMEM, WINDOW_ROWS, (), i) for i in range(3)]
         descriptors += [DmaDescriptor(VMEM, HBM, WINDOW_ROWS, (), i) for i in range(3)]
         body: list[Node] = [self._copies("in", 0, 0)]

@@ -15,7 +15,7 @@ from tpu_sim.interp import mxu
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
-from tpu_sim.isa.program import SMEM, Bundle, Kernel
+from tpu_sim.isa.program import SMEM, Bundle, Kernel, Window
 from tpu_sim.isa.timing import WORD_BYTES, dma_times, result_ready_cycles
 from tpu_sim.machine import dma
 from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
@@ -134,9 +134,12 @@ class BundleExecutor:
 
     # VMEM
 
-    def _window_rows(self, window_id: int, rows: I64) -> I64:
+    def _window(self, window_id: int) -> Window:
         assert self._kernel is not None
-        window = self._kernel.windows[window_id]
+        return self._kernel.windows[window_id]
+
+    def _window_rows(self, window_id: int, rows: I64) -> I64:
+        window = self._window(window_id)
         low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= window.rows:
             raise OutOfWindowFault(
@@ -151,7 +154,7 @@ class BundleExecutor:
     def _load(self, d: int, window_id: int, s: int, k: int, stride: int) -> Commit:
         rows = self._sublane_rows(window_id, s, k, stride)
         if self._races:
-            self._races.read_rows(rows)
+            self._races.read_rows(rows, self._window(window_id))
         value = self._state.vmem[rows]
         return lambda: self._state.vregs.__setitem__(d, value)
 
@@ -187,7 +190,7 @@ class BundleExecutor:
         everywhere = np.ones((SUBLANES, LANES), np.bool_)
         words = self._indexed_words(window_id, s, self._state.vregs[a], everywhere)
         if self._races:
-            self._races.read_rows(np.unique(words // LANES))
+            self._races.read_rows(np.unique(words // LANES), self._window(window_id))
         value = self._state.vmem.reshape(-1)[words].reshape(SUBLANES, LANES)
         return lambda: self._state.vregs.__setitem__(d, value)
 

@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
 from tpu_sim.isa.facts import SREG, row_facts
-from tpu_sim.isa.instruction import Instr, Kind, Slot
-from tpu_sim.isa.program import Block, Bundle, Kernel
+from tpu_sim.isa.instruction import Instr, Slot
+from tpu_sim.isa.operand_limits import OperandLimits
+from tpu_sim.isa.program import Block, Bundle
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.isa.timing import occupancy_cycles, result_latency
-
-_SUBLANES = 8
-_BLOCK_ROWS = {"matpush": 8, "matpush_t": 8, "xpose_push": 16, "xpose_read": 16}
-"""How many values operand `row` may take."""
 
 
 @dataclass
@@ -41,25 +38,25 @@ class BlockSummary:
     mrf_net: dict[int, int] = field(default_factory=dict)
 
 
-def summarize_block(block: Block, chip: Chip, kernel: Kernel | None, where: str) -> BlockSummary:
-    """Check a block's own rules; `kernel` is None in main. Raises `ProgramError`."""
-    return _BlockChecker(block, chip, kernel, where).run()
+def summarize_block(block: Block, chip: Chip, limits: OperandLimits, where: str) -> BlockSummary:
+    """Check a block's own rules; raises `ProgramError`."""
+    return _BlockChecker(block, chip, limits, where).run()
 
 
 class _BlockChecker:
     """Walks the bundles once, keeping when each register, queue entry and unit is ready."""
 
-    def __init__(self, block: Block, chip: Chip, kernel: Kernel | None, where: str) -> None:
+    def __init__(self, block: Block, chip: Chip, limits: OperandLimits, where: str) -> None:
         self.block = block
         self.chip = chip
-        self.kernel = kernel
+        self.limits = limits
         self.where = f"{where}, block {block.name!r}" if block.name else where
         self.summary = BlockSummary(len(block.bundles))
         self.cycle = 0
         self.bundle: Bundle = ()
         self.ready: dict[tuple[str, int], int] = {}
         self.queues: dict[str, deque[int]] = {"eup": deque(), "xlu": deque()}
-        self.busy: dict[Slot, list[int]] = {}
+        self.busy: dict[str, list[int]] = {}
         self.last_matmul: dict[int, int] = {}
         self.unit_ready: dict[str, int] = {}
 
@@ -79,7 +76,9 @@ class _BlockChecker:
 
     def _bundle(self) -> None:
         for instr in self.bundle:
-            self._operands(instr)
+            complaint = self.limits.complaint(instr)
+            if complaint:
+                self._fail(complaint, hazard=False)
         self._slots()
         for instr in self.bundle:
             self._reads(instr)
@@ -93,76 +92,36 @@ class _BlockChecker:
                 self._push(instr)
         self._units()
 
-    def _operands(self, instr: Instr) -> None:
-        """Ranges of registers and tables; a kernel's own limits."""
-        if len(instr.operands) != len(instr.row.operands):
-            self._fail(f"{instr.row.name} has {len(instr.row.operands)} operands", hazard=False)
-        if self.kernel is None and instr.row.slot is not Slot.SCALAR:
-            self._fail(f"{instr.row.name} in main: want scalar instructions only", hazard=False)
-        limits = {
-            Kind.VD: self.chip.vregs, Kind.VS: self.chip.vregs,
-            Kind.MD: self.chip.vmasks, Kind.MS: self.chip.vmasks,
-            Kind.SD: self.chip.sregs, Kind.SS: self.chip.sregs, Kind.UNIT: self.chip.mxu_count,
-        }  # fmt: skip
-        if self.kernel is not None:
-            limits[Kind.WIN] = len(self.kernel.windows)
-            limits[Kind.DESC] = len(self.kernel.descriptors)
-            limits[Kind.FLAG] = self.kernel.flags
-            limits[Kind.SPILL] = self.kernel.spill_slots
-        if instr.row.effect in _BLOCK_ROWS:
-            self._operand_below(
-                instr, instr.row.operand_index("row"), _BLOCK_ROWS[instr.row.effect]
-            )
-        for index, operand in enumerate(instr.row.operands):
-            if operand.kind in limits:
-                self._operand_below(instr, index, limits[operand.kind])
-            if operand.kind is Kind.SD and instr.operands[index] == 0:
-                self._fail("s0 always reads 0 and cannot be written", hazard=False)
-        self._constant_address(instr)
-
-    def _operand_below(self, instr: Instr, index: int, limit: int) -> None:
-        value = instr.operands[index]
-        if not 0 <= value < limit:
-            name = instr.row.operands[index].name
-            self._fail(
-                f"{instr.row.name}: operand {name} is {value}, want 0..{limit - 1}", hazard=False
-            )
-
-    def _constant_address(self, instr: Instr) -> None:
-        """A window access at a constant address is inside its window."""
-        if instr.row.effect not in ("load", "store", "store_masked") or self.kernel is None:
-            return
-        first = row_facts(instr.row).window_index
-        window_id, s, k, stride = instr.operands[first : first + 4]
-        if s == 0:
-            window = self.kernel.windows[window_id]
-            last = k + (_SUBLANES - 1) * stride
-            if min(k, last) < 0 or max(k, last) >= window.rows:
-                self._fail(f"rows {k}..{last} of window {window.name}, which has {window.rows}")
-
     def _slots(self) -> None:
-        used: dict[Slot, int] = {}
-        units: set[int] = set()
+        used: dict[str, int] = {}
         for instr in self.bundle:
-            slot = instr.row.slot
+            row = instr.row
+            slot = row.slot.value
+            if row.slot is Slot.MXU:
+                self._unit_slot(instr)
             used[slot] = used.get(slot, 0) + 1
-            if slot is Slot.MXU:
-                unit = instr.operands[row_facts(instr.row).unit_index]
-                if unit in units:
-                    self._fail(f"two instructions for the slot of MXU {unit}")
-                units.add(unit)
         for slot, count in used.items():
             held = [end for end in self.busy.get(slot, ()) if end > self.cycle]
-            limit = self.chip.slot_count(slot)
+            limit = self.chip.slots[slot]
             if count + len(held) > limit:
-                self._fail(
-                    f"{count + len(held)} {slot.value} slots in use, {self.chip.name} has {limit}"
-                )
+                total = count + len(held)
+                self._fail(f"{total} {slot} slots in use, {self.chip.name} has {limit}")
             self.busy[slot] = held
         for instr in self.bundle:
-            cycles = occupancy_cycles(instr.row, self.chip)
-            if cycles > 1:
-                self.busy[instr.row.slot].append(self.cycle + cycles)
+            if instr.row.effect:
+                cycles = occupancy_cycles(instr.row, self.chip)
+                if cycles > 1:
+                    self.busy[instr.row.slot.value].append(self.cycle + cycles)
+
+    def _unit_slot(self, instr: Instr) -> None:
+        """Each MXU has one slot."""
+        index = row_facts(instr.row).unit_index
+        unit = instr.operands[index]
+        for other in self.bundle:
+            if other is instr or other.row.slot is not Slot.MXU:
+                continue
+            if other.operands[row_facts(other.row).unit_index] == unit:
+                self._fail(f"two instructions for the slot of MXU {unit}")
 
     def _reads(self, instr: Instr) -> None:
         for operand in row_facts(instr.row).reads:
@@ -276,7 +235,7 @@ class _BlockChecker:
                 self._fail(f"the block ends with {len(queue)} results in the {name} queue")
         for slot, ends in self.busy.items():
             if any(end > summary.cycles for end in ends):
-                self._fail(f"the block ends while an instruction holds its {slot.value} slot")
+                self._fail(f"the block ends while an instruction holds its {slot} slot")
         for (letter, number), ready in self.ready.items():
             if letter == SREG:
                 summary.sreg_lands[number] = max(0, ready - summary.cycles)

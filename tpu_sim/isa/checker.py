@@ -18,6 +18,7 @@ from itertools import pairwise
 from tpu_sim.isa.block_checker import BlockSummary, summarize_block
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
+from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
     SMEM,
@@ -144,7 +145,7 @@ class _BodyChecker:
         self, chip: Chip, kernel: Kernel | None, where: str, program: Program | None
     ) -> None:
         self.chip = chip
-        self.kernel = kernel
+        self.limits = OperandLimits(chip, kernel)
         self.where = where
         self.program = program
         self.depth = 0
@@ -181,7 +182,7 @@ class _BodyChecker:
             raise ProgramError("the control flow has too many paths to check", self.where)
         summary = self.summaries.get(id(block))
         if summary is None:
-            summary = summarize_block(block, self.chip, self.kernel, self.where)
+            summary = summarize_block(block, self.chip, self.limits, self.where)
             self.summaries[id(block)] = summary
         where = f"{self.where}, block {block.name!r}" if block.name else self.where
         for sreg, cycle in summary.sreg_reads.items():

@@ -4,7 +4,7 @@
     count 0      run:16, so many empty bundles (at least one)
     instruction  slot:4 opcode:8, then per operand a field of `KIND_BITS`, lowest bits first
 
-Immediates of kind I32 and IMM are two's complement; all other fields are unsigned.
+Immediates (I32, F32, IMM) are two's complement; all other fields are unsigned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpu_sim.isa.instruction import KIND_BITS, ROWS, Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle
 
 COUNT_BITS, RUN_BITS, SLOT_BITS, OPCODE_BITS = 6, 16, 4, 8
-_SIGNED = (Kind.I32, Kind.IMM)
+_SIGNED = (Kind.I32, Kind.F32, Kind.IMM)
 _SLOT_NUMBERS = {slot: number for number, slot in enumerate(Slot)}
 _MAX_RUN = (1 << RUN_BITS) - 1
 

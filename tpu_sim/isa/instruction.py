@@ -42,7 +42,7 @@ class Kind(Enum):
     SD = "sd"  # sreg written
     SS = "ss"  # sreg read; s0 reads as 0
     I32 = "i32"  # signed 32-bit immediate
-    F32 = "f32"  # f32 immediate, held as its bit pattern (an int)
+    F32 = "f32"  # f32 immediate: its bit pattern as a signed int
     IMM = "imm"  # signed 16-bit immediate
     UNIT = "unit"  # MXU number
     WIN = "win"  # window id: index into the kernel's window table
@@ -88,9 +88,9 @@ class Operand:
     kind: Kind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
-    """One instruction.
+    """One instruction. There is one `Row` object per instruction, so rows compare by identity.
 
     `latency` names a latency class of the chip file: cycles from issue until the result (or the
     queue entry) may be read. `pushes`/`pops` name a queue: "eup", "xlu" or "mrf".
@@ -107,6 +107,10 @@ class Row:
     pushes: str = ""
     pops: str = ""
     effect: str = ""
+
+    def __reduce__(self) -> tuple[Callable[[str], Row], tuple[str]]:
+        """Copies and pickles of a row are the row of the table."""
+        return _row_called, (self.name,)
 
     def operand_index(self, name: str) -> int:
         """Position of the operand called `name`."""
@@ -127,6 +131,10 @@ F = TypeVar("F", bound=Meaning)
 
 ROWS: dict[str, Row] = {}
 MEANINGS: dict[str, Meaning] = {}
+
+
+def _row_called(name: str) -> Row:
+    return ROWS[name]
 
 
 def define(row: Row) -> Row:

@@ -130,7 +130,7 @@ class Kernel:
     spill_slots: int = 0
     spill_base_row: int = 0
     flags: int = 8
-    flops: int = 0  # multiply-adds of its dots, model's own count
+    flops: int = 0  # of its dots, two per multiply-add, padding not counted
     note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
 
 

@@ -132,17 +132,18 @@ def format_f32(bits: int) -> str:
     """A decimal that gives back the same bits, or ``f32:0x7fc00000`` when there is none."""
     (value,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))
     if value != value or value in (float("inf"), float("-inf")):
-        return f"f32:0x{bits:08x}"
+        return f"f32:0x{bits & 0xFFFFFFFF:08x}"
     text = f"{value:.9g}"
     return text if "." in text or "e" in text else f"{text}.0"
 
 
 def parse_f32(text: str) -> int:
-    """The bit pattern of what `format_f32` printed."""
+    """The bit pattern, as a signed int, of what `format_f32` printed."""
     if text.startswith("f32:"):
-        return int(text[4:], 16)
+        (bits,) = struct.unpack("<i", struct.pack("<I", int(text[4:], 16)))
+        return int(bits)
     try:
-        (bits,) = struct.unpack("<I", struct.pack("<f", float(text)))
+        (bits,) = struct.unpack("<i", struct.pack("<f", float(text)))
     except (ValueError, OverflowError) as error:
         raise AssemblyError(f"{text!r} is not an f32") from error
     return int(bits)

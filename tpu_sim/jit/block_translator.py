@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Slot
+from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Row, Slot
 from tpu_sim.isa.program import SMEM, Block, Bundle
 from tpu_sim.jit.clock import BlockClock
 from tpu_sim.jit.lanes import LlvmLanes, signed32
@@ -44,6 +45,35 @@ _Register = tuple[str, int]
 def _phase(instr: Instr) -> int:
     """Order within a bundle: what reads memories and queues sees them as they were before it."""
     return 0 if instr.row.effect in _FIRST else 2 if instr.row.effect in _LAST else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A row's operands as the translator reads them."""
+
+    sources: tuple[tuple[int, Kind], ...]
+    result_class: str
+    result_index: int
+
+
+_plans: dict[str, _Plan] = {}
+
+
+def _plan(row: Row) -> _Plan:
+    """The plan of a row, by name: hashing whole rows would cost more than translating them."""
+    plan = _plans.get(row.name)
+    if plan is None:
+        write = row_facts(row).write
+        index = -1 if write is None else write.index
+        kinds = enumerate(operand.kind for operand in row.operands)
+        sources = tuple((i, kind) for i, kind in kinds if i != index)
+        register_class = "" if write is None else write.register_class
+        plan = _plans[row.name] = _Plan(sources, register_class, index)
+    return plan
+
+
+def _nothing() -> None:
+    """The commit of an instruction without a result."""
 
 
 class BlockTranslator:
@@ -227,20 +257,16 @@ class BlockTranslator:
 
     def _arguments(self, instr: Instr) -> tuple[Argument, ...]:
         """Operands with registers resolved; the destination is left out."""
-        write = row_facts(instr.row).write
         arguments: list[Argument] = []
-        for index, (operand, value) in enumerate(
-            zip(instr.row.operands, instr.operands, strict=True)
-        ):
-            if write is not None and index == write.index:
-                continue
-            match operand.kind:
+        values = instr.operands
+        for index, kind in _plan(instr.row).sources:
+            match kind:
                 case Kind.VS | Kind.MS:
-                    arguments.append(Use(self._value(operand.kind, value)))
+                    arguments.append(Use(self._value(kind, values[index])))
                 case Kind.SS:
-                    arguments.append(self._read(value))
+                    arguments.append(self._read(values[index]))
                 case _:
-                    arguments.append(value)
+                    arguments.append(values[index])
         return tuple(arguments)
 
     def _value(self, kind: Kind, number: int) -> int:
@@ -291,8 +317,7 @@ class BlockTranslator:
                 arguments = arguments[4:]
             case effect:
                 role = Role.LEAF if effect in _LEAF_EFFECTS else Role.STATE
-        write = row_facts(row).write
-        is_mask = write is not None and write.register_class == "m"
+        is_mask = _plan(row).result_class == "m"
         op = ValueOp(self._next, role, row, arguments, is_mask, address, number)
         self._next += 1
         self._place_in_queues(op)
@@ -310,7 +335,9 @@ class BlockTranslator:
                 pushed.append(op.index)
                 self._occupancy[unit] = self._occupancy.get(unit, 0) + 2
                 if self._occupancy[unit] > self._scope.chip.mrf_entries:
-                    raise self._error(f"MXU {unit} has more than {self._scope.chip.mrf_entries} results")
+                    raise self._error(
+                        f"MXU {unit} has more than {self._scope.chip.mrf_entries} results"
+                    )
             case "pop_mrf":
                 op.queue_number = self._pops.get(unit, 0)
                 self._pops[unit] = op.queue_number + 1
@@ -330,10 +357,10 @@ class BlockTranslator:
         if instr.row.pushes in self._queues:
             queue = self._queues[instr.row.pushes]
             return lambda: queue.append(op.index)
-        write = row_facts(instr.row).write
-        if write is None:
-            return lambda: None
-        register = (write.register_class, instr.operands[write.index])
+        plan = _plan(instr.row)
+        if not plan.result_class:
+            return _nothing
+        register = (plan.result_class, instr.operands[plan.result_index])
         return lambda: self._values.__setitem__(register, op.index)
 
     # segments

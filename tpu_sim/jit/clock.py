@@ -1,14 +1,13 @@
 """The clock: native code that counts the cycles of `tpu_sim.isa.timing`, and nothing else.
 
 Inside a block the time of issue is a native value plus a known number of bundles; it becomes a new
-value only where a bundle may stall. Between blocks the time lies in the context.
+value only where a bundle may stall. Between blocks the time lies in the context. What touches
+queues, flags and the DMA engine are small functions of the module (`clock_functions`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, Bundle, DmaDescriptor
 from tpu_sim.isa.timing import (
     descriptor_unit_bytes,
@@ -16,6 +15,7 @@ from tpu_sim.isa.timing import (
     result_ready_cycles,
 )
 from tpu_sim.jit.context import READY_RING, Word
+from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.scope import FunctionScope
 
 _FRACTION_BITS = 24
@@ -29,11 +29,6 @@ class BlockClock:
         self._emitter = scope.emitter
         self._base = ""
         self._elapsed = 0
-        self._pushed: Counter[int] = Counter()
-        self._popped: Counter[int] = Counter()
-        self._tails: dict[int, str] = {}
-        self._heads: dict[int, str] = {}
-        self._matmuls = 0
 
     def _now(self) -> str:
         """The cycle at which the next bundle would issue."""
@@ -44,87 +39,38 @@ class BlockClock:
             self._elapsed = 0
         return self._base
 
-    def _later(self, a: str, b: str) -> str:
-        return self._emitter.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
-
     def stall(self, bundle: Bundle, flags: dict[int, str]) -> None:
         """Wait for what the bundle needs; `flags` gives the flag number of each ``dma.wait``."""
-        waits: list[str] = []
+        arrival = ""
         for position, instr in enumerate(bundle):
             match instr.row.effect:
                 case "dma_wait":
-                    waits.append(self._flag_done(flags[position]))
+                    wait = f"clock_wait(ptr %ctx, i64 {flags[position]}, i64 {{}}, i64 {{}})"
                 case "pop_mrf":
-                    waits.append(self._oldest_result(instr.operands[1]))
+                    wait = f"clock_pop(ptr %ctx, i64 {instr.operands[1]}, i64 {{1}})"
                 case "matmul":
-                    waits.append(self._scope.load_word(Word.UNIT_FREE + instr.operands[0]))
-        if waits:
-            issue = self._now()
-            for wait in waits:
-                issue = self._later(issue, wait)
-            self._base = issue
-
-    def _flag_done(self, flag: str) -> str:
-        e = self._emitter
-        pointer = e.offset(self._scope.word_pointer(Word.FLAG_DONE), e.value(f"shl i64 {flag}, 3"))
-        done = e.load("i64", pointer, 8)
-        wait = e.value(f"sub i64 {self._later(done, self._now())}, {self._now()}")
-        self._scope.add_to_word(Word.DMA_WAIT, wait)
-        return done
-
-    def _ready_pointer(self, unit: int, start: str, number: int) -> str:
-        e = self._emitter
-        slot = e.value(f"and i64 {e.value(f'add i64 {start}, {number}')}, {READY_RING - 1}")
-        base = self._scope.word_pointer(Word.READY + unit * READY_RING)
-        return e.offset(base, e.value(f"shl i64 {slot}, 3"))
-
-    def _oldest_result(self, unit: int) -> str:
-        if unit not in self._heads:
-            self._heads[unit] = self._scope.load_word(Word.CLOCK_HEAD + unit)
-        pointer = self._ready_pointer(unit, self._heads[unit], self._popped[unit])
-        self._popped[unit] += 1
-        return self._emitter.load("i64", pointer, 8)
+                    wait = f"clock_unit(ptr %ctx, i64 {instr.operands[0]}, i64 {{1}})"
+                case _:
+                    continue
+            arrival = arrival or self._now()
+            self._base = self._emitter.value(f"call i64 @{wait.format(arrival, self._base)}")
 
     def issue(self, bundle: Bundle) -> None:
         """Account for the bundle's multiplications and go on to the next cycle."""
         for instr in bundle:
             if instr.row.effect == "matmul":
-                self._matmul(instr)
+                arguments = f"ptr %ctx, i64 {instr.operands[0]}, i64 {self._now()}"
+                self._emitter.do(f"call void @clock_matmul({arguments})")
         self._elapsed += 1
 
-    def _matmul(self, instr: Instr) -> None:
-        e = self._emitter
-        chip = self._scope.chip
-        unit = instr.operands[0]
-        now = self._now()
-        if unit not in self._tails:
-            self._tails[unit] = self._scope.load_word(Word.CLOCK_TAIL + unit)
-        for ready in result_ready_cycles(chip):
-            pointer = self._ready_pointer(unit, self._tails[unit], self._pushed[unit])
-            self._pushed[unit] += 1
-            e.store("i64", e.value(f"add i64 {now}, {ready}"), pointer, 8)
-        free = e.value(f"add i64 {now}, {chip.matmul_cycles}")
-        self._scope.store_word(Word.UNIT_FREE + unit, free)
-        self._matmuls += 1
-
-    def transfer(
-        self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]
-    ) -> None:
+    def transfer(self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]) -> None:
         """A DMA started by the bundle that issues now (before `issue` of that bundle)."""
-        e = self._emitter
         size = self._transfer_bytes(descriptor, counts)
-        scaled = e.value(f"mul i64 {size}, {dma_cycles_factor(self._scope.chip)}")
-        scaled = e.value(f"add i64 {scaled}, {(1 << _FRACTION_BITS) - 1}")
-        cycles = e.value(f"lshr i64 {scaled}, {_FRACTION_BITS}")
-        start = self._later(self._now(), self._scope.load_word(Word.DMA_FREE))
-        free = e.value(f"add i64 {start}, {cycles}")
-        self._scope.store_word(Word.DMA_FREE, free)
-        done = e.value(f"add i64 {free}, {self._scope.chip.dma_latency_cycles}")
-        pointer = e.offset(self._scope.word_pointer(Word.FLAG_DONE), e.value(f"shl i64 {flag}, 3"))
-        e.store("i64", done, pointer, 8)
         sides = (descriptor.src_space == HBM) + (descriptor.dst_space == HBM)
-        if sides:
-            self._scope.add_to_word(Word.HBM_BYTES, e.value(f"mul i64 {size}, {sides}"))
+        self._emitter.do(
+            f"call void @clock_transfer(ptr %ctx, i64 {flag}, i64 {size}, i64 {sides}, "
+            f"i64 {self._now()})"
+        )
 
     def _transfer_bytes(self, descriptor: DmaDescriptor, counts: tuple[str, str]) -> str:
         e = self._emitter
@@ -139,14 +85,103 @@ class BlockClock:
         return e.value(f"mul i64 {total}, {size}") if total else str(size)
 
     def finish(self) -> None:
-        """Write the time and the queue positions back."""
-        for table, counts, starts in (
-            (Word.CLOCK_TAIL, self._pushed, self._tails),
-            (Word.CLOCK_HEAD, self._popped, self._heads),
-        ):
-            for unit, count in sorted(counts.items()):
-                total = self._emitter.value(f"add i64 {starts[unit]}, {count}")
-                self._scope.store_word(table + unit, total)
-        if self._matmuls:
-            self._scope.add_to_word(Word.MXU_PASSES, self._matmuls)
+        """Write the time back."""
         self._scope.store_word(Word.NOW, self._now())
+
+
+class _ClockFunction:
+    """One helper function under construction."""
+
+    def __init__(self, header: str) -> None:
+        self.emitter = Emitter("k")
+        self._header = header
+
+    def word(self, word: int, index: str = "") -> str:
+        """Pointer to a context word, or to entry `index` of a table of words."""
+        pointer = self.emitter.offset("%ctx", int(word) * 8)
+        if not index:
+            return pointer
+        return self.emitter.value(f"getelementptr i64, ptr {pointer}, i64 {index}")
+
+    def load(self, pointer: str) -> str:
+        """A word's value."""
+        return self.emitter.load("i64", pointer, 8)
+
+    def add(self, pointer: str, amount: str | int) -> str:
+        """Add to a word; returns its value before."""
+        old = self.load(pointer)
+        total = self.emitter.value(f"add i64 {old}, {amount}")
+        self.emitter.store("i64", total, pointer, 8)
+        return old
+
+    def later(self, a: str, b: str) -> str:
+        """The maximum of two times."""
+        return self.emitter.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
+
+    def ready(self, position: str) -> str:
+        """Pointer to the ready time of result number `position` of ``%unit``."""
+        e = self.emitter
+        slot = e.value(f"and i64 {position}, {READY_RING - 1}")
+        ring = e.value(f"mul i64 %unit, {READY_RING}")
+        return self.word(Word.READY, e.value(f"add i64 {ring}, {slot}"))
+
+    def define(self, result: str = "void") -> str:
+        """The function's text."""
+        return f"define internal {self._header} #0 {{\nentry:\n{self.emitter.text()}\n ret {result}\n}}\n"
+
+
+def clock_functions(chip: Chip) -> str:
+    """The helper functions that translated blocks call."""
+    return "\n".join(
+        (_pop_function(), _unit_function(), _matmul_function(chip), _wait_function())
+        + (_transfer_function(chip),)
+    )
+
+
+def _pop_function() -> str:
+    f = _ClockFunction("i64 @clock_pop(ptr %ctx, i64 %unit, i64 %now)")
+    oldest = f.add(f.word(Word.CLOCK_HEAD, "%unit"), 1)
+    return f.define(f"i64 {f.later('%now', f.load(f.ready(oldest)))}")
+
+
+def _unit_function() -> str:
+    f = _ClockFunction("i64 @clock_unit(ptr %ctx, i64 %unit, i64 %now)")
+    free = f.load(f.word(Word.UNIT_FREE, "%unit"))
+    return f.define(f"i64 {f.later('%now', free)}")
+
+
+def _matmul_function(chip: Chip) -> str:
+    f = _ClockFunction("void @clock_matmul(ptr %ctx, i64 %unit, i64 %now)")
+    tail = f.word(Word.CLOCK_TAIL, "%unit")
+    for cycles in result_ready_cycles(chip):
+        ready = f.emitter.value(f"add i64 %now, {cycles}")
+        f.emitter.store("i64", ready, f.ready(f.add(tail, 1)), 8)
+    free = f.emitter.value(f"add i64 %now, {chip.matmul_cycles}")
+    f.emitter.store("i64", free, f.word(Word.UNIT_FREE, "%unit"), 8)
+    f.add(f.word(Word.MXU_PASSES), 1)
+    return f.define()
+
+
+def _wait_function() -> str:
+    """The wait counts from `arrival`, when the bundle could issue but for its waits."""
+    f = _ClockFunction("i64 @clock_wait(ptr %ctx, i64 %flag, i64 %arrival, i64 %now)")
+    done = f.load(f.word(Word.FLAG_DONE, "%flag"))
+    waited = f.emitter.value(f"sub i64 {f.later(done, '%arrival')}, %arrival")
+    f.add(f.word(Word.DMA_WAIT), waited)
+    return f.define(f"i64 {f.later(done, '%now')}")
+
+
+def _transfer_function(chip: Chip) -> str:
+    header = "void @clock_transfer(ptr %ctx, i64 %flag, i64 %size, i64 %sides, i64 %now)"
+    f = _ClockFunction(header)
+    e = f.emitter
+    scaled = e.value(f"mul i64 %size, {dma_cycles_factor(chip)}")
+    scaled = e.value(f"add i64 {scaled}, {(1 << _FRACTION_BITS) - 1}")
+    cycles = e.value(f"lshr i64 {scaled}, {_FRACTION_BITS}")
+    engine = f.word(Word.DMA_FREE)
+    free = e.value(f"add i64 {f.later('%now', f.load(engine))}, {cycles}")
+    e.store("i64", free, engine, 8)
+    done = e.value(f"add i64 {free}, {chip.dma_latency_cycles}")
+    e.store("i64", done, f.word(Word.FLAG_DONE, "%flag"), 8)
+    f.add(f.word(Word.HBM_BYTES), e.value("mul i64 %size, %sides"))
+    return f.define()

@@ -53,7 +53,6 @@ class Word(IntEnum):
     RECORD_COUNT = 16
     TRANSPOSE_INDEX = 17  # which active block of the ring is current
     FUEL = 18  # loop iterations left where no clock runs
-    MXCSR = 19
     SCRATCH = 20  # values within one component
     TAIL = 32  # per unit: results pushed so far
     HEAD = TAIL + MAX_UNITS  # per unit: results popped so far

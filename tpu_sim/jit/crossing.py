@@ -111,9 +111,7 @@ class RowLanes:
     def _gather(self, index: str) -> str:
         chunk = self._lanes.int_type
         wrapped = self._lanes.iand(index, self._lanes.const_i(LANES - 1))
-        pointers = self._emitter.value(
-            f"getelementptr i32, ptr {self._buffer}, {chunk} {wrapped}"
-        )
+        pointers = self._emitter.value(f"getelementptr i32, ptr {self._buffer}, {chunk} {wrapped}")
         return self._emitter.value(
             f"call {chunk} @llvm.masked.gather.v16i32.v16p0(<16 x ptr> align 4 {pointers}, "
             f"<16 x i1> splat (i1 true), {chunk} zeroinitializer)"

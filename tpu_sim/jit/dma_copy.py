@@ -1,7 +1,8 @@
 """DMA transfers as native functions: bounds check, then nested loops of row copies.
 
-One function per descriptor: ``(ctx, src, dst, c0, c1) -> status``, 0 done, 1 an address outside its
-memory, 2 a count out of range, 3 rows outside the window. Nothing is copied unless the whole transfer is valid.
+One function per descriptor: ``(ctx, src, dst, c0, c1) -> status``, 0 done, 1 an address outside
+its memory, 2 a count out of range, 3 rows outside the window. Nothing is copied unless the whole
+transfer is valid.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Engine:
         module.triple = llvm.get_default_triple()
         module.data_layout = str(machine.target_data)
         module.verify()
-        code = machine.emit_object(module)
+        code = bytes(machine.emit_object(module))
         if self._cache is not None:
             self._cache.store(key, code)
         return code

@@ -157,15 +157,26 @@ class LlvmLanes:
 
     def f_to_s(self, a: str) -> str:
         """Saturating conversion to signed."""
-        return self._saturate("fptosi", a)
+        converted = self._saturate("fptosi", a, -(2.0**31), 2.0**31, 0x7FFFFFFF)
+        return self.select(self.fcmp("ne", a, a), self.const_i(0), converted)
 
     def f_to_u(self, a: str) -> str:
-        """Saturating conversion to unsigned."""
-        return self._saturate("fptoui", a)
+        """Saturating conversion to unsigned; the lower bound catches NaN."""
+        return self._saturate("fptoui", a, 0.0, 2.0**32, -1)
 
-    def _saturate(self, name: str, a: str) -> str:
-        intrinsic = f"{name}.sat.{self._suffix}i32.{self._suffix}f32"
-        return self._call(intrinsic, self.int_type, f"{self.float_type} {a}")
+    def _saturate(self, opcode: str, a: str, low: float, end: float, last: int) -> str:
+        """Convert what fits; ``llvm.fpto*i.sat`` says the same but is scalarised."""
+        floats, low_text = self.float_type, self.const_f(low)
+        raised = self._select_f(self.fcmp("gt", a, low_text), a, low_text)
+        is_over = self.fcmp("ge", a, self.const_f(end))
+        safe = self._select_f(is_over, self.const_f(0.0), raised)
+        converted = self.emitter.value(f"{opcode} {floats} {safe} to {self.int_type}")
+        return self.select(is_over, self.const_i(last), converted)
+
+    def _select_f(self, mask: str, a: str, b: str) -> str:
+        return self.emitter.value(
+            f"select {self.mask_type} {mask}, {self.float_type} {a}, {self.float_type} {b}"
+        )
 
     def s_to_f(self, a: str) -> str:
         """f32 of a signed integer."""
@@ -267,11 +278,13 @@ class LlvmLanes:
         is_zero = self.icmp_u("eq", b, self.const_i(0))
         divisor = self.select(is_zero, self.const_i(1), b)
         to_float, to_int = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
-        x, y = (e.value(f"{to_float} {self.int_type} {v} to {self._double_type}") for v in (a, divisor))
+        x, y = (
+            e.value(f"{to_float} {self.int_type} {v} to {self._double_type}") for v in (a, divisor)
+        )
         ratio = e.value(f"fdiv {self._double_type} {x}, {y}")
         # 64 bits hold INT_MIN / -1, whose low half is INT_MIN
-        wide = e.value(f"{to_int} {self._double_type} {ratio} to {self._wide_type}")
-        quotient = e.value(f"trunc {self._wide_type} {wide} to {self.int_type}")
+        whole = e.value(f"{to_int} {self._double_type} {ratio} to {self._wide_type}")
+        quotient = e.value(f"trunc {self._wide_type} {whole} to {self.int_type}")
         return self.select(is_zero, self.const_i(-1), quotient)
 
     def imin_s(self, a: str, b: str) -> str:

@@ -11,6 +11,8 @@ from tpu_sim.jit.mxu_kernels import matmul_text
 
 _PREFIX = "tpuc_kernel_v1_"
 MATMUL = _PREFIX + "matmul"
+MATMUL_FMA = _PREFIX + "matmul_fma"
+MATMUL_BF16 = _PREFIX + "matmul_bf16"
 MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
 SETTLE_WEIGHTS = _PREFIX + "settle_weights"
 TRANSPOSE = _PREFIX + "transpose"
@@ -18,8 +20,9 @@ LOAD_INDEXED = _PREFIX + "load_indexed"
 STORE_INDEXED = _PREFIX + "store_indexed"
 
 LIBRARY_FUNCTIONS = (
-    MATMUL, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED,
+    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED,
 )  # fmt: skip
+"""Functions with one form; `MATMUL` is `MATMUL_FMA` or `MATMUL_BF16`, whichever is faster."""
 
 LIBRARY_DECLARATIONS = f"""
 declare void @{MATMUL}(ptr, ptr, ptr, ptr)
@@ -33,18 +36,19 @@ declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 _CHUNK = "<16 x i32>"
 
 
-def library_text(use_bf16_dot: bool) -> str:
-    """The module of all kernels, with the MXU kernel for hosts with or without BF16 dots."""
-    return "\n".join(
-        (
-            matmul_text(MATMUL, use_bf16_dot=use_bf16_dot),
-            _matpush_transposed(),
-            _settle_weights(),
-            _transpose(),
-            _load_indexed(),
-            _store_indexed(),
-        )
-    )
+def library_text(has_bf16_dot: bool) -> str:
+    """The module of all kernels, with both MXU kernels on hosts that have BF16 dot products."""
+    texts = [matmul_text(MATMUL_FMA, use_bf16_dot=False)]
+    if has_bf16_dot:
+        texts.append(matmul_text(MATMUL_BF16, use_bf16_dot=True))
+    texts += [
+        _matpush_transposed(),
+        _settle_weights(),
+        _transpose(),
+        _load_indexed(),
+        _store_indexed(),
+    ]
+    return "\n".join(texts)
 
 
 def _function(header: str, emitter: Emitter, end: str = "ret void") -> str:

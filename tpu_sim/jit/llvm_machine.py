@@ -8,19 +8,17 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from weakref import WeakKeyDictionary
 
-import llvmlite.binding as llvm
-
+from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.code_cache import CodeCache
 from tpu_sim.jit.context import VREG_BYTES, ExecutionContext, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
-from tpu_sim.jit.library import LIBRARY_FUNCTIONS, library_text
+from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.program_translator import (
     ESTIMATE,
     MAIN,
@@ -41,7 +39,6 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult, KernelRun
 
 DEFAULT_MAX_CYCLES = 1 << 40
-_LIBRARY_CODEGEN_LEVEL = 2
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
     FaultKind.MEMORY: OutOfMemoryRangeFault,
@@ -50,7 +47,6 @@ _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.CYCLE_LIMIT: CycleLimitFault,
     FaultKind.RECORDS: CycleLimitFault,
 }
-_library_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -60,19 +56,7 @@ class NativeProgram:
     program: Program
     translated: TranslatedModule
     module: NativeModule
-    entry: ctypes._CFunctionType  # type: ignore[name-defined]  # ctypes has no public name for it
-
-
-@lru_cache(maxsize=None)
-def _install_library(use_cache: bool) -> NativeModule:
-    """Link the precompiled kernels and make their names known to later modules."""
-    host = detect_host()
-    cache = CodeCache() if use_cache else None
-    engine = Engine(host, cache, _LIBRARY_CODEGEN_LEVEL)
-    module = engine.link(engine.object_code(library_text(host.has_bf16_dot)))
-    for name in LIBRARY_FUNCTIONS:
-        llvm.add_symbol(name, module.address(name))
-    return module
+    entry: Callable[[int], int]
 
 
 class LlvmMachine:
@@ -98,8 +82,7 @@ class LlvmMachine:
         self.chip = chip
         self.threads = threads
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
-        with _library_lock:
-            self._library = _install_library(cache)
+        installed_library(cache)
         self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
         self._prepared: dict[tuple[int, ModuleKind], NativeProgram] = {}
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
@@ -109,6 +92,7 @@ class LlvmMachine:
         key = (id(program), kind)
         native = self._prepared.get(key)
         if native is None or native.program is not program:
+            check_program(program, self.chip)
             translated = translate_program(program, self.chip, kind)
             module = self._engine.link(self._engine.object_code(translated.text))
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))

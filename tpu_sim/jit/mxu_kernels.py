@@ -1,9 +1,9 @@
 """The MXU pass as native code: 16 rows of packed bf16 times 128x128 weights.
 
-Weights lie as pairs: word (p, l) holds w[2p, l] low and w[2p + 1, l] high. For each pair, ascending,
-the accumulator takes the odd product first, then the even one, each as a fused multiply-add with
-denormals flushed. AVX-512's BF16 dot product does exactly that; elsewhere two f32 FMAs do, with
-flush-to-zero set for the duration of the call.
+Weights lie as pairs: word (p, l) holds w[2p, l] low and w[2p + 1, l] high. For each pair,
+ascending, the accumulator takes the odd product first, then the even one, each as a fused
+multiply-add with denormals flushed. AVX-512's BF16 dot product does exactly that; two f32 FMAs do
+it on any host, with flush-to-zero set for the duration of the call.
 """
 
 from __future__ import annotations

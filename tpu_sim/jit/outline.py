@@ -193,9 +193,7 @@ class ComponentLibrary:
         )
 
 
-def call_component(
-    emitter: Emitter, name: str, pointers: list[str], scalars: list[Scalar]
-) -> None:
+def call_component(emitter: Emitter, name: str, pointers: list[str], scalars: list[Scalar]) -> None:
     """Append the call of a component's function: groups, leaves, outputs, then scalars."""
     arguments = [f"ptr {pointer}" for pointer in ("%scratch", *pointers)]
     arguments += [f"i32 {scalar.text}" for scalar in scalars]

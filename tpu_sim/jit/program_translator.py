@@ -14,12 +14,15 @@ from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import Block, Call, DmaDescriptor, If, Kernel, Loop, Node, Program, While
 from tpu_sim.jit.block_translator import BlockTranslator
+from tpu_sim.jit.clock import clock_functions
 from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, TRANSPOSE_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_copy import MAX_STRIDE, DmaFunction
+from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope
 
 MAIN = "tpuc_main"
+_STANDARD_MXCSR = 0x1F80  # round to nearest even, denormals kept, exceptions masked
 _MXU_EFFECTS = ("matpush", "matpush_t", "matswap", "matmul", "pop_mrf")
 _MXU_WORDS = (
     Word.TAIL, Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
@@ -103,11 +106,14 @@ class _ProgramTranslator:
             self._functions[kernel.name] = f"kernel{number}"
             self._module.texts.append(self._kernel(kernel, f"kernel{number}"))
         main = Kernel("main", 0, [], [], self._program.main)
-        scope = FunctionScope(self._module, main, MAIN)
+        scope = FunctionScope(self._module, main, "main_body")
         _NodeTranslator(self, scope, None).nodes(main.body)
-        self._module.texts.append(scope.define())
+        self._module.texts += [scope.define("internal "), _entry_text()]
         module = self._module
-        text = "\n".join([LIBRARY_DECLARATIONS, *module.components.texts, *module.texts])
+        texts = [LIBRARY_DECLARATIONS, *module.components.texts, *module.texts]
+        if module.clock:
+            texts.append(clock_functions(module.chip))
+        text = "\n".join(texts)
         return TranslatedModule(
             text,
             tuple(module.sites),
@@ -159,6 +165,20 @@ class _ProgramTranslator:
         return self._functions[kernel]
 
 
+def _entry_text() -> str:
+    """The entry: runs main with the floating-point environment that the meanings assume."""
+    e = Emitter("e")
+    for name in ("%saved", "%standard"):
+        e.do(f"{name} = alloca i32")
+    e.do("call void @llvm.x86.sse.stmxcsr(ptr %saved)")
+    e.store("i32", str(_STANDARD_MXCSR), "%standard", 4)
+    e.do("call void @llvm.x86.sse.ldmxcsr(ptr %standard)")
+    status = e.value("call i32 @main_body(ptr %ctx)")
+    e.do("call void @llvm.x86.sse.ldmxcsr(ptr %saved)")
+    e.do(f"ret i32 {status}")
+    return f"define i32 @{MAIN}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n}}\n"
+
+
 class _DmaFunctions:
     """The copy functions of a kernel's descriptors, made at first use."""
 
@@ -180,7 +200,8 @@ class _DmaFunctions:
     def _check(self, descriptor: DmaDescriptor, number: int) -> None:
         strides = [s for d in descriptor.dims for s in (d.src_stride, d.dst_stride)]
         if any(abs(stride) > MAX_STRIDE for stride in strides) or descriptor.chunk > MAX_STRIDE:
-            raise ProgramError(f"descriptor {number}: a stride or chunk exceeds {MAX_STRIDE}", self._kernel.name)
+            message = f"descriptor {number}: a stride or chunk exceeds {MAX_STRIDE}"
+            raise ProgramError(message, self._kernel.name)
 
 
 class _NodeTranslator:

@@ -72,9 +72,7 @@ class Component:
     @property
     def stored_windows(self) -> frozenset[int]:
         """Alias classes stored to."""
-        return frozenset(
-            self.group_windows[op.group] for op in self.ops if op.role is Role.STORE
-        )
+        return frozenset(self.group_windows[op.group] for op in self.ops if op.role is Role.STORE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Segment:
         name = self._scope.kernel.windows[window].name
         message = f"rows {low}..{high} from the address are not all within window {name} ({rows})"
         if not root:
-            if 0 <= low and high < rows:
+            if low >= 0 and high < rows:
                 return
             outside = e.value("icmp eq i32 0, 0")
         elif high - low >= rows:

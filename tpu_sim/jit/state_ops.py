@@ -22,7 +22,7 @@ from tpu_sim.jit.library import (
     TRANSPOSE,
 )
 from tpu_sim.jit.scope import FaultKind, FunctionScope
-from tpu_sim.jit.values import Role, Scalar, Use, ValueOp
+from tpu_sim.jit.values import Scalar, Use, ValueOp
 
 _MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
 
@@ -58,6 +58,7 @@ class StateOps:
         self._active: dict[int, str] = {}
         self._blocks: dict[int, list[str]] = {}
         self._pushes: dict[int, str] = {}
+        self._rings: dict[int, str] = {}
         self._transpose_index = ""
         self._transposed = 0
 
@@ -197,10 +198,12 @@ class StateOps:
     def _ring_pointer(self, unit: int, start: str, number: int) -> str:
         e = self._emitter
         entries = self._scope.module.ring_entries
-        position = e.value(f"add i64 {start}, {number}")
+        ring = self._rings.get(unit)
+        if ring is None:
+            ring = self._rings[unit] = e.offset("%results", unit * entries * VREG_BYTES)
+        position = e.value(f"add i64 {start}, {number}") if number else start
         slot = e.value(f"and i64 {position}, {entries - 1}")
-        byte_offset = e.value(f"mul i64 {slot}, {VREG_BYTES}")
-        return e.offset(e.offset("%results", unit * entries * VREG_BYTES), byte_offset)
+        return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {ring}, i64 {slot}")
 
     # leaves
 
@@ -252,9 +255,7 @@ class StateOps:
         emit_transfer(self._scope, op, self._dma_function)
 
 
-def emit_transfer(
-    scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]
-) -> None:
+def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]) -> None:
     """Call the copy function of a ``dma.start`` and check its status."""
     e = scope.emitter
     descriptor = scope.kernel.descriptors[_number(op, 0)]

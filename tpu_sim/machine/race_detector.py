@@ -4,9 +4,10 @@ A transfer is in flight from its start until a wait on its flag. Meanwhile its t
 read or written and its source not written. One shadow bit per VMEM row of 512 bytes says whether a
 store or DMA has written it since the kernel began; spill slots have one bit each.
 
-A load of eight sublanes may reach past the rows an array fills, into padding; so a load faults when
-none of its rows has been written, a DMA when any has not. What is not written holds `POISON`, NaN as
-f32 and as either bf16 half, so that padding which leaks into results shows.
+A load may reach past the rows an array fills, into the padding of its last tile; so a load faults
+when nothing in its tiles of 16 rows has been written, a DMA when any row has not. What is not
+written holds `POISON`, NaN as f32 and as either bf16 half, so that padding which leaks into results
+shows.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.program import VMEM
+from tpu_sim.isa.program import VMEM, Window
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.dma import SPACE_NAMES, Side, Transfer
 from tpu_sim.machine.faults import DmaRaceFault, UninitializedReadFault
 
 POISON = 0xFFBAFFBA
+_TILE_ROWS = 16
 
 I64 = npt.NDArray[np.int64]
 
@@ -52,15 +54,21 @@ class RaceDetector:
             flag = self._in_flight[0].flag
             raise DmaRaceFault(f"the kernel ends while a DMA on sync flag {flag} is in flight")
 
-    def read_rows(self, rows: I64) -> None:
-        """VMEM rows are read by one instruction."""
-        if not self._written[rows].any():
-            first, last = rows.min(), rows.max()
+    def read_rows(self, rows: I64, window: Window) -> None:
+        """VMEM rows of a window are read by one instruction."""
+        if not self._written[rows].any() and not self._is_padding(rows, window):
             raise UninitializedReadFault(
-                f"VMEM rows {first}..{last} are read before any is written"
+                f"VMEM rows {rows.min()}..{rows.max()} are read before any is written"
             )
         side = Side(VMEM, rows * GRANULE_BYTES, GRANULE_BYTES)
         self._no_overlap(side, targets=True, sources=False, what="read")
+
+    def _is_padding(self, rows: I64, window: Window) -> bool:
+        """Whether one of the rows shares a tile of the window with a written row."""
+        end = window.base_row + window.rows
+        tiles = np.unique((rows - window.base_row) // _TILE_ROWS)
+        starts = (tiles * _TILE_ROWS + window.base_row).tolist()
+        return any(self._written[s : min(s + _TILE_ROWS, end)].any() for s in starts)
 
     def write_rows(self, rows: I64) -> None:
         """VMEM rows are written, wholly or in part."""

@@ -21,6 +21,16 @@ _REGION_OVERHEAD_CYCLES = 250
 _BLOCK_OVERHEAD_CYCLES = 10
 _STREAM_LIMIT_STEPS = 16
 """Passes of at most so many steps are unrolled whole."""
+_STEP_OPS = 36
+"""Operations of a step, about."""
+_BODY_OPS = 640
+"""Operations to aim at in a loop body."""
+_STATIC_OPS = 1700
+"""The most operations of a loop body that covers whole sums over K."""
+_SHORT_BLOCK_STEPS = 8
+"""Steps of short passes to have in a block."""
+_CARRIED_TILES = 8
+"""The most 16-row results to keep in vregs from pass to pass."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ def costs_of(chip: Chip, stores_per_tile: int) -> Costs:
 
 def plan_regions(m_tiles: int, k_tiles: int, n_tiles: int, costs: Costs) -> list[Region]:
     """Cut a product into regions, in the order they must run (K ascending for equal M, N)."""
-    return [region for region in _best(m_tiles, k_tiles, n_tiles, costs)[1]]
+    return list(_best(m_tiles, k_tiles, n_tiles, costs)[1])
 
 
 @lru_cache(maxsize=4096)
@@ -157,35 +167,67 @@ class Skew:
 
     ``lag_passes > 0``: whole passes, unrolled, `unroll` of them in a block. Otherwise the first
     `lag_steps` steps of a pass share a block with the last of the pass before, and the rest are a
-    loop of `unroll` steps.
+    loop of `unroll` steps. `static_k`: blocks cover whole sums over K. `carried_passes`: so many
+    consecutive passes of a block are added up in vregs.
     """
 
     lag_passes: int
     lag_steps: int
     unroll: int
+    static_k: bool = False
+    carried_passes: int = 1
 
 
-def choose_skew(region: Region, chip: Chip) -> Skew:
-    """The least skew that hides the MXU's latency, within its result queue."""
-    latency = chip.latency("mxu_result") + chip.matmul_cycles
-    least = -(-latency // chip.matmul_cycles) + 1
+def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
+    """The least skew that hides the MXU's latency and the epilogue's, within the result queue."""
+    hidden = chip.latency("mxu_result") + chip.matmul_cycles + _epilogue_latency(epilogue_ops)
     queue = chip.mrf_entries // 2  # steps whose results fit
-    least = max(1, min(least, queue - 2))
-    steps = region.steps
-    if steps <= min(_STREAM_LIMIT_STEPS, queue // 2):
-        lag = min(-(-least // steps), (queue - 1) // steps)
-        unroll = max(1, 8 // steps)
-        return Skew(max(1, lag), 0, min(unroll, region.passes))
+    least = max(1, min(-(-hidden // chip.matmul_cycles) + 1, queue - 4))
+    step_ops = _STEP_OPS + 2 * region.mw * region.nw * epilogue_ops
+    if region.steps <= min(_STREAM_LIMIT_STEPS, queue // 2):
+        return _short_skew(region, least, queue, step_ops)
+    copies = 2 if epilogue_ops and region.k_groups > 1 else 1  # bodies for the last pass apart
+    return _long_skew(region.steps, least, queue, step_ops * copies)
+
+
+def _epilogue_latency(ops: int) -> int:
+    """A guess at the longest path of an epilogue of so many operations a register."""
+    return min(30 + 2 * ops, 120) if ops else 0
+
+
+def _short_skew(region: Region, least: int, queue: int, step_ops: int) -> Skew:
+    steps, groups = region.steps, region.k_groups
+    lag = max(1, min(-(-least // steps), (queue - 1) // steps))
+    unroll = -(-_SHORT_BLOCK_STEPS // steps)
+    pass_ops = steps * step_ops + 2 * PUSHES_PER_BLOCK * region.units
+    whole_sums = -(-unroll // groups) * groups
+    is_static = whole_sums * pass_ops <= _STATIC_OPS
+    if is_static:
+        unroll = whole_sums
+    else:
+        divisors = [u for u in range(unroll, 2 * unroll + 1) if groups % u == 0]
+        unroll = divisors[0] if divisors else unroll
+    unroll = min(unroll, region.passes)
+    carried = groups if is_static else unroll if groups % unroll == 0 else 1
+    if steps * region.mw * region.nw > _CARRIED_TILES:
+        carried = 1
+    return Skew(lag, 0, unroll, is_static, carried)
+
+
+def _long_skew(steps: int, least: int, queue: int, step_ops: int) -> Skew:
+    """Weigh cycles lost between blocks against code."""
+    most = max(4, min(16, _BODY_OPS // step_ops))
     best: tuple[float, int, int] | None = None
-    for lag in range(least, min(least + 9, queue // 2 + 1, steps)):
-        for unroll in range(4, 17):
+    for lag in range(least, max(least + 1, min(least + 9, queue - 3, steps))):
+        for unroll in range(min(4, most), most + 1):
             rest = steps - lag
             if rest % unroll:
                 continue
             blocks = 1 + rest // unroll
-            cost = blocks * _BLOCK_OVERHEAD_CYCLES + unroll + 2 * lag
+            code = (unroll + 2 * lag) * step_ops / _STEP_OPS
+            cost = blocks * _BLOCK_OVERHEAD_CYCLES + code
             if best is None or cost < best[0]:
                 best = (cost, lag, unroll)
     if best is None:
-        best = (0.0, least, 1)
+        best = (0.0, min(least, steps - 1), 1)
     return Skew(0, best[1], best[2])

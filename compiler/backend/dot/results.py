@@ -2,15 +2,19 @@
 
 A packed lhs tile of 16 rows pops its 8 even rows, then its 8 odd rows. In f32 tiles of 8 rows the
 even rows lie at stride 2, in two tiles: a strided store for each, masked to its four sublanes. With
-one column of tiles the two are adjacent and one strided store does.
+one column of tiles the two are adjacent and one strided store does. When the output ends in the
+upper tile, even and odd rows are put in order first.
+
+An *epilogue* takes the finished sums instead of the store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.backend.dot.plan import Region
-from compiler.backend.dot.tiles import TILE_ROWS, TileGrid
+from compiler.backend.dot.tiles import TILE_ROWS, Cursor, TileGrid
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg, VReg
 
@@ -28,37 +32,108 @@ class Accumulate:
     when: SReg = -1
 
 
+@dataclass(frozen=True)
+class Affine:
+    """``sreg * factor + offset``."""
+
+    sreg: SReg
+    factor: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ResultTile:
+    """16 rows by 128 columns of the output: numbers of its row tile (of 16) and column tile.
+
+    `has_lower`: its rows 8..15 belong to the output too.
+    """
+
+    row_tile: Affine
+    col_tile: Affine
+    has_lower: bool
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What to do with a finished tile, given its even and its odd rows; about `ops` vector
+    operations for each of the two."""
+
+    emit: Callable[[ResultTile, VReg, VReg], None]
+    ops: int
+
+
+@dataclass(frozen=True)
+class StepPlace:
+    """Which step is popped: `offset` steps after the output pointer, and `number` in its pass.
+
+    `starts`, `ends`: whether its pass is the first and the last of those whose sum is carried in
+    vregs through this block. `is_last_k`: the sum over K is then complete.
+    """
+
+    offset: int
+    number: Affine
+    is_last_k: bool
+    starts: bool = True
+    ends: bool = True
+
+
 class ResultWriter:
     """Pops one step's results and writes them to the output tiles."""
 
     def __init__(
-        self, b: LloBuilder, region: Region, out: TileGrid, accumulate: Accumulate
+        self,
+        b: LloBuilder,
+        region: Region,
+        out: TileGrid,
+        accumulate: Accumulate,
+        epilogue: Epilogue | None,
     ) -> None:
         self._b = b
         self._region = region
         self._out = out
+        self._memory = ResultMemory(b, out)
         self._accumulate = accumulate
+        self._epilogue = epilogue
+        self._carried: dict[tuple[int, int, int], tuple[VReg, VReg]] = {}
 
     @property
     def step_rows(self) -> int:
         """Output rows (of VMEM) from one step to the next."""
         return self._out.row(2 * self._region.mw, 0)
 
-    def pops(self, pointer: SReg, offset: int, step: int, k_group: SReg) -> None:
-        """Drain a step. Its tiles start `offset` steps after `pointer`; `step` is its number in the
-        pass if it may be the last, else -1."""
+    def pops(self, pointer: SReg, place: StepPlace, at: Cursor) -> None:
+        """Drain a step of the pass under cursor `at`."""
         region = self._region
         for mu in range(region.mw):
             for nu in range(region.nw):
-                even, odd = self._sums(mu, nu)
-                row = offset * self.step_rows + self._out.row(2 * mu, nu)
-                has_lower = step < 0 or self._has_lower_tile(step * region.mw + mu)
-                for value, first in ((even, row), (odd, row + 1)):
-                    self._accumulate_and_store(value, pointer, first, has_lower, k_group)
+                sums = self._sums(mu, nu)
+                tile = self._tile(place.number, mu, nu, at.n_group)
+                row = place.offset * self.step_rows + self._out.row(2 * mu, nu)
+                key = (place.offset, mu, nu)
+                if place.starts:
+                    sums = self._accumulated(sums, pointer, row, tile, at.k_group)
+                else:
+                    sums = self._added(self._carried[key], sums)
+                if not place.ends:
+                    self._carried[key] = sums
+                elif self._epilogue is not None and place.is_last_k:
+                    self._epilogue.emit(tile, *sums)
+                else:
+                    self._memory.store(*sums, pointer, row, tile.has_lower)
 
-    def _has_lower_tile(self, m_tile: int) -> bool:
-        """Whether the output has rows 8..15 of a 16-row tile."""
-        return 2 * (self._region.m0 + m_tile) + 1 < self._out.row_tiles
+    def _added(self, a: tuple[VReg, VReg], c: tuple[VReg, VReg]) -> tuple[VReg, VReg]:
+        b = self._b
+        return b.emit("vadd.f32", a[0], c[0]), b.emit("vadd.f32", a[1], c[1])
+
+    def _tile(self, number: Affine, mu: int, nu: int, n_group: SReg) -> ResultTile:
+        region = self._region
+        row_tile = Affine(
+            number.sreg, number.factor * region.mw, region.m0 + number.offset * region.mw + mu
+        )
+        col_tile = Affine(n_group, region.nw, region.n0 + nu)
+        is_inner = number.sreg != 0  # a looped step is never the last
+        has_lower = is_inner or 2 * row_tile.offset + 1 < self._out.row_tiles
+        return ResultTile(row_tile, col_tile, has_lower)
 
     def _sums(self, mu: int, nu: int) -> tuple[VReg, VReg]:
         """Even and odd rows of one tile: the sum over the units that share its columns."""
@@ -78,38 +153,58 @@ class ResultWriter:
             values = added + values[len(added) * 2 :]
         return values[0]
 
-    def _accumulate_and_store(
-        self, value: VReg, pointer: SReg, row: int, has_lower: bool, k_group: SReg
-    ) -> None:
-        old = self._old_value(pointer, row, has_lower, k_group)
-        if old is not None:
-            value = self._b.emit("vadd.f32", old, value)
-        self._store(value, pointer, row, has_lower)
-
-    def _old_value(
-        self, pointer: SReg, row: int, has_lower: bool, k_group: SReg
-    ) -> VReg | None:
-        """What to add a result to: the output so far, or zero if this is the first of its sum."""
+    def _accumulated(
+        self, sums: tuple[VReg, VReg], pointer: SReg, row: int, tile: ResultTile, k_group: SReg
+    ) -> tuple[VReg, VReg]:
+        """Sums with what the output holds of them, if it does."""
         b = self._b
-        if self._accumulate.always:
-            return self._load(pointer, row, has_lower)
         is_later = k_group
         if self._accumulate.when >= 0:
             is_later = b.sor(k_group, self._accumulate.when)
-        known = b.constant(is_later)
-        if known is not None:
-            return self._load(pointer, row, has_lower) if known else None
-        zero = b.emit("vmovi", 0)
-        mask = b.emit("vcmp.ne.s32", b.emit("vsplat", is_later), zero)
-        return b.emit("vsel", mask, self._load(pointer, row, has_lower), zero)
+        known = 1 if self._accumulate.always else b.constant(is_later)
+        if known == 0:
+            return sums
+        old = self._memory.load(pointer, row, tile.has_lower)
+        if known is None:
+            zero = b.emit("vmovi", 0)
+            mask = b.emit("vcmp.ne.s32", b.emit("vsplat", is_later), zero)
+            old = (b.emit("vsel", mask, old[0], zero), b.emit("vsel", mask, old[1], zero))
+        return self._added(old, sums)
 
-    def _upper_sublanes(self) -> MReg:
-        b = self._b
-        return b.emit("vcmp.lt.s32", b.emit("vsublane"), b.emit("vmovi", _HALF_SUBLANES))
 
-    def _lower_sublanes(self) -> MReg:
+class ResultMemory:
+    """Loads and stores even and odd rows of 16 in f32 tiles of 8 rows.
+
+    `row` is where the upper tile starts, from the pointer.
+    """
+
+    def __init__(self, b: LloBuilder, out: TileGrid) -> None:
+        self._b = b
+        self._out = out
+
+    def load(self, pointer: SReg, row: int, has_lower: bool) -> tuple[VReg, VReg]:
+        """Even and odd rows."""
+        if has_lower:
+            return self._load_strided(pointer, row), self._load_strided(pointer, row + 1)
+        natural = self._b.emit("vld", self._out.window, pointer, row, 1)
+        doubled = self._b.emit("vshli", self._b.emit("vsublane"), 1)
+        even = self._b.emit("vperm.slane", natural, doubled)
+        odd = self._b.emit("vperm.slane", natural, self._b.emit("vaddi.s32", doubled, 1))
+        return even, odd
+
+    def store(self, even: VReg, odd: VReg, pointer: SReg, row: int, has_lower: bool) -> None:
+        """Write even and odd rows."""
+        if has_lower:
+            self._store_strided(even, pointer, row)
+            self._store_strided(odd, pointer, row + 1)
+            return
         b = self._b
-        return b.emit("vcmp.ge.s32", b.emit("vsublane"), b.emit("vmovi", _HALF_SUBLANES))
+        sublane = b.emit("vsublane")
+        half = b.emit("vshri", sublane, 1)
+        is_even = b.emit("vcmp.eq.s32", b.emit("vandi", sublane, 1), b.emit("vmovi", 0))
+        moved = [b.emit("vperm.slane", value, half) for value in (even, odd)]
+        natural = b.emit("vsel", is_even, moved[0], moved[1])
+        b.emit("vst", self._out.window, pointer, row, 1, natural)
 
     @property
     def _is_adjacent(self) -> bool:
@@ -119,20 +214,24 @@ class ResultWriter:
         """Where sublane 0 would go for sublanes 4..7 to meet the tile below."""
         return row + self._out.row(1, 0) - TILE_ROWS
 
-    def _load(self, pointer: SReg, row: int, has_lower: bool) -> VReg:
+    def _half_sublanes(self, predicate: str) -> MReg:
+        b = self._b
+        limit = b.emit("vmovi", _HALF_SUBLANES)
+        return b.emit(f"vcmp.{predicate}.s32", b.emit("vsublane"), limit)
+
+    def _load_strided(self, pointer: SReg, row: int) -> VReg:
         b, window = self._b, self._out.window
         upper = b.emit("vld", window, pointer, row, 2)
-        if self._is_adjacent or not has_lower:
+        if self._is_adjacent:
             return upper
         lower = b.emit("vld", window, pointer, self._lower_row(row), 2)
-        return b.emit("vsel", self._upper_sublanes(), upper, lower)
+        return b.emit("vsel", self._half_sublanes("lt"), upper, lower)
 
-    def _store(self, value: VReg, pointer: SReg, row: int, has_lower: bool) -> None:
+    def _store_strided(self, value: VReg, pointer: SReg, row: int) -> None:
         b, window = self._b, self._out.window
-        if self._is_adjacent and has_lower:
+        if self._is_adjacent:
             b.emit("vst", window, pointer, row, 2, value)
             return
-        b.emit("vst.msk", window, pointer, row, 2, value, self._upper_sublanes())
-        if has_lower:
-            lower = self._lower_row(row)
-            b.emit("vst.msk", window, pointer, lower, 2, value, self._lower_sublanes())
+        lower = self._lower_row(row)
+        b.emit("vst.msk", window, pointer, row, 2, value, self._half_sublanes("lt"))
+        b.emit("vst.msk", window, pointer, lower, 2, value, self._half_sublanes("ge"))

@@ -8,14 +8,16 @@ beyond N may hold anything and give results beyond M and N.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
+from compiler.backend.dot.epilogue import emit_epilogue_pass
 from compiler.backend.dot.plan import PUSHES_PER_BLOCK, Region, costs_of, plan_regions
 from compiler.backend.dot.precision import emit_clear_nans
-from compiler.backend.dot.results import Accumulate
-from compiler.backend.dot.stream import emit_region
+from compiler.backend.dot.results import Accumulate, Epilogue
+from compiler.backend.dot.stream import can_fuse, emit_region
 from compiler.backend.dot.tiles import TileGrid, WeightGrid
 from compiler.backend.vector.arrays import VmemArray
 from compiler.diagnostics import CompileError
@@ -33,26 +35,27 @@ def emit_matmul_stage(
     out: VmemArray,
     accumulate: bool = False,
     accumulate_when: SReg = -1,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """Emit ``out (+)= lhs @ rhs``.
 
     `lhs`, `rhs`: one bf16 matrix, or its parts hi, mid (, lo) as split by `emit_split`: two parts
     are XLA's HIGH (3 passes), three HIGHEST (6). Majors of the arrays must be 1: the caller loops
     over batches. `accumulate` adds to what `out` holds; `accumulate_when` does if that sreg is not
-    0. `out` needs 7 readable rows after it (`VmemArray.guard`) when its row tiles are odd.
+    0. With an `epilogue`, every finished tile goes to it once, as it is popped where possible; what
+    `out` then holds is undefined.
     """
     lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
     rhs_parts = [rhs] if isinstance(rhs, VmemArray) else list(rhs)
     _check(lhs_parts, rhs_parts, rhs_transposed, out)
-    mode = Accumulate(accumulate, accumulate_when)
+    stage = _Stage(builder, chip, rhs_transposed, out)
     products = precision_passes(len(lhs_parts), len(rhs_parts))
     for number, (i, j) in enumerate(products):
         if number and (i, j) == (0, 0):
             emit_clear_nans(builder, out)
-        _emit_product(
-            builder, chip, lhs_parts[i], rhs_parts[j], rhs_transposed, out,
-            mode if number == 0 else Accumulate(always=True),
-        )  # fmt: skip
+        mode = Accumulate(accumulate, accumulate_when) if number == 0 else Accumulate(always=True)
+        last = epilogue if number == len(products) - 1 else None
+        stage.product(lhs_parts[i], rhs_parts[j], mode, last)
 
 
 def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
@@ -62,9 +65,7 @@ def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
     [(1, 0), (0, 1), (0, 0)]
     """
     order = max(lhs_parts, rhs_parts) - 1
-    pairs = [
-        (i, j) for i in range(lhs_parts) for j in range(rhs_parts) if i + j <= order
-    ]
+    pairs = [(i, j) for i in range(lhs_parts) for j in range(rhs_parts) if i + j <= order]
     return sorted(pairs, key=lambda pair: (-sum(pair), -pair[0]))
 
 
@@ -80,8 +81,6 @@ def _check(
     k_of_rhs = rhs[0].cols if rhs_transposed else rhs[0].rows
     if lhs[0].col_tiles != -(-k_of_rhs // 128):
         raise CompileError(f"matmul stage: {lhs[0].cols} columns times {k_of_rhs} rows")
-    if out.row_tiles % 2 and out.guard < 7 and out.col_tiles > 1:
-        raise CompileError("matmul stage: the output needs 7 guard rows after an odd row tile")
 
 
 @dataclass(frozen=True)
@@ -100,43 +99,58 @@ def _spans(push_tiles: int) -> list[_Span]:
     return [*spans, _Span(whole, 1, rest)] if rest else spans
 
 
-def _emit_product(
-    builder: LloBuilder,
-    chip: Chip,
-    lhs: VmemArray,
-    rhs: VmemArray,
-    rhs_transposed: bool,
-    out: VmemArray,
-    accumulate: Accumulate,
-) -> None:
-    """One bf16 product."""
-    m_tiles = min(lhs.row_tiles, -(-out.row_tiles // 2))
-    n_tiles = out.col_tiles
-    pushed, whole = _spans(rhs.row_tiles), lhs.col_tiles
-    if rhs_transposed:
-        k_spans, n_spans = [_Span(0, whole, PUSHES_PER_BLOCK)], pushed
-    else:
-        k_spans, n_spans = pushed, [_Span(0, n_tiles, PUSHES_PER_BLOCK)]
-    costs = costs_of(chip, 2 if out.col_tiles == 1 else 4)
-    done = _Coverage(accumulate)
-    for n_span in n_spans:
-        for k_span in k_spans:
+@dataclass(frozen=True)
+class _Work:
+    """A region and the weights it takes."""
+
+    region: Region
+    weights: WeightGrid
+    is_whole_k: bool
+
+
+class _Stage:
+    """What the products of one stage share."""
+
+    def __init__(
+        self, builder: LloBuilder, chip: Chip, rhs_transposed: bool, out: VmemArray
+    ) -> None:
+        self.builder = builder
+        self.chip = chip
+        self.rhs_transposed = rhs_transposed
+        self.out = _grid(out)
+
+    def product(
+        self, lhs: VmemArray, rhs: VmemArray, first: Accumulate, epilogue: Epilogue | None
+    ) -> None:
+        """One bf16 product: regions deeper in K add to those before."""
+        works = list(self._plan(lhs, rhs))
+        is_fused = epilogue is not None and all(
+            work.is_whole_k and can_fuse(work.region, self.chip, epilogue) for work in works
+        )
+        for work in works:
+            mode = first if work.region.k0 == 0 else Accumulate(always=True)
+            emit_region(
+                self.builder, self.chip, work.region, _grid(lhs), work.weights, self.out, mode,
+                epilogue if is_fused else None,
+            )  # fmt: skip
+        if epilogue is not None and not is_fused:
+            emit_epilogue_pass(self.builder, self.out, epilogue)
+
+    def _plan(self, lhs: VmemArray, rhs: VmemArray) -> Iterator[_Work]:
+        """Regions in the order they run."""
+        out = self.out
+        m_tiles = min(lhs.row_tiles, -(-out.row_tiles // 2))
+        n_spans = [_Span(0, out.col_tiles, PUSHES_PER_BLOCK)]
+        k_spans = _spans(rhs.row_tiles)
+        if self.rhs_transposed:
+            k_spans, n_spans = [_Span(0, lhs.col_tiles, PUSHES_PER_BLOCK)], k_spans
+        costs = costs_of(self.chip, 2 if out.col_tiles == 1 else 4)
+        for n_span, k_span in product(n_spans, k_spans):
             pushes = min(n_span.pushes, k_span.pushes)
-            weights = WeightGrid(_grid(rhs), rhs_transposed, pushes)
+            weights = WeightGrid(_grid(rhs), self.rhs_transposed, pushes)
             for planned in plan_regions(m_tiles, k_span.blocks, n_span.blocks, costs):
                 region = _shifted(planned, k_span.start, n_span.start)
-                mode = done.mode(region)
-                emit_region(builder, chip, region, _grid(lhs), weights, _grid(out), mode)
-
-
-@dataclass
-class _Coverage:
-    """The first region of an output box starts its sum, those deeper in K add to it."""
-
-    first: Accumulate
-
-    def mode(self, region: Region) -> Accumulate:
-        return self.first if region.k0 == 0 else Accumulate(always=True)
+                yield _Work(region, weights, region.k_tiles == lhs.col_tiles)
 
 
 def _shifted(region: Region, k0: int, n0: int) -> Region:

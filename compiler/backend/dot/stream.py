@@ -11,7 +11,7 @@ boundaries. The weights of the next pass go into the shadow latch during the cur
 from __future__ import annotations
 
 from compiler.backend.dot.plan import Region, Skew, choose_skew
-from compiler.backend.dot.results import Accumulate, ResultWriter
+from compiler.backend.dot.results import Accumulate, Affine, Epilogue, ResultWriter, StepPlace
 from compiler.backend.dot.tiles import (
     TileGrid,
     WeightGrid,
@@ -32,9 +32,22 @@ def emit_region(
     weights: WeightGrid,
     out: TileGrid,
     accumulate: Accumulate,
+    epilogue: Epilogue | None = None,
 ) -> None:
-    """Emit the whole computation of a region; MXU queues are empty before and after."""
-    _Stream(b, region, choose_skew(region, chip), lhs, weights, out, accumulate).emit()
+    """Emit the whole computation of a region; MXU queues are empty before and after.
+
+    With an epilogue (see `can_fuse`) finished sums go to it and not to `out`.
+    """
+    skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
+    results = ResultWriter(b, region, out, accumulate, epilogue)
+    stream = _Stream(b, region, skew, lhs, weights, out, results)
+    stream.emit(by_columns=epilogue is not None)
+
+
+def can_fuse(region: Region, chip: Chip, epilogue: Epilogue) -> bool:
+    """Whether the stream of a region knows, when it pops, which sums are finished."""
+    skew = choose_skew(region, chip, epilogue.ops)
+    return region.k_groups == 1 or skew.static_k or not skew.lag_passes
 
 
 class _Stream:
@@ -46,19 +59,21 @@ class _Stream:
         lhs: TileGrid,
         weights: WeightGrid,
         out: TileGrid,
-        accumulate: Accumulate,
+        results: ResultWriter,
     ) -> None:
         self.b = b
         self.region = region
         self.skew = skew
         self.lhs = lhs
         self.weights = weights
-        self.results = ResultWriter(b, region, out, accumulate)
-        self.lhs_at = lhs_cursor(b, region, lhs)
-        self.weights_at = weight_cursor(b, region, weights)
-        self.out_at = output_cursor(b, region, out)
+        self.results = results
+        self.lhs_at = lhs_cursor(b, region, lhs, skew.static_k)
+        self.weights_at = weight_cursor(b, region, weights, skew.static_k)
+        self.out_at = output_cursor(b, region, out, skew.static_k)
+        self.lhs_pointer = self.out_pointer = 0
 
-    def emit(self) -> None:
+    def emit(self, by_columns: bool) -> None:
+        """The stream; `by_columns` gives the last pass of each sum code of its own."""
         self.b.new_block("latch")
         self._swap()  # clears the shadow: pushes may leave rows out
         self._pushes(0, 1)
@@ -66,7 +81,7 @@ class _Stream:
         if self.skew.lag_passes:
             self._emit_short_passes()
         else:
-            self._emit_long_passes()
+            self._emit_long_passes(by_columns and self.region.k_groups > 1)
         self.b.new_block()
 
     # one step of each of the three streams
@@ -109,25 +124,25 @@ class _Stream:
             self._save()
             with self.b.loop(trips, "passes"):
                 self._load()
-                for _ in range(unroll):
-                    self._slot(True, True, True)
+                for slot in range(unroll):
+                    self._slot(True, True, slot)
                 self._save()
             self._load()
             done += trips * unroll
         self._slots(range(done, passes + lag))
 
     def _slots(self, numbers: range) -> None:
-        """Slots by their number, a few in a block."""
-        for position, number in enumerate(numbers):
-            if position % max(4, self.skew.unroll) == 0:
+        """Slots by their number, a few in a block; carried sums end with their block."""
+        in_block = -(-4 // self.skew.carried_passes) * self.skew.carried_passes
+        in_block = max(in_block, self.skew.unroll)
+        for number in numbers:
+            popped = number - self.skew.lag_passes
+            if number == numbers[0] or popped % in_block == 0:
                 self.b.new_block()
-            self._slot(
-                number < self.region.passes,
-                number + 1 < self.region.passes,
-                number >= self.skew.lag_passes,
-            )
+            self._slot(number < self.region.passes, number + 1 < self.region.passes, popped)
 
-    def _slot(self, has_matmuls: bool, has_pushes: bool, has_pops: bool) -> None:
+    def _slot(self, has_matmuls: bool, has_pushes: bool, popped: int) -> None:
+        """One pass's matmuls, the next one's pushes, the pops of pass `popped` (none if < 0)."""
         steps = self.region.steps
         if has_matmuls:
             self._swap()
@@ -136,14 +151,26 @@ class _Stream:
                 self._matmuls(self.lhs_at.address, step)
             if has_pushes:
                 self._pushes(step, steps)
-            if has_pops:
-                self.results.pops(self.out_at.address, step, step, self.out_at.k_group)
+            if popped >= 0:
+                self._short_pops(step, popped % self.skew.carried_passes)
         if has_matmuls:
             self.lhs_at.advance()
         if has_pushes:
             self.weights_at.advance()
-        if has_pops:
+        if popped >= 0:
             self.out_at.advance()
+
+    def _short_pops(self, step: int, position: int) -> None:
+        """Pops of a step of the `position`-th of the passes that are added up in vregs."""
+        at = self.out_at
+        place = StepPlace(
+            step,
+            Affine(0, 0, step),
+            at.is_last_k,
+            starts=position == 0,
+            ends=position == self.skew.carried_passes - 1,
+        )
+        self.results.pops(at.address, place, at)
 
     def _save(self) -> None:
         for cursor in (self.lhs_at, self.weights_at, self.out_at):
@@ -155,7 +182,7 @@ class _Stream:
 
     # long passes: a loop over steps, popped `lag_steps` later
 
-    def _emit_long_passes(self) -> None:
+    def _emit_long_passes(self, by_columns: bool) -> None:
         b, passes, lag = self.b, self.region.passes, self.skew.lag_steps
         b.new_block("fill")
         self._swap()
@@ -163,45 +190,63 @@ class _Stream:
             self._matmuls(self.lhs_at.address, step)
             if passes > 1:
                 self._pushes(step, lag)
-        lhs_pointer = b.variable(sreg=self.lhs_at.address)
-        out_pointer = b.variable(sreg=self.out_at.address)
+        self.lhs_pointer = b.variable(sreg=self.lhs_at.address)
+        self.out_pointer = b.variable(sreg=self.out_at.address)
         self.lhs_at.advance()
         self.weights_at.advance()
-        if passes > 1:
-            self._save()
-            with b.loop(passes - 1, "passes"):
-                self._load()
-                self._steps(lhs_pointer, out_pointer)
-                self._seam(lhs_pointer, out_pointer)
-            self._load()
-        self._steps(lhs_pointer, out_pointer)
+        self._save()
+        if by_columns:
+            with b.loop(self.region.n_groups - 1, "columns"):
+                self._long_passes(self.region.k_groups - 1, False)
+                self._long_pass(True)
+            self._long_passes(self.region.k_groups - 1, False)
+        else:
+            self._long_passes(passes - 1, self.region.k_groups == 1)
+        self._load()
+        self._steps(is_last_k=by_columns or self.region.k_groups == 1)
         b.new_block("drain")
         for step in range(lag):
-            number = self.region.steps - lag + step
-            self.results.pops(out_pointer, step, number, self.out_at.k_group)
+            self._pops_of_last(step, by_columns or self.region.k_groups == 1)
 
-    def _steps(self, lhs_pointer: SReg, out_pointer: SReg) -> None:
+    def _long_passes(self, count: int, is_last_k: bool) -> None:
+        if count:
+            with self.b.loop(count, "passes"):
+                self._long_pass(is_last_k)
+
+    def _long_pass(self, is_last_k: bool) -> None:
+        """The rest of a pass's steps, and the first of the next."""
+        self._load()
+        self._steps(is_last_k)
+        self._seam(is_last_k)
+
+    def _pops_of_last(self, step: int, is_last_k: bool) -> None:
+        """Pops of the `step`-th of the pass's last `lag_steps` steps."""
+        number = self.region.steps - self.skew.lag_steps + step
+        place = StepPlace(step, Affine(0, 0, number), is_last_k)
+        self.results.pops(self.out_pointer, place, self.out_at)
+
+    def _steps(self, is_last_k: bool) -> None:
         """The steps of a pass that do not touch its neighbours."""
         b, lag, unroll = self.b, self.skew.lag_steps, self.skew.unroll
-        with b.loop((self.region.steps - lag) // unroll, "steps"):
+        with b.loop((self.region.steps - lag) // unroll, "steps") as index:
             for step in range(unroll):
-                self._matmuls(lhs_pointer, lag + step)
-                self.results.pops(out_pointer, step, -1, self.out_at.k_group)
-            b.assign_add(lhs_pointer, unroll * self.lhs.row(self.region.mw, 0))
-            b.assign_add(out_pointer, unroll * self.results.step_rows)
+                self._matmuls(self.lhs_pointer, lag + step)
+                place = StepPlace(step, Affine(index, unroll, step), is_last_k)
+                self.results.pops(self.out_pointer, place, self.out_at)
+            b.assign_add(self.lhs_pointer, unroll * self.lhs.row(self.region.mw, 0))
+            b.assign_add(self.out_pointer, unroll * self.results.step_rows)
 
-    def _seam(self, lhs_pointer: SReg, out_pointer: SReg) -> None:
+    def _seam(self, is_last_k: bool) -> None:
         """First steps of the next pass with the last results of this one."""
         b, lag = self.b, self.skew.lag_steps
         self._swap()
         for step in range(lag):
             self._matmuls(self.lhs_at.address, step)
             self._pushes(step, lag)
-            number = self.region.steps - lag + step
-            self.results.pops(out_pointer, step, number, self.out_at.k_group)
-        b.assign(lhs_pointer, self.lhs_at.address)
+            self._pops_of_last(step, is_last_k)
+        b.assign(self.lhs_pointer, self.lhs_at.address)
         self.lhs_at.advance()
         self.weights_at.advance()
         self.out_at.advance()
-        b.assign(out_pointer, self.out_at.address)
+        b.assign(self.out_pointer, self.out_at.address)
         self._save()

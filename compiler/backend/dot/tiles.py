@@ -1,4 +1,4 @@
-"""Where tiles lie: addresses of lhs, weight and output tiles, as immediates and cursor addresses."""
+"""Where tiles lie: immediates and cursor addresses of lhs, weight and output tiles."""
 
 from __future__ import annotations
 
@@ -46,24 +46,42 @@ class Cursor:
     """Walks (k group, n group), k fastest, and keeps the address of the tiles it points at.
 
     Within a block the position is in fresh sregs; `load` and `save` carry it over blocks in
-    variables. After the last position it is back at the first.
+    variables. After the last position it is back at the first. With `static_k` the k group is a
+    number known while emitting: loop bodies must then advance by multiples of the k groups.
     """
 
     def __init__(
-        self, b: LloBuilder, region: Region, base: SReg, k_rows: int, n_rows: int
+        self,
+        b: LloBuilder,
+        region: Region,
+        base: SReg,
+        rows: tuple[int, int],
+        static_k: bool,
     ) -> None:
         self._b = b
-        self._groups = (region.k_groups, region.n_groups)
-        self._rows = (k_rows, n_rows)
+        self._k_groups, self._n_groups = region.k_groups, region.n_groups
+        self._k_rows, self._n_rows = rows
         self._base = base
-        self._k = self._n = 0
+        self._k_number = 0 if static_k or region.k_groups == 1 else -1
+        self._k: SReg = 0
+        self._n: SReg = 0
         self.address = base
         self._variables: tuple[SReg, SReg, SReg] | None = None
 
     @property
     def k_group(self) -> SReg:
         """The current k group."""
-        return self._k
+        return self._b.sconst(self._k_number) if self._k_number >= 0 else self._k
+
+    @property
+    def n_group(self) -> SReg:
+        """The current group of output columns."""
+        return self._n
+
+    @property
+    def is_last_k(self) -> bool:
+        """Whether this is known to be the last k group."""
+        return self._k_number == self._k_groups - 1
 
     def load(self) -> None:
         """At a block's start: take the position from the variables."""
@@ -73,24 +91,27 @@ class Cursor:
     def save(self) -> None:
         """At a block's end: leave the position in the variables."""
         b = self._b
+        values = (self._k, self._n, self.address)
         if self._variables is None:
-            self._variables = (
-                b.variable(sreg=self._k), b.variable(sreg=self._n), b.variable(sreg=self.address),
-            )  # fmt: skip
+            first, second, third = (b.variable(sreg=value) for value in values)
+            self._variables = (first, second, third)
             return
-        for variable, value in zip(
-            self._variables, (self._k, self._n, self.address), strict=True
-        ):
+        for variable, value in zip(self._variables, values, strict=True):
             if variable != value:
                 b.assign(variable, value)
 
     def advance(self) -> None:
         """On to the next pass."""
         b = self._b
-        carry = b.sconst(1)
-        self._k, carry = self._step(self._k, self._groups[0], carry)
-        self._n, _ = self._step(self._n, self._groups[1], carry)
-        offset = b.sadd(b.smuli(self._k, self._rows[0]), b.smuli(self._n, self._rows[1]))
+        if self._k_number >= 0:
+            self._k_number = (self._k_number + 1) % self._k_groups
+            k_rows = b.sconst(self._k_number * self._k_rows)
+            carry = b.sconst(int(self._k_number == 0))
+        else:
+            self._k, carry = self._step(self._k, self._k_groups, b.sconst(1))
+            k_rows = b.smuli(self._k, self._k_rows)
+        self._n, _ = self._step(self._n, self._n_groups, carry)
+        offset = b.sadd(b.smuli(self._n, self._n_rows), k_rows)
         self.address = b.sadd(self._base, offset)
 
     def _step(self, value: SReg, groups: int, carry: SReg) -> tuple[SReg, SReg]:
@@ -98,26 +119,27 @@ class Cursor:
         b = self._b
         if groups == 1:
             return 0, carry
+        if b.constant(carry) == 0:
+            return value, carry
         bumped = b.sadd(value, carry)
         wrapped = b.scmp("eq", "s32", bumped, b.sconst(groups))
         return b.ssel(wrapped, b.sconst(0), bumped), wrapped
 
 
-def lhs_cursor(b: LloBuilder, region: Region, lhs: TileGrid) -> Cursor:
+def lhs_cursor(b: LloBuilder, region: Region, lhs: TileGrid, static_k: bool) -> Cursor:
     """Address of tile (m0, current k) of the left side."""
     base = b.saddi(lhs.base, lhs.row(region.m0, region.k0))
-    return Cursor(b, region, base, region.kw * TILE_ROWS, 0)
+    return Cursor(b, region, base, (region.kw * TILE_ROWS, 0), static_k)
 
 
-def weight_cursor(b: LloBuilder, region: Region, weights: WeightGrid) -> Cursor:
+def weight_cursor(b: LloBuilder, region: Region, weights: WeightGrid, static_k: bool) -> Cursor:
     """Address of the current weight block's first tile."""
     base = b.saddi(weights.tiles.base, weights.row(region.k0, region.n0, 0))
-    k_rows = weights.row(region.kw, 0, 0)
-    n_rows = weights.row(0, region.nw, 0)
-    return Cursor(b, region, base, k_rows, n_rows)
+    rows = (weights.row(region.kw, 0, 0), weights.row(0, region.nw, 0))
+    return Cursor(b, region, base, rows, static_k)
 
 
-def output_cursor(b: LloBuilder, region: Region, out: TileGrid) -> Cursor:
+def output_cursor(b: LloBuilder, region: Region, out: TileGrid, static_k: bool) -> Cursor:
     """Address of output tile (m0, current n)."""
     base = b.saddi(out.base, out.row(2 * region.m0, region.n0))
-    return Cursor(b, region, base, 0, region.nw * TILE_ROWS)
+    return Cursor(b, region, base, (0, region.nw * TILE_ROWS), static_k)

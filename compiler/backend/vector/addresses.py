@@ -17,7 +17,8 @@ class Address:
 
     `word_row` counts rows of 512 bytes from the buffer's start; `lane` is 0..127; `part` is
     0..packing-1, lowest bits first. `first_col_row` is the word row in column tile 0, and `col` the
-    element's column in the physical view.
+    element's column in the physical view. `major` and `word` (row div packing) are where it stands
+    in the tile grid.
     """
 
     word_row: Expr
@@ -25,6 +26,8 @@ class Address:
     part: Expr
     first_col_row: Expr
     col: Expr
+    major: Expr
+    word: Expr
 
 
 def physical_index(array: VmemArray, index: Index) -> tuple[Expr, Expr, Expr]:
@@ -40,12 +43,6 @@ def physical_index(array: VmemArray, index: Index) -> tuple[Expr, Expr, Expr]:
     return linearize(inside[:-2], array.majors), inside[-2], inside[-1]
 
 
-def element_address(array: VmemArray, index: Index) -> Address:
-    """The address of logical `index`; elements outside the box have addresses outside, too."""
-    major, row, col = physical_index(array, index)
-    return tiled_address(array, major, row, col)
-
-
 def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Address:
     """The address of a physical position."""
     packing = array.packing
@@ -54,4 +51,4 @@ def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Addres
     first = tile * 8 + word % 8
     lane = const(0) if array.replicated else col % LANES
     word_row = first if array.col_tiles == 1 else first + col // LANES * 8
-    return Address(word_row, lane, row % packing, first, col)
+    return Address(word_row, lane, row % packing, first, col, major, word)

@@ -3,8 +3,8 @@
 Let p be the dtype's packing. The physical view of an array has majors (all dims but the last two),
 rows and cols; a vreg tile holds 8p rows x 128 cols, word (s, l) packing rows p*s .. p*s+p-1 of
 column l, lowest bits first. Tile (m, rt, ct) of the held box starts at word row
-``((m * row_tiles + rt) * col_tiles + ct) * 8`` of the buffer. Rank 1: element i is at row i div 128,
-col i mod 128. Rank 0: a 1x1 matrix.
+``((m * row_tiles + rt) * col_tiles + ct) * 8`` of the buffer. Rank 1: element i is at row
+i div 128, col i mod 128. Rank 0: a 1x1 matrix.
 
 A `replicated` array holds one value a row, the same in all 128 lanes: its last logical dimension is
 the row dimension and there is one (virtual) column. Row reductions leave their results like that.

@@ -1,7 +1,7 @@
 """`ElementEmitter`: one vreg of any node of a fusion at any index, walking from node to leaves.
 
-``emit(node, index)`` returns the register that holds, in sublane s and lane l, the element of `node`
-at `index` (expressions over SUBLANE, LANE and variables in sregs). Values are remembered by
+``emit(node, index)`` returns the register that holds, in sublane s and lane l, the element of
+`node` at `index` (expressions over SUBLANE, LANE and variables in sregs). Values are remembered by
 (node, index) within a block, so what several users share is computed once.
 """
 
@@ -149,14 +149,11 @@ class ElementEmitter:
             if variable.start_of is None or variable in self.sregs:
                 continue
             operand = start_operand(variable)
-            if operand.opcode == "constant":
-                value = self.builder.sconst(int(operand.attrs["literal"]))  # type: ignore[call-overload]
-            elif operand in self.scalars:
-                value = self.scalars[operand]
-            else:
+            if operand not in self.scalars:
                 message = (
                     f"%{operand.name}: a start index of %{variable.start_of.name} must be a scalar"
                     " in SMEM or a register"
                 )
                 raise UnsupportedError(message, operand.span)
+            value = self.scalars[operand]
             self.sregs[variable] = emit_clamp(self.builder, value, variable.low, variable.high)

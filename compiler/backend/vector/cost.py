@@ -19,7 +19,7 @@ _WEIGHTS: dict[str, int] = {
     "log-plus-one": 12,
     "logistic": 11,
     "power": 70,
-    "remainder": 60,
+    "remainder": 180,
     "sine": 110,
     "tan": 130,
     "tanh": 2,

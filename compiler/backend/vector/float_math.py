@@ -41,26 +41,34 @@ def round_half_away(ops: Ops, a: VReg) -> VReg:
     return ops.with_sign_of(ops.magnitude(moved), a)
 
 
-_REMAINDER_SCALES = (2.0**88, 2.0**66, 2.0**44, 2.0**22, 1.0)
+_QUOTIENT_BITS = 22
+_QUOTIENT_DIGITS = 13  # any quotient of two finite floats
 
 
 def float_remainder(ops: Ops, a: VReg, b: VReg) -> VReg:
-    """C's fmod: a - b * trunc(a / b), exact for quotients below 2**110.
+    """C's fmod: a - b * trunc(a / b), exact (divisors below 2**-126 excepted).
 
     Long division, 22 quotient bits a step: q * b is subtracted with one rounding, which is none,
     because the true difference has no more bits than a and b.
     """
     rest, divisor = ops.magnitude(a), ops.magnitude(b)
-    for scale in _REMAINDER_SCALES:
-        scaled = ops.mul_real(divisor, scale)
-        whole = ops.emit("vtrunc.f32", ops.mul(rest, ops.reciprocal(scaled)))
-        lower = ops.fma(ops.negate(whole), scaled, rest)
-        lower = ops.select(ops.compare_real("lt", lower, 0.0), ops.add(lower, scaled), lower)
-        over = ops.compare("ge", "f32", lower, scaled)
-        lower = ops.select(over, ops.sub(lower, scaled), lower)
-        is_step = ops.both(is_finite(ops, scaled), ops.compare("ge", "f32", rest, scaled))
+    scaled = [divisor]
+    for _ in range(_QUOTIENT_DIGITS - 1):
+        scaled.append(ops.mul_real(scaled[-1], 2.0**_QUOTIENT_BITS))
+    for multiple in reversed(scaled):
+        lower = _subtract_multiples(ops, rest, multiple)
+        is_step = ops.both(is_finite(ops, multiple), ops.compare("ge", "f32", rest, multiple))
         rest = ops.select(is_step, lower, rest)
     is_number = ops.both(ops.compare_real("gt", divisor, 0.0), is_finite(ops, a))
     result = ops.select(is_number, ops.with_sign_of(rest, a), ops.integer(0x7FC00000))
     is_nan = ops.compare("ne", "f32", b, b)
     return ops.select(is_nan, b, result)
+
+
+def _subtract_multiples(ops: Ops, rest: VReg, unit: VReg) -> VReg:
+    """rest modulo unit, for rest / unit below 2**22; the quotient may be off by one."""
+    whole = ops.emit("vtrunc.f32", ops.mul(rest, ops.reciprocal(unit)))
+    lower = ops.fma(ops.negate(whole), unit, rest)
+    lower = ops.select(ops.compare_real("lt", lower, 0.0), ops.add(lower, unit), lower)
+    is_over = ops.compare("ge", "f32", lower, unit)
+    return ops.select(is_over, ops.sub(lower, unit), lower)

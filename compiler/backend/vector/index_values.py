@@ -1,7 +1,7 @@
 """Index expressions as vectors: the value of an `Expr` at every (sublane, lane) of a vreg.
 
 Sublane and lane are the variables named ``s`` and ``l`` (`SUBLANE`, `LANE`, or the same with a
-smaller range where a stage's box is narrower than a vreg). Everything else is uniform: held in sregs.
+smaller range where a stage's box is narrower than a vreg). All else is uniform: held in sregs.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ def power(ops: Ops, dtype: DType, a: VReg, b: VReg) -> VReg:
     square = a
     left = ops.unsigned(b, dtype)
     for bit in range(dtype.bits - dtype.is_signed):
-        is_set = ops.compare_integer("ne", ops.emit("vandi", left, 1 << bit if bit < 31 else -(1 << 31)), 0)
+        test = 1 << bit if bit < 31 else -(1 << 31)
+        is_set = ops.compare_integer("ne", ops.emit("vandi", left, test), 0)
         result = ops.select(is_set, ops.emit("vmul.s32", result, square), result)
         square = ops.emit("vmul.s32", square, square)
     if not dtype.is_signed:

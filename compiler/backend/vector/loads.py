@@ -7,9 +7,9 @@ An address is (word row, lane). When both are a uniform part plus values known n
 lanes with equal g form a group. A group is fetched by strided loads, one per run of sublanes over
 which f is affine; its lanes are put in place by a rotation, a broadcast or a permutation; masks
 join runs and groups. So a tile, a row offset, a strided slice, a broadcast row or column, a lane
-offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Dynamic lane offsets
-rotate by a scalar; dynamic row offsets load sublane by sublane. What is left is the indexed
-load, one word a lane at a cycle each.
+offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Offsets known only
+at run time rotate by a scalar; other rows known only then are loaded one by one. What is left is
+the indexed load, a word a lane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.analysis.indexing import Expr, Var, const, substitute, variables
 from compiler.analysis.indexing_maps import Index
-from compiler.backend.vector.addresses import Address, element_address
+from compiler.backend.vector.addresses import Address, physical_index, tiled_address
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import (
     IndexValues,
@@ -30,6 +30,7 @@ from compiler.backend.vector.index_values import (
 )
 from compiler.backend.vector.ops import Ops
 from compiler.backend.vector.row_loads import RowLoader, sublane_count
+from compiler.backend.vector.transposes import TransposeLoader, transposed_index
 from compiler.backend.vector.unpack import unpack
 from compiler.llo.ir import VReg
 
@@ -44,16 +45,23 @@ class Loader:
         self._ops = ops
         self._values = values
         self._rows = RowLoader(ops, values)
+        self._transposes = TransposeLoader(ops, values, self._rows)
 
     def load(self, array: VmemArray, index: Index) -> int:
         """The elements at `index`: f32 or s32 lanes, or a mask for pred."""
-        address = element_address(array, index)
+        major, row, col = physical_index(array, index)
+        transposed = transposed_index(array, major, row, col)
+        if transposed is not None:
+            value = self._transposes.load(array, transposed)
+            if value is not None:
+                return value
+        address = tiled_address(array, major, row, col)
         word = self._words(array, address)
         return unpack(self._ops, self._values, word, address.part, array.shape.dtype)
 
     def _words(self, array: VmemArray, address: Address) -> VReg:
         varying, base = split_uniform(address.word_row)
-        lane_varying, lane_base = split_uniform(address.lane)
+        lane_varying, _ = split_uniform(address.lane)
         if is_static(varying) and is_static(lane_varying):
             parts = _separate(varying)
             if parts is not None:
@@ -125,32 +133,57 @@ class Loader:
             return None
         values = self._values
         shift = values.bind("shift", 0, 127, values.scalar(start % 128))
-        first = values.bind("tile", start.low // 128, start.high // 128, values.scalar(start // 128))
+        tile = start // 128
+        first = values.bind("tile", *tile.range(), values.scalar(tile))
         pieces = []
         for number in range(min(2, array.col_tiles)):
             tile = values.clamped(first + number, 0, array.col_tiles - 1)
             row = address.first_col_row + (tile * 8 if array.col_tiles > 1 else 0)
-            pieces.append(self._rotate(self._rows_only(array, row), -shift))
+            pieces.append(self._rotate(self._rows_only(array, address, row), -shift))
         if len(pieces) == 1:
             return pieces[0]
         lane = next(iter(variables(varying)))
         is_first = values.within(shift + _as_expr(lane), 0, 127)
         return self._ops.select(is_first, pieces[0], pieces[1])
 
-    def _rows_only(self, array: VmemArray, word_row: Expr) -> VReg:
-        """A load whose rows do not depend on the lane, lanes left as they lie."""
+    def _rows_only(self, array: VmemArray, address: Address, word_row: Expr) -> VReg:
+        """A load whose rows do not depend on the lane, lanes left as they lie.
+
+        `word_row` is the address's, in a column tile that is the same for all lanes.
+        """
         varying, base = split_uniform(word_row)
         if is_static(varying):
             rows = static_values(varying)[: sublane_count(word_row), 0]
             return self._rows.load(array, base, rows)
+        shifted = self._shifted_rows(array, address, word_row - address.first_col_row)
+        if shifted is not None:
+            return shifted
         return self._rows.by_sublane(array, _rows_of(word_row))
+
+    def _shifted_rows(self, array: VmemArray, address: Address, col_rows: Expr) -> VReg | None:
+        """Consecutive rows from a place known only at run time: two tiles, rotated and joined."""
+        varying, start = split_uniform(address.word)
+        if str(varying) != "s" or positions(address.major) or positions(col_rows):
+            return None
+        values, ops = self._values, self._ops
+        shift = values.bind("shift", 0, 7, values.scalar(start % 8))
+        amount = values.scalar((8 - shift) % 8)
+        first = start // 8
+        pieces = []
+        for number in range(2):
+            tile = values.clamped(first + number, 0, array.row_tiles - 1)
+            row = (address.major * array.row_tiles + tile) * (array.col_tiles * 8) + col_rows
+            whole = self._rows.strided(array, values.clamped(row, 0, array.word_rows - 8), 1)
+            pieces.append(ops.emit("vrot.slane", whole, amount, 0))
+        is_first = values.within(varying + shift, 0, 7)
+        return ops.select(is_first, pieces[0], pieces[1])
 
     def _sublane_by_sublane(self, array: VmemArray, address: Address) -> VReg | None:
         """Rows that differ in a way known only at run time, lanes in place or one lane for all."""
         if "l" in positions(address.word_row):
             return None
         varying, base = split_uniform(address.lane)
-        word = self._rows_only(array, address.word_row)
+        word = self._rows_only(array, address, address.word_row)
         if varying.is_constant:
             return self._broadcast_lane(word, base)
         if not base.is_constant or str(varying) != "l":

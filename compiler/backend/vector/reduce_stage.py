@@ -89,8 +89,7 @@ def emit_reduce_stage(
 def result_nodes(reduce: HloInstruction) -> list[HloInstruction]:
     """The nodes of a reduce's results: itself, or its tuple elements by number.
 
-    A variadic reduce has one get-tuple-element for each result that is used; others are missing
-    from the list's users and stand in as the reduce itself.
+    A result of a variadic reduce that no get-tuple-element takes is stood in for by a free node.
     """
     if isinstance(reduce.shape, ArrayShape):
         return [reduce]
@@ -99,7 +98,10 @@ def result_nodes(reduce: HloInstruction) -> list[HloInstruction]:
         index = user.attrs.get("index")
         if user.opcode == "get-tuple-element" and isinstance(index, int):
             found[index] = user
-    return [found.get(n, reduce) for n in range(len(leaves(reduce.shape)))]
+    return [
+        found.get(n) or HloInstruction("parameter", f"{reduce.name}.{n}", shape)
+        for n, shape in enumerate(leaves(reduce.shape))
+    ]
 
 
 @dataclass(frozen=True)

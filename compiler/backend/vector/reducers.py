@@ -116,8 +116,11 @@ def _monoid(computation: HloComputation) -> str:
 
 def _skip_converts(node: HloInstruction) -> HloInstruction:
     """Through conversions that only widen and narrow again (bf16 summed as f32)."""
-    while node.opcode in _PASS_THROUGH and node.array.dtype.kind == node.operands[0].array.dtype.kind:
-        node = node.operands[0]
+    while node.opcode in _PASS_THROUGH:
+        (operand,) = node.operands
+        if operand.array.dtype.kind != node.array.dtype.kind:
+            return node
+        node = operand
     return node
 
 

@@ -1,4 +1,4 @@
-"""Floats narrower than 32 bits: between their bits and f32 lanes, and rounding to their precision."""
+"""Floats narrower than 32 bits: between their bits and f32 lanes, and rounding to them."""
 
 from __future__ import annotations
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compiler.analysis.indexing import Expr, linearize, var
+from compiler.analysis.indexing import Expr, linearize, ranged, var
+from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Condition, Index
+from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.cost import operation_count, stage_packing
@@ -14,6 +16,7 @@ from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
+from compiler.backend.vector.transposes import transposed_index
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 
@@ -50,8 +53,12 @@ def emit_stage(
             emitter.builder.source = node.name
             storer.store(target, major, point.row_tile, point.col_tile, parts)
 
-    cost = operation_count(nodes, emitter.bindings) * packing
-    TileLoops(emitter.builder, emitter.sregs).run(space, cost, body)
+    loops = TileLoops(emitter.builder, emitter.sregs)
+    pairs = zip(nodes, targets, strict=True)
+    if any(_transposes(emitter, node, target, space) for node, target in pairs):
+        loops.run_steps(space, 16 // packing, 1, body)
+    else:
+        loops.run(space, operation_count(nodes, emitter.bindings) * packing, body)
     emitter.builder.new_block()
 
 
@@ -68,6 +75,27 @@ def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int)
     else:
         inside = (*point.majors, row, point.col_tile * 128 + point.lane)
     return tuple(low + expr for low, expr in zip(array.origin, inside, strict=True))
+
+
+def _transposes(
+    emitter: ElementEmitter, node: HloInstruction, target: VmemArray, space: TileSpace
+) -> bool:
+    """Whether some leaf is read with rows along the lanes: then a body takes a 128x128 block."""
+    point = TilePoint(
+        tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors)),
+        ranged("rt", space.row_tiles),
+        ranged("ct", space.col_tiles),
+        var(SUBLANE),
+        var(LANE),
+    )
+    index = point_index(target, space, point, 0)
+    leaves = leaf_indices(node, index, frozenset(emitter.bindings) | frozenset(emitter.scalars))
+    return any(
+        transposed_index(emitter.bindings[leaf], *physical_index(emitter.bindings[leaf], at))
+        for leaf, indices in leaves.items()
+        if leaf in emitter.bindings
+        for at in indices
+    )
 
 
 def _zero_outside(

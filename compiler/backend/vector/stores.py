@@ -1,8 +1,8 @@
 """Stores: vregs of a stage's tile into a VMEM array.
 
-A stage's tile is 8*P rows (P: the largest packing in the stage), computed as P vregs whose sublane s
-is row P*s + q. An array of packing P takes them in one packed vreg; one of a smaller packing p takes
-P/p vregs, stored with a sublane stride or put into row order first.
+A stage's tile is 8*P rows (P: the largest packing in the stage), computed as P vregs whose sublane
+s is row P*s + q. An array of packing P takes them in one packed vreg; one of a smaller packing p
+takes P/p vregs, stored with a sublane stride or put into row order first.
 """
 
 from __future__ import annotations

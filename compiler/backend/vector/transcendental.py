@@ -41,7 +41,7 @@ def exponential(ops: Ops, x: VReg) -> VReg:
 
 
 def exponential_minus_one(ops: Ops, x: VReg) -> VReg:
-    """e ** x - 1 = 2**n * (e**r - 1) + (2**n - 1) with |r| <= ln(2) / 2; halved against overflow."""
+    """e**x - 1 = 2**n * (e**r - 1) + (2**n - 1), |r| <= ln(2) / 2; halved against overflow."""
     limited = ops.limit(x, -30.0, 89.0)
     whole = ops.emit("vround.f32", ops.mul_real(limited, _LOG2E))
     rest = ops.fma(whole, ops.real(-_LN2_HIGH), limited)

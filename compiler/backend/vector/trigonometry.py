@@ -6,6 +6,7 @@ beyond by multiplying with as many bits of 2/pi as matter (Payne and Hanek, 1983
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from compiler.backend.vector.float_math import divide, is_finite
@@ -19,7 +20,8 @@ _TWO_OVER_PI = (
     0x00000000, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
 )  # fmt: skip
 """32 zero bits, then the fraction bits of 2/pi."""
-_SINE = (2.718311493989822e-06, -1.9839334836096632e-04, 8.3333293858894632e-03, -0.16666666641626524)
+_SINE = (2.718311493989822e-06, -1.9839334836096632e-04, 8.3333293858894632e-03,
+         -0.16666666641626524)  # fmt: skip
 _COSINE = (2.4390448796277409e-05, -1.3886763774609929e-03, 4.1666623323739063e-02,
            -4.9999999725103100e-01)  # fmt: skip
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
@@ -109,7 +111,7 @@ def _window(ops: Ops, first: VReg, shift: VReg) -> list[VReg]:
     back = ops.isub(ops.integer(32), shift)
     return [
         ops.emit("vor", ops.emit("vshl", a, shift), ops.emit("vshr", b, back))
-        for a, b in zip(words, words[1:], strict=False)
+        for a, b in itertools.pairwise(words)
     ]
 
 

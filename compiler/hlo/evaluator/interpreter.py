@@ -10,7 +10,6 @@ handlers broadcast; a body that is more than elementwise runs element by element
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from compiler.hlo.evaluator.context import (
     unsupported,
 )
 from compiler.hlo.evaluator.numerics import cast_exactly_once
+from compiler.hlo.evaluator.plan import Step, make_plan
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 
@@ -137,15 +137,6 @@ def flatten(value: Value) -> list[Array]:
     return [value]
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One instruction of a plan: its handler, and the values dead after it."""
-
-    instr: HloInstruction
-    handler: Handler
-    dead: tuple[HloInstruction, ...]
-
-
 class Interpreter:
     """The `Context` of handlers; a plan per computation is made once and kept."""
 
@@ -155,7 +146,7 @@ class Interpreter:
         self.is_batched = False
         self.generator = np.random.default_rng(options.seed)
         self.rng_state = options.seed
-        self._plans: dict[HloComputation, list[_Step]] = {}
+        self._plans: dict[HloComputation, list[Step]] = {}
         self._batchable: dict[HloComputation, bool] = {}
 
     def call(self, computation: HloComputation, operands: Operands) -> Value:
@@ -210,18 +201,18 @@ class Interpreter:
                 column[position] = leaf
         return tuple(column.reshape(shape) for column in columns)
 
-    def _execute(self, step: _Step, values: dict[HloInstruction, Value]) -> Value:
+    def _execute(self, step: Step, values: dict[HloInstruction, Value]) -> Value:
         instr = step.instr
         operands = [values[operand] for operand in instr.operands]
         if not self.is_wide or instr.opcode in _KEEPS_WIDE:
-            result = step.handler(self, instr, operands)
+            result = HANDLERS[instr.opcode](self, instr, operands)
         else:
             result = self._execute_rounded(step, operands)
         if not self.is_batched:
             self._check(instr, result)
         return result
 
-    def _execute_rounded(self, step: _Step, operands: Operands) -> Value:
+    def _execute_rounded(self, step: Step, operands: Operands) -> Value:
         """Inside a wide fusion: an opcode that needs its operands in their own types."""
         instr = step.instr
         self.is_wide = False
@@ -229,7 +220,7 @@ class Interpreter:
             narrow = [
                 self._stored(v, o.shape) for v, o in zip(operands, instr.operands, strict=True)
             ]
-            result = step.handler(self, instr, narrow)
+            result = HANDLERS[instr.opcode](self, instr, narrow)
         finally:
             self.is_wide = True
         return self._stored(result, instr.shape)
@@ -253,10 +244,13 @@ class Interpreter:
         assert result.shape == shape.dims, f"{instr}: found {result.shape}, want {shape.dims}"
         assert result.dtype == want, f"{instr}: found {result.dtype}, want {want}"
 
-    def _plan(self, computation: HloComputation) -> list[_Step]:
+    def _plan(self, computation: HloComputation) -> list[Step]:
         plan = self._plans.get(computation)
         if plan is None:
-            plan = self._plans[computation] = _make_plan(computation)
+            plan = self._plans[computation] = make_plan(computation)
+            for step in plan:
+                if step.instr.opcode not in HANDLERS:
+                    raise unsupported(step.instr, "the opcode is unknown")
         return plan
 
     def _is_batchable(self, computation: HloComputation) -> bool:
@@ -270,31 +264,3 @@ class Interpreter:
             )
             self._batchable[computation] = known
         return known
-
-
-def _make_plan(computation: HloComputation) -> list[_Step]:
-    """The instructions the root needs, in order, each with the values that die after it."""
-    root = computation.root_instruction
-    needed = {root}
-    stack = [root]
-    while stack:
-        for operand in stack.pop().operands:
-            if operand not in needed:
-                needed.add(operand)
-                stack.append(operand)
-    ordered = [i for i in computation if i in needed or i.opcode == "parameter"]
-    last_use: dict[HloInstruction, HloInstruction] = {}
-    for instr in ordered:
-        last_use.setdefault(instr, instr)
-        for operand in instr.operands:
-            last_use[operand] = instr
-    dead: dict[HloInstruction, list[HloInstruction]] = {}
-    for instr, user in last_use.items():
-        if instr is not root:
-            dead.setdefault(user, []).append(instr)
-    steps = []
-    for instr in ordered:
-        if instr.opcode not in HANDLERS:
-            raise unsupported(instr, "the opcode is unknown")
-        steps.append(_Step(instr, HANDLERS[instr.opcode], tuple(dead.get(instr, ()))))
-    return steps

@@ -159,7 +159,12 @@ def test_precision_passes_come_small_first() -> None:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "share"),
-    [(512, 1024, 1024, 0.94), (1024, 512, 512, 0.92), (128, 1024, 1024, 0.85), (16, 2048, 2048, 0.8)],
+    [
+        (512, 1024, 1024, 0.94),
+        (1024, 512, 512, 0.92),
+        (128, 1024, 1024, 0.85),
+        (16, 2048, 2048, 0.8),
+    ],
 )
 def test_the_mxus_are_busy(m: int, k: int, n: int, share: float) -> None:
     llo = kernel_of(m, k, n)

@@ -124,7 +124,9 @@ def test_indexed_loads_hold_their_slot() -> None:
         b.emit("vst", y, 0, 8 * tile, 1, b.emit("vld.idx", x, 0, index))
     block = finalize_kernel(b.finish(), CHIP, check=True).body[0]
     assert isinstance(block, Block)
-    loads = [c for c, bundle in enumerate(block.bundles) for i in bundle if i.row.slot.value == "load"]
+    loads = [
+        c for c, bundle in enumerate(block.bundles) for i in bundle if i.row.slot.value == "load"
+    ]
     assert loads[3] - loads[0] >= CHIP.load_indexed_cycles
 
 

@@ -72,9 +72,7 @@ def test_scalar_constants_fold() -> None:
     assert b.ssub(seven, seven) == 0 or b.constant(b.ssub(seven, seven)) == 0
 
 
-@pytest.mark.parametrize(
-    ("factor", "row"), [(8, "sshli"), (24, "smuli.s32")]
-)
+@pytest.mark.parametrize(("factor", "row"), [(8, "sshli"), (24, "smuli.s32")])
 def test_multiplications_by_powers_of_two_are_shifts(factor: int, row: str) -> None:
     b = new_builder()
     with b.loop(4) as i:
@@ -90,7 +88,7 @@ def test_chains_of_added_constants_go_into_the_address() -> None:
         b.emit("vst", x, row, 1, 1, b.emit("vlane"))
     loop = b.finish().body[-1]
     assert isinstance(loop, LloLoop)
-    store = [op for block in blocks(loop.body) for op in block.ops if op.row.name == "vst"][0]
+    store = next(op for block in blocks(loop.body) for op in block.ops if op.row.name == "vst")
     assert store.operands[1:3] == (loop.index, 25)
 
 
@@ -153,7 +151,7 @@ def test_a_loop_of_no_iterations_is_no_code() -> None:
 
 def test_a_wrong_number_of_operands_is_refused() -> None:
     b = new_builder()
-    with pytest.raises(TypeError, match="vadd.f32: 1 operands, want 2"):
+    with pytest.raises(TypeError, match=r"vadd\.f32: 1 operands, want 2"):
         b.emit("vadd.f32", b.emit("vlane"))
 
 

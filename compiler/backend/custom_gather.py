@@ -1,0 +1,246 @@
+"""gather: slices of an operand at places that are data.
+
+    resident   the operand lies in VMEM; every result element computes its place and reads it by
+               an indexed load (any gather)
+    rows       the operand stays in HBM; one DMA a slice, many in flight (slices that are whole rows
+               or whole trailing matrices of a large operand)
+
+Start indices outside the operand are clamped, as HLO says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, const
+from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
+from compiler.analysis.indexing_maps import Index
+from compiler.analysis.iteration_space import IterationDim, IterationSpace, tile_units
+from compiler.analysis.window_search import search
+from compiler.backend.custom import CustomKernel
+from compiler.backend.pipeline import Pipeline, StepContext
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.stage import point_index
+from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
+from compiler.backend.vector.unpack import unpack
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.rewrite.make import dims_attr
+
+_OPS_PER_TILE = 40
+
+
+@dataclass(frozen=True)
+class GatherDims:
+    """A gather's dimension numbers, and its operand and indices."""
+
+    gather: HloInstruction
+    operand: HloInstruction
+    indices: HloInstruction
+    offset_dims: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    start_map: tuple[int, ...]
+    operand_batch: tuple[int, ...]
+    indices_batch: tuple[int, ...]
+    vector_dim: int
+    slice_sizes: tuple[int, ...]
+
+    @property
+    def batch_dims(self) -> tuple[int, ...]:
+        """Result dimensions that number the slices."""
+        return tuple(d for d in range(self.gather.array.rank) if d not in self.offset_dims)
+
+    @property
+    def window_dims(self) -> tuple[int, ...]:
+        """Operand dimensions that the offset dimensions run over, in order."""
+        gone = self.collapsed + self.operand_batch
+        return tuple(d for d in range(self.operand.array.rank) if d not in gone)
+
+    def start_index(self, batch: Index, component: int) -> Index:
+        """Where component `component` of the start index of a slice lies."""
+        index = list(batch)
+        if self.vector_dim < self.indices.array.rank:
+            index.insert(self.vector_dim, const(component))
+        return tuple(index)
+
+
+def gather_dims(gather: HloInstruction) -> GatherDims:
+    """Read the dimension numbers of a gather."""
+    vector_dim = gather.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    return GatherDims(
+        gather,
+        gather.operands[0],
+        gather.operands[1],
+        dims_attr(gather, "offset_dims"),
+        dims_attr(gather, "collapsed_slice_dims"),
+        dims_attr(gather, "start_index_map"),
+        dims_attr(gather, "operand_batching_dims"),
+        dims_attr(gather, "start_indices_batching_dims"),
+        vector_dim,
+        dims_attr(gather, "slice_sizes"),
+    )
+
+
+def emit_gather(kernel: CustomKernel) -> None:
+    """Emit the kernel of a gather."""
+    ResidentGather(kernel, gather_dims(kernel.root)).emit()
+
+
+class ResidentGather:
+    """A gather from an operand that lies in VMEM."""
+
+    def __init__(self, kernel: CustomKernel, dims: GatherDims) -> None:
+        self.kernel = kernel
+        self.dims = dims
+        self.plan = search(
+            kernel.fusion, kernel.body, self._space(), kernel.chip, leaf_boxes_of=self._boxes
+        )
+
+    def _space(self) -> IterationSpace:
+        result = self.kernel.root.array
+        units = tile_units(result)
+        dims = tuple(IterationDim(n, u) for n, u in zip(result.dims, units, strict=True))
+        return IterationSpace(dims, (tuple(range(result.rank)),))
+
+    def _boxes(self, root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:
+        """The operand whole; of the indices those of the step's slices."""
+        (box,) = root_boxes
+        d = self.dims
+        low = [box.low[i] for i in d.batch_dims]
+        extent = [box.extent[i] for i in d.batch_dims]
+        indices = d.indices.array
+        if d.vector_dim < indices.rank:
+            low.insert(d.vector_dim, const(0))
+            extent.insert(d.vector_dim, indices.dims[d.vector_dim])
+        index_box = round_to_tiles(indices, Box(tuple(low), tuple(extent)))
+        boxes = {d.indices: index_box, d.operand: whole_box(d.operand.array)}
+        return {node: b for node, b in boxes.items() if node.opcode == "parameter"}
+
+    def emit(self) -> None:
+        """Emit everything."""
+        kernel = self.kernel
+        numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
+        for node in (self.dims.operand, self.dims.indices):
+            if node not in numbers:
+                raise UnsupportedError(
+                    f"%{kernel.root.name}: gather of a {node.opcode} inside its fusion; "
+                    "compute it before",
+                    kernel.root.span,
+                )
+        inputs = [kernel.interface.operands[numbers[w.node]] for w in self.plan.inputs]
+        pipeline = Pipeline(kernel.builder, self.plan, inputs, list(kernel.interface.results), {})
+        pipeline.emit(self._compute)
+
+    def _compute(self, context: StepContext) -> None:
+        bindings = {
+            window.node: array
+            for window, array in zip(self.plan.inputs, context.inputs, strict=True)
+        }
+        emitter = VectorEmitter(self.kernel.builder, bindings, dict(context.sregs), {})
+        (target,) = context.outputs
+        space = tile_space(target, target.packing)
+        storer = Storer(emitter.ops, emitter.index_values)
+
+        def body(point: TilePoint) -> None:
+            parts = [
+                self._elements(emitter, point_index(target, space, point, part))
+                for part in range(target.packing)
+            ]
+            major = const(0)
+            for position, size in zip(point.majors, space.majors, strict=True):
+                major = major * size + position
+            storer.store(target, major, point.row_tile, point.col_tile, parts)
+
+        cost = _OPS_PER_TILE * target.packing
+        TileLoops(self.kernel.builder, emitter.sregs).run(space, cost, body)
+
+    def _elements(self, emitter: VectorEmitter, index: Index) -> int:
+        """The result at `index`, an expression per dimension."""
+        d = self.dims
+        batch = tuple(index[i] for i in d.batch_dims)
+        offsets = dict(zip(d.window_dims, (index[i] for i in d.offset_dims), strict=True))
+        places: list[Place] = []
+        for dim in range(d.operand.array.rank):
+            place = Place(offsets.get(dim, const(0)))
+            if dim in d.operand_batch:
+                position = d.indices_batch[d.operand_batch.index(dim)]
+                skipped = d.vector_dim < position
+                place = Place(batch[position - (1 if skipped else 0)])
+            elif dim in d.start_map:
+                start = self._start(emitter, batch, d.start_map.index(dim), dim)
+                place = Place(place.known, start)
+            places.append(place)
+        return load_at(emitter, emitter.bindings[d.operand], places)
+
+    def _start(self, emitter: VectorEmitter, batch: Index, component: int, dim: int) -> int:
+        """The clamped start index, a vector."""
+        d = self.dims
+        ops = emitter.ops
+        value = emitter.emit(d.indices, d.start_index(batch, component))
+        last = d.operand.array.dims[dim] - d.slice_sizes[dim]
+        unsigned = not d.indices.array.dtype.is_signed
+        kind = "u32" if unsigned else "s32"
+        if not unsigned:
+            value = ops.emit("vmax.s32", value, ops.integer(0))
+        return ops.emit(f"vmin.{kind}", value, ops.integer(last))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A coordinate: a known expression plus, maybe, a vector of integers."""
+
+    known: Expr
+    data: int = -1
+
+    def vector(self, emitter: VectorEmitter) -> int:
+        """The coordinate in every lane."""
+        known = emitter.index_values.vector(self.known)
+        if self.data < 0:
+            return known
+        is_zero = self.known.is_constant and self.known.constant == 0
+        return self.data if is_zero else emitter.ops.iadd(self.data, known)
+
+
+def load_at(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> int:
+    """An indexed load of the elements of a whole array at computed coordinates."""
+    ops, values = emitter.ops, emitter.index_values
+    p = array.packing
+    shift = (8 * p).bit_length() - 1
+    part_shift = p.bit_length() - 1
+    if array.shape.rank == 0:
+        word, part = ops.integer(0), -1
+    elif array.shape.rank == 1:
+        position = places[0].vector(emitter)
+        row = ops.emit("vshri", position, 7)
+        lane = ops.emit("vandi", position, 127)
+        word = ops.iadd(ops.emit("vshli", ops.emit("vshri", row, part_shift), 7), lane)
+        part = ops.emit("vandi", row, p - 1) if p > 1 else -1
+    else:
+        row, col = (place.vector(emitter) for place in places[-2:])
+        major = const(0)
+        tile = -1
+        for place, size in zip(places[:-2], array.majors, strict=True):
+            major = major * size + place.known
+            tile = tile if tile < 0 else ops.imul_constant(tile, size)
+            if place.data >= 0:
+                tile = place.data if tile < 0 else ops.iadd(tile, place.data)
+        total = Place(major, tile).vector(emitter)
+        total = ops.imul_constant(total, array.row_tiles)
+        total = ops.iadd(total, ops.emit("vshri", row, shift))
+        total = ops.imul_constant(total, array.col_tiles)
+        total = ops.iadd(total, ops.emit("vshri", col, 7))
+        inner = ops.emit("vandi", row, 8 * p - 1)
+        part = ops.emit("vandi", inner, p - 1) if p > 1 else -1
+        word = ops.emit("vshli", ops.emit("vshri", inner, part_shift), 7)
+        word = ops.iadd(word, ops.emit("vandi", col, 127))
+        word = ops.iadd(word, ops.emit("vshli", total, 10))
+    # padding lanes compute with garbage: keep them inside the window
+    word = ops.emit("vmin.u32", word, ops.integer(array.word_rows * 128 - 1))
+    loaded = ops.emit("vld.idx", array.window, array.base, word)
+    if part >= 0:
+        bits = array.shape.dtype.bits
+        loaded = ops.emit("vshr", loaded, ops.imul_constant(part, bits))
+    return unpack(ops, values, loaded, const(0), array.shape.dtype)

@@ -1,0 +1,365 @@
+"""scatter: updates combined, one after another, into an operand at places that are data.
+
+    for each block of the operand:
+        copy it into the result's window
+        for each index vector, if its update lies inside the operand:
+            for each row of the update that falls into the block:
+                read the row, combine, write it back
+
+The index vectors are staged in SMEM; an update that is not wholly inside the operand is skipped, as
+HLO says. Updates come in chunks where they do not fit VMEM together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import Expr, Var, const, delinearize, var
+from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
+from compiler.analysis.window_cost import box_vreg_tiles
+from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
+from compiler.backend.custom import CustomKernel
+from compiler.backend.index_scalars import emit_index
+from compiler.backend.index_staging import INDEX_TILE, IndexStaging
+from compiler.backend.pipeline import Pipeline, StepContext
+from compiler.backend.row_update import RowUpdate
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.reducers import reducer_of
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.ir import SReg
+from compiler.rewrite.make import dims_attr
+
+LANES = 128
+_VMEM_SHARE = 0.7
+_MAX_STAGED_WORDS = 65536
+
+
+@dataclass(frozen=True)
+class ScatterDims:
+    """A scatter's dimension numbers, and its operand, indices and updates."""
+
+    scatter: HloInstruction
+    operand: HloInstruction
+    indices: HloInstruction
+    updates: HloInstruction
+    window_dims: tuple[int, ...]  # of the updates
+    inserted: tuple[int, ...]
+    index_map: tuple[int, ...]
+    operand_batch: tuple[int, ...]
+    indices_batch: tuple[int, ...]
+    vector_dim: int
+
+    @property
+    def batch_dims(self) -> tuple[int, ...]:
+        """Dimensions of the updates that number the index vectors."""
+        return tuple(d for d in range(self.updates.array.rank) if d not in self.window_dims)
+
+    @property
+    def operand_window_dims(self) -> tuple[int, ...]:
+        """Operand dimensions that an update extends over, in order."""
+        gone = self.inserted + self.operand_batch
+        return tuple(d for d in range(self.operand.array.rank) if d not in gone)
+
+    def window_size(self, dim: int) -> int:
+        """Extent of an update along an operand dimension."""
+        if dim not in self.operand_window_dims:
+            return 1
+        number = self.operand_window_dims.index(dim)
+        return self.updates.array.dims[self.window_dims[number]]
+
+
+def scatter_dims(scatter: HloInstruction) -> ScatterDims:
+    """Read the dimension numbers of a scatter of one operand."""
+    if len(scatter.operands) != 3:
+        raise UnsupportedError(
+            f"%{scatter.name}: scatter of {len(scatter.operands) // 2} operands at once; "
+            "use one scatter for each",
+            scatter.span,
+        )
+    vector_dim = scatter.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    operand, indices, updates = scatter.operands
+    return ScatterDims(
+        scatter,
+        operand,
+        indices,
+        updates,
+        dims_attr(scatter, "update_window_dims"),
+        dims_attr(scatter, "inserted_window_dims"),
+        dims_attr(scatter, "scatter_dims_to_operand_dims"),
+        dims_attr(scatter, "input_batching_dims"),
+        dims_attr(scatter, "scatter_indices_batching_dims"),
+        vector_dim,
+    )
+
+
+def emit_scatter(kernel: CustomKernel) -> None:
+    """Emit the kernel of a scatter."""
+    Scatter(kernel, scatter_dims(kernel.root)).emit()
+
+
+class Scatter:
+    """Emits one scatter."""
+
+    def __init__(self, kernel: CustomKernel, dims: ScatterDims) -> None:
+        self.kernel = kernel
+        self.builder = kernel.builder
+        self.dims = dims
+        for node in (dims.indices, dims.updates):
+            if node.opcode != "parameter":
+                raise UnsupportedError(
+                    f"%{kernel.root.name}: scatter of a {node.opcode} inside its fusion; "
+                    "compute it before",
+                    kernel.root.span,
+                )
+        self.blocks, self.chunk = self._cut()
+        self.grid = self._grid()
+        self.plan = self._plan()
+
+    def _cut(self) -> tuple[tuple[int, ...], int]:
+        """Operand blocks (in tile units per dimension) and vectors of the first batch dimension."""
+        shape = self.kernel.root.array
+        units = tile_units(shape)
+        blocks = [-(-n // u) for n, u in zip(shape.dims, units, strict=True)]
+        chunk = self._chunk_candidates()
+        best = chunk[-1]
+        budget = self.kernel.chip.vmem_rows * _VMEM_SHARE
+        for candidate in chunk:
+            best = candidate
+            if self._chunk_rows(candidate) <= budget / 2:
+                break
+        else:
+            raise UnsupportedError(
+                f"%{self.kernel.root.name}: one update and its indices do not fit VMEM",
+                self.kernel.root.span,
+            )
+        left = budget - self._chunk_rows(best)
+        for dim in range(len(blocks) - 1):
+            while blocks[dim] > 1 and self._block_rows(tuple(blocks), units) > left:
+                blocks[dim] = next(d for d in range(blocks[dim] // 2, 0, -1))
+        if self._block_rows(tuple(blocks), units) > left:
+            raise UnsupportedError(
+                f"%{self.kernel.root.name}: a row of the operand does not fit VMEM",
+                self.kernel.root.span,
+            )
+        return tuple(blocks), best
+
+    def _block_rows(self, blocks: tuple[int, ...], units: tuple[int, ...]) -> int:
+        shape = self.kernel.root.array
+        extent = tuple(b * u for b, u in zip(blocks, units, strict=True))
+        return 4 * box_vreg_tiles(shape, extent) * 8
+
+    def _chunk_candidates(self) -> list[int]:
+        """Chunks of the first batch dimension, largest first: divisors that keep to tiles."""
+        batch = self.dims.batch_dims
+        if not batch or batch[0] != 0:
+            return [1]
+        first = self.dims.updates.array.dims[0]
+        words = self._words_per_row()
+        found = [first]
+        unit = max(tile_units(self.dims.updates.array)[0], tile_units(self.dims.indices.array)[0])
+        for size in range(first // 2, 0, -1):
+            is_tiled = size * words % INDEX_TILE == 0 and size % unit == 0
+            if first % size == 0 and is_tiled:
+                found.append(size)
+        return [n for n in found if n * words <= _MAX_STAGED_WORDS] or found[-1:]
+
+    def _words_per_row(self) -> int:
+        """Index words for each index of the first batch dimension."""
+        indices = self.dims.indices.array
+        first = indices.dims[0] if indices.rank and self.dims.vector_dim != 0 else 1
+        return max(1, indices.element_count // max(1, first))
+
+    def _chunk_rows(self, chunk: int) -> int:
+        """VMEM rows of both buffers of updates and indices, and of the staged indices."""
+        rows = 0
+        for node in (self.dims.updates, self.dims.indices):
+            box = self._chunk_box(node, chunk, const(0))
+            rows += 2 * 8 * box_vreg_tiles(node.array, box.extent)
+        return rows + -(-chunk * self._words_per_row() // LANES) + 16
+
+    def _chunk_box(self, node: HloInstruction, chunk: int, low: Expr) -> Box:
+        """The part of updates or indices that a chunk needs."""
+        shape = node.array
+        is_cut = bool(self.dims.batch_dims) and self.dims.batch_dims[0] == 0
+        if not is_cut or shape.rank == 0 or (node is self.dims.indices and self.dims.vector_dim == 0):
+            return Box(tuple(const(0) for _ in shape.dims), shape.dims)
+        box = Box((low, *(const(0) for _ in shape.dims[1:])), (chunk, *shape.dims[1:]))
+        return round_to_tiles(shape, box)
+
+    def _grid(self) -> tuple[GridDim, ...]:
+        shape = self.kernel.root.array
+        grid: list[GridDim] = []
+        sides = zip(shape.dims, tile_units(shape), self.blocks, strict=True)
+        for number, (size, unit, block) in enumerate(sides):
+            grid.append(grid_dim(f"g{number}", unit, -(-size // unit), block))
+        batch = self.dims.batch_dims
+        first = self.dims.updates.array.dims[0] if batch and batch[0] == 0 else 1
+        grid.append(grid_dim("chunk", 1, first, self.chunk, parallel=False))
+        return tuple(grid)
+
+    def _plan(self) -> WindowPlan:
+        shape = self.kernel.root.array
+        low = tuple(d.origin for d in self.grid[:-1])
+        extent = tuple(
+            size if d.steps == 1 else d.block * d.unit
+            for size, d in zip(shape.dims, self.grid[:-1], strict=True)
+        )
+        block = round_to_tiles(shape, Box(low, extent))
+        chunk_low = self.grid[-1].origin
+        inputs: list[OperandWindow] = []
+        pairs = zip(self.kernel.body.parameters, self.kernel.fusion.operands, strict=True)
+        for parameter, operand in pairs:
+            if parameter is self.dims.operand:
+                box = block
+            elif parameter in (self.dims.indices, self.dims.updates):
+                box = self._chunk_box(parameter, self.chunk, chunk_low)
+            else:
+                continue
+            inputs.append(OperandWindow(parameter, operand.array, box.low, box.extent))
+        result = self.kernel.fusion.array
+        output = OperandWindow(self.kernel.root, result, block.low, block.extent)
+        return WindowPlan(self.grid, tuple(inputs), (output,))
+
+    def emit(self) -> None:
+        """Emit everything."""
+        kernel = self.kernel
+        numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
+        inputs = [kernel.interface.operands[numbers[w.node]] for w in self.plan.inputs]
+        count = self._vector_count()
+        self.count = count
+        base = kernel.smem.reserve(self._staged_words(count))
+        self.staging = IndexStaging(
+            self.builder, self.dims.indices, self.dims.vector_dim, count, base
+        )
+        pipeline = Pipeline(self.builder, self.plan, inputs, list(kernel.interface.results), {})
+        pipeline.emit(self._compute)
+
+    def _vector_count(self) -> int:
+        """Index vectors of a chunk."""
+        dims = [self.dims.updates.array.dims[d] for d in self.dims.batch_dims]
+        if dims and self.dims.batch_dims[0] == 0:
+            dims[0] = self.chunk
+        return math.prod(dims)
+
+    def _staged_words(self, count: int) -> int:
+        indices = self.dims.indices.array
+        has_vector = self.dims.vector_dim < indices.rank
+        return count * (indices.dims[self.dims.vector_dim] if has_vector else 1)
+
+    def _compute(self, context: StepContext) -> None:
+        b = self.builder
+        bindings = {
+            window.node: array
+            for window, array in zip(self.plan.inputs, context.inputs, strict=True)
+        }
+        emitter = VectorEmitter(b, bindings, dict(context.sregs), {})
+        (target,) = context.outputs
+        chunk = context.counters[-1]
+        with ExitStack() as scope:
+            if self.grid[-1].steps > 1:
+                scope.enter_context(b.if_(b.scmp("eq", "s32", chunk, 0)))
+            emitter.emit_stage([self.dims.operand], [target])
+        b.new_block()
+        first = self.grid[-1].origin * (self.count // self.chunk)
+        self.staging.emit(emitter, first)
+        with b.loop(self.count, "updates") as number:
+            self._one_update(emitter, target, number, first)
+
+    def _one_update(
+        self, emitter: VectorEmitter, target: VmemArray, number: SReg, first: Expr
+    ) -> None:
+        """Combine the update of index vector `number` (of the chunk)."""
+        b = self.builder
+        d = self.dims
+        dims = d.operand.array.dims
+        starts: dict[int, SReg] = {}
+        inside = b.sconst(1)
+        for component, dim in enumerate(d.index_map):
+            starts[dim] = self.staging.component(number, component)
+            last = dims[dim] - d.window_size(dim)
+            if last < 0:
+                return
+            is_inside = b.emit("scmp.le.u32", starts[dim], b.sconst(last))
+            inside = b.sand(inside, is_inside)
+        variable = Var("update", 0, self.count - 1)
+        emitter.sregs[variable] = number
+        sizes = tuple(d.updates.array.dims[i] for i in d.batch_dims)
+        batch = delinearize(first + var(variable), sizes) if sizes else ()
+        with b.if_(inside), self._window_rows() as offsets:
+            self._one_row(emitter, target, starts, batch, offsets)
+
+    @contextmanager
+    def _window_rows(self) -> Iterator[dict[int, Expr]]:
+        """Loops over the rows of an update; yields the position per operand dimension but the last."""
+        d = self.dims
+        offsets: dict[int, Expr] = {}
+        self._offset_sregs: dict[Var, SReg] = {}
+        with ExitStack() as loops:
+            for dim in range(d.operand.array.rank - 1):
+                size = d.window_size(dim)
+                if size == 1:
+                    offsets[dim] = const(0)
+                    continue
+                counter = loops.enter_context(self.builder.loop(size, f"window{dim}"))
+                variable = Var(f"window{dim}", 0, size - 1)
+                self._offset_sregs[variable] = counter
+                offsets[dim] = var(variable)
+            yield offsets
+
+    def _one_row(
+        self,
+        emitter: VectorEmitter,
+        target: VmemArray,
+        starts: dict[int, SReg],
+        batch: tuple[Expr, ...],
+        offsets: dict[int, Expr],
+    ) -> None:
+        """Combine one row of an update into the block, if it lies there."""
+        b = self.builder
+        d = self.dims
+        emitter.sregs.update(self._offset_sregs)
+        rank = d.operand.array.rank
+        places: list[SReg] = []
+        inside = b.sconst(1)
+        for dim in range(rank):
+            place = starts.get(dim, 0)
+            if dim in d.operand_batch:
+                number = d.indices_batch[d.operand_batch.index(dim)]
+                number -= 1 if d.vector_dim < number else 0
+                place = emit_index(b, batch[number], emitter.sregs)
+            if dim < rank - 1:
+                place = b.sadd(place, emit_index(b, offsets[dim], emitter.sregs))
+            low = emit_index(b, target.origin[dim], emitter.sregs)
+            place = b.ssub(place, low)
+            if self.grid[dim].steps > 1:
+                extent = b.sconst(target.extent[dim])
+                inside = b.sand(inside, b.emit("scmp.lt.u32", place, extent))
+            places.append(place)
+        with ExitStack() as scope:
+            if b.constant(inside) != 1:
+                scope.enter_context(b.if_(inside))
+            row = RowUpdate(emitter, reducer_of(d.scatter), target, places)
+            row.emit(d.updates, lambda lane: self._update_index(batch, offsets, lane), self._width())
+
+    def _width(self) -> int:
+        """Lanes of an update's row."""
+        return self.dims.window_size(self.dims.operand.array.rank - 1)
+
+    def _update_index(
+        self, batch: tuple[Expr, ...], offsets: dict[int, Expr], lane: Expr
+    ) -> tuple[Expr, ...]:
+        """The index in the updates of lane position `lane` of the row."""
+        d = self.dims
+        index: list[Expr] = [const(0)] * d.updates.array.rank
+        for position, expr in zip(d.batch_dims, batch, strict=True):
+            index[position] = expr
+        last = d.operand.array.rank - 1
+        for position, dim in zip(d.window_dims, d.operand_window_dims, strict=True):
+            index[position] = lane if dim == last else offsets[dim]
+        return tuple(index)

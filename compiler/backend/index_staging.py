@@ -1,0 +1,87 @@
+"""Index vectors on their way to the scalar unit: from a window to consecutive SMEM words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from compiler.analysis.indexing import Expr, const
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.llo.builder import LloBuilder
+from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
+
+INDEX_TILE = 1024
+"""Elements of a vector's vreg tile: blocks of staged indices start at multiples of it."""
+
+
+class IndexStaging:
+    """Puts the components of index vectors into SMEM, vector after vector.
+
+    `count` vectors of `components` words go to SMEM words `base` ..
+    """
+
+    def __init__(
+        self, builder: LloBuilder, indices: HloInstruction, vector_dim: int, count: int, base: int
+    ) -> None:
+        self.builder = builder
+        self.indices = indices
+        self.vector_dim = vector_dim
+        dims = indices.array.dims
+        self.components = dims[vector_dim] if vector_dim < len(dims) else 1
+        self.words = count * self.components
+        self.base = base
+        self._shape = ArrayShape(S32, (math.prod(dims),))
+        self._window = builder.window(
+            f"staged.{indices.name}", buffer_rows(self._shape, (self.words,))
+        )
+        self._flag = builder.flag()
+
+    def emit(self, emitter: VectorEmitter, first: Expr = const(0)) -> None:
+        """Stage the vectors from number `first` on (a multiple of `INDEX_TILE` words)."""
+        b = self.builder
+        target = VmemArray(
+            self._shape, self._window, 0, (first * self.components,), (self.words,), guard=GUARD_ROWS
+        )
+        with flattened(self.indices, self.vector_dim) as flat:
+            emitter.emit_stage([flat], [target])
+        b.new_block()
+        descriptor = b.descriptor(DmaDescriptor(VMEM, SMEM, self.words, (), self._window))
+        b.emit("dma.start", descriptor, 0, b.sconst(self.base), self._flag, 0, 0, 0)
+        b.emit("dma.wait", self._flag, 0)
+        b.new_block()
+
+    def component(self, number: int, component: int) -> int:
+        """An sreg with one component of the vector whose number is in sreg `number`."""
+        b = self.builder
+        return b.emit("sld", b.smuli(number, self.components), self.base + component)
+
+
+@contextmanager
+def flattened(indices: HloInstruction, vector_dim: int) -> Iterator[HloInstruction]:
+    """A node with all components of all index vectors in one row, component fastest, as s32."""
+    made: list[HloInstruction] = []
+
+    def make(opcode: str, dims: tuple[int, ...], node: HloInstruction) -> HloInstruction:
+        shape = ArrayShape(node.array.dtype, dims)
+        made.append(HloInstruction(opcode, indices.name, shape, (node,)))
+        return made[-1]
+
+    node = indices
+    dims = indices.array.dims
+    if vector_dim < len(dims) - 1:
+        order = (*(d for d in range(len(dims)) if d != vector_dim), vector_dim)
+        node = make("transpose", tuple(dims[d] for d in order), node)
+        node.attrs["dimensions"] = order
+    if len(dims) != 1:
+        node = make("reshape", (math.prod(dims),), node)
+    if node.array.dtype != S32:
+        node = make("convert", node.array.dims, node)
+        node.shape = ArrayShape(S32, node.array.dims)
+    yield node
+    for user in reversed(made):
+        user.set_operands(())

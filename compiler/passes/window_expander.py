@@ -1,0 +1,227 @@
+"""Window expander: convolutions and reduce-windows in terms of slices, dots and arithmetic.
+
+A *tap* is one position of the window; the elements it meets, over all output positions, are a
+strided slice of the padded input.
+
+    reduce-window        combines its taps' slices elementwise, or, for a running total (a window
+                         over everything before), by doubling shifts: log2(n) steps
+    convolution          concatenates its taps' slices along the features and is then one dot
+    grouped convolution  the same with the group as a batch dimension
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.context import PassContext
+from compiler.passes.reducers import has_identity_init, reducer_kind
+from compiler.rewrite import make
+from compiler.rewrite.dims import inverse
+from compiler.rewrite.graph import emit, replace
+
+Dims = tuple[int, ...]
+MAX_TAPS = 64  # of a window that is combined tap by tap
+
+
+def expand_windows(module: HloModule, context: PassContext) -> bool:
+    """Expand every convolution and reduce-window that has an expansion; leave the others."""
+    for computation in reachable(module):
+        for instr in list(computation):
+            expanded = _expand(instr)
+            if expanded is not None:
+                context.counts[instr.opcode] += 1
+                replace(instr, expanded)
+        computation.sort()
+    drop_unreachable(module)
+    return bool(context.counts)
+
+
+def _expand(instr: HloInstruction) -> HloInstruction | None:
+    if not isinstance(instr.shape, ArrayShape) or 0 in instr.array.dims:
+        return None
+    if instr.opcode == "reduce-window" and len(instr.operands) == 2:
+        return _reduce_window(instr)
+    if instr.opcode == "convolution" and _is_expandable(instr):
+        return _convolution(instr)
+    return None
+
+
+def _window(instr: HloInstruction) -> tuple[WindowDim, ...]:
+    window = instr.attrs.get("window", Window())
+    assert isinstance(window, Window)
+    return window.dims
+
+
+def _padded(
+    operand: HloInstruction, fill: HloInstruction, window: tuple[WindowDim, ...]
+) -> HloInstruction:
+    """The operand with the window's padding and base dilation applied."""
+    padding = tuple((d.pad_low, d.pad_high, d.base_dilation - 1) for d in window)
+    if all(p == (0, 0, 0) for p in padding):
+        return operand
+    dims = tuple(
+        low + high + (n - 1) * (inner + 1) + 1
+        for n, (low, high, inner) in zip(operand.array.dims, padding, strict=True)
+    )
+    shape = operand.array.with_dims(dims)
+    return emit(operand, "pad", shape, (operand, fill), {"padding": padding})
+
+
+def _tap(
+    padded: HloInstruction, window: tuple[WindowDim, ...], offsets: Dims, counts: Dims
+) -> HloInstruction:
+    """What one window position meets: a strided slice with `counts` elements per dimension."""
+    bounds = tuple(
+        (o * d.window_dilation, o * d.window_dilation + (n - 1) * d.stride + 1, d.stride)
+        for o, d, n in zip(offsets, window, counts, strict=True)
+    )
+    return make.slice_(padded, bounds)
+
+
+def _taps(window: tuple[WindowDim, ...]) -> list[Dims]:
+    return list(itertools.product(*(range(d.size) for d in window)))
+
+
+def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
+    operand, init = instr.operands
+    window = _window(instr)
+    kind = reducer_kind(instr.attrs["to_apply"])
+    if kind is None or not has_identity_init(instr) or any(d.reversal for d in window):
+        return None
+    running = _running_dim(operand, window)
+    if running is not None:
+        return _running_total(instr, kind, *running)
+    if math.prod(d.size for d in window) > MAX_TAPS:
+        return None
+    padded = _padded(operand, init, window)
+    parts = [_tap(padded, window, offsets, instr.array.dims) for offsets in _taps(window)]
+    return _tree(instr, kind, parts)
+
+
+def _tree(like: HloInstruction, kind: str, parts: list[HloInstruction]) -> HloInstruction:
+    """Combine pairwise, so that rounding errors do not pile up."""
+    while len(parts) > 1:
+        pairs = [
+            emit(like, kind, like.array, parts[i : i + 2]) for i in range(0, len(parts) - 1, 2)
+        ]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
+def _running_dim(operand: HloInstruction, window: tuple[WindowDim, ...]) -> tuple[int, bool] | None:
+    """The dimension of a running total and whether it runs backwards; None if it is not one."""
+    wide = [i for i, d in enumerate(window) if d != WindowDim(1)]
+    if len(wide) != 1:
+        return None
+    dim, d = wide[0], window[wide[0]]
+    size = operand.array.dims[dim]
+    if d.size != size or (d.stride, d.base_dilation, d.window_dilation) != (1, 1, 1):
+        return None
+    if (d.pad_low, d.pad_high) == (size - 1, 0):
+        return dim, False
+    return (dim, True) if (d.pad_low, d.pad_high) == (0, size - 1) else None
+
+
+def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool) -> HloInstruction:
+    """``x[i] = x[i] op x[i - 1]``, then ``op x[i - 2]``, ``op x[i - 4]``, .."""
+    value, init = instr.operands
+    size = value.array.dims[dim]
+    shift = 1
+    while shift < size:
+        whole = [(0, n, 1) for n in value.array.dims]
+        kept = (shift, size, 1) if is_backward else (0, size - shift, 1)
+        part = make.slice_(value, (*whole[:dim], kept, *whole[dim + 1 :]))
+        padding = [(0, 0, 0)] * value.array.rank
+        padding[dim] = (0, shift, 0) if is_backward else (shift, 0, 0)
+        moved = emit(instr, "pad", value.array, (part, init), {"padding": tuple(padding)})
+        value = emit(instr, kind, value.array, (value, moved))
+        shift *= 2
+    return value
+
+
+def _is_expandable(instr: HloInstruction) -> bool:
+    return instr.attrs.get("batch_group_count", 1) == 1
+
+
+def _convolution(instr: HloInstruction) -> HloInstruction:
+    """``[batch, positions.., taps * features] x [taps * features, out]``, per feature group."""
+    labels = instr.attrs["dim_labels"]
+    assert isinstance(labels, ConvDims)
+    groups = instr.attrs.get("feature_group_count", 1)
+    assert isinstance(groups, int)
+    image, kernel = instr.operands
+    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
+    kernel = _kernel_matrix(kernel, labels, _window(instr))
+    columns = _columns(instr, image, labels)
+    order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
+    dims = tuple(instr.array.dims[d] for d in order)
+    dot = _grouped_dot(instr, columns, kernel, groups, dims)
+    return make.transpose(make.reshape(dot, dims), inverse(order))
+
+
+def _kernel_matrix(
+    kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
+) -> HloInstruction:
+    """The kernel as ``[taps, features, out]``, turned round where the window says so."""
+    turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
+    if turned:
+        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
+    ordered = make.transpose(
+        kernel,
+        (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature),
+    )
+    return make.reshape(ordered, (math.prod(ordered.array.dims[:-2]), *ordered.array.dims[-2:]))
+
+
+def _columns(instr: HloInstruction, image: HloInstruction, labels: ConvDims) -> HloInstruction:
+    """The image's taps side by side: ``[batch, positions.., taps * features]``."""
+    window = (WindowDim(1), *_window(instr), WindowDim(1))
+    zero = make.constant(image, image.array.dtype, 0)
+    padded = _padded(image, zero, window)
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    counts = (image.array.dims[0], *positions, image.array.dims[-1])
+    parts = [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
+    if len(parts) == 1:
+        return parts[0]
+    total = len(parts) * counts[-1]
+    shape = image.array.with_dims((*counts[:-1], total))
+    return emit(instr, "concatenate", shape, parts, {"dimensions": (len(counts) - 1,)})
+
+
+def _grouped_dot(
+    instr: HloInstruction,
+    columns: HloInstruction,
+    kernel: HloInstruction,
+    groups: int,
+    dims: Dims,
+) -> HloInstruction:
+    """Contract taps and features; with several groups, each group's outputs with its features."""
+    taps, features, out = kernel.array.dims
+    rows = math.prod(dims[:-1])
+    if groups == 1:
+        matrix = make.reshape(kernel, (taps * features, out))
+        flat = make.reshape(columns, (rows, taps * features))
+        shape = instr.array.with_dims((rows, out))
+        return emit(instr, "dot", shape, (flat, matrix), _dot_attrs(instr, (), (1,), (0,)))
+    left = make.reshape(columns, (rows, taps, groups, features))
+    right = make.reshape(kernel, (taps, features, groups, out // groups))
+    shape = instr.array.with_dims((groups, rows, out // groups))
+    attrs = _dot_attrs(instr, (2,), (1, 3), (0, 1))
+    dot = emit(instr, "dot", shape, (left, right), attrs)
+    return make.transpose(dot, (1, 0, 2))
+
+
+def _dot_attrs(instr: HloInstruction, batch: Dims, left: Dims, right: Dims) -> dict[str, object]:
+    """Dimension numbers, and what the convolution says about precision."""
+    attrs: dict[str, object] = {"lhs_contracting_dims": left, "rhs_contracting_dims": right}
+    if batch:
+        attrs.update(lhs_batch_dims=batch, rhs_batch_dims=batch)
+    for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
+        if name in instr.attrs:
+            attrs[name] = instr.attrs[name]
+    return attrs

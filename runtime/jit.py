@@ -1,0 +1,112 @@
+"""`tpuc.jit`: ordinary NumPy code, traced once per argument signature, run on the emulated chip."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.driver import CompileOptions, compile_module
+from runtime.api import DEFAULT_TARGET
+from runtime.buffer import Array
+from runtime.client import client_for
+from runtime.executable import Executable
+from runtime.machines import MachineOptions
+from runtime.pytree import TreeDef, flatten, unflatten
+from runtime.tracing import abstract_type, trace
+from tpu_sim.isa.chips import load_chip
+
+
+@dataclass
+class _Compiled:
+    executable: Executable
+    out_tree: TreeDef
+
+
+class JitFunction:
+    """A function that compiles itself for each new signature of its arguments.
+
+    Arguments may be nested tuples, lists and dicts of arrays and Python scalars; arguments named in
+    `static` are passed to the function as they are and must be hashable. Results are NumPy arrays,
+    or `tpuc.Array` when all array arguments are. `executable` is the one used last.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        target: str = DEFAULT_TARGET,
+        precision: str = "default",
+        static: Sequence[str] = (),
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.target = target
+        self.precision = precision
+        self.static = frozenset(static)
+        self.executable: Executable | None = None
+        self._signature = inspect.signature(function)
+        self._cache: dict[object, _Compiled] = {}
+        unknown = self.static - set(self._signature.parameters)
+        if unknown:
+            message = f"static argument {sorted(unknown)[0]!r} is no parameter of {function}"
+            raise ValueError(message)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Run the function on the chip."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        statics = {k: v for k, v in bound.arguments.items() if k in self.static}
+        dynamic = {k: v for k, v in bound.arguments.items() if k not in self.static}
+        leaves, tree = flatten(dynamic)
+        key = (tuple(sorted(statics.items())), tree, tuple(_signature_of(leaf) for leaf in leaves))
+        compiled = self._cache.get(key)
+        if compiled is None:
+            compiled = self._cache[key] = self._compile(dynamic, statics)
+        self.executable = compiled.executable
+        arrays = [leaf if isinstance(leaf, Array) else _host_value(leaf) for leaf in leaves]
+        return unflatten(compiled.out_tree, list(compiled.executable(*arrays)))
+
+    def _compile(self, dynamic: dict[str, object], statics: dict[str, object]) -> _Compiled:
+        def call(arguments: dict[str, object]) -> object:
+            bound = self._signature.bind_partial()
+            bound.arguments.update({**arguments, **statics})
+            return self.function(*bound.args, **bound.kwargs)
+
+        call.__name__ = getattr(self.function, "__name__", "function")
+        module, _, out_tree = trace(call, (dynamic,))
+        options = CompileOptions(precision=self.precision)
+        compiled = compile_module(module, load_chip(self.target), options)
+        executable = Executable(
+            program=compiled.program,
+            device=client_for(self.target).devices[0],
+            options=MachineOptions(),
+            texts=compiled,
+            compile_seconds=sum(compiled.timings.values()),
+            stages=dict(compiled.timings),
+        )
+        return _Compiled(executable, out_tree)
+
+
+def jit(
+    function: Callable[..., object] | None = None,
+    *,
+    target: str = DEFAULT_TARGET,
+    precision: str = "default",
+    static: Sequence[str] = (),
+) -> JitFunction | Callable[[Callable[..., object]], JitFunction]:
+    """Compile NumPy code for the emulated chip: ``@tpuc.jit`` or ``@tpuc.jit(precision=...)``."""
+    if function is None:
+        return functools.partial(JitFunction, target=target, precision=precision, static=static)
+    return JitFunction(function, target, precision, static)
+
+
+def _signature_of(leaf: object) -> tuple[object, ...]:
+    return (tuple(getattr(leaf, "shape", ())), abstract_type(leaf))
+
+
+def _host_value(leaf: object) -> npt.NDArray[np.generic]:
+    return np.asarray(leaf).astype(abstract_type(leaf).dtype)

@@ -1,0 +1,185 @@
+"""The NumPy machine and the LLVM machine: same memory, same cycles, on every program."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.support.random_programs import (
+    LANE_ROWS,
+    WINDOW_ROWS,
+    BlockBuilder,
+    random_program,
+)
+from tpu_sim.interp.numpy_machine import NumpyMachine
+from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.instruction import Kind, Row
+from tpu_sim.isa.program import HBM, VMEM, Call, DmaDescriptor, Kernel, Program, Window
+from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.result import ExecutionResult
+
+CHIP = load_chip("v5e")
+HBM_BYTES = 1 << 20
+Words = npt.NDArray[np.uint32]
+
+SPECIAL_WORDS = np.array(
+    [
+        0, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC12345,
+        0x7F800001, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7FFFFFFF, 0xFFFFFFFF, 31, 32, 33, 5,
+        127, 128, 0x3F000000, 0x40200000, 0xC0200000, 0x4B000001, 0x4F000000, 0xCF000000,
+        0x4F800000, 0x42B17218, 0xC3000000, 0xC3160000, 0x7F7FFFFF, 0x3EFFFFFF,
+    ],
+    np.uint32,
+)  # fmt: skip
+"""Zeros, infinities, NaNs, denormals, INT_MIN and -1, shift counts, rounding and range ends."""
+
+
+@cache
+def llvm_machine() -> LlvmMachine:
+    return LlvmMachine(CHIP, cache=False)
+
+
+def run_both(program: Program, contents: bytes, chip: Chip = CHIP) -> tuple[Words, Words]:
+    """Run on both machines from equal memories; the results must be equal, the memories return."""
+    llvm = llvm_machine() if chip is CHIP else LlvmMachine(chip, cache=False)
+    memories: list[Words] = []
+    results: list[ExecutionResult] = []
+    for machine in (NumpyMachine(chip), llvm):
+        hbm = HbmMemory(HBM_BYTES)
+        hbm.write(0, contents)
+        results.append(machine.run(program, hbm))
+        memories.append(hbm.bytes.view(np.uint32).copy())
+    assert results[0] == results[1]
+    return memories[0], memories[1]
+
+
+def equal_as_floats(a: Words, b: Words) -> npt.NDArray[np.bool_]:
+    """Equal bits, or both NaN."""
+    return (a == b) | (np.isnan(a.view(np.float32)) & np.isnan(b.view(np.float32)))
+
+
+def special_inputs() -> Words:
+    """Four vregs: special words, random bits, and floats of all sizes, mixed."""
+    source = np.random.default_rng(0)
+    shape = (4, 1024)
+    special = source.choice(SPECIAL_WORDS, shape)
+    bits = source.integers(0, 2**32, shape, np.uint32)
+    scales = np.exp(8 * source.standard_normal(shape))
+    floats = (source.standard_normal(shape) * scales).astype(np.float32).view(np.uint32)
+    kind = source.integers(0, 4, shape)
+    return np.where(kind < 2, special, np.where(kind == 2, bits, floats)).astype(np.uint32)
+
+
+def row_kernel(row: Row) -> Kernel:
+    """Load four vregs, apply `row` to the first ones, store the result."""
+    builder = BlockBuilder(CHIP)
+    builder.emit("smovi", 1, 32)
+    builder.emit("smovi", 2, 77)
+    builder.emit("dma.start", 0, 0, 0, 0, 0, 0, 0)
+    builder.emit("dma.wait", 0, 0)
+    load = builder.finish("load")
+    builder = BlockBuilder(CHIP)
+    for i in range(4):
+        builder.emit("vld", 1 + i, 0, 0, 8 * i, 1)
+    builder.emit("vcmp.lt.s32", 1, 1, 2)
+    builder.emit("vcmp.gt.f32", 2, 3, 4)
+    builder.emit(row.name, *row_operands(row))
+    if row.pushes:
+        builder.emit(f"vpop.{row.pushes}", 10)
+    if row.operands[0].kind is Kind.MD:
+        builder.emit("vmovi", 11, 0)
+        builder.emit("vmovi", 12, 1)
+        builder.emit("vsel", 10, 10, 12, 11)
+    builder.emit("vst", 1, 0, 0, 1, 10)
+    compute = builder.finish("compute")
+    builder = BlockBuilder(CHIP)
+    builder.emit("dma.start", 1, 0, 1, 0, 0, 0, 0)
+    builder.emit("dma.wait", 0, 0)
+    windows = [Window("in", 0, 32), Window("out", 32, 8)]
+    copies = [DmaDescriptor(HBM, VMEM, 32, (), 0), DmaDescriptor(VMEM, HBM, 8, (), 1)]
+    return Kernel("k", 0, windows, copies, [load, compute, builder.finish("store")])
+
+
+def row_operands(row: Row) -> list[int]:
+    """Vregs 1.., masks 1.., sreg 2 (77), destination 10, immediates."""
+    vregs, masks = iter(range(1, 5)), iter(range(1, 3))
+    values: list[int] = []
+    for operand in row.operands:
+        match operand.kind:
+            case Kind.VS:
+                values.append(next(vregs))
+            case Kind.MS:
+                values.append(next(masks))
+            case Kind.SS:
+                values.append(2)
+            case Kind.F32:
+                values.append(0x3FC00000)
+            case Kind.I32:
+                values.append(19)
+            case Kind.IMM:
+                values.append(1)
+            case _:
+                values.append(10)
+    return values
+
+
+@pytest.mark.parametrize("row", LANE_ROWS, ids=lambda row: row.name)
+def test_meaning_of_row_is_the_same_on_special_values(row: Row) -> None:
+    kernel = row_kernel(row)
+    program = Program("v5e", {"k": kernel}, [Call("k")], [], [], HBM_BYTES, 1024)
+    plain, native = run_both(program, special_inputs().tobytes())
+    assert equal_as_floats(plain, native).all()
+
+
+def random_contents(seed: int) -> bytes:
+    """Windows of floats, integers and packed bf16, with special values among them."""
+    source = np.random.default_rng(seed)
+    words = WINDOW_ROWS * 128
+    floats = (3 * source.standard_normal(words)).astype(np.float32)
+    floats[::97], floats[::101], floats[5::311], floats[7::313] = 0, -0.0, np.inf, 1e-40
+    integers = source.integers(-(2**31), 2**31, words, np.int64).astype(np.int32)
+    integers[::3] %= 200
+    integers[::50], integers[1::50] = 0, -(2**31)
+    halves = (source.standard_normal(2 * words).astype(np.float32).view(np.uint32) >> 16).astype(
+        np.uint16
+    )
+    halves[::53], halves[3::55], halves[11::57], halves[13::57] = 1, 0x8003, 0x0150, 0x2F80
+    return floats.tobytes() + integers.tobytes() + halves.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("seed", "blocks", "size"),
+    [(seed, 2, 8) for seed in range(25)]
+    + [(seed, 3, 40) for seed in range(100, 125)]
+    + [(seed, 3, 150) for seed in range(200, 212)],
+)
+def test_random_programs_leave_the_same_memory_and_cycles(
+    seed: int, blocks: int, size: int
+) -> None:
+    program = random_program(CHIP, seed, blocks, size)
+    plain, native = run_both(program, random_contents(seed))
+    window = WINDOW_ROWS * 128
+    floats = slice(3 * window, 4 * window)
+    assert equal_as_floats(plain[floats], native[floats]).all()
+    plain[floats], native[floats] = 0, 0
+    assert np.array_equal(plain, native)
+
+
+@pytest.mark.parametrize("name", ["v4", "v6e", "7x"])
+def test_other_chips_agree_too(name: str) -> None:
+    chip = load_chip(name)
+    program = random_program(chip, 7, 3, 40)
+    plain, native = run_both(program, random_contents(7), chip)
+    integers = slice(4 * WINDOW_ROWS * 128, 5 * WINDOW_ROWS * 128)
+    assert np.array_equal(plain[integers], native[integers])
+
+
+def test_estimate_gives_the_cycles_of_a_run() -> None:
+    program = random_program(CHIP, 3, 4, 60)
+    hbm = HbmMemory(HBM_BYTES)
+    hbm.write(0, random_contents(3))
+    assert llvm_machine().estimate(program) == llvm_machine().run(program, hbm)

@@ -1,0 +1,97 @@
+"""Chip files: published peaks come out, numbers have a provenance, errors name the parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpu_sim.isa.chips import ChipError, chip_names, load_chip
+
+PUBLISHED_TFLOPS = {"v4": 275.0, "v5e": 197.0, "v5p": 459.0, "v6e": 918.0, "7x": 2307.0}
+
+
+@pytest.mark.parametrize("name", chip_names())
+def test_the_published_peak_comes_out(name: str) -> None:
+    chip = load_chip(name)
+    device_tflops = chip.peak_flops * chip.cores_per_device / 1e12
+    assert device_tflops == pytest.approx(PUBLISHED_TFLOPS[name], rel=2e-3)
+
+
+@pytest.mark.parametrize("name", chip_names())
+def test_every_parameter_has_a_provenance(name: str) -> None:
+    chip = load_chip(name)
+    assert set(PUBLISHED_TFLOPS) == set(chip_names())
+    for key, provenance in chip.spec.items():
+        assert provenance.split()[0] in ("published", "fitted", "assumed"), key
+    assert "clock_hz" in chip.spec and "latencies.eup" in chip.spec and "slots.valu" in chip.spec
+
+
+def test_v5e_is_as_agreed() -> None:
+    chip = load_chip("v5e")
+    assert (chip.mxu_count, chip.mxu_dim, chip.matmul_cycles) == (4, 128, 16)
+    assert (chip.vregs, chip.sregs, chip.vmasks) == (64, 64, 16)
+    assert chip.slots["load"] == 3 and chip.slots["valu"] == 4 and chip.slots["store"] == 1
+    assert chip.hbm_bytes == 16 << 30 and chip.vmem_bytes == 128 << 20
+
+
+def test_aliases_name_the_same_chip() -> None:
+    assert load_chip("tpu7x") == load_chip("7x")
+
+
+def test_a_custom_file_changes_what_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "big.toml"
+    path.write_text(
+        'base = "v5e"\nname = "big"\n'
+        'hbm_bytes_per_cycle = { value = 983, provenance = "assumed" }\n'
+        '[latencies]\neup = { value = 20, provenance = "fitted", source = "x" }\n'
+    )
+    chip, base = load_chip(str(path)), load_chip("v5e")
+    assert (chip.name, chip.hbm_bytes_per_cycle, chip.latencies["eup"]) == ("big", 983.0, 20)
+    assert chip.latencies["valu"] == base.latencies["valu"] and chip.mxu_count == base.mxu_count
+    assert chip.spec["latencies.eup"] == "fitted (x)"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mxu_count = 4", r"parameter mxu_count: want \{value"),
+        ('mxu_count = { value = 4, provenance = "guess" }', "provenance 'guess'"),
+        ('mxu_count = { value = 4, provenance = "published" }', "want its source"),
+        ('mxu_cuont = { value = 4, provenance = "assumed" }', "parameter mxu_cuont is unknown"),
+        ('mxu_count = { value = -4, provenance = "assumed" }', "-4 is out of range"),
+        ("mxu_count = ", "not a TOML file"),
+    ],
+)
+def test_a_wrong_file_names_the_parameter(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(f'base = "v5e"\n{line}\n')
+    with pytest.raises(ChipError, match=message):
+        load_chip(str(path))
+
+
+def test_a_missing_parameter_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "part.toml"
+    path.write_text('name = "part"\n[slots]\n[latencies]\n')
+    with pytest.raises(ChipError, match="parameter call_overhead_cycles is missing"):
+        load_chip(str(path))
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ChipError, match="unknown chip 'v9': want one of 7x, v4, v5e, v5p, v6e"):
+        load_chip("v9")
+
+
+def test_a_cycle_of_bases_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "self.toml"
+    path.write_text(f'base = "{path}"\n')
+    with pytest.raises(ChipError, match="cycle"):
+        load_chip(str(path))
+
+
+@pytest.mark.parametrize("name", chip_names())
+def test_result_queues_hold_what_is_under_way_at_full_rate(name: str) -> None:
+    chip = load_chip(name)
+    passes_under_way = -(-chip.latencies["mxu_result"] // chip.matmul_cycles) + 1
+    assert chip.mrf_entries >= 2 * passes_under_way
+    assert chip.slots["pop"] * chip.matmul_cycles >= 2 * chip.mxu_count

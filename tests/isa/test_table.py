@@ -1,0 +1,53 @@
+"""The instruction table as a whole, and the page printed from it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+from tpu_sim.interp.bundle_executor import BundleExecutor
+from tpu_sim.isa.chips import chip_names, latency_classes, load_chip
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import MEANINGS, ROWS
+from tpu_sim.isa.reference import reference_text
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_row_has_either_a_meaning_or_an_effect() -> None:
+    for row in ROWS.values():
+        assert (row.name in MEANINGS) != bool(row.effect), row.name
+
+
+def test_a_copied_row_is_the_row_of_the_table() -> None:
+    for row in ROWS.values():
+        assert copy.deepcopy(row) is row
+        assert pickle.loads(pickle.dumps(row)) is row
+
+
+def test_every_effect_is_a_method_of_the_plain_machine() -> None:
+    for row in ROWS.values():
+        assert not row.effect or hasattr(BundleExecutor, f"_{row.effect}"), row.name
+
+
+def test_every_latency_class_is_on_every_chip() -> None:
+    for name in chip_names():
+        assert set(load_chip(name).latencies) == latency_classes()
+
+
+def test_a_destination_is_the_first_operand() -> None:
+    for row in ROWS.values():
+        write = row_facts(row).write
+        assert write is None or write.index == 0, row.name
+
+
+def test_the_page_is_in_step_with_the_table() -> None:
+    page = (ROOT / "docs" / "isa.md").read_text(encoding="utf-8")
+    assert page == reference_text(), "run: python -m tpu_sim.isa.reference > docs/isa.md"
+
+
+def test_the_page_names_every_instruction() -> None:
+    text = reference_text()
+    for name in ROWS:
+        assert f"`{name}" in text

@@ -1,0 +1,90 @@
+"""The commands of RUN lines that concern LLO: parse, verify, schedule.
+
+    llo %s                     prints the kernel back
+    llo-fails %s               prints the error that parsing or verifying must raise
+    schedule %s [--chip=v5e]   prints the scheduled kernel as bundles
+    schedule-fails %s          prints the error that scheduling must raise
+    lower-dot %s --size=MxKxN [--transposed]   prints the LLO of a matmul stage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from compiler.backend.dot import emit_matmul_stage
+from compiler.backend.finalize import finalize_kernel
+from compiler.backend.vector.arrays import buffer_rows, whole_array
+from compiler.diagnostics import CompileError
+from compiler.hlo.dtypes import BF16, F32
+from compiler.hlo.shape import ArrayShape
+from compiler.llo.builder import LloBuilder
+from compiler.llo.parser import parse_llo
+from compiler.llo.printer import print_llo
+from compiler.llo.verifier import verify_llo
+from tests.support.filecheck import command
+from tests.support.filecheck_commands import option
+from tpu_sim.isa.assembly import print_kernel
+from tpu_sim.isa.checker import check_kernel
+from tpu_sim.isa.chips import load_chip
+
+
+@command("llo")
+def llo(path: Path, arguments: Sequence[str]) -> str:
+    """Print the verified kernel; parsing that again must change nothing."""
+    kernel = parse_llo(path.read_text(), path.name)
+    verify_llo(kernel)
+    text = print_llo(kernel)
+    assert parse_llo(text) == kernel, "parse and print are not inverse"
+    return text
+
+
+@command("llo-fails")
+def llo_fails(path: Path, arguments: Sequence[str]) -> str:
+    """Print the error of a kernel that must not parse or verify."""
+    try:
+        verify_llo(parse_llo(path.read_text(), path.name))
+    except CompileError as error:
+        return str(error)
+    raise AssertionError(f"{path.name} is accepted")
+
+
+@command("schedule")
+def schedule(path: Path, arguments: Sequence[str]) -> str:
+    """Print the kernel's bundles, checked against its LLO and by the machine's rules."""
+    chip = load_chip(option(arguments, "chip", "v5e"))
+    kernel = finalize_kernel(parse_llo(path.read_text(), path.name), chip, check=True)
+    check_kernel(kernel, chip)
+    return print_kernel(kernel)
+
+
+@command("schedule-fails")
+def schedule_fails(path: Path, arguments: Sequence[str]) -> str:
+    """Print the error of a kernel that cannot be scheduled."""
+    try:
+        schedule(path, arguments)
+    except CompileError as error:
+        return str(error)
+    raise AssertionError(f"{path.name} is scheduled")
+
+
+@command("lower-dot")
+def lower_dot(path: Path, arguments: Sequence[str]) -> str:
+    """Print the LLO of a matmul stage of ``--size=MxKxN``."""
+    m, k, n = (int(size) for size in option(arguments, "size").split("x"))
+    chip = load_chip(option(arguments, "chip", "v5e"))
+    is_transposed = "--transposed" in arguments
+    b = LloBuilder("dot", chip)
+    shapes = (
+        ArrayShape(BF16, (m, k)),
+        ArrayShape(BF16, (n, k) if is_transposed else (k, n)),
+        ArrayShape(F32, (m, n)),
+    )
+    lhs, rhs, out = (
+        whole_array(shape, b.window(name, buffer_rows(shape, shape.dims)))
+        for name, shape in zip(("lhs", "rhs", "out"), shapes, strict=True)
+    )
+    emit_matmul_stage(b, chip, lhs, rhs, is_transposed, out)
+    kernel = b.finish()
+    verify_llo(kernel)
+    return print_llo(kernel)

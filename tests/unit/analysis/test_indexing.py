@@ -1,0 +1,151 @@
+"""Simplified index expressions equal the functions they were built from."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.analysis.indexing import (
+    Expr,
+    Var,
+    coefficient,
+    const,
+    delinearize,
+    evaluate,
+    linearize,
+    ranged,
+    substitute,
+    var,
+    variables,
+)
+
+I, S, T = Var("i", 0, 3), Var("s", 0, 7), Var("t", -2, 5)
+POINTS = [
+    dict(zip((I, S, T), p, strict=True))
+    for p in itertools.product(range(4), range(8), range(-2, 6))
+]
+
+
+def _leaf() -> st.SearchStrategy[tuple[object, ...]]:
+    return st.one_of(
+        st.sampled_from([("var", I), ("var", S), ("var", T)]),
+        st.integers(-20, 20).map(lambda k: ("const", k)),
+    )
+
+
+def _node(
+    inner: st.SearchStrategy[tuple[object, ...]],
+) -> st.SearchStrategy[tuple[object, ...]]:
+    divisor = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 16, 128])
+    return st.one_of(
+        st.tuples(st.just("add"), inner, inner),
+        st.tuples(st.just("sub"), inner, inner),
+        st.tuples(st.just("mul"), inner, st.integers(-9, 16)),
+        st.tuples(st.just("div"), inner, divisor),
+        st.tuples(st.just("mod"), inner, divisor),
+    )
+
+
+def _build(tree: tuple[object, ...]) -> Expr:
+    match tree:
+        case ("var", Var() as v):
+            return var(v)
+        case ("const", int(k)):
+            return const(k)
+        case ("add", tuple(a), tuple(b)):
+            return _build(a) + _build(b)
+        case ("sub", tuple(a), tuple(b)):
+            return _build(a) - _build(b)
+        case ("mul", tuple(a), int(k)):
+            return _build(a) * k
+        case ("div", tuple(a), int(k)):
+            return _build(a) // k
+        case ("mod", tuple(a), int(k)):
+            return _build(a) % k
+    raise AssertionError(tree)
+
+
+def _value(tree: tuple[object, ...], point: dict[Var, int]) -> int:
+    match tree:
+        case ("var", Var() as v):
+            return point[v]
+        case ("const", int(k)):
+            return k
+        case ("add", tuple(a), tuple(b)):
+            return _value(a, point) + _value(b, point)
+        case ("sub", tuple(a), tuple(b)):
+            return _value(a, point) - _value(b, point)
+        case ("mul", tuple(a), int(k)):
+            return _value(a, point) * k
+        case ("div", tuple(a), int(k)):
+            return _value(a, point) // k
+        case ("mod", tuple(a), int(k)):
+            return _value(a, point) % k
+    raise AssertionError(tree)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.recursive(_leaf(), _node, max_leaves=8))
+def test_simplified_expression_is_the_same_function(tree: tuple[object, ...]) -> None:
+    expr = _build(tree)
+    low, high = expr.range()
+    for point in POINTS[:: max(1, len(POINTS) // 64)]:
+        value = _value(tree, point)
+        assert evaluate(expr, point) == value
+        assert low <= value <= high
+
+
+def test_division_drops_what_stays_below_the_divisor() -> None:
+    i, s = var(I), var(S)
+    assert (8 * i + s) // 8 == i
+    assert (8 * i + s) % 8 == s
+    assert (16 * i + 2 * s + 1) // 2 == 8 * i + s
+    assert (16 * i + 2 * s + 1) % 2 == const(1)
+    assert (31 - (8 * i + s)) // 8 == 3 - i
+
+
+def test_quotient_and_remainder_join_again() -> None:
+    x = 3 * var(I) + var(S)
+    assert x // 5 * 5 + x % 5 == x
+    assert x - x // 5 * 5 == x % 5
+
+
+def test_reshape_there_and_back_is_the_identity() -> None:
+    position = linearize((ranged("a", 4), ranged("b", 8), ranged("c", 128)), (4, 8, 128))
+    for dims in ((3, 7, 200), (4096,), (2, 2, 1024), (5, 9, 13, 8)):
+        assert linearize(delinearize(position, dims), dims) == position
+
+
+def test_delinearize_by_brute_force() -> None:
+    rng = random.Random(1)
+    for _ in range(30):
+        dims = tuple(rng.choice([1, 2, 3, 5, 8]) for _ in range(rng.randint(1, 4)))
+        size = 1
+        for d in dims:
+            size *= d
+        p = Var("p", 0, size - 1)
+        index = delinearize(var(p), dims)
+        for k in range(size):
+            at = [evaluate(e, {p: k}) for e in index]
+            assert all(0 <= a < d for a, d in zip(at, dims, strict=True))
+            position = 0
+            for a, d in zip(at, dims, strict=True):
+                position = position * d + a
+            assert position == k
+
+
+def test_substitution_simplifies() -> None:
+    i, s = var(I), var(S)
+    nested = (12 * i + s) // 5
+    assert substitute(nested, {I: const(1), S: const(4)}) == const(3)
+    assert variables(substitute(nested, {I: 5 * s})) == {S}
+
+
+def test_coefficient_is_none_inside_a_division() -> None:
+    i, s = var(I), var(S)
+    assert coefficient(3 * i + s, I) == 3
+    assert coefficient(s, I) == 0
+    assert coefficient((3 * i + s) // 4, I) is None

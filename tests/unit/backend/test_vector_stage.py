@@ -1,0 +1,179 @@
+"""Vector stages: every load and store pattern, against the evaluator, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import BY_NAME
+from tests.support.vector_runs import Array, Run
+
+
+def values(dtype: str, *dims: int, seed: int = 0) -> Array:
+    """Random values: integers over the type's range, floats around one."""
+    rng = np.random.default_rng(seed)
+    info = BY_NAME[dtype]
+    if dtype == "pred":
+        return rng.random(dims) < 0.5
+    if info.is_integer:
+        bits = rng.integers(0, 256, (*dims, info.bits // 8), dtype=np.uint8)
+        return bits.view(info.numpy).reshape(dims)
+    return rng.standard_normal(dims).astype(info.numpy)
+
+
+def run(text: str, *args: Array, scalars: bool = False) -> Run:
+    """Run and compare exactly, with and without readable rows after the buffers."""
+    result = Run(text, args, scalars=scalars)
+    result.check()
+    Run(text, args, guard=True, scalars=scalars).check()
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "s32", "s16", "u8", "s8", "pred"])
+@pytest.mark.parametrize("dims", [(), (5,), (3000,), (1, 1), (7, 129), (40, 300), (3, 5, 130)])
+def test_copying_elementwise(dtype: str, dims: tuple[int, ...]) -> None:
+    shape = f"{dtype}[{','.join(map(str, dims))}]"
+    text = f"c = pred{shape[len(dtype) :]} parameter(0)\np = {shape} parameter(1)\n"
+    text += f"q = {shape} parameter(2)\nROOT r = {shape} select(c, p, q)"
+    run(text, values("pred", *dims), values(dtype, *dims), values(dtype, *dims, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), list(itertools.permutations(["f32", "bf16", "s8", "pred"], 2))
+)
+@pytest.mark.parametrize("dims", [(41, 300), (41, 100), (200,)])
+def test_packings_meet_in_one_stage(source: str, target: str, dims: tuple[int, ...]) -> None:
+    extents = ",".join(map(str, dims))
+    text = f"""p = {source}[{extents}] parameter(0)
+        ROOT r = {target}[{extents}] convert(p)"""
+    run(text, values(source, *dims))
+
+
+MOVES = {
+    "bias": ("b = f32[40,300] broadcast(p), dimensions={1}", "300"),
+    "row_bias": ("b = f32[40,300] broadcast(p), dimensions={0}", "40"),
+    "scalar": ("b = f32[40,300] broadcast(p), dimensions={}", ""),
+    "column": ("c = f32[40] reshape(p)\nb = f32[40,300] broadcast(c), dimensions={0}", "40,1"),
+    "to_inner": ("b = f32[3,20,100] broadcast(p), dimensions={0,1}", "3,20"),
+    "slice": ("b = f32[30,200] slice(p), slice={[3:33],[5:205]}", "50,300"),
+    "strided": ("b = f32[15,70] slice(p), slice={[3:33:2],[5:215:3]}", "50,300"),
+    "reverse": ("b = f32[50,300] reverse(p), dimensions={0,1}", "50,300"),
+    "major_transpose": ("b = f32[20,5,130] transpose(p), dimensions={1,0,2}", "5,20,130"),
+    "to_lanes": ("b = f32[4,50,3,40] transpose(p), dimensions={0,3,1,2}", "4,3,40,50"),
+    "narrow": ("b = f32[16,100] reshape(p)", "8,200"),
+    "merge_heads": ("b = f32[64,256] reshape(p)", "4,16,4,64"),
+    "split_heads": ("b = f32[4,16,4,64] reshape(p)", "64,256"),
+    "head_major": (
+        "a = f32[64,4,64] reshape(p)\nb = f32[4,64,64] transpose(a), dimensions={1,0,2}",
+        "64,256",
+    ),
+    "flatten": ("b = f32[1500] reshape(p)", "30,50"),
+    "unflatten": ("b = f32[30,50] reshape(p)", "1500"),
+    "odd_rows": ("b = f32[394,192] reshape(p)", "2,197,192"),
+    "odd_split": ("b = f32[2,197,192] reshape(p)", "394,192"),
+    "pad": ("z = f32[] constant(2)\nb = f32[35,140] pad(p,z), padding=3_2x80_10", "30,50"),
+    "interior": ("z = f32[] constant(2)\nb = f32[24,161] pad(p,z), padding=3_2_1x8_5_2", "10,50"),
+    "shift": ("z = f32[] constant(0)\nb = f32[60,300] pad(p,z), padding=1_-1x-1_1", "60,300"),
+    "concat": ("b = f32[10,150] concatenate(p,p,p), dimensions={1}", "10,50"),
+    "concat_rows": ("b = f32[33,50] concatenate(p,p,p), dimensions={0}", "11,50"),
+    "iota": ("i = f32[10,50] iota(), iota_dimension=0\nb = f32[10,50] add(p,i)", "10,50"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("move", MOVES)
+def test_moves(move: str, dtype: str) -> None:
+    body, dims = MOVES[move]
+    text = f"p = f32[{dims}] parameter(0)\n{body}"
+    head, _, last = text.rpartition("\n")
+    text = f"{head}\nROOT {last}".replace("f32", dtype)
+    run(text, values(dtype, *(int(d) for d in dims.split(",") if d)))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "pred"])
+@pytest.mark.parametrize("rows,cols", [(50, 300), (128, 128), (300, 50), (7, 3), (130, 20)])
+def test_minor_transposes(rows: int, cols: int, dtype: str) -> None:
+    text = f"""p = {dtype}[{rows},{cols}] parameter(0)
+        ROOT r = {dtype}[{cols},{rows}] transpose(p), dimensions={{1,0}}"""
+    result = run(text, values(dtype, rows, cols))
+    assert result.count("vld.idx") == 0
+
+
+@pytest.mark.parametrize("start", [0, 5, 8, 29, 30, 99, -3])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_dynamic_slices_clamp(start: int, dtype: str) -> None:
+    text = f"""p = {dtype}[50,300] parameter(0)
+        i = s32[] parameter(1)
+        j = s32[] parameter(2)
+        ROOT r = {dtype}[20,200] dynamic-slice(p,i,j), dynamic_slice_sizes={{20,200}}"""
+    source = values(dtype, 50, 300)
+    result = run(text, source, np.int32(start), np.int32(3 * start), scalars=True)
+    assert result.count("vld.idx") == 0
+
+
+@pytest.mark.parametrize("start", [0, 13, 99])
+def test_dynamic_update_slice_selects(start: int) -> None:
+    text = """p = f32[50,300] parameter(0)
+        u = f32[20,200] parameter(1)
+        i = s32[] parameter(2)
+        j = s32[] parameter(3)
+        ROOT r = f32[50,300] dynamic-update-slice(p,u,i,j)"""
+    args = (values("f32", 50, 300), values("f32", 20, 200, seed=1))
+    run(text, *args, np.int32(start), np.int32(2 * start), scalars=True)
+
+
+def test_start_in_memory_is_refused_by_name() -> None:
+    text = """p = f32[50,300] parameter(0)
+        i = s32[] parameter(1)
+        ROOT r = f32[20,300] dynamic-slice(p,i,i), dynamic_slice_sizes={20,300}"""
+    with pytest.raises(UnsupportedError, match=r"%i: a start index of %r"):
+        Run(text, (values("f32", 50, 300), np.int32(1)))
+
+
+def test_aligned_stages_load_each_vreg_once() -> None:
+    text = """p = f32[64,256] parameter(0)
+        q = f32[256] parameter(1)
+        b = f32[64,256] broadcast(q), dimensions={1}
+        s = f32[64,256] add(p, b)
+        ROOT r = f32[64,256] multiply(s, p)"""
+    result = run(text, values("f32", 64, 256), values("f32", 256))
+    assert result.count("vst") == 16
+    assert result.count("vld") == 18
+    assert result.count("vsel") == 0
+
+
+def test_results_of_several_types() -> None:
+    text = """p = f32[20,130] parameter(0)
+        a = bf16[20,130] convert(p)
+        b = f32[20,130] negate(p)
+        z = f32[20,130] abs(b)
+        c = pred[20,130] compare(z, p), direction=EQ
+        ROOT t = (bf16[20,130], f32[20,130], pred[20,130]) tuple(a, b, c)"""
+    run(text, values("f32", 20, 130))
+
+
+def test_array_constants_are_refused_by_name() -> None:
+    text = """p = f32[3] parameter(0)
+        k = f32[3] constant({1, 2, 3})
+        ROOT r = f32[3] add(p, k)"""
+    with pytest.raises(UnsupportedError, match="%k: a constant with different elements"):
+        Run(text, (values("f32", 3),))
+
+
+def test_wide_elements_are_refused_by_name() -> None:
+    text = "p = s64[3] parameter(0)\nROOT r = s64[3] add(p, p)"
+    with pytest.raises(UnsupportedError, match="s64"):
+        Run(text, (np.zeros(3, np.int64),))
+
+
+def test_nan_payloads_of_padding_never_reach_results() -> None:
+    text = """p = bf16[9,130] parameter(0)
+        z = bf16[] constant(0)
+        ROOT r = bf16[20,300] pad(p, z), padding=1_10x3_167"""
+    result = run(text, values("bf16", 9, 130))
+    assert not np.isnan(result.results[0].astype(np.float32)).any()
+    assert ml_dtypes.bfloat16 == result.results[0].dtype

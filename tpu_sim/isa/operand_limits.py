@@ -1,0 +1,83 @@
+"""Which operands an instruction may have in a given kernel: registers, tables, immediates."""
+
+from __future__ import annotations
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.encoding import operand_range
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import Instr, Kind, Row, Slot
+from tpu_sim.isa.program import Kernel
+
+_SUBLANES = 8
+_BLOCK_ROWS = {"matpush": 8, "matpush_t": 8, "xpose_push": 16, "xpose_read": 16}
+"""How many values operand `row` may take."""
+_CONSTANT_CHECKED = ("load", "store", "store_masked")
+
+
+class OperandLimits:
+    """The ranges for one chip and kernel (None in main), worked out once per row."""
+
+    def __init__(self, chip: Chip, kernel: Kernel | None) -> None:
+        self._kernel = kernel
+        self._ranges: dict[Row, tuple[range, ...]] = {}
+        vregs, vmasks, sregs = range(chip.vregs), range(chip.vmasks), range(chip.sregs)
+        self._kinds = {
+            Kind.VD: vregs,
+            Kind.VS: vregs,
+            Kind.MD: vmasks,
+            Kind.MS: vmasks,
+            Kind.SD: sregs[1:],
+            Kind.SS: sregs,
+            Kind.UNIT: range(chip.mxu_count),
+        }
+        if kernel is not None:
+            self._kinds[Kind.WIN] = range(len(kernel.windows))
+            self._kinds[Kind.DESC] = range(len(kernel.descriptors))
+            self._kinds[Kind.FLAG] = range(kernel.flags)
+            self._kinds[Kind.SPILL] = range(kernel.spill_slots)
+
+    def complaint(self, instr: Instr) -> str:
+        """What is wrong with the instruction's operands, "" if nothing."""
+        row = instr.row
+        ranges = self._ranges.get(row)
+        if ranges is None:
+            ranges = self._ranges[row] = self._row_ranges(row)
+        if len(instr.operands) != len(ranges):
+            return f"{row.name} has {len(ranges)} operands, found {len(instr.operands)}"
+        for value, legal in zip(instr.operands, ranges, strict=True):
+            if value not in legal:
+                return self._out_of_range(instr, ranges)
+        if self._kernel is None:
+            is_scalar = row.slot is Slot.SCALAR
+            return "" if is_scalar else f"{row.name} in main: want scalar instructions only"
+        return self._constant_address(instr, self._kernel) if row.effect else ""
+
+    def _row_ranges(self, row: Row) -> tuple[range, ...]:
+        kinds = [operand.kind for operand in row.operands]
+        ranges = [self._kinds[k] if k in self._kinds else operand_range(k) for k in kinds]
+        if row.effect in _BLOCK_ROWS:
+            ranges[row.operand_index("row")] = range(_BLOCK_ROWS[row.effect])
+        return tuple(ranges)
+
+    def _out_of_range(self, instr: Instr, ranges: tuple[range, ...]) -> str:
+        for value, legal, operand in zip(instr.operands, ranges, instr.row.operands, strict=True):
+            if value not in legal:
+                if operand.kind is Kind.SD and value == 0:
+                    return "s0 always reads 0 and cannot be written"
+                bounds = f"{legal.start}..{legal.stop - 1}" if legal else "none"
+                return f"{instr.row.name}: operand {operand.name} is {value}, want {bounds}"
+        raise AssertionError
+
+    def _constant_address(self, instr: Instr, kernel: Kernel) -> str:
+        """A window access at a constant address is inside its window."""
+        if instr.row.effect not in _CONSTANT_CHECKED:
+            return ""
+        first = row_facts(instr.row).window_index
+        window_id, s, k, stride = instr.operands[first : first + 4]
+        if s != 0:
+            return ""
+        window = kernel.windows[window_id]
+        last = k + (_SUBLANES - 1) * stride
+        if min(k, last) >= 0 and max(k, last) < window.rows:
+            return ""
+        return f"rows {k}..{last} of window {window.name}, which has {window.rows}"
