@@ -168,6 +168,21 @@ def _replace(atom: Atom, values: Mapping[Var, Expr]) -> Expr:
     return body // atom.divisor if isinstance(atom, Quotient) else body % atom.divisor
 
 
+def replace_atoms(expr: Expr, known: Mapping[Atom, Expr]) -> Expr:
+    """Replace atoms, nested ones included, by expressions known to equal them."""
+    parts = [(const(expr.constant), 1)]
+    for atom, factor in expr.terms:
+        if atom in known:
+            parts.append((known[atom], factor))
+        elif isinstance(atom, Var):
+            parts.append((_make(((atom, 1),), 0), factor))
+        else:
+            body = replace_atoms(atom.body, known)
+            is_quotient = isinstance(atom, Quotient)
+            parts.append((body // atom.divisor if is_quotient else body % atom.divisor, factor))
+    return _sum(parts)
+
+
 def evaluate(expr: Expr, values: Mapping[Var, int]) -> int:
     """The value at a point; KeyError when a variable has no value."""
     total = expr.constant

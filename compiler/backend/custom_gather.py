@@ -18,6 +18,8 @@ from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, tile_units
 from compiler.analysis.window_search import search
 from compiler.backend.custom import CustomKernel
+from compiler.backend.custom_gather_rows import RowGather, row_shape
+from compiler.backend.gather_dims import GatherDims, gather_dims
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.stage import point_index
@@ -27,66 +29,25 @@ from compiler.backend.vector.unpack import unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
-from compiler.rewrite.make import dims_attr
 
 _OPS_PER_TILE = 40
 
 
-@dataclass(frozen=True)
-class GatherDims:
-    """A gather's dimension numbers, and its operand and indices."""
-
-    gather: HloInstruction
-    operand: HloInstruction
-    indices: HloInstruction
-    offset_dims: tuple[int, ...]
-    collapsed: tuple[int, ...]
-    start_map: tuple[int, ...]
-    operand_batch: tuple[int, ...]
-    indices_batch: tuple[int, ...]
-    vector_dim: int
-    slice_sizes: tuple[int, ...]
-
-    @property
-    def batch_dims(self) -> tuple[int, ...]:
-        """Result dimensions that number the slices."""
-        return tuple(d for d in range(self.gather.array.rank) if d not in self.offset_dims)
-
-    @property
-    def window_dims(self) -> tuple[int, ...]:
-        """Operand dimensions that the offset dimensions run over, in order."""
-        gone = self.collapsed + self.operand_batch
-        return tuple(d for d in range(self.operand.array.rank) if d not in gone)
-
-    def start_index(self, batch: Index, component: int) -> Index:
-        """Where component `component` of the start index of a slice lies."""
-        index = list(batch)
-        if self.vector_dim < self.indices.array.rank:
-            index.insert(self.vector_dim, const(component))
-        return tuple(index)
-
-
-def gather_dims(gather: HloInstruction) -> GatherDims:
-    """Read the dimension numbers of a gather."""
-    vector_dim = gather.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
-    return GatherDims(
-        gather,
-        gather.operands[0],
-        gather.operands[1],
-        dims_attr(gather, "offset_dims"),
-        dims_attr(gather, "collapsed_slice_dims"),
-        dims_attr(gather, "start_index_map"),
-        dims_attr(gather, "operand_batching_dims"),
-        dims_attr(gather, "start_indices_batching_dims"),
-        vector_dim,
-        dims_attr(gather, "slice_sizes"),
-    )
-
-
 def emit_gather(kernel: CustomKernel) -> None:
     """Emit the kernel of a gather."""
-    ResidentGather(kernel, gather_dims(kernel.root)).emit()
+    dims = gather_dims(kernel.root)
+    for node in (dims.operand, dims.indices):
+        if node.opcode != "parameter":
+            raise UnsupportedError(
+                f"%{kernel.root.name}: gather of a {node.opcode} inside its fusion; "
+                "compute it before",
+                kernel.root.span,
+            )
+    shape = row_shape(dims)
+    if shape is not None:
+        RowGather(kernel, dims, shape).emit()
+    else:
+        ResidentGather(kernel, dims).emit()
 
 
 class ResidentGather:
@@ -123,13 +84,6 @@ class ResidentGather:
         """Emit everything."""
         kernel = self.kernel
         numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
-        for node in (self.dims.operand, self.dims.indices):
-            if node not in numbers:
-                raise UnsupportedError(
-                    f"%{kernel.root.name}: gather of a {node.opcode} inside its fusion; "
-                    "compute it before",
-                    kernel.root.span,
-                )
         inputs = [kernel.interface.operands[numbers[w.node]] for w in self.plan.inputs]
         pipeline = Pipeline(kernel.builder, self.plan, inputs, list(kernel.interface.results), {})
         pipeline.emit(self._compute)

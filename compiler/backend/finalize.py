@@ -15,6 +15,7 @@ from compiler.backend.op_table import Code, OpInfo, op_table
 from compiler.backend.register_allocator import allocate_sregs
 from compiler.backend.scheduler import Schedule, schedule_block
 from compiler.backend.spill import spill_block
+from compiler.backend.unroll import ALIAS_STRIDE, unroll_parallel_loops
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, blocks
 from compiler.llo.verifier import verify_llo
@@ -110,6 +111,7 @@ class _Finalizer:
         """All passes over the kernel, in order."""
         self.table = op_table(self.chip)
         remove_dead_code(self.llo, self.table)
+        unroll_parallel_loops(self.llo, self.table, self.chip)
         for block in blocks(self.llo.body):
             spilled = spill_block(block.ops, self.table, self.chip, self.llo.variables)
             block.ops = spilled.ops
@@ -214,5 +216,7 @@ def _bundles(
             operands[i] = masks[operands[i]]
         if info.defines:
             operands[0] = files[info.defines][operands[0]]
+        if info.window >= 0:
+            operands[info.window] %= ALIAS_STRIDE
         physical.append(Instr(instr.row, tuple(operands), instr.source))
     return [tuple([physical[index] for index in bundle]) for bundle in schedule.bundles]

@@ -81,7 +81,8 @@ class Pipeline:
     """Emits the grid loop of `plan` into `builder`.
 
     `arguments` gives the argument number of every input and output address; `sregs` what the
-    windows depend on besides the grid (dynamic starts).
+    windows depend on besides the grid (dynamic starts). `guard_rows` follow the buffers of a window:
+    rows that accesses may touch without meaning.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class Pipeline:
         input_arguments: Sequence[Argument],
         output_arguments: Sequence[Argument],
         sregs: dict[Var, SReg],
+        guard_rows: int = GUARD_ROWS,
     ) -> None:
         self.builder = builder
+        self.guard_rows = guard_rows
         self.plan = plan
         self.fixed = dict(sregs)
         pairs = zip(plan.inputs, input_arguments, strict=True)
@@ -107,7 +110,7 @@ class Pipeline:
         depends = self.plan.moving_dims(window.origin)
         slots = 2 if depends else 1
         name = f"{'in' if is_input else 'out'}.{window.node.name}"
-        window_id = b.window(name, slots * box.vmem_rows + GUARD_ROWS)
+        window_id = b.window(name, slots * box.vmem_rows + self.guard_rows)
         if argument.place is Place.SMEM:
             assert not is_input, "SMEM operands are values, they have no window"
             pieces = [Piece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]

@@ -55,7 +55,8 @@ class FusionBuilder:
             stack = [start]
             while stack:
                 group = stack[-1]
-                missing = [p for p in self.graph.predecessors(group) if p.index not in done]
+                before = self.graph.predecessors(group)
+                missing = [p for p in before if p.index in last and p.index not in done]
                 if missing:
                     stack.extend(missing)
                     continue
@@ -92,11 +93,8 @@ class FusionBuilder:
         position: dict[HloInstruction, int],
     ) -> None:
         body = _Body(self, group)
-        ordered = sorted(group.nodes, key=lambda n: position[n])
-        for instr in ordered:
-            body.inside(instr)
-        results = [body.made[o] for o in sorted(outputs, key=lambda n: position[n])]
-        assert results, f"nothing reads the fusion of %{ordered[-1].name}"
+        assert outputs, "nothing reads a fusion"
+        results = [body.inside(o) for o in sorted(outputs, key=lambda n: position[n])]
         fused = body.finish(results)
         assert self.computation.module is not None
         self.computation.module.add_computation(fused)

@@ -4,8 +4,9 @@ A layer norm's fusion that stores ``x`` need not store ``x - mean`` for the back
 one value per row (the mean) is stored instead, and readers subtract. Likewise a softmax whose
 exponentials and row sums are stored, or the tanh of a gelu whose argument is. The result is
 dropped when recomputing takes few operations and reads one array of its size, which must be
-stored already. What a dot reads is repeated for every window of its other operand, so there
-only cheap work on large arrays is worth it.
+stored already. A loop fusion all of whose results go this way is gone. What a dot reads is
+repeated for every window of its other operand, so there only cheap work on large arrays is
+worth it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class OutputPruner:
         dropped = 0
         for group in groups:
             outputs = self.legality.outputs(group)
-            if len(outputs) < 2 or group.kind not in (Kind.LOOP, Kind.OUTPUT):
+            is_whole = group.kind is Kind.LOOP and not group.has_row_reduction
+            if group.kind not in (Kind.LOOP, Kind.OUTPUT) or len(outputs) < 2 - is_whole:
                 continue
             position = {n: i for i, n in enumerate(group.nodes)}
             for instr in sorted(outputs, key=lambda n: -position[n]):

@@ -21,6 +21,7 @@ from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dot_canonicalizer import canonicalize_dots
 from compiler.passes.fusion import fuse
+from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.memory_space_assignment import assign_memory_spaces
@@ -48,6 +49,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
+        FunctionPass("fusion-legalizer", legalize_fusions),
         FunctionPass("memory-space-assignment", assign_memory_spaces),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
@@ -72,6 +74,7 @@ PIPELINE: tuple[str, ...] = (
     "fusion",
     "wrap-fusions",
     "layout-assignment",
+    "fusion-legalizer",
     "memory-space-assignment",
     "scheduling",
     "copy-insertion",
@@ -93,6 +96,8 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
     ("fusion", "wrap-fusions", "what is wrapped alone is not fused any more"),
     ("wrap-fusions", "layout-assignment", "only what is outside fusions gets a layout"),
+    ("layout-assignment", "fusion-legalizer", "windows are made of the layouts' tiles"),
+    ("fusion-legalizer", "scheduling", "it makes kernels that must be scheduled"),
     ("layout-assignment", "memory-space-assignment", "a memory space is part of a layout"),
     ("memory-space-assignment", "scheduling", "it inserts copies that must be scheduled"),
     ("scheduling", "copy-insertion", "whether a copy is needed depends on what runs later"),

@@ -5,7 +5,9 @@ strided slice of the padded input.
 
     reduce-window        combines its taps' slices elementwise, or, for a running total (a window
                          over everything before), by doubling shifts: log2(n) steps
-    convolution          concatenates its taps' slices along the features and is then one dot
+    convolution          concatenates its taps' slices along the features and is then one dot;
+                         with few output positions and many taps (a kernel's gradient) it
+                         stacks what each position meets instead: the same matrix
     grouped convolution  the same with the group as a batch dimension
 """
 
@@ -26,6 +28,7 @@ from compiler.rewrite.graph import emit, replace
 
 Dims = tuple[int, ...]
 MAX_TAPS = 64  # of a window that is combined tap by tap
+MAX_SLICES = 512  # that a convolution's input is cut into
 
 
 def expand_windows(module: HloModule, context: PassContext) -> bool:
@@ -145,7 +148,17 @@ def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool
 
 
 def _is_expandable(instr: HloInstruction) -> bool:
-    return instr.attrs.get("batch_group_count", 1) == 1
+    taps, positions = _extent(instr)
+    is_small = min(taps, positions) <= MAX_SLICES
+    return is_small and instr.attrs.get("batch_group_count", 1) == 1
+
+
+def _extent(instr: HloInstruction) -> tuple[int, int]:
+    """Numbers of taps and of output positions."""
+    labels = instr.attrs["dim_labels"]
+    assert isinstance(labels, ConvDims)
+    positions = math.prod(instr.array.dims[d] for d in labels.output_spatial)
+    return math.prod(d.size for d in _window(instr)), positions
 
 
 def _convolution(instr: HloInstruction) -> HloInstruction:
@@ -185,12 +198,36 @@ def _columns(instr: HloInstruction, image: HloInstruction, labels: ConvDims) -> 
     padded = _padded(image, zero, window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     counts = (image.array.dims[0], *positions, image.array.dims[-1])
+    taps, places = _extent(instr)
+    if places < taps:
+        return _rows_by_position(instr, padded, _window(instr), positions)
     parts = [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
     if len(parts) == 1:
         return parts[0]
     total = len(parts) * counts[-1]
     shape = image.array.with_dims((*counts[:-1], total))
     return emit(instr, "concatenate", shape, parts, {"dimensions": (len(counts) - 1,)})
+
+
+def _rows_by_position(
+    instr: HloInstruction, padded: HloInstruction, window: tuple[WindowDim, ...], positions: Dims
+) -> HloInstruction:
+    """The same matrix made row by row: for each output position, the elements its window meets."""
+    batch, features = padded.array.dims[0], padded.array.dims[-1]
+    width = math.prod(d.size for d in window) * features
+    rows: list[HloInstruction] = []
+    for place in itertools.product(*(range(n) for n in positions)):
+        bounds = tuple(
+            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
+            for p, d in zip(place, window, strict=True)
+        )
+        met = make.slice_(padded, ((0, batch, 1), *bounds, (0, features, 1)))
+        rows.append(make.reshape(met, (batch, 1, width)))
+    if len(rows) == 1:
+        return make.reshape(rows[0], (batch, *positions, width))
+    shape = padded.array.with_dims((batch, len(rows), width))
+    stacked = emit(instr, "concatenate", shape, rows, {"dimensions": (1,)})
+    return make.reshape(stacked, (batch, *positions, width))
 
 
 def _grouped_dot(

@@ -127,15 +127,14 @@ class _ClockFunction:
 
     def define(self, result: str = "void") -> str:
         """The function's text."""
-        return f"define internal {self._header} #0 {{\nentry:\n{self.emitter.text()}\n ret {result}\n}}\n"
+        body = f"entry:\n{self.emitter.text()}\n ret {result}"
+        return f"define internal {self._header} #0 {{\n{body}\n}}\n"
 
 
 def clock_functions(chip: Chip) -> str:
     """The helper functions that translated blocks call."""
-    return "\n".join(
-        (_pop_function(), _unit_function(), _matmul_function(chip), _wait_function())
-        + (_transfer_function(chip),)
-    )
+    functions = [_pop_function(), _unit_function(), _matmul_function(chip), _wait_function()]
+    return "\n".join([*functions, _transfer_function(chip)])
 
 
 def _pop_function() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -29,6 +30,10 @@ MAX_RECORDS = 1 << 22
 """Calls of kernels one run may make; their records lie in memory touched only as used."""
 
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+READY_RING = 4096
+"""Results of one MXU whose ready cycles the clock keeps; more than any queue holds."""
 
 
 class Word(IntEnum):
@@ -54,6 +59,7 @@ class Word(IntEnum):
     TRANSPOSE_INDEX = 17  # which active block of the ring is current
     FUEL = 18  # loop iterations left where no clock runs
     SCRATCH = 20  # values within one component
+    TASKS = 19  # table of tasks and their arguments
     TAIL = 32  # per unit: results pushed so far
     HEAD = TAIL + MAX_UNITS  # per unit: results popped so far
     ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
@@ -64,9 +70,13 @@ class Word(IntEnum):
     CLOCK_HEAD = CLOCK_TAIL + MAX_UNITS
     READY = CLOCK_HEAD + MAX_UNITS  # per unit: ring of the cycles results are ready
 
+    # words that other threads spin on, each in cache lines of its own
+    TASK_STATE = READY + MAX_UNITS * READY_RING + 16
+    TASKS_DONE = TASK_STATE + 16
+    WORKERS_STOP = TASKS_DONE + 16
 
-READY_RING = 4096
-CONTEXT_WORDS = int(Word.READY) + MAX_UNITS * READY_RING
+
+CONTEXT_WORDS = int(Word.WORKERS_STOP) + 16
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:
@@ -83,28 +93,35 @@ def mapping_address(mapping: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
 
 
+@dataclass(frozen=True)
+class ContextSizes:
+    """What a translated program needs beside the chip's memories."""
+
+    carry_bytes: int
+    scratch_bytes: int
+    task_bytes: int
+    ring_entries: int
+    transpose_blocks: int
+    threads: int = 1
+
+
 class ExecutionContext:
     """One core's state. `words` is the array native code gets a pointer to (`address`)."""
 
-    def __init__(
-        self,
-        chip: Chip,
-        carry_bytes: int,
-        scratch_bytes: int,
-        ring_entries: int,
-        transpose_blocks: int,
-    ) -> None:
+    def __init__(self, chip: Chip, needs: ContextSizes) -> None:
         self.words: npt.NDArray[np.int64] = np.zeros(CONTEXT_WORDS, np.int64)
         self.address: int = self.words.ctypes.data
+        self._scratch_bytes = -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES
         self._mappings: list[mmap.mmap] = []
         sizes = {
             Word.VMEM: chip.vmem_bytes,
-            Word.CARRY: carry_bytes,
-            Word.SCRATCH: scratch_bytes,
-            Word.RESULTS: chip.mxu_count * ring_entries * VREG_BYTES,
+            Word.CARRY: needs.carry_bytes,
+            Word.SCRATCH: needs.threads * self._scratch_bytes,
+            Word.RESULTS: chip.mxu_count * needs.ring_entries * VREG_BYTES,
             Word.WEIGHTS: chip.mxu_count * 2 * WEIGHT_BYTES,
-            Word.TRANSPOSE: (1 + transpose_blocks) * TRANSPOSE_BYTES,
+            Word.TRANSPOSE: (1 + needs.transpose_blocks) * TRANSPOSE_BYTES,
             Word.SMEM: chip.smem_words * 4,
+            Word.TASKS: needs.task_bytes,
             Word.RECORDS: MAX_RECORDS * RECORD_WORDS * 8,
         }
         for word, size_bytes in sizes.items():
@@ -112,6 +129,10 @@ class ExecutionContext:
             self._mappings.append(mapping)
             self.words[word] = mapping_address(mapping)
         self.words[Word.SMEM_WORDS] = chip.smem_words
+
+    def scratch_address(self, thread: int) -> int:
+        """Host address of a thread's own scratch memory."""
+        return int(self.words[Word.SCRATCH]) + thread * self._scratch_bytes
 
     def attach_hbm(self, address: int, size_bytes: int) -> None:
         """Let native code see an HBM of `size_bytes` at host `address`."""

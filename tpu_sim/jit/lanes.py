@@ -408,7 +408,7 @@ def _argument_types(call: str) -> str:
     inner = call[call.index("(") + 1 : call.rindex(")")]
     types: list[str] = []
     depth = start = 0
-    for position, char in enumerate(inner + ","):
+    for position, char in enumerate(inner + "," if inner else ""):
         depth += (char in "(<{[") - (char in ")>}]")
         if char == "," and depth == 0:
             types.append(_leading_type(inner[start:position].strip()))

@@ -7,6 +7,13 @@ code cache, and called by name from translated code.
 from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.fork_join import (
+    FORK,
+    FORK_DECLARATIONS,
+    RUN_COMMANDS,
+    WORKER,
+    fork_join_text,
+)
 from tpu_sim.jit.mxu_kernels import matmul_text
 
 _PREFIX = "tpuc_kernel_v1_"
@@ -18,9 +25,11 @@ SETTLE_WEIGHTS = _PREFIX + "settle_weights"
 TRANSPOSE = _PREFIX + "transpose"
 LOAD_INDEXED = _PREFIX + "load_indexed"
 STORE_INDEXED = _PREFIX + "store_indexed"
+COPY_VREG = _PREFIX + "copy_vreg"
 
 LIBRARY_FUNCTIONS = (
-    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED,
+    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED, COPY_VREG,
+    FORK, WORKER, RUN_COMMANDS,
 )  # fmt: skip
 """Functions with one form; `MATMUL` is `MATMUL_FMA` or `MATMUL_BF16`, whichever is faster."""
 
@@ -31,7 +40,8 @@ declare void @{SETTLE_WEIGHTS}(ptr, i64)
 declare void @{TRANSPOSE}(ptr, ptr)
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
 declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
-"""
+declare void @{COPY_VREG}(ptr, ptr)
+{FORK_DECLARATIONS}"""
 
 _CHUNK = "<16 x i32>"
 
@@ -47,12 +57,23 @@ def library_text(has_bf16_dot: bool) -> str:
         _transpose(),
         _load_indexed(),
         _store_indexed(),
+        _copy_vreg(),
+        fork_join_text(),
     ]
     return "\n".join(texts)
 
 
 def _function(header: str, emitter: Emitter, end: str = "ret void") -> str:
     return f"define {header} #0 {{\nentry:\n{emitter.text()}\n {end}\n}}\n"
+
+
+def _copy_vreg() -> str:
+    e = Emitter()
+    e.do(
+        "call void @llvm.memcpy.p0.p0.i64(ptr align 64 %target, ptr align 64 %source, "
+        "i64 4096, i1 false)"
+    )
+    return _function(f"void @{COPY_VREG}(ptr noalias %target, ptr noalias %source)", e)
 
 
 def _matpush_transposed() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -16,8 +17,9 @@ from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.code_cache import CodeCache
-from tpu_sim.jit.context import VREG_BYTES, ExecutionContext, Word
+from tpu_sim.jit.context import ExecutionContext, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
+from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.program_translator import (
     ESTIMATE,
@@ -28,6 +30,7 @@ from tpu_sim.jit.program_translator import (
     translate_program,
 )
 from tpu_sim.jit.scope import FaultKind
+from tpu_sim.jit.workers import WorkerPool
 from tpu_sim.machine.faults import (
     CycleLimitFault,
     DmaCountFault,
@@ -63,7 +66,8 @@ class LlvmMachine:
     """A core of `chip` emulated by native code.
 
     A run longer than `max_cycles` ends with `CycleLimitFault`. `cache=False` keeps no object code
-    on disk. `threads` host threads may share the iterations of parallel loops.
+    on disk. With several `threads`, independent work of a block (components, runs of different
+    MXUs) is shared between host threads; results and cycles do not depend on their number.
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class LlvmMachine:
         self.chip = chip
         self.threads = threads
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
-        installed_library(cache)
+        library = installed_library(cache)
+        self._workers = WorkerPool(library.address(WORKER), threads - 1) if threads > 1 else None
         self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
         self._prepared: dict[tuple[int, ModuleKind], NativeProgram] = {}
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
@@ -93,7 +98,7 @@ class LlvmMachine:
         native = self._prepared.get(key)
         if native is None or native.program is not program:
             check_program(program, self.chip)
-            translated = translate_program(program, self.chip, kind)
+            translated = translate_program(program, self.chip, kind, self.threads)
             module = self._engine.link(self._engine.object_code(translated.text))
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)
@@ -117,20 +122,23 @@ class LlvmMachine:
     def _execute(self, native: NativeProgram, hbm_address: int, hbm_bytes: int) -> ExecutionResult:
         context = self._contexts.get(native.module)
         if context is None:
-            translated = native.translated
-            context = self._contexts[native.module] = ExecutionContext(
-                self.chip,
-                translated.carry_slots * VREG_BYTES,
-                translated.scratch_bytes,
-                translated.ring_entries,
-                translated.transpose_blocks,
-            )
+            sizes = native.translated.sizes
+            context = self._contexts[native.module] = ExecutionContext(self.chip, sizes)
         context.reset(self.max_cycles)
         context.attach_hbm(hbm_address, hbm_bytes)
-        status = native.entry(context.address)
+        with self._helpers(native, context):
+            status = native.entry(context.address)
         if status:
             raise self._fault(native, status)
         return self._result(native, context)
+
+    def _helpers(
+        self, native: NativeProgram, context: ExecutionContext
+    ) -> AbstractContextManager[None]:
+        """Other threads that help during a run, if the program has work to share."""
+        if self._workers is None or not native.translated.has_forks:
+            return nullcontext()
+        return self._workers.helping(context)
 
     @staticmethod
     def _fault(native: NativeProgram, status: int) -> MachineFault:

@@ -162,9 +162,10 @@ def outline(
 
 
 class ComponentLibrary:
-    """The component functions of a module, by structure."""
+    """The component functions of a module, by structure; `with_tasks` adds task forms."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_tasks: bool) -> None:
+        self._with_tasks = with_tasks
         self._names: dict[tuple[object, ...], str] = {}
         self.texts: list[str] = []
         self.scratch_bytes = 0
@@ -182,19 +183,32 @@ class ComponentLibrary:
         emitter = ComponentEmitter(outlined.component)
         body = emitter.emit()
         self.scratch_bytes = max(self.scratch_bytes, emitter.scratch_bytes)
-        parameters = ["ptr noalias %scratch"]
-        parameters += [f"ptr %g{i}" for i in range(len(outlined.groups))]
+        parameters = [f"ptr %g{i}" for i in range(len(outlined.groups))]
         parameters += [f"ptr %l{i}" for i in range(len(outlined.leaves))]
         parameters += [f"ptr %o{i}" for i in range(len(outlined.outs))]
         parameters += [f"i32 %s{i}" for i in range(len(outlined.scalars))]
         self.texts.append(
-            f"define internal void @{name}({', '.join(parameters)}) noinline #0 {{\nentry:\n"
-            f"{body}\n ret void\n}}\n"
+            f"define internal void @{name}({', '.join(['ptr noalias %scratch', *parameters])}) "
+            f"noinline #0 {{\nentry:\n{body}\n ret void\n}}\n"
         )
+        if self._with_tasks:
+            self.texts.append(_task_form(name, parameters))
 
 
-def call_component(emitter: Emitter, name: str, pointers: list[str], scalars: list[Scalar]) -> None:
-    """Append the call of a component's function: groups, leaves, outputs, then scalars."""
-    arguments = [f"ptr {pointer}" for pointer in ("%scratch", *pointers)]
-    arguments += [f"i32 {scalar.text}" for scalar in scalars]
-    emitter.do(f"call void @{name}({', '.join(arguments)})")
+def _task_form(name: str, parameters: list[str]) -> str:
+    """The same component with its arguments in memory, 8 bytes each."""
+    e = Emitter()
+    arguments = ["ptr %scratch"]
+    for position, parameter in enumerate(parameters):
+        llvm_type = parameter.split(" ", 1)[0]
+        arguments.append(f"{llvm_type} {e.load(llvm_type, e.offset('%arguments', 8 * position))}")
+    e.do(f"call void @{name}({', '.join(arguments)})")
+    return (
+        f"define internal void @{name}_task(ptr %arguments, ptr %scratch) #0 {{\nentry:\n"
+        f"{e.text()}\n ret void\n}}\n"
+    )
+
+
+def component_arguments(pointers: list[str], scalars: list[Scalar]) -> list[str]:
+    """Typed arguments: groups, leaves, outputs, then scalars."""
+    return [f"ptr {p}" for p in pointers] + [f"i32 {scalar.text}" for scalar in scalars]

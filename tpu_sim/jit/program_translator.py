@@ -6,6 +6,7 @@ together (the normal run), the clock alone (estimates), and values alone.
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 from tpu_sim.isa.chips import Chip
@@ -15,10 +16,20 @@ from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import Block, Call, DmaDescriptor, If, Kernel, Loop, Node, Program, While
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.clock import clock_functions
-from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, TRANSPOSE_BYTES, WEIGHT_BYTES, Word
+from tpu_sim.jit.context import (
+    MAX_RECORDS,
+    RECORD_WORDS,
+    TRANSPOSE_BYTES,
+    VREG_BYTES,
+    WEIGHT_BYTES,
+    ContextSizes,
+    Word,
+)
 from tpu_sim.jit.dma_copy import MAX_STRIDE, DmaFunction
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.fork_join import FORK
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
+from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope
 
 MAIN = "tpuc_main"
@@ -49,15 +60,21 @@ class TranslatedModule:
     text: str
     sites: tuple[FaultSite, ...]
     calls: tuple[tuple[str, str], ...]
-    carry_slots: int
-    scratch_bytes: int
-    ring_entries: int
-    transpose_blocks: int
+    sizes: ContextSizes
+    has_forks: bool
 
 
-def translate_program(program: Program, chip: Chip, kind: ModuleKind) -> TranslatedModule:
-    """Translate `program`; raises `ProgramError` where it breaks a rule."""
-    return _ProgramTranslator(program, chip, kind).translate()
+def translate_program(
+    program: Program, chip: Chip, kind: ModuleKind, threads: int = 1
+) -> TranslatedModule:
+    """Translate `program` for `threads` host threads; raises `ProgramError` if it is wrong."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # many small objects, no cycles: collecting them would double the time
+    try:
+        return _ProgramTranslator(program, chip, kind, threads).translate()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _blocks(nodes: list[Node]) -> list[Block]:
@@ -86,7 +103,7 @@ def _count(block: Block, effect: str) -> int:
 
 
 class _ProgramTranslator:
-    def __init__(self, program: Program, chip: Chip, kind: ModuleKind) -> None:
+    def __init__(self, program: Program, chip: Chip, kind: ModuleKind, threads: int) -> None:
         self._program = program
         blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
         pushes = max((2 * _count(b, "matmul") for b in blocks), default=0)
@@ -97,6 +114,8 @@ class _ProgramTranslator:
             clock=kind.clock,
             ring_entries=1 << max(1, chip.mrf_entries + pushes - 1).bit_length(),
             transpose_blocks=1 + swaps,
+            threads=threads,
+            components=ComponentLibrary(threads > 1),
         )
         self._functions: dict[str, str] = {}
         self._calls: list[tuple[str, str]] = []
@@ -118,10 +137,15 @@ class _ProgramTranslator:
             text,
             tuple(module.sites),
             tuple(self._calls),
-            module.carry_slots,
-            module.components.scratch_bytes,
-            module.ring_entries,
-            module.transpose_blocks,
+            ContextSizes(
+                carry_bytes=module.carry_slots * VREG_BYTES,
+                scratch_bytes=module.components.scratch_bytes,
+                task_bytes=module.task_bytes,
+                ring_entries=module.ring_entries,
+                transpose_blocks=module.transpose_blocks,
+                threads=module.threads,
+            ),
+            any(f"@{FORK}(" in function for function in module.texts),
         )
 
     def _kernel(self, kernel: Kernel, function: str) -> str:

@@ -14,11 +14,12 @@ from tpu_sim.isa.program import Kernel
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.outline import ComponentLibrary
+from tpu_sim.jit.task_table import TaskTable
 
 _MEMORIES = {
     "vmem": Word.VMEM, "hbm": Word.HBM, "smem": Word.SMEM, "carry": Word.CARRY,
     "results": Word.RESULTS, "weights": Word.WEIGHTS, "transpose": Word.TRANSPOSE,
-    "scratch": Word.SCRATCH,
+    "scratch": Word.SCRATCH, "tasks": Word.TASKS,
 }  # fmt: skip
 
 
@@ -56,10 +57,12 @@ class ModuleScope:
     clock: bool
     ring_entries: int
     transpose_blocks: int
-    components: ComponentLibrary = field(default_factory=ComponentLibrary)
+    threads: int
+    components: ComponentLibrary
     sites: list[FaultSite] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     carry_slots: int = 0
+    task_bytes: int = 0
 
 
 class FunctionScope:
@@ -75,6 +78,7 @@ class FunctionScope:
         """Text of the current block and bundle, for faults."""
         self._fault_edges: list[tuple[str, int]] = []
         self._sregs: set[int] = set()
+        self._table = TaskTable(self.emitter)
 
     # context words
 
@@ -101,6 +105,10 @@ class FunctionScope:
         self.emitter.do(
             f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size_bytes}, i1 false)"
         )
+
+    def task_table(self) -> TaskTable:
+        """The function's task table."""
+        return self._table
 
     # scalar registers
 
@@ -139,6 +147,7 @@ class FunctionScope:
 
     def define(self, linkage: str = "") -> str:
         """The finished function's text."""
+        self.module.task_bytes = max(self.module.task_bytes, self._table.peak_bytes)
         head = [f"define {linkage}i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
         for name, word in _MEMORIES.items():
             head.append(f" %{name}_at = getelementptr i64, ptr %ctx, i64 {int(word)}")

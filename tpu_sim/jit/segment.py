@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
-from tpu_sim.jit.outline import call_component, outline
+from tpu_sim.jit.outline import OutlinedComponent, component_arguments, outline
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.state_ops import StateOps
 from tpu_sim.jit.values import Address, Role, Use, ValueOp
+
+_WORK_TO_SHARE = 160
+"""Vreg operations (some ten nanoseconds each) from which waking other threads pays."""
 
 
 class Segment:
@@ -32,7 +35,7 @@ class Segment:
         self._staging = Staging(ops, scope.kernel)
         self._carry = carry
         self._live_out = live_out
-        self._first_slot = 1 + max((op.carried for op in ops.values()), default=-1)
+        self._free_slot = 1 + max((op.carried for op in ops.values()), default=-1)
         self._bases: dict[tuple[int, str], str] = {}
         self._state = StateOps(
             scope, ops.values(), self.operand_pointer, self.result_pointer, dma_function
@@ -45,8 +48,7 @@ class Segment:
         self._state.begin()
         for stage in range(self._staging.stage_count):
             self._components(stage, outputs)
-            for op in self._state.grouped(self._staging.state_ops(stage)):
-                self._state.emit(op)
+            self._state.emit_stage(self._staging.state_ops(stage))
         self._state.end()
 
     # what crosses stages
@@ -71,13 +73,14 @@ class Segment:
                 self._carry[value] = op.carried
                 carried.discard(value)
             elif op.role is not Role.LEAF or value in self._live_out:
-                self._carry.setdefault(value, self._new_slot())
+                self._carry[value] = self._new_slot()
         return frozenset(carried)
 
     def _new_slot(self) -> int:
-        slot = max(self._first_slot, 1 + max(self._carry.values(), default=-1))
+        slot = self._free_slot
+        self._free_slot += 1
         module = self._scope.module
-        module.carry_slots = max(module.carry_slots, slot + 1)
+        module.carry_slots = max(module.carry_slots, self._free_slot)
         return slot
 
     def _components(self, stage: int, outputs: frozenset[int]) -> None:
@@ -85,15 +88,26 @@ class Segment:
         # a cheap value belongs to no component: one that must lie in memory gets its own
         cheap = self._staging.cheap
         groups += [[v] for v in sorted(outputs & cheap) if self._staging.ops[v].stage == stage]
-        components = self._scope.module.components
-        for members in groups:
-            outlined = outline(self._staging, stage, members, outputs)
-            if outlined is not None:
-                pointers = [self._pointer(first) for first in outlined.groups]
-                pointers += [self._input_pointer(value) for value in outlined.leaves]
-                pointers += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
-                name = components.function(outlined)
-                call_component(self._emitter, name, pointers, outlined.scalars)
+        found = [outline(self._staging, stage, members, outputs) for members in groups]
+        outlined = [component for component in found if component is not None]
+        work = sum(len(component.component.ops) for component in outlined)
+        if self._scope.module.threads > 1 and len(outlined) > 1 and work >= _WORK_TO_SHARE:
+            table = self._scope.task_table()
+            for component in outlined:
+                table.add_call(*self._call(component))
+            table.run()
+            return
+        for component in outlined:
+            name, arguments = self._call(component)
+            self._emitter.do(f"call void @{name}({', '.join(['ptr %scratch', *arguments])})")
+
+    def _call(self, outlined: OutlinedComponent) -> tuple[str, list[str]]:
+        """A component's function and its arguments here."""
+        pointers = [self._pointer(first) for first in outlined.groups]
+        pointers += [self._input_pointer(value) for value in outlined.leaves]
+        pointers += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
+        name = self._scope.module.components.function(outlined)
+        return name, component_arguments(pointers, outlined.scalars)
 
     # addresses
 

@@ -14,6 +14,7 @@ from tpu_sim.isa.program import VMEM, DmaDescriptor
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_copy import BAD_COUNT, OUT_OF_RANGE, OUT_OF_WINDOW
 from tpu_sim.jit.library import (
+    COPY_VREG,
     LOAD_INDEXED,
     MATMUL,
     MATPUSH_TRANSPOSED,
@@ -22,6 +23,7 @@ from tpu_sim.jit.library import (
     TRANSPOSE,
 )
 from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.task_table import Command
 from tpu_sim.jit.values import Scalar, Use, ValueOp
 
 _MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
@@ -59,6 +61,7 @@ class StateOps:
         self._blocks: dict[int, list[str]] = {}
         self._pushes: dict[int, str] = {}
         self._rings: dict[int, str] = {}
+        self._commands: list[Command] | None = None
         self._transpose_index = ""
         self._transposed = 0
 
@@ -118,19 +121,35 @@ class StateOps:
         if self._transposed:
             self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_block(self._transposed))
 
-    @staticmethod
-    def grouped(ops: list[ValueOp]) -> list[ValueOp]:
-        """Runs of MXU operations sorted by unit, so that one unit's weights stay in cache."""
-        result: list[ValueOp] = []
-        run: list[ValueOp] = []
+    def emit_stage(self, ops: list[ValueOp]) -> None:
+        """Append the state operations of a stage, given in program order."""
+        units = {_number(op, 0) for op in ops if _is_mxu(op)}
+        matmuls = sum(op.row is not None and op.row.effect == "matmul" for op in ops)
+        threads = self._scope.module.threads
+        if threads > 1 and len(units) > 1 and matmuls > 1 and all(_is_mxu(op) for op in ops):
+            self._emit_tasks(ops)
+            return
+        for op in _grouped(ops):
+            self.emit(op)
+
+    def _emit_tasks(self, ops: list[ValueOp]) -> None:
+        """One task per MXU: their queues, weights and results are their own."""
+        by_unit: dict[int, list[Command]] = {}
         for op in ops:
-            if op.row is not None and op.row.effect in _MXU_EFFECTS:
-                run.append(op)
-                continue
-            result += sorted(run, key=lambda o: _number(o, 0))
-            run = []
-            result.append(op)
-        return result + sorted(run, key=lambda o: _number(o, 0))
+            self._commands = by_unit.setdefault(_number(op, 0), [])
+            self.emit(op)
+        self._commands = None
+        table = self._scope.task_table()
+        for commands in by_unit.values():
+            table.add_commands(commands)
+        table.run()
+
+    def _run(self, function: str, *arguments: str) -> None:
+        """Call a kernel now, or add it to the commands of a task."""
+        if self._commands is not None:
+            self._commands.append((function, arguments))
+        else:
+            self._emitter.do(f"call void @{function}({', '.join(arguments)})")
 
     def emit(self, op: ValueOp) -> None:
         """Append one state operation."""
@@ -148,7 +167,7 @@ class StateOps:
             case "xpose_swap":
                 self._transposed += 1
                 target = self._transpose_pointer(self._transposed)
-                self._emitter.do(f"call void @{TRANSPOSE}(ptr {target}, ptr %transpose)")
+                self._run(TRANSPOSE, f"ptr {target}", "ptr %transpose")
             case "load_indexed" | "store_indexed":
                 self._indexed(op)
             case "dma_start":
@@ -157,10 +176,7 @@ class StateOps:
                 raise AssertionError(f"no native code for effect {effect}")
 
     def _copy(self, target: str, source: str) -> None:
-        self._emitter.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr align 64 {target}, ptr align 64 {source}, "
-            f"i64 {VREG_BYTES}, i1 false)"
-        )
+        self._run(COPY_VREG, f"ptr {target}", f"ptr {source}")
 
     # MXU
 
@@ -176,12 +192,12 @@ class StateOps:
             self._copy(self._emitter.offset(shadow, row * VREG_BYTES), source)
             return
         target = self._emitter.offset(shadow, row * 64)
-        self._emitter.do(f"call void @{MATPUSH_TRANSPOSED}(ptr {target}, ptr {source})")
+        self._run(MATPUSH_TRANSPOSED, f"ptr {target}", f"ptr {source}")
 
     def _matswap(self, unit: int) -> None:
         """The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
         shadow = self._blocks[unit][1]
-        self._emitter.do(f"call void @{SETTLE_WEIGHTS}(ptr {shadow}, i64 {self._pushes[unit]})")
+        self._run(SETTLE_WEIGHTS, f"ptr {shadow}", f"i64 {self._pushes[unit]}")
         self._blocks[unit].reverse()
         self._pushes[unit] = "0"
 
@@ -193,7 +209,7 @@ class StateOps:
             for half in (0, 1)
         )
         weights = self._blocks[unit][0]
-        self._emitter.do(f"call void @{MATMUL}(ptr {low}, ptr {high}, ptr {source}, ptr {weights})")
+        self._run(MATMUL, f"ptr {low}", f"ptr {high}", f"ptr {source}", f"ptr {weights}")
 
     def _ring_pointer(self, unit: int, start: str, number: int) -> str:
         e = self._emitter
@@ -253,6 +269,23 @@ class StateOps:
 
     def _dma(self, op: ValueOp) -> None:
         emit_transfer(self._scope, op, self._dma_function)
+
+
+def _is_mxu(op: ValueOp) -> bool:
+    return op.row is not None and op.row.effect in _MXU_EFFECTS
+
+
+def _grouped(ops: list[ValueOp]) -> list[ValueOp]:
+    """Runs of MXU operations sorted by unit, so that one unit's weights stay in cache."""
+    result: list[ValueOp] = []
+    run: list[ValueOp] = []
+    for op in ops:
+        if _is_mxu(op):
+            run.append(op)
+            continue
+        result += [*sorted(run, key=lambda o: _number(o, 0)), op]
+        run = []
+    return result + sorted(run, key=lambda o: _number(o, 0))
 
 
 def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]) -> None:

@@ -27,7 +27,7 @@ class _EpiloguePass:
         """Loop over whole pairs of row tiles, then a last single one."""
         pairs, rest = divmod(self.out.row_tiles, 2)
         with self.b.loop(pairs, "epilogue-rows", parallel=True) as index:
-            self._row(Affine(index, 1, 0), True)
+            self._row(Affine(index, 1, 0, pairs), True)
         if rest:
             self._row(Affine(0, 1, pairs), False)
         self.b.new_block()
@@ -40,7 +40,7 @@ class _EpiloguePass:
         with b.loop(trips, "epilogue-columns", parallel=True) as index:
             at = b.sadd(pointer, b.smuli(index, out.row(0, self.unroll)))
             for col in range(self.unroll):
-                self._tile(at, col, row_tile, Affine(index, self.unroll, col), has_lower)
+                self._tile(at, col, row_tile, Affine(index, self.unroll, col, trips), has_lower)
         b.new_block()
         for col in range(out.col_tiles - rest, out.col_tiles):
             self._tile(pointer, col, row_tile, Affine(0, 1, col), has_lower)

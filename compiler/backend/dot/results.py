@@ -34,11 +34,12 @@ class Accumulate:
 
 @dataclass(frozen=True)
 class Affine:
-    """``sreg * factor + offset``."""
+    """``sreg * factor + offset`` for sreg = 0 .. count-1; a constant if count is 1."""
 
     sreg: SReg
     factor: int
     offset: int
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,12 @@ class ResultWriter:
     def _tile(self, number: Affine, mu: int, nu: int, n_group: SReg) -> ResultTile:
         region = self._region
         row_tile = Affine(
-            number.sreg, number.factor * region.mw, region.m0 + number.offset * region.mw + mu
+            number.sreg,
+            number.factor * region.mw,
+            region.m0 + number.offset * region.mw + mu,
+            number.count,
         )
-        col_tile = Affine(n_group, region.nw, region.n0 + nu)
+        col_tile = Affine(n_group, region.nw, region.n0 + nu, region.n_groups)
         is_inner = number.sreg != 0  # a looped step is never the last
         has_lower = is_inner or 2 * row_tile.offset + 1 < self._out.row_tiles
         return ResultTile(row_tile, col_tile, has_lower)

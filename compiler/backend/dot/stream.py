@@ -228,10 +228,11 @@ class _Stream:
     def _steps(self, is_last_k: bool) -> None:
         """The steps of a pass that do not touch its neighbours."""
         b, lag, unroll = self.b, self.skew.lag_steps, self.skew.unroll
-        with b.loop((self.region.steps - lag) // unroll, "steps") as index:
+        trips = (self.region.steps - lag) // unroll
+        with b.loop(trips, "steps") as index:
             for step in range(unroll):
                 self._matmuls(self.lhs_pointer, lag + step)
-                place = StepPlace(step, Affine(index, unroll, step), is_last_k)
+                place = StepPlace(step, Affine(index, unroll, step, trips), is_last_k)
                 self.results.pops(self.out_pointer, place, self.out_at)
             b.assign_add(self.lhs_pointer, unroll * self.lhs.row(self.region.mw, 0))
             b.assign_add(self.out_pointer, unroll * self.results.step_rows)

@@ -7,17 +7,21 @@
 
 from __future__ import annotations
 
-from compiler.analysis.indexing import Expr, Var, variables
+from collections.abc import Sequence
+
+from compiler.analysis.indexing import Var, variables
 from compiler.analysis.indexing_maps import (
     PIECEWISE,
     Condition,
     Index,
     operand_indices,
+    start_index,
     start_operand,
 )
 from compiler.backend.index_scalars import emit_clamp
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.constants import emit_constant
+from compiler.backend.vector.stage_cost import reachable
 from compiler.backend.vector.elementwise import emit_elementwise
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.loads import Loader
@@ -49,6 +53,7 @@ class ElementEmitter:
         self.ops = Ops(builder)
         self.index_values = IndexValues(self.ops, {} if sregs is None else sregs)
         self.loader = Loader(self.ops, self.index_values)
+        self._given = frozenset(self.sregs)
         self._block = builder.block
         self._memo: dict[tuple[HloInstruction, Index], int] = {}
 
@@ -57,11 +62,20 @@ class ElementEmitter:
         """Which sreg holds each variable."""
         return self.index_values.sregs
 
-    def emit(self, node: HloInstruction, index: Index) -> int:
-        """The register (vreg, or vmask for pred) with `node` at `index`."""
+    def preset(self, node: HloInstruction, index: Index, register: int) -> None:
+        """Say that `register` holds `node` at `index` for the rest of the block."""
+        self._sync_block()
+        self._memo[node, index] = register
+
+    def _sync_block(self) -> None:
+        """Forget the registers of another block."""
         if self.builder.block is not self._block:
             self._block = self.builder.block
             self._memo.clear()
+
+    def emit(self, node: HloInstruction, index: Index) -> int:
+        """The register (vreg, or vmask for pred) with `node` at `index`."""
+        self._sync_block()
         key = (node, index)
         found = self._memo.get(key)
         if found is None:
@@ -88,15 +102,19 @@ class ElementEmitter:
             (access, *_) = operand_indices(node, index)
             return self.emit(node.operands[access.operand], access.index)
         if opcode in ("parameter", "get-tuple-element", "reduce", "dot"):
-            raise AssertionError(f"%{node.name}: {opcode} is not bound to a window")
+            return self.unbound(node)
         values = [
             self.emit(node.operands[access.operand], access.index)
             for access in operand_indices(node, index)
         ]
         return emit_elementwise(self.ops, node, values)
 
+    def unbound(self, node: HloInstruction) -> int:
+        """A leaf that no window holds: a bug of the caller."""
+        raise AssertionError(f"%{node.name}: {node.opcode} is not bound to a window")
+
     def _load(self, node: HloInstruction, array: VmemArray, index: Index) -> int:
-        value = self.loader.load(array, self.bind_starts(index))
+        value = self.loader.load(array, index)
         is_number = value_class(array.shape.dtype) != "m"
         if value_class(node.array.dtype) == "m" and is_number:  # scratch of a reduce of pred
             return self.ops.integer_to_mask(value)
@@ -111,7 +129,7 @@ class ElementEmitter:
         dim = node.attrs["iota_dimension"]
         assert isinstance(dim, int)
         dtype = node.array.dtype
-        value = self.index_values.vector(self.bind_starts((index[dim],))[0])
+        value = self.index_values.vector(index[dim])
         kind = value_class(dtype)
         if kind == "m":
             return self.ops.integer_to_mask(value)
@@ -133,27 +151,31 @@ class ElementEmitter:
         """Where all of the conditions hold."""
         result = -1
         for condition in conditions:
-            (expr,) = self.bind_starts((condition.expr,))
-            one = self.index_values.within(expr, condition.low, condition.high)
+            one = self.index_values.within(condition.expr, condition.low, condition.high)
             result = one if result < 0 else self.ops.both(result, one)
         return result if result >= 0 else self.ops.flag(True)
 
-    def bind_starts(self, index: Index) -> Index:
-        """Put the dynamic starts that `index` uses into sregs; returns `index`."""
-        for expr in index:
-            self._bind_starts_of(expr)
-        return index
+    def bind_starts(self, nodes: Sequence[HloInstruction]) -> None:
+        """Put the dynamic starts that `nodes` reach into sregs of the present scope.
 
-    def _bind_starts_of(self, expr: Expr) -> None:
-        for variable in variables(expr):
-            if variable.start_of is None or variable in self.sregs:
+        To be called before loops are opened: a sreg made inside one does not outlive it.
+        """
+        for node in reachable(nodes, self.bindings.keys()):
+            if node.opcode not in ("dynamic-slice", "dynamic-update-slice") or node in self.bindings:
                 continue
-            operand = start_operand(variable)
-            if operand not in self.scalars:
-                message = (
-                    f"%{operand.name}: a start index of %{variable.start_of.name} must be a scalar"
-                    " in SMEM or a register"
-                )
-                raise UnsupportedError(message, operand.span)
-            value = self.scalars[operand]
-            self.sregs[variable] = emit_clamp(self.builder, value, variable.low, variable.high)
+            for dim in range(node.array.rank):
+                for variable in variables(start_index(node, dim)):
+                    if variable not in self._given:
+                        self.sregs[variable] = self._start(variable)
+
+    def _start(self, variable: Var) -> SReg:
+        operand = start_operand(variable)
+        if operand not in self.scalars:
+            assert variable.start_of is not None
+            message = (
+                f"%{operand.name}: a start index of %{variable.start_of.name} must be a scalar"
+                " in SMEM or a register"
+            )
+            raise UnsupportedError(message, operand.span)
+        value = self.scalars[operand]
+        return emit_clamp(self.builder, value, variable.low, variable.high)

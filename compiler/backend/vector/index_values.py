@@ -96,6 +96,14 @@ class IndexValues:
         """A uniform expression in a sreg."""
         return emit_index(self._ops.builder, expr, self.sregs)
 
+    def row_address(self, base: SReg, row: Expr) -> tuple[SReg, int]:
+        """A sreg and a constant whose sum is `base` plus a uniform expression.
+
+        The constant goes into the instruction, so that rows a known distance apart share the sreg.
+        """
+        moving = row - row.constant
+        return self._ops.builder.sadd(base, self.scalar(moving)), row.constant
+
     def clamped(self, expr: Expr, low: int, high: int) -> Expr:
         """A uniform expression limited to low..high: itself if its range says so."""
         first, last = expr.range()

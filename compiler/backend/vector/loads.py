@@ -20,6 +20,7 @@ from compiler.analysis.indexing import Expr, Var, const, substitute, variables
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import Address, physical_index, tiled_address
 from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.dynamic_rows import DynamicRows
 from compiler.backend.vector.index_values import (
     IndexValues,
     is_position,
@@ -45,6 +46,7 @@ class Loader:
         self._ops = ops
         self._values = values
         self._rows = RowLoader(ops, values)
+        self._dynamic = DynamicRows(ops, values, self._rows)
         self._transposes = TransposeLoader(ops, values, self._rows)
 
     def load(self, array: VmemArray, index: Index) -> int:
@@ -155,28 +157,11 @@ class Loader:
         if is_static(varying):
             rows = static_values(varying)[: sublane_count(word_row), 0]
             return self._rows.load(array, base, rows)
-        shifted = self._shifted_rows(array, address, word_row - address.first_col_row)
-        if shifted is not None:
-            return shifted
+        col_rows = word_row - address.first_col_row
+        pieces = self._dynamic.load(array, address.major, address.word, col_rows)
+        if pieces is not None:
+            return pieces
         return self._rows.by_sublane(array, _rows_of(word_row))
-
-    def _shifted_rows(self, array: VmemArray, address: Address, col_rows: Expr) -> VReg | None:
-        """Consecutive rows from a place known only at run time: two tiles, rotated and joined."""
-        varying, start = split_uniform(address.word)
-        if str(varying) != "s" or positions(address.major) or positions(col_rows):
-            return None
-        values, ops = self._values, self._ops
-        shift = values.bind("shift", 0, 7, values.scalar(start % 8))
-        amount = values.scalar((8 - shift) % 8)
-        first = start // 8
-        pieces = []
-        for number in range(2):
-            tile = values.clamped(first + number, 0, array.row_tiles - 1)
-            row = (address.major * array.row_tiles + tile) * (array.col_tiles * 8) + col_rows
-            whole = self._rows.strided(array, values.clamped(row, 0, array.word_rows - 8), 1)
-            pieces.append(ops.emit("vrot.slane", whole, amount, 0))
-        is_first = values.within(varying + shift, 0, 7)
-        return ops.select(is_first, pieces[0], pieces[1])
 
     def _sublane_by_sublane(self, array: VmemArray, address: Address) -> VReg | None:
         """Rows that differ in a way known only at run time, lanes in place or one lane for all."""

@@ -23,15 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from compiler.analysis.indexing import Expr, const, linearize, var
 from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.cost import operation_count, stage_packing
+from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.probe import inner_point, operations, probe_emitter
 from compiler.backend.vector.reducers import Reducer, State, reducer_of
 from compiler.backend.vector.stage import emit_stage
 from compiler.backend.vector.stores import Storer
@@ -241,20 +243,32 @@ class _ReduceStage:
 
     def emit(self) -> None:
         """Loops over the kept tiles; the reduced ones in a row or in loops of their own."""
-        operands = [o for r in self._reduces for o in r.operands[: len(r.operands) // 2]]
-        cost = operation_count(operands, self._emitter.bindings) * self._inner_parts + self._states
-        reduced = self._plan.reduced
-        tiles = reduced.tile_count
-        total = cost * tiles * self._parts
+        self._emitter.bind_starts([o for reduce in self._reduces for o in reduce.operands])
+        cost = self._cost()
+        total = cost * self._plan.reduced.tile_count
         if total <= _STRAIGHT_LINE_OPS:
             self._loops.run(self._plan.kept, total + 10 * self._states, self._straight)
         else:
             slots = self._parts * self._states
             window = self._emitter.builder.window("accumulators", slots * 8)
             self._accumulators = window
-            self._cost = cost * self._parts
-            self._loops.run_steps(self._plan.kept, 1, 1, self._looped)
+            body = partial(self._looped, cost)
+            self._loops.run_steps(self._plan.kept, 1, 1, body)
         self._emitter.builder.new_block()
+
+    def _cost(self) -> int:
+        """Operations for the values of one reduced tile, all phases of it."""
+        probe = probe_emitter(self._emitter)
+        stage = _ReduceStage(probe, self._plan, self._reduces, self._targets, None)
+        kept = inner_point(probe, self._plan.kept)
+        point = inner_point(probe, self._plan.reduced)
+
+        def emit() -> None:
+            for part in range(self._parts):
+                for inner in range(self._inner_parts):
+                    stage._values(kept, point, part, inner)
+
+        return operations(probe, emit) + self._states * self._parts * self._inner_parts
 
     def _straight(self, kept: TilePoint) -> None:
         parts = []
@@ -272,7 +286,7 @@ class _ReduceStage:
             for reducer, x, y in zip(self._reducers, a, b, strict=True)
         ]
 
-    def _looped(self, kept: TilePoint) -> None:
+    def _looped(self, cost: int, kept: TilePoint) -> None:
         """The same with the state in VMEM between iterations of loops over the reduced tiles."""
         for part in range(self._parts):
             start = [self._identity(n) for n in range(len(self._reducers))]
@@ -295,7 +309,7 @@ class _ReduceStage:
                     sums[part].add(self._values(kept, point, part, inner))
 
         loops = TileLoops(self._emitter.builder, self._emitter.sregs, block)
-        loops.run(self._plan.reduced, self._cost, body)
+        loops.run(self._plan.reduced, cost, body)
         self._emitter.builder.new_block()
         self._store(kept, [self._folded(self._restored(p)) for p in range(self._parts)])
         self._emitter.builder.new_block()
@@ -428,11 +442,9 @@ class _ReduceStage:
             row, col = last, const(0) if target.replicated else kept.col_tile * 128
         major = linearize(outer[1:], plan.kept.majors[:-1]) if kept.majors else const(0)
         address = tiled_address(target, major, row, col)
-        at = self._emitter.builder.sadd(
-            target.base, self._emitter.index_values.scalar(address.word_row)
-        )
+        at, offset = self._emitter.index_values.row_address(target.base, address.word_row)
         # every sublane holds the row: eight equal writes
-        self._ops.emit("vst", target.window, at, 0, 0, values[0])
+        self._ops.emit("vst", target.window, at, offset, 0, values[0])
 
 
 def _full(point: TilePoint) -> TilePoint:

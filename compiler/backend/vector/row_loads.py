@@ -117,9 +117,8 @@ class RowLoader:
 
     def strided(self, array: VmemArray, start: Expr, stride: int) -> VReg:
         """One ``vld`` at a word row of the buffer."""
-        builder = self._ops.builder
-        row = builder.sadd(array.base, self._values.scalar(start))
-        return self._ops.emit("vld", array.window, row, 0, stride)
+        row, offset = self._values.row_address(array.base, start)
+        return self._ops.emit("vld", array.window, row, offset, stride)
 
     def by_sublane(self, array: VmemArray, rows: Sequence[Expr], first: int = 0) -> VReg:
         """Sublane first+i gets word row rows[i], limited to the buffer."""

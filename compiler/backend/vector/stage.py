@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from compiler.analysis.indexing import Expr, linearize, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
@@ -11,9 +12,10 @@ from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.cost import operation_count, stage_packing
+from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.probe import inner_point, operations, probe_emitter
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
 from compiler.backend.vector.transposes import transposed_index
@@ -36,30 +38,51 @@ def emit_stage(
             message = f"%{node.name}: the results of one stage differ in their boxes"
             raise CompileError(message, node.span)
         _check_class(node, target)
-    storer = Storer(emitter.ops, emitter.index_values)
+    emitter.bind_starts(nodes)
     bounds = limits if limits is not None else nodes[0].array.dims
-
-    def body(point: TilePoint) -> None:
-        for node, target in zip(nodes, targets, strict=True):
-            parts = []
-            for part in range(packing):
-                index = point_index(target, space, point, part)
-                value = emitter.emit(node, index)
-                if zero_fill:
-                    whole = point_index(target, space, full_tile(point), part)
-                    value = _zero_outside(emitter, node, whole, bounds, value)
-                parts.append(value)
-            major = linearize(point.majors, space.majors)
-            emitter.builder.source = node.name
-            storer.store(target, major, point.row_tile, point.col_tile, parts)
-
+    stage = _Stage(tuple(nodes), tuple(targets), space, bounds if zero_fill else None)
     loops = TileLoops(emitter.builder, emitter.sregs)
     pairs = zip(nodes, targets, strict=True)
     if any(_transposes(emitter, node, target, space) for node, target in pairs):
-        loops.run_steps(space, 16 // packing, 1, body)
+        loops.run_steps(space, 16 // packing, 1, partial(_emit_tile, emitter, stage))
     else:
-        loops.run(space, operation_count(nodes, emitter.bindings) * packing, body)
+        loops.run(space, _cost(emitter, stage), partial(_emit_tile, emitter, stage))
     emitter.builder.new_block()
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What is computed: `bounds` is set where elements outside are to be 0."""
+
+    nodes: tuple[HloInstruction, ...]
+    targets: tuple[VmemArray, ...]
+    space: TileSpace
+    bounds: tuple[int, ...] | None
+
+
+def _cost(emitter: ElementEmitter, stage: _Stage) -> int:
+    """Operations for a tile."""
+    if stage.space.tile_count == 1:
+        return 1
+    probe = probe_emitter(emitter)
+    point = inner_point(probe, stage.space)
+    return operations(probe, partial(_emit_tile, probe, stage, point))
+
+
+def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None:
+    storer = Storer(emitter.ops, emitter.index_values)
+    space = stage.space
+    for node, target in zip(stage.nodes, stage.targets, strict=True):
+        parts = []
+        for part in range(space.packing):
+            value = emitter.emit(node, point_index(target, space, point, part))
+            if stage.bounds is not None:
+                whole = point_index(target, space, full_tile(point), part)
+                value = _zero_outside(emitter, node, whole, stage.bounds, value)
+            parts.append(value)
+        major = linearize(point.majors, space.majors)
+        emitter.builder.source = node.name
+        storer.store(target, major, point.row_tile, point.col_tile, parts)
 
 
 def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int) -> Index:

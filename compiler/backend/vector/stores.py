@@ -42,7 +42,6 @@ class Storer:
             return
         for tile in range(ratio):
             if top.range()[0] + tile < array.row_tiles:
-                assert top.range()[1] + tile < array.row_tiles, "partial row tile in a loop"
                 word = self._natural_rows(words, tile)
                 self._put(array, (first + tile * array.col_tiles) * 8, 1, word)
 
@@ -66,5 +65,5 @@ class Storer:
         return result
 
     def _put(self, array: VmemArray, row: Expr, stride: int, word: VReg) -> None:
-        base = self._ops.builder.sadd(array.base, self._values.scalar(row))
-        self._ops.emit("vst", array.window, base, 0, stride, word)
+        base, offset = self._values.row_address(array.base, row)
+        self._ops.emit("vst", array.window, base, offset, stride, word)

@@ -13,9 +13,8 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
-BODY_OPS = 320
-"""Vector operations to aim at in a loop body."""
-LEAST_ITERATIONS = 2
+BODY_OPS = 400
+"""Operations to aim at in a loop body."""
 
 
 @dataclass(frozen=True)

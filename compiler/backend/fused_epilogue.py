@@ -1,0 +1,168 @@
+"""A dot's elementwise users as the epilogue of its matmul stage.
+
+What a root stage would load from scratch, compute and store is computed from the popped registers
+instead, between the matmuls, where vector slots are free. That needs every path from the roots to
+the dot to keep the index, and roots that lie over the dot's box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.analysis.indexing import Expr, Var, const, linearize, ranged, var
+from compiler.analysis.indexing_maps import Index, operand_indices
+from compiler.backend.dot import Affine, Epilogue, ResultTile
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.core import ElementEmitter
+from compiler.backend.vector.stage_cost import operation_count, stage_packing
+from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.stage import point_index
+from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_loops import TilePoint, TileSpace, tile_space
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.ir import SReg, VReg
+
+_PACKING = 2
+_LANES = 128
+_MOST_OPS = 48
+"""Longer epilogues than this leave the MXU waiting: better a stage of their own."""
+
+
+def fused_epilogue(
+    emitter: ElementEmitter,
+    dot: HloInstruction,
+    roots: Sequence[tuple[HloInstruction, VmemArray]],
+    out: VmemArray,
+    majors: tuple[Expr, ...],
+) -> Epilogue | None:
+    """The epilogue that computes `roots` into their windows, or None if they need more than it.
+
+    `out` is the dot's whole box (f32); `majors` the place of the matrix at hand in its major dims.
+    """
+    nodes = [node for node, _ in roots]
+    targets = [array for _, array in roots]
+    if not roots or not all(_fits(node, target, out) for node, target in roots):
+        return None
+    if stage_packing(nodes, targets, emitter.bindings) > _PACKING:
+        return None
+    space = tile_space(out, _PACKING)
+    index = point_index(out, space, _sample(space), 0)
+    if not _keeps_index(emitter, dot, nodes, index):
+        return None
+    ops = operation_count(nodes, {**emitter.bindings, dot: out})
+    if ops > _MOST_OPS:
+        return None
+    body = _FusedRoots(emitter, dot, roots, out, space, majors)
+    return Epilogue(body.finish, ops)
+
+
+def _fits(node: HloInstruction, target: VmemArray, out: VmemArray) -> bool:
+    """Whether a root's window is the dot's box, in whole column tiles, of the node's class."""
+    return (
+        target.shape.rank == out.shape.rank >= 2
+        and target.shape.dims == out.shape.dims
+        and target.origin == out.origin
+        and target.extent == out.extent
+        and not target.replicated
+        and target.cols % _LANES == 0
+        and value_class(node.array.dtype) == value_class(target.shape.dtype)
+    )
+
+
+def _sample(space: TileSpace) -> TilePoint:
+    """Any tile at all."""
+    majors = tuple(ranged(f"major{d}", size) for d, size in enumerate(space.majors))
+    row, col = ranged("row", space.row_tiles), ranged("col", space.col_tiles)
+    return TilePoint(majors, row, col, var(SUBLANE), var(LANE))
+
+
+def _keeps_index(
+    emitter: ElementEmitter, dot: HloInstruction, nodes: Sequence[HloInstruction], index: Index
+) -> bool:
+    """Whether `nodes` at `index` read the dot at `index`, and nothing that is not there yet."""
+    pending: list[tuple[HloInstruction, Index]] = [(node, index) for node in nodes]
+    seen: set[tuple[HloInstruction, Index]] = set()
+    reads_dot = False
+    while pending:
+        node, at = pending.pop()
+        if (node, at) in seen:
+            continue
+        seen.add((node, at))
+        if node is dot:
+            if at != index:
+                return False
+            reads_dot = True
+        elif node in emitter.bindings or node in emitter.scalars or not node.operands:
+            continue
+        elif node.opcode in ("reduce", "dot", "get-tuple-element"):
+            return False
+        else:
+            try:
+                accesses = operand_indices(node, at)
+            except UnsupportedError:
+                return False
+            pending += [(node.operands[a.operand], a.index) for a in accesses]
+    return reads_dot
+
+
+class _FusedRoots:
+    """Computes all roots for one tile of the dot."""
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        dot: HloInstruction,
+        roots: Sequence[tuple[HloInstruction, VmemArray]],
+        out: VmemArray,
+        space: TileSpace,
+        majors: tuple[Expr, ...],
+    ) -> None:
+        self.emitter = emitter
+        self.dot = dot
+        self.roots = roots
+        self.out = out
+        self.space = space
+        self.majors = majors
+        self.storer = Storer(emitter.ops, emitter.index_values)
+        self.major = linearize(majors, space.majors)
+        self._block: object = None
+        self._bound: dict[tuple[str, SReg, int], Expr] = {}
+
+    def finish(self, tile: ResultTile, even: VReg, odd: VReg) -> None:
+        """The callback of `Epilogue`."""
+        emitter = self.emitter
+        row, col = self._place("row", tile.row_tile), self._place("col", tile.col_tile)
+        point = TilePoint(self.majors, row, col, self._sublane(row), var(LANE))
+        indices = [point_index(self.out, self.space, point, part) for part in range(_PACKING)]
+        for index, value in zip(indices, (even, odd), strict=True):
+            emitter.preset(self.dot, index, value)
+        outer = emitter.builder.source
+        for node, target in self.roots:
+            parts = [emitter.emit(node, index) for index in indices]
+            emitter.builder.source = node.name
+            self.storer.store(target, self.major, row, col, parts)
+        emitter.builder.source = outer
+
+    def _place(self, prefix: str, number: Affine) -> Expr:
+        """A tile number as an expression; its sreg has one variable in a block."""
+        if number.count == 1:
+            return const(number.offset)
+        if self.emitter.builder.block is not self._block:
+            self._block = self.emitter.builder.block
+            self._bound.clear()
+        key = (prefix, number.sreg, number.count)
+        if key not in self._bound:
+            self._bound[key] = self.emitter.index_values.bind(
+                prefix, 0, number.count - 1, number.sreg
+            )
+        return self._bound[key] * number.factor + number.offset
+
+    def _sublane(self, row: Expr) -> Expr:
+        """The sublane variable, with the range that matters in this row tile."""
+        left = self.out.rows - 8 * _PACKING * row.constant
+        if not row.is_constant or left >= 8 * _PACKING:
+            return var(SUBLANE)
+        high = -(-left // _PACKING) - 1
+        return Expr(((Var("s", 0, high), 1),), 0, 0, high)

@@ -1,0 +1,53 @@
+"""How many operations a tile takes: emit one into a builder that is thrown away, and count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.backend.vector.core import ElementEmitter
+from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.tile_loops import TilePoint, TileSpace
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.builder import LloBuilder
+
+
+class _Probe(ElementEmitter):
+    """Takes leaves that no window holds for zero: at a real place their branch is not taken."""
+
+    def unbound(self, node: HloInstruction) -> int:
+        if value_class(node.array.dtype) == "m":
+            return self.ops.flag(False)
+        return self.ops.integer(0)
+
+
+def probe_emitter(emitter: ElementEmitter) -> ElementEmitter:
+    """An emitter with the same leaves and variables, into a builder of its own."""
+    builder = LloBuilder("probe", emitter.builder.chip)
+    next_sreg = emitter.builder.new_sreg()
+    while builder.new_sreg() < next_sreg:  # so that the sregs of the real builder have numbers
+        pass
+    return _Probe(builder, emitter.bindings, dict(emitter.sregs), emitter.scalars)
+
+
+def inner_point(emitter: ElementEmitter, space: TileSpace) -> TilePoint:
+    """A tile somewhere in the middle of loops over the space."""
+
+    def axis(name: str, count: int) -> Expr:
+        if count <= 1:
+            return const(0)
+        variable = Var(f"probe.{name}", 0, count - 1)
+        emitter.sregs[variable] = emitter.builder.new_sreg()
+        return var(variable)
+
+    majors = tuple(axis(f"m{d}", n) for d, n in enumerate(space.majors))
+    row, col = axis("row", space.row_tiles), axis("col", space.col_tiles)
+    return TilePoint(majors, row, col, var(SUBLANE), var(LANE))
+
+
+def operations(emitter: ElementEmitter, emit: Callable[[], object]) -> int:
+    """Operations that `emit` appends to the probe's block."""
+    before = len(emitter.builder.block.ops)
+    emit()
+    return len(emitter.builder.block.ops) - before

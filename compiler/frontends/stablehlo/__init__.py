@@ -1,0 +1,1 @@
+"""StableHLO as MLIR text (pretty or generic form) and portable bytecode -> HLO."""

@@ -1,0 +1,318 @@
+"""One HLO computation while it is being built from a block of MLIR operations.
+
+A `Body` is an `HloBuilder` that knows the operation it is lowering: its operands as HLO
+instructions, its attributes, its declared result types. Names of enclosing blocks are visible to
+constants only; everything else a region needs is passed to it explicitly (`control.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.diagnostics import CompileError
+from compiler.frontends.stablehlo.attributes import Attributes
+from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Region
+from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.dtypes import DType
+from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape, Shape, leaves
+from compiler.hlo.shape_text import print_shape
+
+Instr: TypeAlias = HloInstruction
+Array = npt.NDArray[np.generic]
+Lowering: TypeAlias = Callable[["Body", Operation], "Instr | Sequence[Instr]"]
+
+_FOLDED_ELEMENTS = 1 << 20  # results of compile-time evaluation are shapes and small tables
+_NOT_FOLDED = Trait.SIDE_EFFECT | Trait.NONDETERMINISTIC | Trait.COLLECTIVE
+
+
+class Unit:
+    """A document being lowered: its functions, and the module they become."""
+
+    def __init__(self, document: Document, module: HloModule, table: dict[str, Lowering]) -> None:
+        self.document = document
+        self.module = module
+        self.table = table
+        self.types = Types(document.type_aliases)
+        self.functions: dict[str, Operation] = {}
+        self.computations: dict[str, HloComputation] = {}
+        self.active: list[str] = []  # functions being lowered, outermost first
+        self.device_count = 1
+        self.constants: dict[Instr, Array | None] = {}
+
+    def type(self, text: str, op: Operation) -> Shape:
+        """Decode a type of `op`."""
+        try:
+            return self.types.type(text)
+        except ValueError as error:
+            op.fail(str(error))
+
+    def signature(self, op: Operation) -> Signature:
+        """Decode the signature of `op`."""
+        try:
+            return self.types.signature(op.signature)
+        except ValueError as error:
+            op.fail(str(error))
+
+
+class Body(HloBuilder):
+    """Lowers operations into one computation."""
+
+    def __init__(self, unit: Unit, name: str, op: Operation, parent: Body | None = None) -> None:
+        super().__init__(name, unit.module)
+        self.unit = unit
+        self.op = op
+        self.parent = parent
+        self.values: dict[str, tuple[Instr, ...]] = {}
+        self.computation.span = op.span
+
+    # Instructions.
+
+    def instruction(
+        self,
+        opcode: str,
+        operands: Sequence[Instr] = (),
+        attrs: dict[str, object] | None = None,
+        declared: Shape | None = None,
+        name: str | None = None,
+    ) -> Instr:
+        """Append an instruction that stands where the present operation does."""
+        try:
+            instr = super().instruction(opcode, operands, attrs, declared, name)
+        except CompileError as error:
+            if error.span is not None:
+                raise
+            raise type(error)(f"{self.op.name}: {error.message}", self.op.span) from None
+        instr.location = (self.op.source, self.op.offset)
+        return instr
+
+    def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
+        """A scalar constant of an element type."""
+        dtype = like if isinstance(like, DType) else like.array.dtype
+        return self.constant(dtype, np.asarray(value))
+
+    def full(self, value: complex, like: Instr) -> Instr:
+        """A constant of `like`'s shape with the same value everywhere."""
+        return self.spread(self.scalar_like(value, like), like)
+
+    def spread(self, operand: Instr, like: Instr) -> Instr:
+        """A scalar broadcast to the dimensions of `like`; anything else as it is."""
+        if operand.array.rank or not like.array.rank:
+            return operand
+        return self.broadcast(operand, like.array.dims)
+
+    def results_of(self, instr: Instr, count: int) -> list[Instr]:
+        """The `count` results of a variadic instruction: itself, or its tuple elements."""
+        if count == 1 and not _is_tuple_result(instr):
+            return [instr]
+        return [self.get_tuple_element(instr, i) for i in range(count)]
+
+    def pack(self, values: Sequence[Instr]) -> Instr:
+        """One value as it is, several (or none) as a tuple."""
+        return values[0] if len(values) == 1 else self.tuple(values)
+
+    # What the present operation says.
+
+    def attributes(self) -> Attributes:
+        """Its attributes."""
+        return Attributes(self.op, self.unit.types, self.unit.document.attribute_aliases)
+
+    def operands(self) -> list[Instr]:
+        """Its operands."""
+        return [self.value(name) for name in self.op.operands]
+
+    def result_types(self) -> tuple[Shape, ...]:
+        """Its declared result types, which may have unknown dimensions."""
+        declared = self.unit.signature(self.op).results
+        count = self.op.result_count
+        if count == 1 and len(declared) > 1:
+            return declared[-1:]
+        return declared * count if len(declared) == 1 and count > 1 else declared
+
+    def result_type(self) -> Shape:
+        """Its only declared result type."""
+        types = self.result_types()
+        if len(types) != 1:
+            self.op.fail(f"found {len(types)} result types, want 1")
+        return types[0]
+
+    def result_array(self) -> ArrayShape:
+        """Its only declared result type, an array whose dimensions may be unknown."""
+        shape = self.result_type()
+        if not isinstance(shape, ArrayShape):
+            self.op.fail(f"the result is {print_shape(shape)}, want a tensor")
+        return shape
+
+    def static_result(self) -> ArrayShape:
+        """Its only result type, whose dimensions must all be known."""
+        shape = self.result_array()
+        if not is_static(shape):
+            self.op.fail(
+                "the result shape is not known: its sizes depend on run-time values; "
+                "only shapes that are constant are supported"
+            )
+        return shape
+
+    # Values.
+
+    def value(self, name: str) -> Instr:
+        """The instruction that a use stands for: ``%x``, ``%0#1``."""
+        base, _, index = name.partition("#")
+        group = self.values.get(base)
+        if group is None:
+            return self._outer(name)
+        position = int(index) if index else 0
+        if position >= len(group) or (not index and len(group) != 1):
+            self.op.fail(f"{name} is not a value: {base} stands for {len(group)}")
+        return group[position]
+
+    def _outer(self, name: str) -> Instr:
+        """A constant of an enclosing block, made again here."""
+        if self.parent is None:
+            self.op.fail(f"{name} is not defined")
+        outer = self.parent.value(name)
+        literal = self.parent.constant_value(outer)
+        if literal is None:
+            self.op.fail(f"{name} comes from outside of this region; only constants may")
+        made = self.dense(literal)
+        if "#" not in name:
+            self.values[name] = (made,)
+        return made
+
+    def dense(self, literal: Array) -> Instr:
+        """A constant; one value repeated becomes a broadcast scalar, as XLA's import makes it."""
+        if literal.ndim and literal.size > 1:
+            flat = literal.reshape(-1)
+            raw = np.ascontiguousarray(flat).view(np.uint8).reshape(flat.size, -1)
+            if bool((raw == raw[0]).all()):
+                return self.broadcast(self.literal(flat[0].reshape(())), literal.shape)
+        return self.literal(literal)
+
+    def constant_value(self, instr: Instr) -> Array | None:
+        """The value of an instruction that only depends on constants, else None."""
+        known = self.unit.constants
+        if instr not in known:
+            known[instr] = self._evaluate(instr)
+        return known[instr]
+
+    def _evaluate(self, instr: Instr) -> Array | None:
+        if instr.opcode == "constant":
+            literal = instr.attrs["literal"]
+            return literal if isinstance(literal, np.ndarray) else None
+        if instr.opcode in ("parameter", "custom-call") or not _is_folded(instr):
+            return None
+        computation = HloComputation("folded")
+        copies = []
+        arguments: list[Array] = []
+        for operand in instr.operands:
+            value = self.constant_value(operand)
+            if value is None:
+                return None
+            number = {"parameter_number": len(copies)}
+            parameter = HloInstruction("parameter", "p", operand.shape, (), dict(number))
+            copies.append(computation.add(parameter))
+            arguments.append(value)
+        copy = HloInstruction(instr.opcode, "r", instr.shape, copies, dict(instr.attrs))
+        computation.root = computation.add(copy)
+        return evaluate_computation(computation, arguments, EvaluationOptions("highest"))[0]
+
+    def constant_ints(self, instr: Instr, what: str) -> tuple[int, ...]:
+        """The numbers of an operand that must be constant."""
+        value = self.constant_value(instr)
+        if value is None:
+            self.op.fail(
+                f"{what} must be constant: shapes that depend on run-time values are not supported"
+            )
+        return tuple(int(v) for v in value.reshape(-1).tolist())
+
+    # Blocks.
+
+    def lower_block(self, operations: Sequence[Operation]) -> list[Instr]:
+        """Lower the operations of a block and return what its terminator returns."""
+        table = self.unit.table
+        for op in operations:
+            self.op = op
+            lowering = table.get(op.name)
+            if lowering is None:
+                if op.name.endswith("return"):
+                    return self.operands()
+                op.fail(_unknown(op.name, table))
+            self.check_operands()
+            results = lowering(self, op)
+            self.define([results] if isinstance(results, HloInstruction) else list(results))
+        return []
+
+    def check_operands(self) -> None:
+        """Refuse an operation whose signature does not say what its operands are."""
+        signature = self.unit.signature(self.op)
+        declared = signature.operands
+        if declared is None:
+            return
+        if len(declared) != len(self.op.operands):
+            self.op.fail(f"{len(self.op.operands)} operands, {len(declared)} in the signature")
+        for name, want in zip(self.op.operands, declared, strict=True):
+            found = self.value(name).shape
+            if found != want and not fits(found, want):
+                self.op.fail(f"{name} is {print_shape(found, False)}, the signature differs")
+
+    def define(self, results: list[Instr]) -> None:
+        """Give the results of the present operation their names, checking declared types."""
+        op = self.op
+        if len(results) != op.result_count:
+            op.fail(f"{op.result_count} results are named, it has {len(results)}")
+        if results:
+            for result, want in zip(results, self.result_types(), strict=True):
+                if result.shape != want and not fits(result.shape, want):
+                    found = print_shape(result.shape, False)
+                    op.fail(f"the result is {found}, the signature says {print_shape(want, False)}")
+        position = 0
+        for name, count in op.results:
+            self.values[name] = tuple(results[position : position + count])
+            position += count
+
+    def bind(self, name: str, value: Instr) -> None:
+        """Let a block argument stand for an instruction."""
+        self.values[name] = (value,)
+
+    def embedded(self, region: Region, name: str) -> HloComputation:
+        """The computation of a region that runs per element: a reducer, a comparator."""
+        op = self.op
+        child = Body(self.unit, name, op, self)
+        for argument, text in region.arguments:
+            child.bind(argument, child.parameter(self.unit.type(text, op), argument[1:]))
+        return child.build(child.pack(child.lower_block(region.operations)))
+
+
+def aliased(document: Document, value: Attribute) -> Attribute:
+    """Resolve an attribute alias; anything else as it is."""
+    text = getattr(value, "text", None)
+    return document.attribute_aliases.get(text, value) if isinstance(text, str) else value
+
+
+def _is_tuple_result(instr: Instr) -> bool:
+    return not isinstance(instr.shape, ArrayShape)
+
+
+def _is_folded(instr: Instr) -> bool:
+    if OPCODES[instr.opcode].traits & _NOT_FOLDED:
+        return False
+    if not isinstance(instr.shape, ArrayShape):
+        return False
+    return all(leaf.element_count <= _FOLDED_ELEMENTS for leaf in leaves(instr.shape))
+
+
+def _unknown(name: str, table: dict[str, Lowering]) -> str:
+    if "quantize" in name:
+        return "quantized operations are not supported; dequantize the model first"
+    dialect = name.partition(".")[0]
+    known = sorted({key.partition(".")[0] for key in table})
+    if dialect not in known:
+        return f"dialect {dialect} is not supported; known are {', '.join(known)}"
+    return "this operation is not supported"

@@ -1,0 +1,160 @@
+"""``dense<...>`` literals -> NumPy arrays: splats, nested lists and raw bytes in hexadecimal."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from compiler.hlo.dtypes import DType
+from compiler.hlo.shape import ArrayShape
+
+Array = npt.NDArray[np.generic]
+
+_PART = re.compile(r"[^\s,\[\]()]+")
+_STRUCTURE = re.compile(r"[^\[\],]+")
+_PAIR = re.compile(r"\(([^(),]+),([^(),]+)\)")
+
+
+def parse_dense(text: str, shape: ArrayShape) -> Array:
+    """Decode a literal of `shape`; raises ValueError saying what does not fit."""
+    if text.startswith("dense_resource"):
+        raise ValueError(f"{text}: resources are kept outside of the text; print them inline")
+    if text.startswith("sparse"):
+        raise ValueError("sparse literals are not supported; use dense<...>")
+    inside = text[text.index("<") + 1 : -1].strip()
+    if inside.startswith('"'):
+        return _from_hex(inside[1:-1], shape)
+    if "..." in inside or "__elided__" in inside:
+        raise ValueError("the literal is elided; print the module with its large constants")
+    if shape.element_count == 0:
+        return np.empty(shape.dims, shape.dtype.numpy)
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN payloads; 1e40 as f32 is inf
+        return _from_list(inside, shape)
+
+
+def _from_hex(text: str, shape: ArrayShape) -> Array:
+    if not text.startswith("0x"):
+        raise ValueError(f'want dense<"0x...">, found dense<"{text[:20]}...">')
+    raw = bytes.fromhex(text[2:])
+    dtype = shape.dtype
+    if dtype.name == "pred":
+        return _booleans(raw, shape)
+    item = dtype.numpy.itemsize
+    if len(raw) not in (item, item * shape.element_count):
+        want = item * shape.element_count
+        raise ValueError(f"the literal has {len(raw)} bytes, want {want} (or {item}, a splat)")
+    values = np.frombuffer(raw, f"u{item}" if item <= 8 else np.dtype(np.complex128))
+    if dtype.bits < 8:
+        values = values & np.array((1 << dtype.bits) - 1, values.dtype)
+        return np.broadcast_to(_narrow(values, dtype), shape.element_count).reshape(shape.dims)
+    typed = values.view(dtype.numpy)
+    return np.array(np.broadcast_to(typed, shape.element_count).reshape(shape.dims))
+
+
+def _narrow(values: npt.NDArray[np.generic], dtype: DType) -> Array:
+    """Elements of 4 or 2 bits, one in each byte."""
+    if dtype.is_float:
+        return values.astype(np.uint8).view(dtype.numpy)
+    wide = values.astype(np.int64)
+    if dtype.is_signed:
+        wide = np.where(wide >> (dtype.bits - 1), wide - (1 << dtype.bits), wide)
+    return wide.astype(dtype.numpy)
+
+
+def _booleans(raw: bytes, shape: ArrayShape) -> Array:
+    """i1 literals pack eight elements into a byte, low bit first; one byte may be a splat."""
+    count = shape.element_count
+    if raw in (b"\xff", b"\x00", b"\x01") and (count > 8 or count == 1):
+        return np.full(shape.dims, raw != b"\x00")
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
+    if bits.size < count:
+        raise ValueError(f"the literal has {len(raw)} bytes, want {(count + 7) // 8}")
+    return bits[:count].astype(np.bool_).reshape(shape.dims)
+
+
+def _from_list(inside: str, shape: ArrayShape) -> Array:
+    dtype = shape.dtype
+    if dtype.is_complex:
+        inside = _PAIR.sub(lambda m: f"{m[1].strip()}|{m[2].strip()}", inside)
+    parts = _PART.findall(inside)
+    if not inside.startswith("["):
+        if len(parts) != 1:
+            raise ValueError(f"want one value or a [list], found {inside[:40]}")
+        return np.full(shape.dims, elements(parts, dtype)[0], dtype.numpy)
+    if _STRUCTURE.sub("", inside) != _structure(shape.dims):
+        raise ValueError(f"the nesting does not fit dimensions {list(shape.dims)}")
+    return elements(parts, dtype).reshape(shape.dims)
+
+
+def _structure(dims: tuple[int, ...]) -> str:
+    text = ""
+    for size in reversed(dims):
+        text = "[" + ",".join([text] * size) + "]"
+    return text
+
+
+def elements(parts: list[str], dtype: DType) -> Array:
+    """Element texts -> a flat array. A hexadecimal float is its bit pattern."""
+    if dtype.name == "pred":
+        return np.array([_boolean(p) for p in parts], np.bool_)
+    if dtype.is_integer:
+        return _integers([int(p, 0) for p in parts], dtype)
+    if dtype.is_complex:
+        half = np.dtype(np.float32 if dtype.bits == 64 else np.float64)
+        pairs = [p.partition("|") for p in parts]
+        result = np.empty(len(parts), dtype.numpy)
+        result.real = _floats([p[0] for p in pairs], half)
+        result.imag = _floats([p[2] or "0.0" for p in pairs], half)
+        return result
+    return _floats(parts, dtype.numpy)
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false", "0", "1", "-1"):
+        raise ValueError(f"want true or false, found {text}")
+    return text not in ("false", "0")
+
+
+def _integers(numbers: list[int], dtype: DType) -> Array:
+    """MLIR prints ui64 values unsigned and signless ones signed; both forms are read."""
+    span = 1 << dtype.bits
+    least, most = (-(span >> 1), span - 1)
+    if min(numbers) < least or max(numbers) > most:
+        raise ValueError(f"a value is outside of {dtype}'s range")
+    low = -(span >> 1) if dtype.is_signed else 0
+    wide = np.uint64 if dtype.kind == "unsigned" else np.int64
+    wrapped = numbers
+    if min(numbers) < low or max(numbers) >= low + span:
+        wrapped = [(n - low) % span + low for n in numbers]
+    return np.array(wrapped, wide).astype(dtype.numpy)
+
+
+def _floats(parts: list[str], target: np.dtype[np.generic]) -> Array:
+    try:
+        return np.array([float(p) for p in parts], np.float64).astype(target)
+    except ValueError:
+        return np.array([_float(p, target) for p in parts], target)
+
+
+def _float(text: str, target: np.dtype[np.generic]) -> np.generic:
+    digits = text.removeprefix("-")
+    if not digits.startswith("0x"):
+        return np.array([float(text)], np.float64).astype(target)[0]
+    bits = int(digits, 16)
+    if bits >> (8 * target.itemsize):
+        raise ValueError(f"bit pattern {text} does not fit {target}")
+    value: np.generic = np.array([bits], f"u{target.itemsize}").view(target)[0]
+    return value
+
+
+def float_attribute(value: int, type_text: str) -> float:
+    """A float attribute written as an integer is its bit pattern: ``0x7F800000 : f32``."""
+    widths = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+    widths["bf16"] = np.dtype(ml_dtypes.bfloat16)
+    target = widths.get(type_text)
+    if target is None:
+        raise ValueError(f"a number of type {type_text} is not supported as an attribute")
+    return float(np.array([value], f"u{target.itemsize}").view(target)[0])

@@ -1,0 +1,164 @@
+"""Elementwise StableHLO operations -> HLO opcodes of the same meaning."""
+
+from __future__ import annotations
+
+from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.syntax import Operation
+from compiler.hlo.shape import ArrayShape
+
+_UNARY = {
+    "cbrt": "cbrt",
+    "ceil": "ceil",
+    "cosine": "cosine",
+    "count_leading_zeros": "count-leading-zeros",
+    "exponential": "exponential",
+    "exponential_minus_one": "exponential-minus-one",
+    "floor": "floor",
+    "is_finite": "is-finite",
+    "log": "log",
+    "log_plus_one": "log-plus-one",
+    "logistic": "logistic",
+    "negate": "negate",
+    "not": "not",
+    "popcnt": "popcnt",
+    "round_nearest_afz": "round-nearest-afz",
+    "round_nearest_even": "round-nearest-even",
+    "rsqrt": "rsqrt",
+    "sign": "sign",
+    "sine": "sine",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+}
+_BINARY = {
+    "add": "add",
+    "and": "and",
+    "atan2": "atan2",
+    "complex": "complex",
+    "divide": "divide",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "multiply": "multiply",
+    "or": "or",
+    "power": "power",
+    "remainder": "remainder",
+    "shift_left": "shift-left",
+    "shift_right_arithmetic": "shift-right-arithmetic",
+    "shift_right_logical": "shift-right-logical",
+    "subtract": "subtract",
+    "xor": "xor",
+}
+
+
+def unary(opcode: str) -> Lowering:
+    """The lowering of an operation with one operand and no attributes."""
+
+    def lower(b: Body, op: Operation) -> Instr:
+        (operand,) = take(b, op, 1)
+        return b.unary(opcode, operand)
+
+    return lower
+
+
+def binary(opcode: str) -> Lowering:
+    """The lowering of an operation with two operands of one shape."""
+
+    def lower(b: Body, op: Operation) -> Instr:
+        lhs, rhs = take(b, op, 2)
+        return b.binary(opcode, lhs, rhs)
+
+    return lower
+
+
+def take(b: Body, op: Operation, count: int) -> list[Instr]:
+    """The operands, of which there must be `count`."""
+    operands = b.operands()
+    if len(operands) != count:
+        op.fail(f"found {len(operands)} operands, want {count}")
+    return operands
+
+
+def _abs(b: Body, op: Operation) -> Instr:
+    (operand,) = take(b, op, 1)
+    return operand if operand.array.dtype.kind == "unsigned" else b.unary("abs", operand)
+
+
+def _real(b: Body, op: Operation) -> Instr:
+    """The real part; a real operand is its own."""
+    (operand,) = take(b, op, 1)
+    return b.unary("real", operand) if operand.array.dtype.is_complex else operand
+
+
+def _imag(b: Body, op: Operation) -> Instr:
+    """The imaginary part; that of a real operand is zero."""
+    (operand,) = take(b, op, 1)
+    return b.unary("imag", operand) if operand.array.dtype.is_complex else b.full(0, operand)
+
+
+def _compare(b: Body, op: Operation) -> Instr:
+    lhs, rhs = take(b, op, 2)
+    a = b.attributes()
+    return compare(b, lhs, rhs, a.word("comparison_direction"), a.word("compare_type", ""))
+
+
+def compare(b: Body, lhs: Instr, rhs: Instr, direction: str, kind: str) -> Instr:
+    """A comparison; only the total order of floats differs from what the type implies."""
+    attrs: dict[str, object] = {"direction": direction}
+    if kind == "TOTALORDER":
+        attrs["type"] = kind
+    return b.instruction("compare", (lhs, rhs), attrs)
+
+
+def _convert(b: Body, op: Operation) -> Instr:
+    (operand,) = take(b, op, 1)
+    dtype = b.result_array().dtype
+    return operand if dtype is operand.array.dtype else b.convert(operand, dtype)
+
+
+def _bitcast_convert(b: Body, op: Operation) -> Instr:
+    (operand,) = take(b, op, 1)
+    return b.bitcast_convert(operand, b.result_array().dtype)
+
+
+def _select(b: Body, op: Operation) -> Instr:
+    predicate, on_true, on_false = take(b, op, 3)
+    return b.select(b.spread(predicate, on_true), on_true, on_false)
+
+
+def _clamp(b: Body, op: Operation) -> Instr:
+    low, operand, high = take(b, op, 3)
+    return b.clamp(b.spread(low, operand), operand, b.spread(high, operand))
+
+
+def _reduce_precision(b: Body, op: Operation) -> Instr:
+    (operand,) = take(b, op, 1)
+    a = b.attributes()
+    names = ("exponent_bits", "mantissa_bits")
+    attrs: dict[str, object] = {name: a.integer(name) for name in names}
+    return b.instruction("reduce-precision", (operand,), attrs)
+
+
+def _map(b: Body, op: Operation) -> Instr:
+    operands = b.operands()
+    if len(op.regions) != 1:
+        op.fail("want one region")
+    dims = tuple(range(operands[0].array.rank)) if operands else ()
+    body = b.embedded(op.regions[0], "map")
+    declared = ArrayShape(b.result_array().dtype, operands[0].array.dims)
+    return b.instruction("map", operands, {"dimensions": dims, "to_apply": body}, declared)
+
+
+TABLE: dict[str, Lowering] = {
+    **{f"stablehlo.{name}": unary(opcode) for name, opcode in _UNARY.items()},
+    **{f"stablehlo.{name}": binary(opcode) for name, opcode in _BINARY.items()},
+    "stablehlo.abs": _abs,
+    "stablehlo.bitcast_convert": _bitcast_convert,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.compare": _compare,
+    "stablehlo.convert": _convert,
+    "stablehlo.imag": _imag,
+    "stablehlo.map": _map,
+    "stablehlo.real": _real,
+    "stablehlo.reduce_precision": _reduce_precision,
+    "stablehlo.select": _select,
+}

@@ -1,0 +1,106 @@
+"""Unrolled parallel loops do what they did, in fewer cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from compiler.backend.finalize import finalize_kernel
+from compiler.backend.op_table import op_table
+from compiler.backend.unroll import unroll_parallel_loops
+from compiler.llo.builder import LloBuilder, f32_bits
+from compiler.llo.ir import LloKernel, LloLoop, SReg
+from tests.support.kernel_runs import CycleCounter, run_in_source_order, run_kernel, window_rows
+from tpu_sim.isa.chips import load_chip
+
+CHIP = load_chip("v5e")
+ROWS = 1024
+Body = Callable[[LloBuilder, int, int, SReg], None]
+
+
+def chain(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+    row = b.smuli(i, 8)
+    value = b.emit("vrcp.f32", b.emit("vld", x, row, 0, 1))
+    b.emit("vst", y, row, 0, 1, b.emit("vlanefold.max.f32", value))
+
+
+def in_place(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+    row = b.saddi(b.sshli(i, 4), 8)
+    for tile in (0, 8):
+        old = b.emit("vld", y, row, tile, 1)
+        total = b.emit("vadd.f32", old, b.emit("vld", x, 0, 0, 0))
+        b.emit("vst", y, row, tile, 1, b.emit("vmuli.f32", total, f32_bits(0.5)))
+
+
+def index_as_value(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+    row = b.smuli(i, 24)
+    wrapped = b.sandi(b.saddi(i, 3), 5)  # not affine in the index
+    value = b.emit("vadd.s32", b.emit("vsplat", i), b.emit("vsplat", wrapped))
+    moved = b.emit("vrot.lane", b.emit("vld", x, b.smuli(wrapped, 8), 0, 1), i, 2)
+    b.emit("vst", y, row, 0, 1, b.emit("vxor", value, moved))
+    b.emit("vst", y, b.ssub(b.sconst(900), row), 0, 1, b.emit("vsplat", b.ssub(row, i)))
+
+
+def masked(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+    limit = b.emit("vsplat", b.smuli(i, 9))
+    mask = b.emit("vcmp.lt.s32", b.emit("vlane"), limit)
+    value = b.emit("vsqrt.f32", b.emit("vld", x, b.smuli(i, 8), 0, 1))
+    b.emit("vst.msk", y, b.smuli(i, 8), 0, 1, value, mask)
+
+
+def kernel_of(body: Body, trip: int, parallel: bool = True) -> LloKernel:
+    b = LloBuilder("k", CHIP)
+    x, y = b.window("x", ROWS), b.window("y", ROWS)
+    with b.loop(trip, "rows", parallel=parallel) as i:
+        body(b, x, y, i)
+    return b.finish()
+
+
+@pytest.mark.parametrize("trip", [2, 9, 12, 16])
+@pytest.mark.parametrize("body", [chain, in_place, index_as_value, masked])
+def test_the_meaning_stays(body: Body, trip: int) -> None:
+    rng = np.random.default_rng(trip)
+    values = rng.standard_normal((2, ROWS, 128)).astype(np.float32).view(np.uint32)
+    before = {0: values[0], 1: values[1]}
+    llo = kernel_of(body, trip)
+    want = window_rows(run_in_source_order(llo, CHIP, before), llo, 1)
+    unrolled = kernel_of(body, trip)
+    unroll_parallel_loops(unrolled, op_table(CHIP), CHIP)
+    loop = unrolled.body[-1]
+    assert isinstance(loop, LloLoop) and loop.trip < trip
+    kernel = finalize_kernel(kernel_of(body, trip), CHIP, check=True)
+    got = window_rows(run_kernel(kernel, CHIP, before), kernel, 1)
+    nan = np.isnan(got.view(np.float32)) & np.isnan(want.view(np.float32))
+    np.testing.assert_array_equal(got[~nan], want[~nan])
+
+
+def test_latencies_are_hidden() -> None:
+    fast = finalize_kernel(kernel_of(chain, 64), CHIP)
+    slow = finalize_kernel(kernel_of(chain, 64, parallel=False), CHIP)
+    cycles = [CycleCounter(CHIP).count(kernel.body).now for kernel in (fast, slow)]
+    assert cycles[0] < cycles[1] / 4
+
+
+def test_a_loop_of_one_block_with_a_variable_stays() -> None:
+    b = LloBuilder("k", CHIP)
+    y = b.window("y", ROWS)
+    total = b.variable(constant=0)
+    with b.loop(8, parallel=True):
+        b.assign_add(total, 8)
+        b.emit("vst", y, total, 0, 1, b.emit("vlane"))
+    llo = b.finish()
+    unroll_parallel_loops(llo, op_table(CHIP), CHIP)
+    loop = llo.body[-1]
+    assert isinstance(loop, LloLoop) and loop.trip == 8
+
+
+def test_what_does_not_vary_is_computed_once() -> None:
+    llo = kernel_of(in_place, 16)
+    unroll_parallel_loops(llo, op_table(CHIP), CHIP)
+    loop = llo.body[-1]
+    assert isinstance(loop, LloLoop)
+    ops = loop.body[0].ops  # type: ignore[union-attr]
+    assert sum(op.row.name == "vld" and op.operands[1] == 0 for op in ops) == 1
+    assert sum(op.row.slot.value == "scalar" for op in ops) == 3, "shift by copies, row, offset"

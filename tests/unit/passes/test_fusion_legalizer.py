@@ -1,0 +1,51 @@
+"""A dot whose operands cannot be windowed gets them from kernels of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler.analysis.window_search import plan_windows
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.ir import HloComputation
+from compiler.hlo.parser import parse_module
+from compiler.passes.context import PassContext
+from compiler.passes.pipeline import PASSES, run_pipeline
+from tpu_sim.isa.chips import load_chip
+
+DISPATCH = """HloModule dispatch
+ENTRY main {
+  m = f32[512,16,128] parameter(0)
+  x = f32[512,256] parameter(1)
+  t = f32[16,128,512] transpose(m), dimensions={1,2,0}
+  r = f32[2048,512] reshape(t)
+  ROOT d = f32[2048,256] dot(r, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.mark.parametrize("vmem_bytes", (1 << 27, 1 << 21))
+def test_values_and_windows_survive_a_small_vmem(vmem_bytes: int) -> None:
+    module = parse_module(DISPATCH)
+    rng = np.random.default_rng(3)
+    args = [rng.standard_normal(p.array.dims).astype(np.float32) for p in module.entry.parameters]
+    wanted = evaluate(module, args, "highest")
+    chip = replace(load_chip("v5e"), vmem_bytes=vmem_bytes)
+    run_pipeline(module, chip)
+    fusions = [i for i in module.entry if i.opcode == "fusion"]
+    for fusion in fusions:
+        plan_windows(fusion, chip)
+    assert len(fusions) == (1 if vmem_bytes == 1 << 27 else 2)
+    (found,) = evaluate(module, args, "highest")
+    np.testing.assert_allclose(found, wanted[0], rtol=1e-5, atol=1e-4)
+
+
+def test_what_has_a_window_is_left_alone() -> None:
+    module = parse_module(DISPATCH)
+    run_pipeline(module, load_chip("v5e"))
+    assert PASSES["fusion-legalizer"].run(module, PassContext(load_chip("v5e"))) is False
+    bodies = [i.attrs["calls"] for i in module.entry if i.opcode == "fusion"]
+    (body,) = [b for b in bodies if isinstance(b, HloComputation)]
+    assert any(i.opcode == "transpose" for i in body)
