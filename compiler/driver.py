@@ -79,6 +79,7 @@ def compile_module(
         buffers = assign_buffers(module, chip)
     with _timed("lower", timings, options.progress):
         lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
+    lowered.program.metadata["precision"] = options.precision
     timings.update(lowered.timings)
     return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
 

@@ -133,9 +133,8 @@ def _command(name: str) -> Callable[..., None]:
 def main() -> None:
     """Entry point: run a command; turn a user's error into one message and an exit code."""
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = cli.main(standalone_mode=False)  # an Exit comes back as its code
+        sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import const
-from compiler.analysis.indexing_boxes import SUBLANES, Box, merge_boxes, operand_boxes, tile_units
+from compiler.analysis.indexing_boxes import LANES, SUBLANES, Box, merge_boxes, operand_boxes, tile_units
 from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.make import dims_attr
+
+_PACKED_ROWS = 16
 
 
 def leaf_boxes(
@@ -143,3 +145,18 @@ def is_rhs_transposed(dot: HloInstruction) -> bool:
     """Whether a canonical dot's right side is ``[B.., N, K]``."""
     return dims_attr(dot, "rhs_contracting_dims") == (dot.operands[1].array.rank - 1,)
 
+
+def feeds_mxu(dot: HloInstruction, number: int, shape: ArrayShape, held: Box) -> bool:
+    """Whether an operand held like this goes to the MXU as it lies.
+
+    It must be bf16, start and end with what the step multiplies, and hold nothing beyond K where
+    the MXU would read it: in the lanes up to 128, in packed rows up to 16.
+    """
+    depth = dot.operands[0].array.dims[-1]
+    in_lanes = number == 0 or is_rhs_transposed(dot)
+    multiple = LANES if in_lanes else _PACKED_ROWS
+    units = tile_units(shape)
+    starts_whole = all(
+        (low // unit) * unit == low for low, unit in zip(held.low, units, strict=True)
+    )
+    return shape.dtype == BF16 and depth % multiple == 0 and starts_whole

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr, var
-from compiler.analysis.indexing_boxes import SUBLANES, tile_units
+from compiler.analysis.indexing_boxes import LANES, SUBLANES, tile_units
 from compiler.analysis.indexing_maps import start_variable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
@@ -23,6 +24,8 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.make import dims_attr
 
 _DOT_ROWS = 16
+_LONG_DEPTH = 4096
+"""Elements of K from which cutting it is tried."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class IterationSpace:
         return math.prod(d.tiles for d in self.dims)
 
 
-def iteration_space(body: FusionBody, kind: str) -> IterationSpace:
-    """The space of a kLoop, kOutput or kInput fusion.
+def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSpace:
+    """The space of a kLoop, kOutput or kInput fusion. A dot of one pass has K as its last dimension.
 
     Raises UnsupportedError when a result has dimensions that are not the space's first ones.
     """
@@ -74,7 +77,15 @@ def iteration_space(body: FusionBody, kind: str) -> IterationSpace:
         dims[-2] = _in_packed_rows(dims[-2])
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
+    if body.dot is not None and parts.passes == 1:
+        dims.append(_depth_dim(body.dot))
     return IterationSpace(tuple(dims), root_dims)
+
+
+def _depth_dim(dot: HloInstruction) -> IterationDim:
+    """K, which the grid may cut where whole rows of it are long."""
+    depth = dot.operands[0].array.dims[-1]
+    return IterationDim(depth, LANES, parallel=False, splittable=depth >= _LONG_DEPTH)
 
 
 def _dims(

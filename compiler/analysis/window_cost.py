@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from compiler.analysis.boxes import is_row_reduction
+from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.windows import OperandWindow, WindowPlan
+from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
@@ -30,8 +32,10 @@ _FREE = frozenset(
      "get-tuple-element", "bitcast", "reverse", "dynamic-slice", "reduce", "dot"}
 )  # fmt: skip
 _TRANSCENDENTAL_OPS = 12
-_SPLITS = {1: 1, 3: 2, 6: 3}
-"""bf16 parts of an f32 dot operand by the number of passes."""
+_PREPARE_CYCLES = 8
+"""For a packed bf16 tile of a dot operand, more where it is transposed."""
+_ACCUMULATE_CYCLES = 1
+"""For an f32 tile that is added to in VMEM."""
 
 
 def box_vreg_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> int:
@@ -53,24 +57,32 @@ def window_rows(plan: WindowPlan) -> int:
     return total
 
 
-def scratch_rows(body: FusionBody, plan: WindowPlan, passes: int) -> int:
+def scratch_rows(body: FusionBody, plan: WindowPlan, parts: DotParts) -> int:
     """VMEM rows of what stages leave in scratch, the parts of dot operands included."""
     total = 0
     for node, box in plan.boxes.items():
         total += _held_tiles(node, box) * SUBLANES + SUBLANES
-        if node.opcode != "dot":
-            continue
-        k_size = _depth(node, plan)
-        rows, cols = box.extent[-2], box.extent[-1]
-        batch = math.prod(box.extent[:-2])
-        k_tiles = -(-k_size // LANES)
-        lhs = batch * -(-rows // 16) * k_tiles
-        rhs = batch * k_tiles * LANES // 16 * -(-cols // LANES)
-        if passes > 1 or _needs_preparation(node.operands[0]):
-            total += _SPLITS[passes] * lhs * SUBLANES
-        if passes > 1 or _needs_preparation(node.operands[1]):
-            total += _SPLITS[passes] * rhs * SUBLANES
+        if node.opcode == "dot":
+            for number, tiles in prepared_tiles(node, plan, parts).items():
+                total += parts.of(number) * (tiles + 1) * SUBLANES
     return total
+
+
+def prepared_tiles(dot: HloInstruction, plan: WindowPlan, parts: DotParts) -> dict[int, int]:
+    """Packed bf16 tiles of each operand that does not feed the MXU as its window lies."""
+    boxes = dot_operand_boxes(dot, plan.boxes[dot], plan.depths.get(dot))
+    windows = {window.node: window for window in plan.inputs}
+    found: dict[int, int] = {}
+    for number, (operand, box) in enumerate(zip(dot.operands, boxes, strict=True)):
+        window = windows.get(operand)
+        is_ready = (
+            window is not None
+            and parts.of(number) == 1
+            and feeds_mxu(dot, number, window.shape, Box(window.origin, window.extent))
+        )
+        if not is_ready:
+            found[number] = box_vreg_tiles(ArrayShape(BF16, operand.array.dims), box.extent)
+    return found
 
 
 def _held_tiles(node: HloInstruction, box: Box) -> int:
@@ -80,23 +92,19 @@ def _held_tiles(node: HloInstruction, box: Box) -> int:
     return box_vreg_tiles(node.array, box.extent)
 
 
-def _needs_preparation(operand: HloInstruction) -> bool:
-    return operand.opcode != "parameter" or operand.array.dtype.name != "bf16"
-
-
 def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
     depth = plan.depths.get(dot)
     return depth.extent[0] if depth is not None else dot.operands[0].array.dims[-1]
 
 
-def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, passes: int) -> int:
+def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts) -> int:
     """Estimated cycles of the whole kernel."""
     rate = chip.hbm_bytes_per_cycle
     latency = chip.dma_latency_cycles
     moved = sum(_fetches(plan, w) * _window_bytes(w) for w in (*plan.inputs, *plan.outputs))
     first = sum(_window_bytes(w) for w in plan.inputs) / rate
     last = sum(_window_bytes(w) for w in plan.outputs) / rate
-    compute = _step_compute(body, plan, chip, passes)
+    compute = _step_compute(body, plan, chip, parts)
     steps = plan.steps
     step_dma = max(0.0, moved / rate - first - last) / max(1, steps - 1) if steps > 1 else 0.0
     period = max(step_dma, compute, (step_dma + compute + latency) / 2)
@@ -123,7 +131,7 @@ def _fetches(plan: WindowPlan, window: OperandWindow) -> int:
     return math.prod(d.steps for d in plan.grid[: moving[-1] + 1])
 
 
-def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, passes: int) -> float:
+def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts) -> float:
     """Cycles of one step's stages."""
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
     cycles = outer * _operations(body.computation) / 2.5
@@ -133,7 +141,7 @@ def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, passes: int) -
         tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
         cycles += tiles * (2 + _operations(body.computation) / 2.5)
     if body.dot is not None and body.dot in plan.boxes:
-        cycles += _dot_cycles(body.dot, plan, chip, passes)
+        cycles += _dot_cycles(body.dot, plan, chip, parts)
     return cycles
 
 
@@ -154,18 +162,24 @@ def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -
     return box_vreg_tiles(operand, extent)
 
 
-def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, passes: int) -> float:
+def _dot_cycles(
+    dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotParts
+) -> float:
+    """MXU cycles of a step, and what preparing operands takes, spread over the steps."""
     box = plan.boxes[dot]
     batch = math.prod(box.extent[:-2])
     rows = max(-(-box.extent[-2] // 16), 8)  # latching a block takes as long as 8 matmuls
     cols = -(-box.extent[-1] // LANES)
     depth = -(-_depth(dot, plan) // LANES)
-    matmuls = batch * rows * cols * depth * passes
+    matmuls = batch * rows * cols * depth * parts.passes
     cycles = matmuls * chip.matmul_cycles / chip.mxu_count + 300
-    for number, operand in enumerate(dot.operands):
-        if passes > 1 or _needs_preparation(operand):
-            size = rows if number == 0 else cols * SUBLANES
-            cycles += batch * size * depth * 6 * _SPLITS[passes]
+    if dot in plan.depths:
+        cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
+    boxes = dot_operand_boxes(dot, box, plan.depths.get(dot))
+    for number, tiles in prepared_tiles(dot, plan, parts).items():
+        moving = plan.moving_dims(boxes[number].low)
+        times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
+        cycles += _PREPARE_CYCLES * tiles * parts.of(number) * times / plan.steps
     return cycles
 
 

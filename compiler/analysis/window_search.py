@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.boxes import leaf_boxes
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
@@ -30,6 +31,9 @@ LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
 _TILE_TARGETS = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
 _WIDTH_LIMITS = (1 << 30, 16, 4, 1)
+_DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
+"""Tiles of K in a step."""
+ONE_PASS = DotParts()
 _VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
@@ -42,14 +46,14 @@ class Blocks:
     order: tuple[int, ...]
 
 
-def plan_windows(fusion: HloInstruction, chip: Chip, precision_passes: int = 1) -> WindowPlan:
+def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS) -> WindowPlan:
     """The cheapest plan for a kLoop, kInput or kOutput fusion.
 
     Raises UnsupportedError when not even the smallest windows fit VMEM.
     """
     body = fusion_body(fusion)
-    space = iteration_space(body, str(fusion.attrs.get("kind", "kLoop")))
-    return search(fusion, body, space, chip, precision_passes)
+    space = iteration_space(body, str(fusion.attrs.get("kind", "kLoop")), parts)
+    return search(fusion, body, space, chip, parts)
 
 
 def search(
@@ -57,7 +61,7 @@ def search(
     body: FusionBody,
     space: IterationSpace,
     chip: Chip,
-    precision_passes: int = 1,
+    parts: DotParts = ONE_PASS,
     leaf_boxes_of: LeafBoxes | None = None,
 ) -> WindowPlan:
     """The cheapest plan over an iteration space; errors as of `plan_windows`.
@@ -69,10 +73,10 @@ def search(
     budget = int(chip.vmem_rows * _VMEM_SHARE)
     for blocks in _candidates(space, body):
         plan = make_plan(fusion, body, space, blocks, results, leaf_boxes_of)
-        rows = window_rows(plan) + scratch_rows(body, plan, precision_passes)
+        rows = window_rows(plan) + scratch_rows(body, plan, parts)
         if rows > budget:
             continue
-        cycles = plan_cycles(body, plan, chip, precision_passes)
+        cycles = plan_cycles(body, plan, chip, parts)
         if best is None or cycles < best.estimated_cycles:
             best = WindowPlan(
                 plan.grid, plan.inputs, plan.outputs, plan.boxes, plan.depths, plan.derived, cycles
@@ -90,12 +94,26 @@ def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[Blocks]:
     """Distinct block shapes, largest first, with the grid orders worth trying."""
     seen: set[Blocks] = set()
     for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
-        sizes = _fill(space.dims, target, width)
-        for order in _orders(space, body):
-            blocks = Blocks(sizes, order)
-            if blocks not in seen:
-                seen.add(blocks)
-                yield blocks
+        for sizes in _block_sizes(space, body, target, width):
+            for order in _orders(space, body):
+                blocks = Blocks(sizes, order)
+                if blocks not in seen:
+                    seen.add(blocks)
+                    yield blocks
+
+
+def _block_sizes(
+    space: IterationSpace, body: FusionBody, target: int, width: int
+) -> Iterator[tuple[int, ...]]:
+    """Blocks of about `target` tiles; those of a dot with all of K, and with parts of it."""
+    if body.dot is None or space.dims[-1].parallel:
+        yield _fill(space.dims, target, width)
+        return
+    depth = space.dims[-1]
+    outer = _fill(space.dims[:-1], target, width)
+    for limit in _DEPTH_LIMITS:
+        if depth.splittable or limit >= depth.tiles:
+            yield (*outer, _block(depth, limit))
 
 
 def _fill(dims: tuple[IterationDim, ...], target: int, width: int) -> tuple[int, ...]:
@@ -159,7 +177,7 @@ def make_plan(
         _root_box(space, step, root, numbers)
         for root, numbers in zip(body.roots, space.root_dims, strict=True)
     )
-    depths = _reduce_depths(body, space, step)
+    depths = _depths(body, space, step)
     if leaf_boxes_of is not None:
         boxes = leaf_boxes_of(root_boxes)
     else:
@@ -193,12 +211,16 @@ def _extent(dim: IterationDim, grid: GridDim) -> int:
     return dim.size if grid.steps == 1 else grid.block * grid.unit
 
 
-def _reduce_depths(
+def _depths(
     body: FusionBody, space: IterationSpace, step: Box
 ) -> dict[HloInstruction, Box]:
-    """Operand boxes of the reduces whose operand the grid moves over (kInput)."""
+    """What a step sums over where the grid cuts it: the part of K of the dot, or the operand box
+    of the reduces of a kInput fusion."""
     if all(d.parallel for d in space.dims):
         return {}
+    if body.dot is not None:
+        is_cut = step.extent[-1] < space.dims[-1].size
+        return {body.dot: Box(step.low[-1:], step.extent[-1:])} if is_cut else {}
     return {reduce: step for reduce in body.reduces if _spans(reduce, space)}
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.iteration_space import update_space
 from compiler.analysis.window_search import plan_windows, search
 from compiler.backend.custom import CustomKernel
 from compiler.backend.kernel_calls import Argument
 from compiler.backend.pipeline import Pipeline
-from compiler.backend.precision import DotParts
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.backend.transfer import hbm_tiling

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
+from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_rhs_transposed
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.bf16_parts import bf16_parts
+from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.pipeline import StepContext
-from compiler.backend.precision import DotParts
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import BF16, F32
@@ -26,9 +27,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
-
-_LANES = 128
-_PACKED_ROWS = 16
 
 
 class DotStage:
@@ -58,6 +56,11 @@ class DotStage:
         lhs = self._operand(0, boxes[0], self.parts.lhs, emitter, context)
         rhs = self._operand(1, boxes[1], self.parts.rhs, emitter, context)
         out = target if target is not None else self._scratch(box)
+        later = self._later(context)
+        if later >= 0:
+            b = self.builder
+            with b.if_(b.scmp("eq", "s32", later, 0)):
+                emit_clear(b, out)
         with self._batches(out) as batch:
             emit_matmul_stage(
                 self.builder,
@@ -66,8 +69,17 @@ class DotStage:
                 [_matrix(self.builder, part, batch) for part in rhs],
                 self.is_transposed,
                 _matrix(self.builder, out, batch),
+                accumulate_when=later,
             )
         return out
+
+    def _later(self, context: StepContext) -> SReg:
+        """Not 0 on the steps that add to the sum of earlier ones; -1 if the grid does not cut K."""
+        if self.dot not in self.plan.depths:
+            return -1
+        pairs = zip(self.plan.grid, context.counters, strict=True)
+        (counter,) = (c for d, c in pairs if not d.parallel)
+        return counter
 
     def _scratch(self, box: Box) -> VmemArray:
         shape = ArrayShape(F32, self.dot.array.dims)
@@ -99,25 +111,15 @@ class DotStage:
         """The operand's bf16 parts in VMEM."""
         node = self.dot.operands[number]
         bound = emitter.bindings.get(node)
-        if bound is not None and part_count == 1 and self._is_ready(number, bound, box):
-            return [bound]
+        if bound is not None and part_count == 1 and bound.extent == box.extent:
+            held = Box(bound.origin, bound.extent)
+            if held == box and feeds_mxu(self.dot, number, bound.shape, held):
+                return [bound]
         targets = [self._prepared(node, box, i) for i in range(part_count)]
         with self._when_moved(context, box), bf16_parts(node, part_count) as parts:
             emitter.emit_stage(parts, targets, zero_fill=True)
         self.builder.new_block()
         return targets
-
-    def _is_ready(self, number: int, array: VmemArray, box: Box) -> bool:
-        """Whether a window can feed the MXU as it lies: bf16, this box, nothing beyond K in it."""
-        depth = self.dot.operands[0].array.dims[-1]
-        in_lanes = number == 0 or self.is_transposed
-        multiple = _LANES if in_lanes else _PACKED_ROWS
-        return (
-            array.shape.dtype == BF16
-            and depth % multiple == 0
-            and array.origin == box.low
-            and array.extent == box.extent
-        )
 
     def _prepared(self, node: HloInstruction, box: Box, part: int) -> VmemArray:
         """Scratch for one bf16 part of an operand."""

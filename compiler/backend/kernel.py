@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.window_search import plan_windows
 from compiler.analysis.windows import WindowPlan
@@ -15,7 +16,6 @@ from compiler.backend.custom_table import CUSTOM_EMITTERS
 from compiler.backend.kernel_calls import KernelInterface, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.pipeline import Pipeline
-from compiler.backend.precision import dot_parts
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
@@ -88,7 +88,7 @@ class GridKernel:
         self.chip = target.chip
         self.body = fusion_body(fusion)
         self.parts = dot_parts(self.body.dot, target.options.precision)
-        self.plan = plan_windows(fusion, target.chip, self.parts.passes)
+        self.plan = plan_windows(fusion, target.chip, self.parts)
 
     def emit(self) -> None:
         """Emit everything."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.analysis.boxes import is_row_reduction
+from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.windows import WindowPlan
+from compiler.backend.clear import emit_clear
 from compiler.backend.dot_stage import DotStage
 from compiler.backend.pipeline import StepContext
-from compiler.backend.precision import DotParts
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.reduce_stage import result_nodes
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -29,8 +30,6 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
-
-_CLEAR_UNROLL = 8
 
 
 class StageEmitter:
@@ -61,12 +60,39 @@ class StageEmitter:
         emitter = VectorEmitter(self.builder, bindings, dict(context.sregs), self.scalars)
         outputs = list(zip(self.body.roots, context.outputs, strict=True))
         done: set[int] = set()
+        dot = self.body.dot
+        if dot is not None and dot in self.plan.depths:
+            self._dot(dot, emitter, context, outputs, done)
+            with self.builder.if_(self._is_last(context)):
+                self._rest(emitter, context, outputs, done)
+            return
+        self._rest(emitter, context, outputs, done)
+
+    def _rest(
+        self,
+        emitter: VectorEmitter,
+        context: StepContext,
+        outputs: list[tuple[HloInstruction, VmemArray]],
+        done: set[int],
+    ) -> None:
+        """All stages but a dot that is computed already."""
         for node in self.body.materialised:
+            if node in emitter.bindings:
+                continue
             if node.opcode == "reduce":
                 self._reduce(node, emitter, context, outputs, done)
             else:
                 self._dot(node, emitter, context, outputs, done)
         self._roots(emitter, [pair for i, pair in enumerate(outputs) if i not in done])
+
+    def _is_last(self, context: StepContext) -> SReg:
+        """1 on the steps that end a sum: every arbitrary dimension is at its last block."""
+        b = self.builder
+        result = b.sconst(1)
+        for dim, counter in zip(self.plan.grid, context.counters, strict=True):
+            if not dim.parallel and dim.steps > 1:
+                result = b.sand(result, b.scmp("eq", "s32", counter, b.sconst(dim.steps - 1)))
+        return result
 
     def _reduce(
         self,
@@ -94,7 +120,7 @@ class StageEmitter:
             later = self._started(context)
             with self.builder.if_(self.builder.scmp("eq", "s32", later, 0)):
                 for target in targets:
-                    _clear(self.builder, target)
+                    emit_clear(self.builder, target)
             emitter.emit_reduce_stage([node], [targets], reduced=reduced, accumulate=later)
         else:
             emitter.emit_reduce_stage([node], [targets])
@@ -199,15 +225,3 @@ def _takes_sums(node: HloInstruction, direct: Sequence[tuple[int, VmemArray]]) -
         array.packing == 1 and (not is_replicated or array.shape.rank == 0)
         for _, array in direct
     )
-
-
-def _clear(builder: LloBuilder, array: VmemArray) -> None:
-    """Zero an array's tiles, so that a first step reads nothing that was never written."""
-    zero_tiles = array.word_rows // 8
-    whole, rest = divmod(zero_tiles, _CLEAR_UNROLL)
-    with builder.loop(whole, "clear") as index:
-        base = builder.sadd(array.base, builder.smuli(index, _CLEAR_UNROLL * 8))
-        for tile in range(_CLEAR_UNROLL):
-            builder.emit("vst", array.window, base, tile * 8, 1, builder.emit("vmovi", 0))
-    for tile in range(whole * _CLEAR_UNROLL, whole * _CLEAR_UNROLL + rest):
-        builder.emit("vst", array.window, array.base, tile * 8, 1, builder.emit("vmovi", 0))

@@ -2,8 +2,9 @@
 
 A pure operation already emitted with the same operands is not emitted again: vector operations
 within their block, loads until something may have written their window, scalar operations within
-the loops that enclose them. A scalar operation is placed in the outermost loop that has its
-operands, so loop-invariant address arithmetic costs nothing inside.
+their block or, when they can move out of it, within the loops that enclose them: a scalar operation
+is placed in the outermost loop that has its operands, so loop-invariant address arithmetic costs
+nothing inside.
 
     b = LloBuilder("double", chip)
     x = b.window("x", 64)
@@ -209,10 +210,13 @@ class LloBuilder(ScalarBuilder):
                 if key in scope.scalars:
                     return scope.scalars[key]
             depth = len(self._scopes) - 1
+        # not numbered across blocks where it stands: that would keep a sreg busy between them
+        is_here = depth == len(self._scopes) - 1 and bool(plan.scalar_operands)
         scope = self._scopes[depth]
-        found = scope.scalars.get(key)
+        table = self._values if is_here else scope.scalars
+        found = table.get(key)
         if found is None:
-            found = scope.scalars[key] = self._append(scope.block.ops, plan, operands)
+            found = table[key] = self._append(scope.block.ops, plan, operands)
             depths[found] = depth
         return found
 

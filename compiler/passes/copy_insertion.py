@@ -4,7 +4,7 @@ Loop state, in-place updates and donated parameters are overwritten where they l
 be handed into such a place without a copy only if it is no one else's: made by a fusion of the
 same computation and not read later. A body may write the new state straight into the old one's
 place only when the old one is not read later (or is read by that very fusion at the same
-index only); otherwise it is copied there at the end of the body.
+index only, in blocks that do not overlap); otherwise it is copied there at the end of the body.
 
 Runs on scheduled HLO: "later" is the order of instructions.
 """
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from compiler.analysis.aliasing import donations, leaf_number, updated_operand
 from compiler.analysis.call_graph import control_computations
+from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.window_search import plan_windows
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation, sort_computations
@@ -22,7 +24,9 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.chips import Chip
 
+PRECISIONS = ("default", "high", "highest")  # a program may be compiled for any of them
 _FORWARDS = ("bitcast", "tuple", "get-tuple-element")
 
 
@@ -385,7 +389,10 @@ class _Inserter:
             return True
         if updated_operand(writer) is not None or writer.opcode == "while":
             return self._is_replaced_state(place, writer) and writer.operands.count(place) <= 1
-        return all(reads_in_place(writer, i) for i, o in enumerate(writer.operands) if o in aliases)
+        is_pointwise = all(
+            reads_in_place(writer, i) for i, o in enumerate(writer.operands) if o in aliases
+        )
+        return is_pointwise and blocks_are_disjoint(writer, self.context.chip)
 
     def _aliases(self, place: HloInstruction) -> set[HloInstruction]:
         """The instructions that hand the value in `place` on, itself included."""
@@ -433,6 +440,26 @@ def _invariant_elements(loop: HloInstruction) -> set[int]:
         and part.operands[0] is body.parameters[0]
         and part.attrs["index"] == i
     }
+
+
+def blocks_are_disjoint(fusion: HloInstruction, chip: object) -> bool:
+    """Whether no grid step of a fusion computes what another step computed before.
+
+    The last block of a dimension that the blocks do not divide starts earlier; in place, it
+    would read what was already overwritten. Needs a whole chip to know the blocks; False
+    without one.
+    """
+    if not isinstance(chip, Chip):
+        return False
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    dot = next((i for i in called if i.opcode == "dot"), None)
+    variants = {dot_parts(dot, precision) for precision in PRECISIONS}
+    try:
+        plans = [plan_windows(fusion, chip, parts) for parts in variants]
+    except UnsupportedError:
+        return False
+    return all(d.total % d.block == 0 for plan in plans for d in plan.grid)
 
 
 def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:

@@ -97,7 +97,7 @@ class PassManager:
                     tuple(context.remarks),
                 )
             )
-            self._dump(module, number, f"after_{item.name}")
+            self._dump(module, number, f"after_{item.name}", context.remarks)
         return timings
 
     def _check(
@@ -130,11 +130,17 @@ class PassManager:
             ) from error
         return after
 
-    def _dump(self, module: HloModule, number: int, label: str) -> None:
+    def _dump(
+        self, module: HloModule, number: int, label: str, remarks: Sequence[str] = ()
+    ) -> None:
+        """Write the module, and beside it what the pass had to say."""
         if self.dump_dir is None:
             return
         self.dump_dir.mkdir(parents=True, exist_ok=True)
         (self.dump_dir / f"{number:02d}.{label}.hlo").write_text(print_module(module))
+        if remarks:
+            text = "\n".join(remarks) + "\n"
+            (self.dump_dir / f"{number:02d}.{label}.remarks.txt").write_text(text)
 
 
 def _hashes(module: HloModule) -> dict[str, int]:

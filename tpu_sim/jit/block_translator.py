@@ -210,9 +210,11 @@ class BlockTranslator:
 
     def _smem_pointer(self, base: Scalar, k: int) -> str:
         e = self._emitter
+        words = self._scope.chip.smem_words
+        if not base.root and 0 <= base.offset + k < words:
+            return e.offset("%smem", 4 * (base.offset + k))
         wide = e.value(f"sext i32 {base.text} to i64")
         word = e.value(f"add i64 {wide}, {k}")
-        words = self._scope.chip.smem_words
         outside = e.value(f"icmp uge i64 {word}, {words}")
         self._scope.fault_if(outside, FaultKind.MEMORY, f"SMEM word outside 0..{words - 1}")
         return e.offset("%smem", e.value(f"shl i64 {word}, 2"))
@@ -222,9 +224,11 @@ class BlockTranslator:
     def _flag(self, flag: int, base: Scalar) -> str:
         """The number of a sync flag as i64, checked against what the kernel owns."""
         e = self._emitter
+        count = self._scope.kernel.flags
+        if not base.root and 0 <= base.offset + flag < count:
+            return str(base.offset + flag)
         wide = e.value(f"sext i32 {base.text} to i64")
         number = e.value(f"add i64 {wide}, {flag}")
-        count = self._scope.kernel.flags
         outside = e.value(f"icmp uge i64 {number}, {count}")
         self._scope.fault_if(outside, FaultKind.FLAG, f"sync flag outside 0..{count - 1}")
         return number

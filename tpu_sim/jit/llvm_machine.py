@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
+from tpu_sim.jit.calls import PAST_LIMIT, TOO_MANY_CALLS
 from tpu_sim.jit.code_cache import CodeCache
-from tpu_sim.jit.context import ExecutionContext, Word
+from tpu_sim.jit.context import MAX_RECORDS, ExecutionContext, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -48,7 +49,6 @@ _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.DMA_COUNT: DmaCountFault,
     FaultKind.FLAG: DmaCountFault,
     FaultKind.CYCLE_LIMIT: CycleLimitFault,
-    FaultKind.RECORDS: CycleLimitFault,
 }
 
 
@@ -140,8 +140,11 @@ class LlvmMachine:
             return nullcontext()
         return self._workers.helping(context)
 
-    @staticmethod
-    def _fault(native: NativeProgram, status: int) -> MachineFault:
+    def _fault(self, native: NativeProgram, status: int) -> MachineFault:
+        if status == TOO_MANY_CALLS:
+            return CycleLimitFault(f"more than {MAX_RECORDS} kernel calls", "main")
+        if status == PAST_LIMIT:
+            return CycleLimitFault(f"the run passed {self.max_cycles} cycles", "main")
         site = native.translated.sites[status - 1]
         return _FAULTS[site.kind](site.message, site.kernel, site.bundle)
 

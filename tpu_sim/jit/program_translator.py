@@ -13,19 +13,18 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Call, DmaDescriptor, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
 from tpu_sim.jit.block_translator import BlockTranslator
+from tpu_sim.jit.calls import RUN_CALL, run_call_function
 from tpu_sim.jit.clock import clock_functions
 from tpu_sim.jit.context import (
-    MAX_RECORDS,
-    RECORD_WORDS,
     TRANSPOSE_BYTES,
     VREG_BYTES,
     WEIGHT_BYTES,
     ContextSizes,
     Word,
 )
-from tpu_sim.jit.dma_copy import MAX_STRIDE, DmaFunction
+from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import FORK
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
@@ -38,7 +37,6 @@ _MXU_EFFECTS = ("matpush", "matpush_t", "matswap", "matmul", "pop_mrf")
 _MXU_WORDS = (
     Word.TAIL, Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
 )  # fmt: skip
-_CALL_COUNTERS = (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)
 
 
 @dataclass(frozen=True)
@@ -130,6 +128,7 @@ class _ProgramTranslator:
         self._module.texts += [scope.define("internal "), _entry_text()]
         module = self._module
         texts = [LIBRARY_DECLARATIONS, *module.components.texts, *module.texts]
+        texts += [run_call_function(module.chip, module.clock), *module.dma_functions]
         if module.clock:
             texts.append(clock_functions(module.chip))
         text = "\n".join(texts)
@@ -151,9 +150,7 @@ class _ProgramTranslator:
     def _kernel(self, kernel: Kernel, function: str) -> str:
         scope = FunctionScope(self._module, kernel, function)
         self._reset_units(scope, kernel)
-        _NodeTranslator(self, scope, _DmaFunctions(self._module, kernel, function)).nodes(
-            kernel.body
-        )
+        _NodeTranslator(self, scope, DmaFunctions(self._module, kernel)).nodes(kernel.body)
         return scope.define("internal ")
 
     def _reset_units(self, scope: FunctionScope, kernel: Kernel) -> None:
@@ -203,36 +200,11 @@ def _entry_text() -> str:
     return f"define i32 @{MAIN}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n}}\n"
 
 
-class _DmaFunctions:
-    """The copy functions of a kernel's descriptors, made at first use."""
-
-    def __init__(self, module: ModuleScope, kernel: Kernel, prefix: str) -> None:
-        self._module = module
-        self._kernel = kernel
-        self._prefix = prefix
-        self._names: dict[int, str] = {}
-
-    def __call__(self, number: int) -> str:
-        name = self._names.get(number)
-        if name is None:
-            descriptor = self._kernel.descriptors[number]
-            self._check(descriptor, number)
-            name = self._names[number] = f"{self._prefix}_dma{number}"
-            self._module.texts.append(DmaFunction(self._kernel, descriptor, name).define())
-        return name
-
-    def _check(self, descriptor: DmaDescriptor, number: int) -> None:
-        strides = [s for d in descriptor.dims for s in (d.src_stride, d.dst_stride)]
-        if any(abs(stride) > MAX_STRIDE for stride in strides) or descriptor.chunk > MAX_STRIDE:
-            message = f"descriptor {number}: a stride or chunk exceeds {MAX_STRIDE}"
-            raise ProgramError(message, self._kernel.name)
-
-
 class _NodeTranslator:
     """Emits the control flow of one function; `dma` is None in main."""
 
     def __init__(
-        self, program: _ProgramTranslator, scope: FunctionScope, dma: _DmaFunctions | None
+        self, program: _ProgramTranslator, scope: FunctionScope, dma: DmaFunctions | None
     ) -> None:
         self._program = program
         self._scope = scope
@@ -260,7 +232,7 @@ class _NodeTranslator:
     def _dma_function(self, number: int) -> str:
         if self._dma is None:
             raise ProgramError("a transfer outside a kernel", "main")
-        return self._dma(number)
+        return self._dma.function(number)
 
     def _body(self, nodes: list[Node], what: str) -> None:
         """A body that may run any number of times must leave the result queues as they were."""
@@ -356,32 +328,8 @@ class _NodeTranslator:
         e.place(done)
 
     def _call(self, call: Call) -> None:
-        """Call a kernel and append a record: call number, start, and what the counters gained."""
-        scope = self._scope
-        e = self._emitter
+        """Call a kernel through the helper that charges and records it."""
         number = self._program.call_number(call)
-        before: list[str] = []
-        if scope.module.clock:
-            before = [scope.load_word(word) for word in _CALL_COUNTERS]
-            scope.add_to_word(Word.NOW, scope.chip.call_overhead_cycles)
         function = self._program.function(call.kernel)
-        scope.return_if_faulted(e.value(f"call i32 @{function}(ptr %ctx)"))
-        if scope.module.clock:
-            self._record(number, before)
-            self._check_limit(scope.load_word(Word.NOW))
-
-    def _record(self, number: int, before: list[str]) -> None:
-        scope = self._scope
-        e = self._emitter
-        count = scope.load_word(Word.RECORD_COUNT)
-        is_full = e.value(f"icmp uge i64 {count}, {MAX_RECORDS}")
-        scope.fault_if(is_full, FaultKind.RECORDS, f"more than {MAX_RECORDS} kernel calls")
-        base = e.load("ptr", scope.word_pointer(Word.RECORDS), 8)
-        record = e.offset(base, e.value(f"mul i64 {count}, {RECORD_WORDS * 8}"))
-        gains = [
-            e.value(f"sub i64 {scope.load_word(word)}, {start}")
-            for word, start in zip(_CALL_COUNTERS, before, strict=True)
-        ]
-        for position, value in enumerate([str(number), before[0], *gains]):
-            e.store("i64", value, e.offset(record, position * 8), 8)
-        scope.store_word(Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))
+        arguments = f"ptr %ctx, i64 {number}, ptr @{function}"
+        self._scope.fault_on(self._emitter.value(f"call i32 @{RUN_CALL}({arguments})"))

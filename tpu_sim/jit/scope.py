@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Kernel
+from tpu_sim.isa.program import DmaDescriptor, Kernel
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.outline import ComponentLibrary
@@ -31,7 +31,6 @@ class FaultKind(Enum):
     DMA_COUNT = "dma count"
     FLAG = "flag"
     CYCLE_LIMIT = "cycle limit"
-    RECORDS = "records"
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,8 @@ class ModuleScope:
     components: ComponentLibrary
     sites: list[FaultSite] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    dma_names: dict[DmaDescriptor, str] = field(default_factory=dict)
+    dma_functions: list[str] = field(default_factory=list)
     carry_slots: int = 0
     task_bytes: int = 0
 
@@ -76,7 +77,7 @@ class FunctionScope:
         self.emitter = Emitter()
         self.place = ""
         """Text of the current block and bundle, for faults."""
-        self._fault_edges: list[tuple[str, int]] = []
+        self._fault_edges: list[tuple[str, str]] = []
         self._sregs: set[int] = set()
         self._table = TaskTable(self.emitter)
 
@@ -129,20 +130,30 @@ class FunctionScope:
 
     def fault_if(self, condition: str, kind: FaultKind, message: str) -> None:
         """End the run here if the ``i1`` holds."""
-        site = FaultSite(kind, message, self.kernel.name, self.place)
-        self.module.sites.append(site)
-        following = self.emitter.new_label()
-        self._fault_edges.append((self.emitter.block, len(self.module.sites)))
-        self.emitter.branch(condition, "fault", following)
-        self.emitter.place(following)
+        site = self._site(kind, message)
+        self._leave_if(condition, str(site))
 
-    def return_if_faulted(self, status: str) -> None:
-        """Pass a callee's fault on."""
-        is_fault = self.emitter.value(f"icmp ne i32 {status}, 0")
-        following, passing = self.emitter.new_label(), self.emitter.new_label()
-        self.emitter.branch(is_fault, passing, following)
-        self.emitter.place(passing)
-        self.emitter.do(f"ret i32 {status}")
+    def fault_on_code(self, code: str, kinds: list[FaultKind], message: str) -> None:
+        """End the run if an i32 is not 0; code 1 is the first of `kinds`, and so on."""
+        sites = [self._site(kind, message) for kind in kinds]
+        site = self.emitter.value(f"add i32 {code}, {sites[0] - 1}")
+        self._leave_if(self._is_set(code), site)
+
+    def fault_on(self, site: str) -> None:
+        """End the run at a callee's fault site unless that is 0."""
+        self._leave_if(self._is_set(site), site)
+
+    def _is_set(self, number: str) -> str:
+        return self.emitter.value(f"icmp ne i32 {number}, 0")
+
+    def _site(self, kind: FaultKind, message: str) -> int:
+        self.module.sites.append(FaultSite(kind, message, self.kernel.name, self.place))
+        return len(self.module.sites)
+
+    def _leave_if(self, condition: str, site: str) -> None:
+        following = self.emitter.new_label()
+        self._fault_edges.append((self.emitter.block, site))
+        self.emitter.branch(condition, "fault", following)
         self.emitter.place(following)
 
     def define(self, linkage: str = "") -> str:

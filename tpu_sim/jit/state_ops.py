@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tpu_sim.isa.program import VMEM, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
-from tpu_sim.jit.dma_copy import BAD_COUNT, OUT_OF_RANGE, OUT_OF_WINDOW
+from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.library import (
     COPY_VREG,
     LOAD_INDEXED,
@@ -26,6 +26,7 @@ from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.task_table import Command
 from tpu_sim.jit.values import Scalar, Use, ValueOp
 
+_SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 _MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
 
 
@@ -290,27 +291,16 @@ def _grouped(ops: list[ValueOp]) -> list[ValueOp]:
 
 def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]) -> None:
     """Call the copy function of a ``dma.start`` and check its status."""
-    e = scope.emitter
     descriptor = scope.kernel.descriptors[_number(op, 0)]
-    has_window = VMEM in (descriptor.src_space, descriptor.dst_space)
-    addresses = [f"i32 {_scalar(op, i)}" for i in (1, 2, 5, 6)]
+    window = scope.kernel.windows[descriptor.window] if descriptor.window >= 0 else None
+    arguments = [f"i32 {_scalar(op, i)}" for i in (1, 2, 5, 6)]
+    first, rows = (window.base_row, window.rows) if window is not None else (0, 0)
+    arguments += [f"i64 {first * ROW_BYTES}", f"i64 {rows * ROW_BYTES}"]
     function = dma_function(_number(op, 0))
-    status = e.value(f"call i32 @{function}(ptr %ctx, {', '.join(addresses)})")
-    faults = (
-        (OUT_OF_RANGE, FaultKind.MEMORY, "transfer outside its memory"),
-        (OUT_OF_WINDOW, FaultKind.WINDOW, "transfer outside its window"),
-        (BAD_COUNT, FaultKind.DMA_COUNT, "negative or absurd dynamic count"),
-    )
-    for code, kind, message in faults:
-        if code == OUT_OF_WINDOW and not has_window:
-            continue
-        hit = e.value(f"icmp eq i32 {status}, {code}")
-        scope.fault_if(hit, kind, f"dma.start {_describe(descriptor)}: {message}")
-
-
-def _describe(descriptor: DmaDescriptor) -> str:
-    names = {0: "HBM", 1: "VMEM", 6: "SMEM"}
-    return f"{names[descriptor.src_space]} -> {names[descriptor.dst_space]}"
+    status = scope.emitter.value(f"call i32 @{function}(ptr %ctx, {', '.join(arguments)})")
+    spaces = " -> ".join(_SPACE_NAMES[s] for s in (descriptor.src_space, descriptor.dst_space))
+    message = f"dma.start {spaces}: outside its memory or window, or a bad dynamic count"
+    scope.fault_on_code(status, DMA_FAULTS, message)
 
 
 def _number(op: ValueOp, position: int) -> int:

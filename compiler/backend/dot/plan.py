@@ -21,11 +21,13 @@ _REGION_OVERHEAD_CYCLES = 250
 _BLOCK_OVERHEAD_CYCLES = 10
 _STREAM_LIMIT_STEPS = 16
 """Passes of at most so many steps are unrolled whole."""
+_LOOPED_STEPS = 12
+"""Passes of more steps may be looped over, where unrolling them whole would be too much code."""
 _STEP_OPS = 36
 """Operations of a step, about."""
 _BODY_OPS = 640
 """Operations to aim at in a loop body."""
-_STATIC_OPS = 1700
+_STATIC_OPS = 2000
 """The most operations of a loop body that covers whole sums over K."""
 _SHORT_BLOCK_STEPS = 8
 """Steps of short passes to have in a block."""
@@ -79,23 +81,28 @@ class Region:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the plan's estimate needs: of the chip, and stores a result row pair takes."""
+    """What the plan's estimate needs: of the chip, the stores that 16 result rows take, and the
+    epilogue's vector operations (0: none)."""
 
     units: int
     matmul_cycles: int
     loads: int
     stores: int
+    valus: int
     stores_per_tile: int
+    epilogue_ops: int
 
 
-def costs_of(chip: Chip, stores_per_tile: int) -> Costs:
+def costs_of(chip: Chip, stores_per_tile: int, epilogue_ops: int = 0) -> Costs:
     """Read the costs off a chip."""
     return Costs(
         chip.mxu_count,
         chip.matmul_cycles,
         chip.slot_count(Slot.LOAD),
         chip.slot_count(Slot.STORE),
+        chip.slot_count(Slot.VALU),
         stores_per_tile,
+        epilogue_ops,
     )
 
 
@@ -127,6 +134,8 @@ def _cut(
     m_main, k_main, n_main = m - m % mw, k - k % kw, n - n % nw
     region = Region(0, 0, 0, m_main, k_main, n_main, mw, kw, nw)
     total = _cycles(region, costs)
+    if costs.epilogue_ops and (k_main < k or not is_fusable(region, costs.epilogue_ops)):
+        total += 2 * m * n * (costs.epilogue_ops + 8) / costs.valus
     regions = [region]
     for origin, box in (
         ((0, k_main, 0), (m_main, k - k_main, n_main)),
@@ -161,6 +170,23 @@ def _cycles(region: Region, costs: Costs) -> float:
     return region.passes * (one_pass + blocks * _BLOCK_OVERHEAD_CYCLES) + _REGION_OVERHEAD_CYCLES
 
 
+def is_fusable(region: Region, epilogue_ops: int) -> bool:
+    """Whether the stream of a region can know, when it pops, which sums are finished."""
+    return (
+        region.k_groups == 1
+        or region.steps > _LOOPED_STEPS
+        or _sum_ops(region, epilogue_ops) <= _STATIC_OPS
+    )
+
+
+def _sum_ops(region: Region, epilogue_ops: int) -> int:
+    """Operations of the passes of one sum over K, with about 8 steps at least."""
+    sums = -(-_SHORT_BLOCK_STEPS // (region.steps * region.k_groups))
+    passes = region.steps * _STEP_OPS + 2 * PUSHES_PER_BLOCK * region.units
+    finish = 2 * region.steps * region.mw * region.nw * epilogue_ops
+    return sums * (region.k_groups * passes + finish)
+
+
 @dataclass(frozen=True)
 class Skew:
     """How far matmuls run ahead of pops, and how a pass is cut into blocks.
@@ -184,8 +210,11 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
     queue = chip.mrf_entries // 2  # steps whose results fit
     least = max(1, min(-(-hidden // chip.matmul_cycles) + 1, queue - 4))
     step_ops = _STEP_OPS + 2 * region.mw * region.nw * epilogue_ops
-    if region.steps <= min(_STREAM_LIMIT_STEPS, queue // 2):
-        return _short_skew(region, least, queue, step_ops)
+    is_short = region.steps <= min(_STREAM_LIMIT_STEPS, queue // 2)
+    if is_short and epilogue_ops and region.steps > _LOOPED_STEPS and region.k_groups > 1:
+        is_short = _sum_ops(region, epilogue_ops) <= _STATIC_OPS
+    if is_short:
+        return _short_skew(region, least, queue, epilogue_ops)
     copies = 2 if epilogue_ops and region.k_groups > 1 else 1  # bodies for the last pass apart
     return _long_skew(region.steps, least, queue, step_ops * copies)
 
@@ -195,13 +224,12 @@ def _epilogue_latency(ops: int) -> int:
     return min(30 + 2 * ops, 120) if ops else 0
 
 
-def _short_skew(region: Region, least: int, queue: int, step_ops: int) -> Skew:
+def _short_skew(region: Region, least: int, queue: int, epilogue_ops: int) -> Skew:
     steps, groups = region.steps, region.k_groups
     lag = max(1, min(-(-least // steps), (queue - 1) // steps))
     unroll = -(-_SHORT_BLOCK_STEPS // steps)
-    pass_ops = steps * step_ops + 2 * PUSHES_PER_BLOCK * region.units
     whole_sums = -(-unroll // groups) * groups
-    is_static = whole_sums * pass_ops <= _STATIC_OPS
+    is_static = _sum_ops(region, epilogue_ops) <= _STATIC_OPS
     if is_static:
         unroll = whole_sums
     else:

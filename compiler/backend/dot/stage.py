@@ -14,10 +14,16 @@ from itertools import product
 from math import prod
 
 from compiler.backend.dot.epilogue import emit_epilogue_pass
-from compiler.backend.dot.plan import PUSHES_PER_BLOCK, Region, costs_of, plan_regions
+from compiler.backend.dot.plan import (
+    PUSHES_PER_BLOCK,
+    Region,
+    costs_of,
+    is_fusable,
+    plan_regions,
+)
 from compiler.backend.dot.precision import emit_clear_nans
 from compiler.backend.dot.results import Accumulate, Epilogue
-from compiler.backend.dot.stream import can_fuse, emit_region
+from compiler.backend.dot.stream import emit_region
 from compiler.backend.dot.tiles import TileGrid, WeightGrid
 from compiler.backend.vector.arrays import VmemArray
 from compiler.diagnostics import CompileError
@@ -123,9 +129,9 @@ class _Stage:
         self, lhs: VmemArray, rhs: VmemArray, first: Accumulate, epilogue: Epilogue | None
     ) -> None:
         """One bf16 product: regions deeper in K add to those before."""
-        works = list(self._plan(lhs, rhs))
+        works = list(self._plan(lhs, rhs, epilogue.ops if epilogue is not None else 0))
         is_fused = epilogue is not None and all(
-            work.is_whole_k and can_fuse(work.region, self.chip, epilogue) for work in works
+            work.is_whole_k and is_fusable(work.region, epilogue.ops) for work in works
         )
         for work in works:
             mode = first if work.region.k0 == 0 else Accumulate(always=True)
@@ -136,7 +142,7 @@ class _Stage:
         if epilogue is not None and not is_fused:
             emit_epilogue_pass(self.builder, self.out, epilogue)
 
-    def _plan(self, lhs: VmemArray, rhs: VmemArray) -> Iterator[_Work]:
+    def _plan(self, lhs: VmemArray, rhs: VmemArray, epilogue_ops: int) -> Iterator[_Work]:
         """Regions in the order they run."""
         out = self.out
         m_tiles = min(lhs.row_tiles, -(-out.row_tiles // 2))
@@ -144,7 +150,7 @@ class _Stage:
         k_spans = _spans(rhs.row_tiles)
         if self.rhs_transposed:
             k_spans, n_spans = [_Span(0, lhs.col_tiles, PUSHES_PER_BLOCK)], k_spans
-        costs = costs_of(self.chip, 2 if out.col_tiles == 1 else 4)
+        costs = costs_of(self.chip, 2 if out.col_tiles == 1 else 4, epilogue_ops)
         for n_span, k_span in product(n_spans, k_spans):
             pushes = min(n_span.pushes, k_span.pushes)
             weights = WeightGrid(_grid(rhs), self.rhs_transposed, pushes)

@@ -36,18 +36,12 @@ def emit_region(
 ) -> None:
     """Emit the whole computation of a region; MXU queues are empty before and after.
 
-    With an epilogue (see `can_fuse`) finished sums go to it and not to `out`.
+    With an epilogue (see `is_fusable`) finished sums go to it and not to `out`.
     """
     skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
     results = ResultWriter(b, region, out, accumulate, epilogue)
     stream = _Stream(b, region, skew, lhs, weights, out, results)
     stream.emit(by_columns=epilogue is not None)
-
-
-def can_fuse(region: Region, chip: Chip, epilogue: Epilogue) -> bool:
-    """Whether the stream of a region knows, when it pops, which sums are finished."""
-    skew = choose_skew(region, chip, epilogue.ops)
-    return region.k_groups == 1 or skew.static_k or not skew.lag_passes
 
 
 class _Stream:

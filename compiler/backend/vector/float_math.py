@@ -9,14 +9,14 @@ from compiler.llo.ir import MReg, VReg
 def divide(ops: Ops, a: VReg, b: VReg) -> VReg:
     """a / b within 1 ulp: reciprocal, product, one correction by the exact residue.
 
-    Where the correction is not finite (zero, infinity or NaN involved) the plain product is right.
+    Where zero, infinity or overflow is involved the correction is NaN and the plain product right.
     Divisors below 2**-126 count as zero-like: their reciprocal may overflow, as on the hardware.
     """
     reciprocal = ops.reciprocal(b)
     quotient = ops.mul(a, reciprocal)
     residue = ops.fma(ops.negate(b), quotient, a)
     corrected = ops.fma(residue, reciprocal, quotient)
-    return ops.select(is_finite(ops, corrected), corrected, quotient)
+    return ops.select(ops.compare("eq", "f32", corrected, corrected), corrected, quotient)
 
 
 def is_finite(ops: Ops, a: VReg) -> MReg:

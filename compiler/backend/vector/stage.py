@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from compiler.analysis.indexing import Expr, linearize, ranged, var
+from compiler.analysis.indexing import Expr, const, linearize, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import physical_index
@@ -21,6 +21,11 @@ from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, 
 from compiler.backend.vector.transposes import transposed_index
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
+
+
+_DEAR_TILE = 150
+"""Operations from which it is worth asking whether column tiles differ."""
+_MOST_COPIES = 64
 
 
 def emit_stage(
@@ -46,7 +51,7 @@ def emit_stage(
     if any(_transposes(emitter, node, target, space) for node, target in pairs):
         loops.run_steps(space, 16 // packing, 1, partial(_emit_tile, emitter, stage))
     else:
-        loops.run(space, _cost(emitter, stage), partial(_emit_tile, emitter, stage))
+        _run(emitter, loops, stage)
     emitter.builder.new_block()
 
 
@@ -60,12 +65,32 @@ class _Stage:
     bounds: tuple[int, ...] | None
 
 
-def _cost(emitter: ElementEmitter, stage: _Stage) -> int:
-    """Operations for a tile."""
-    if stage.space.tile_count == 1:
-        return 1
+def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
+    """Loops over the tiles; column tiles one by one where each takes much less than any of them.
+
+    So it is with a concatenation along the columns: which operand a tile reads is known once its
+    column is.
+    """
+    space = stage.space
+    body = partial(_emit_tile, emitter, stage)
+    if space.tile_count == 1:
+        loops.run(space, 1, body)
+        return
+    cost = _cost(emitter, stage, None)
+    if cost > _DEAR_TILE and 1 < space.col_tiles <= _MOST_COPIES:
+        columns = {0, space.col_tiles // 2, space.col_tiles - 1}
+        if 2 * max(_cost(emitter, stage, const(k)) for k in columns) < cost:
+            loops.run_columns_apart(space, body)
+            return
+    loops.run(space, cost, body)
+
+
+def _cost(emitter: ElementEmitter, stage: _Stage, col_tile: Expr | None) -> int:
+    """Operations for a tile, in a given column or in a loop over the columns."""
     probe = probe_emitter(emitter)
     point = inner_point(probe, stage.space)
+    if col_tile is not None:
+        point = replace(point, col_tile=col_tile)
     return operations(probe, partial(_emit_tile, probe, stage, point))
 
 

@@ -116,6 +116,15 @@ class TileLoops:
         row_step = _step(space.row_tiles, max(1, tiles // col_step))
         self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))
 
+    def run_columns_apart(self, space: TileSpace, body: Callable[[TilePoint], None]) -> None:
+        """Loops over majors and rows; the code of every column tile stands for itself."""
+        rows = _segments(space.row_tiles, 1, space.rows, 8, space.packing)
+        whole = _whole_axis(space.col_tiles, space.cols, 128, 1)
+        last = space.col_tiles - 1
+        cols = [_Segment(k, 1, 1, whole.size if k == last else 0) for k in range(last + 1)]
+        axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
+        self._nest([*axes, rows, cols], [], body)
+
     def run_steps(
         self,
         space: TileSpace,
@@ -148,7 +157,7 @@ class TileLoops:
             return
         for segment in axes[0]:
             trips = segment.count // segment.step
-            with self._builder.loop(trips, name=f"axis{len(chosen)}", parallel=True) as counter:
+            with self._builder.loop(trips, f"axis{len(chosen)}", self.parallel) as counter:
                 base = const(segment.first)
                 if trips > 1:
                     variable = Var(f"t{counter}", 0, trips - 1)

@@ -10,7 +10,6 @@ import math
 
 from compiler.backend.vector.float_math import divide, is_finite
 from compiler.backend.vector.ops import INFINITY_BITS, Ops, float_bits
-from compiler.backend.vector.power import power_of_two
 from compiler.llo.ir import VReg
 
 _LOG2E = 1.4426950216293335
@@ -35,9 +34,10 @@ def exponential(ops: Ops, x: VReg) -> VReg:
     """e ** x = 2 ** (x * log2 e), the product kept as two floats."""
     limited = ops.limit(x, -104.0, 89.0)
     high = ops.mul_real(limited, _LOG2E)
-    low = ops.fma(limited, ops.real(_LOG2E), ops.negate(high))
-    low = ops.fma(limited, ops.real(_LOG2E_LOW), low)
-    return power_of_two(ops, high, low)
+    excess = ops.fma(limited, ops.real(-_LOG2E), high)
+    excess = ops.fma(limited, ops.real(-_LOG2E_LOW), excess)
+    correction = ops.fma_real(excess, ops.real(-math.log(2.0)), 1.0)
+    return ops.mul(ops.emit("vpow2.f32", high), correction)
 
 
 def exponential_minus_one(ops: Ops, x: VReg) -> VReg:

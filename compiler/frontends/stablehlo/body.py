@@ -7,6 +7,7 @@ constants only; everything else a region needs is passed to it explicitly (`cont
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ from compiler.hlo.dtypes import DType
 from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, Shape, leaves
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.hlo.shape_text import print_shape
 
 Instr: TypeAlias = HloInstruction
@@ -71,6 +72,7 @@ class Body(HloBuilder):
         self.op = op
         self.parent = parent
         self.values: dict[str, tuple[Instr, ...]] = {}
+        self.captured: dict[str, Instr] = {}
         self.computation.span = op.span
 
     # Instructions.
@@ -117,6 +119,29 @@ class Body(HloBuilder):
     def pack(self, values: Sequence[Instr]) -> Instr:
         """One value as it is, several (or none) as a tuple."""
         return values[0] if len(values) == 1 else self.tuple(values)
+
+    def pack_types(self, types: Sequence[Shape]) -> Shape:
+        """The shape of `pack`ed values."""
+        return types[0] if len(types) == 1 else TupleShape(tuple(types))
+
+    def function(self, name: str) -> HloComputation:
+        """The computation of a function of the module, lowered when first asked for."""
+        unit = self.unit
+        function = unit.functions.get(name)
+        if function is None:
+            self.op.fail(f"function @{name} is not defined")
+        if not function.regions:
+            function.fail(f"@{name} is declared, but has no body")
+        known = unit.computations.get(name)
+        if known is not None:
+            return known
+        child = Body(unit, re.sub(r"[^\w.\-]", "_", name), function)
+        region = function.regions[0]
+        for argument, text in region.arguments:
+            child.bind(argument, child.parameter(unit.type(text, function), argument[1:]))
+        made = child.build(child.pack(child.lower_block(region.operations)))
+        unit.computations[name] = made
+        return made
 
     # What the present operation says.
 
@@ -174,7 +199,9 @@ class Body(HloBuilder):
         return group[position]
 
     def _outer(self, name: str) -> Instr:
-        """A constant of an enclosing block, made again here."""
+        """A value passed in from an enclosing block, or a constant of it made again here."""
+        if name in self.captured:
+            return self.captured[name]
         if self.parent is None:
             self.op.fail(f"{name} is not defined")
         outer = self.parent.value(name)
@@ -182,8 +209,7 @@ class Body(HloBuilder):
         if literal is None:
             self.op.fail(f"{name} comes from outside of this region; only constants may")
         made = self.dense(literal)
-        if "#" not in name:
-            self.values[name] = (made,)
+        self.captured[name] = made
         return made
 
     def dense(self, literal: Array) -> Instr:
@@ -280,6 +306,10 @@ class Body(HloBuilder):
     def bind(self, name: str, value: Instr) -> None:
         """Let a block argument stand for an instruction."""
         self.values[name] = (value,)
+
+    def capture(self, name: str, value: Instr) -> None:
+        """Let a use of an outer value, ``%x`` or ``%0#1``, stand for an instruction here."""
+        self.captured[name] = value
 
     def embedded(self, region: Region, name: str) -> HloComputation:
         """The computation of a region that runs per element: a reducer, a comparator."""

@@ -45,6 +45,7 @@ class _Items:
         self.keys: dict[str, list[Token | dict[str, Attribute]]] = {}
         self.words: list[str] = []
         self.brackets: list[str] = []
+        self.angles: list[str] = []
         self.symbols: list[str] = []
         self.strings: list[str] = []
         self.inits: list[str] = []
@@ -107,6 +108,8 @@ def _file_item(items: _Items, token: Token) -> None:
             items.words.append(str(token))
         case "BRACKETS":
             items.brackets.append(str(token))
+        case "ANGLES":
+            items.angles.append(str(token))
         case "SYMBOL":
             items.symbols.append(str(token))
         case "STRING":
@@ -130,7 +133,7 @@ def _value(op: Operation, key: str, values: list[Token | dict[str, Attribute]]) 
     match value.type:
         case "INTEGER":
             return int(value, 0)
-        case "BRACKETS":
+        case "BRACKETS" if "<" not in value:
             return _bracket(value)
         case "STRING":
             return value[1:-1]
@@ -266,10 +269,16 @@ def _reduce_precision(op: Operation, items: _Items) -> None:
         op.attributes["mantissa_bits"] = int(found[2])
 
 
+def _sharding_constraint(op: Operation, items: _Items) -> None:
+    if items.angles:
+        op.attributes["sharding"] = Raw(items.angles[0])
+
+
 _FINISH: dict[str, Callable[[Operation, _Items], None]] = {
     "call": _call,
     "chlo.constant": _constant,
     "func.call": _call,
+    "sdy.sharding_constraint": _sharding_constraint,
     "stablehlo.compare": _compare,
     "stablehlo.composite": _composite,
     "stablehlo.constant": _constant,

@@ -37,7 +37,7 @@ CONVOLUTIONS = {
     "pointwise strided": ("2,7,8,3", "1,1,3,5", "2,4,4,5", "size=1x1 stride=2x2",
                           "b01f_01io->b01f", ""),
     "kernel gradient": ("3,9,9,2", "7,7,2,4", "3,3,3,4", "size=7x7", "b01f_01io->b01f", ""),
-    "strided kernel gradient": ("2,10,10,3", "4,4,3,5", "2,3,3,5",
+    "dilated kernel gradient": ("2,8,8,3", "4,4,3,5", "2,2,2,5",
                                 "size=4x4 pad=0_0x0_0 rhs_dilate=2x2", "b01f_01io->b01f", ""),
     "global": ("2,5,5,3", "5,5,3,4", "2,1,1,4", "size=5x5", "b01f_01io->b01f", ""),
     "1d": ("2,16,3", "5,3,4", "2,12,4", "size=5", "b0f_0io->b0f", ""),

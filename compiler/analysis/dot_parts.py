@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.backend.dot import precision_passes
 from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
 
@@ -39,7 +38,12 @@ class DotParts:
     @property
     def passes(self) -> int:
         """Number of MXU passes."""
-        return len(precision_passes(self.lhs, self.rhs))
+        order = max(self.lhs, self.rhs) - 1
+        return sum(i + j <= order for i in range(self.lhs) for j in range(self.rhs))
+
+    def of(self, operand: int) -> int:
+        """Parts of operand 0 (left) or 1 (right)."""
+        return self.rhs if operand else self.lhs
 
 
 def dot_parts(dot: HloInstruction | None, precision: str) -> DotParts:

@@ -1,0 +1,198 @@
+"""Client HLO (``chlo``): operations with broadcasting, special functions, top_k and the like.
+
+Where HLO has an opcode (erf, tan, asinh, ...) that is used, as XLA does; the rest are formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.frontends.stablehlo import special_functions
+from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.contraction import precision_attrs
+from compiler.frontends.stablehlo.dynamic import result_dims
+from compiler.frontends.stablehlo.elementwise import binary, compare, take, unary
+from compiler.frontends.stablehlo.expression import INFINITY, Expr
+from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
+from compiler.frontends.stablehlo.movement import broadcast_in_dim, reshape
+from compiler.frontends.stablehlo.syntax import Operation
+from compiler.hlo.shape import ArrayShape
+
+_OPCODES = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "sinh", "tan")
+_BROADCAST = {
+    "add": "add",
+    "and": "and",
+    "atan2": "atan2",
+    "complex": "complex",
+    "divide": "divide",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "multiply": "multiply",
+    "or": "or",
+    "power": "power",
+    "remainder": "remainder",
+    "shift_left": "shift-left",
+    "shift_right_arithmetic": "shift-right-arithmetic",
+    "shift_right_logical": "shift-right-logical",
+    "subtract": "subtract",
+    "xor": "xor",
+}
+
+
+def _special(function: Callable[..., Expr], count: int) -> Lowering:
+    """A formula of `count` operands of one shape, computed in f32 where they are narrower."""
+
+    def lower(b: Body, op: Operation) -> Instr:
+        return _apply(b, function, take(b, op, count))
+
+    return lower
+
+
+def _apply(b: Body, function: Callable[..., Expr], operands: Sequence[Instr]) -> Instr:
+    dtype = operands[0].array.dtype
+    if not dtype.is_float:
+        b.op.fail(f"{dtype} operands are not supported; want a real floating-point type")
+    if function is special_functions.next_after:
+        return function(*(Expr(b, operand) for operand in operands)).instr
+    wide = [special_functions.wide(Expr(b, operand)) for operand in operands]
+    return function(*wide).convert(dtype).instr
+
+
+def broadcast_together(b: Body, operands: Sequence[Instr]) -> list[Instr]:
+    """Operands spread to their common shape, aligned at the last dimension as in NumPy.
+
+    An attribute broadcast_dimensions says instead where the operand of lower rank goes.
+    """
+    ranks = [operand.array.rank for operand in operands]
+    rank = max(ranks)
+    a = b.attributes()
+    given = a.ints("broadcast_dimensions") if a.has("broadcast_dimensions") else None
+    places = [
+        given if given is not None and r == len(given) < rank else tuple(range(rank - r, rank))
+        for r in ranks
+    ]
+    sizes = [1] * rank
+    for operand, place in zip(operands, places, strict=True):
+        for dim, size in zip(place, operand.array.dims, strict=True):
+            if 1 not in (size, sizes[dim]) and size != sizes[dim]:
+                b.op.fail(f"operands do not broadcast: sizes {sizes[dim]} and {size} in {dim}")
+            sizes[dim] = size if sizes[dim] == 1 else sizes[dim]
+    return [
+        broadcast_in_dim(b, operand, sizes, place)
+        for operand, place in zip(operands, places, strict=True)
+    ]
+
+
+def _broadcast_binary(opcode: str) -> Lowering:
+    def lower(b: Body, op: Operation) -> Instr:
+        lhs, rhs = broadcast_together(b, take(b, op, 2))
+        return b.binary(opcode, lhs, rhs)
+
+    return lower
+
+
+def _broadcast_special(function: Callable[..., Expr]) -> Lowering:
+    def lower(b: Body, op: Operation) -> Instr:
+        return _apply(b, function, broadcast_together(b, take(b, op, 2)))
+
+    return lower
+
+
+def _broadcast_compare(b: Body, op: Operation) -> Instr:
+    lhs, rhs = broadcast_together(b, take(b, op, 2))
+    a = b.attributes()
+    return compare(b, lhs, rhs, a.word("comparison_direction"), a.word("compare_type", ""))
+
+
+def _broadcast_select(b: Body, op: Operation) -> Instr:
+    predicate, on_true, on_false = broadcast_together(b, take(b, op, 3))
+    return b.select(predicate, on_true, on_false)
+
+
+def _square(b: Body, op: Operation) -> Instr:
+    (x,) = take(b, op, 1)
+    return b.multiply(x, x)
+
+
+def _conj(b: Body, op: Operation) -> Instr:
+    (x,) = take(b, op, 1)
+    if not x.array.dtype.is_complex:
+        return x
+    return b.binary("complex", b.unary("real", x), b.negate(b.unary("imag", x)))
+
+
+def _equals(value: float, *, of_size: bool = False) -> Lowering:
+    """Whether each element is this value."""
+
+    def lower(b: Body, op: Operation) -> Instr:
+        (operand,) = take(b, op, 1)
+        x = Expr(b, operand)
+        return (x.unary("abs") if of_size else x).equals(value).instr
+
+    return lower
+
+
+def _constant_like(b: Body, op: Operation) -> Instr:
+    (operand,) = take(b, op, 1)
+    dtype = b.result_array().dtype
+    value = b.attributes().get("value")
+    number = 0.0 if not isinstance(value, int | float) else value
+    return b.spread(b.scalar_like(number, dtype), operand)
+
+
+def _dynamic_reshape(b: Body, op: Operation) -> Instr:
+    operand, shape = take(b, op, 2)
+    return reshape(b, operand, result_dims(b, shape))
+
+
+def _top_k(b: Body, op: Operation) -> list[Instr]:
+    """The k largest (or smallest) of the last dimension, and where they were."""
+    (operand,) = take(b, op, 1)
+    a = b.attributes()
+    attrs: dict[str, object] = {"k": a.integer("k"), "largest": a.flag("largest", default=True)}
+    return b.results_of(b.instruction("topk", (operand,), attrs), 2)
+
+
+def _ragged_dot(b: Body, op: Operation) -> Instr:
+    operands = take(b, op, 3)
+    numbers = b.attributes().record("ragged_dot_dimension_numbers")
+    attrs: dict[str, object] = {}
+    for side in ("lhs", "rhs"):
+        if batch := numbers.ints(f"{side}_batching_dimensions"):
+            attrs[f"{side}_batch_dims"] = batch
+        attrs[f"{side}_contracting_dims"] = numbers.ints(f"{side}_contracting_dimensions")
+    attrs["lhs_ragged_dims"] = numbers.ints("lhs_ragged_dimensions")
+    attrs["rhs_group_dims"] = numbers.ints("rhs_group_dimensions")
+    declared = ArrayShape(b.result_array().dtype, ())
+    return b.instruction("ragged-dot", operands, attrs | precision_attrs(b), declared)
+
+
+TABLE: dict[str, Lowering] = {
+    **{f"chlo.{name}": unary(name) for name in _OPCODES},
+    **{f"chlo.broadcast_{name}": _broadcast_binary(code) for name, code in _BROADCAST.items()},
+    "chlo.bessel_i1e": _special(special_functions.bessel_i1e, 1),
+    "chlo.broadcast_compare": _broadcast_compare,
+    "chlo.broadcast_next_after": _broadcast_special(special_functions.next_after),
+    "chlo.broadcast_polygamma": _broadcast_special(special_functions.polygamma),
+    "chlo.broadcast_select": _broadcast_select,
+    "chlo.broadcast_zeta": _broadcast_special(special_functions.zeta),
+    "chlo.conj": _conj,
+    "chlo.constant": MOVEMENT["stablehlo.constant"],
+    "chlo.constant_like": _constant_like,
+    "chlo.digamma": _special(special_functions.digamma, 1),
+    "chlo.dynamic_reshape": _dynamic_reshape,
+    "chlo.erf_inv": _special(special_functions.erf_inv, 1),
+    "chlo.erfc": _special(special_functions.erfc, 1),
+    "chlo.is_inf": _equals(INFINITY, of_size=True),
+    "chlo.is_neg_inf": _equals(-INFINITY),
+    "chlo.is_pos_inf": _equals(INFINITY),
+    "chlo.lgamma": _special(special_functions.lgamma, 1),
+    "chlo.mulhi": binary("mulhi"),
+    "chlo.next_after": _special(special_functions.next_after, 2),
+    "chlo.polygamma": _special(special_functions.polygamma, 2),
+    "chlo.ragged_dot": _ragged_dot,
+    "chlo.square": _square,
+    "chlo.top_k": _top_k,
+    "chlo.topk": _top_k,
+    "chlo.zeta": _special(special_functions.zeta, 2),
+}

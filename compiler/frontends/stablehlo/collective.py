@@ -1,0 +1,109 @@
+"""Communication between devices -> HLO collectives."""
+
+from __future__ import annotations
+
+from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.reduction import region_computation
+from compiler.frontends.stablehlo.syntax import Operation
+from compiler.hlo.dtypes import U32
+from compiler.hlo.shape import ArrayShape
+
+
+def _groups(b: Body) -> dict[str, object]:
+    """channel_id, replica_groups and use_global_device_ids of the present operation."""
+    a = b.attributes()
+    attrs = _channel(b)
+    rows = a.pairs("replica_groups") or ()
+    attrs["replica_groups"] = tuple(tuple(i for i in row if i >= 0) for row in rows)
+    if a.flag("use_global_device_ids"):
+        attrs["use_global_device_ids"] = True
+    return attrs
+
+
+def _channel(b: Body) -> dict[str, object]:
+    handle = b.attributes().record("channel_handle").integer("handle", 0)
+    return {"channel_id": handle} if handle > 0 else {}
+
+
+def _all_gather(b: Body, op: Operation) -> list[Instr]:
+    operands = b.operands()
+    dim = b.attributes().integer("all_gather_dim")
+    attrs = _groups(b) | {"dimensions": (dim,)}
+    declared = b.pack_types(b.result_types())
+    return b.results_of(b.instruction("all-gather", operands, attrs, declared), len(operands))
+
+
+def _all_reduce(b: Body, op: Operation) -> list[Instr]:
+    operands = b.operands()
+    attrs = _groups(b) | {"to_apply": region_computation(b, op, 0, "reducer")}
+    return b.results_of(b.instruction("all-reduce", operands, attrs), len(operands))
+
+
+def _reduce_scatter(b: Body, op: Operation) -> list[Instr]:
+    operands = b.operands()
+    dim = b.attributes().integer("scatter_dimension")
+    attrs = _groups(b) | {"dimensions": (dim,)}
+    attrs["to_apply"] = region_computation(b, op, 0, "reducer")
+    declared = b.pack_types(b.result_types())
+    return b.results_of(b.instruction("reduce-scatter", operands, attrs, declared), len(operands))
+
+
+def _all_to_all(b: Body, op: Operation) -> list[Instr]:
+    return [_all_to_all_of(b, operand) for operand in b.operands()]
+
+
+def _all_to_all_of(b: Body, operand: Instr) -> Instr:
+    """HLO splits and joins along one dimension; moving the join elsewhere is a transpose."""
+    a = b.attributes()
+    split, concat = a.integer("split_dimension"), a.integer("concat_dimension")
+    count = a.integer("split_count")
+    dims = operand.array.dims
+    if not (0 <= split < len(dims) and 0 <= concat < len(dims)) or dims[split] % count:
+        b.op.fail(f"dimension {split} of {list(dims)} does not split into {count}")
+    exchanged = b.instruction("all-to-all", (operand,), _groups(b) | {"dimensions": (split,)})
+    if split == concat:
+        return exchanged
+    parts = b.reshape(exchanged, [*dims[:split], count, dims[split] // count, *dims[split + 1 :]])
+    order: list[int] = []
+    for dim in range(len(dims)):
+        if dim == concat:
+            order.append(split)
+        order.append(dim + 1 if dim >= split else dim)
+    sizes = list(dims)
+    sizes[split] //= count
+    sizes[concat] *= count
+    return b.reshape(b.transpose(parts, order), sizes)
+
+
+def _collective_permute(b: Body, op: Operation) -> list[Instr]:
+    operands = b.operands()
+    pairs = b.attributes().pairs("source_target_pairs") or ()
+    attrs = _channel(b) | {"source_target_pairs": pairs}
+    return b.results_of(b.instruction("collective-permute", operands, attrs), len(operands))
+
+
+def _collective_broadcast(b: Body, op: Operation) -> list[Instr]:
+    operands = b.operands()
+    made = b.instruction("collective-broadcast", operands, _groups(b))
+    return b.results_of(made, len(operands))
+
+
+def _device_id(opcode: str) -> Lowering:
+    def lower(b: Body, op: Operation) -> Instr:
+        take(b, op, 0)
+        return b.instruction(opcode, (), None, ArrayShape(U32, ()))
+
+    return lower
+
+
+TABLE: dict[str, Lowering] = {
+    "stablehlo.all_gather": _all_gather,
+    "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_to_all": _all_to_all,
+    "stablehlo.collective_broadcast": _collective_broadcast,
+    "stablehlo.collective_permute": _collective_permute,
+    "stablehlo.partition_id": _device_id("partition-id"),
+    "stablehlo.reduce_scatter": _reduce_scatter,
+    "stablehlo.replica_id": _device_id("replica-id"),
+}

@@ -1,0 +1,135 @@
+"""``stablehlo.custom_call``: a call by name of something outside of the program.
+
+Targets that stand for an operation (``mhlo.erf``, ``chlo``'s spelling in exported JAX programs)
+become that operation; annotations mean nothing on one device; anything else stays a custom call.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compiler.frontends.stablehlo import chlo
+from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.sharding import sharding_attrs
+from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Symbol
+from compiler.hlo.attribute_text import quote
+from compiler.hlo.attributes import FrontendAttributes, OutputOperandAlias
+from compiler.hlo.shape import TupleShape, is_compatible
+
+_API_VERSIONS = {
+    2: "API_VERSION_STATUS_RETURNING",
+    3: "API_VERSION_STATUS_RETURNING_UNIFIED",
+    4: "API_VERSION_TYPED_FFI",
+}
+_ANNOTATIONS = frozenset(
+    {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
+)
+_ALIAS = re.compile(
+    r"output_tuple_indices\s*=\s*\[([\d,\s]*)\].*?operand_index\s*=\s*(\d+)"
+    r".*?operand_tuple_indices\s*=\s*\[([\d,\s]*)\]",
+    re.DOTALL,
+)
+
+
+def _custom_call(b: Body, op: Operation) -> Instr | list[Instr]:
+    a = b.attributes()
+    target = a.string("call_target_name")
+    operands = b.operands()
+    if target == "shape_assertion":
+        return _shape_assertion(b, op, operands)
+    lowering = chlo.TABLE.get(f"chlo.{target.partition('.')[2]}")
+    if target.startswith(("mhlo.", "chlo.")) and lowering is not None:
+        attributes = op.attributes.get("mhlo.attributes", {})
+        assert isinstance(attributes, dict)
+        op.attributes = {**op.attributes, **attributes}
+        results = lowering(b, op)
+        return results if isinstance(results, Instr) else list(results)
+    if b.unit.device_count == 1 and target in _ANNOTATIONS and _keeps_shape(b, operands):
+        return operands
+    attrs = _attrs(b, op, target)
+    types = b.result_types()
+    declared = types[0] if len(types) == 1 else TupleShape(types)
+    called = b.instruction("custom-call", operands, attrs, declared)
+    if len(types) == 1:
+        return called
+    return [b.get_tuple_element(called, i) for i in range(len(types))]
+
+
+def _keeps_shape(b: Body, operands: list[Instr]) -> bool:
+    types = b.result_types()
+    return len(types) == len(operands) == 1 and is_compatible(types[0], operands[0].shape)
+
+
+def _shape_assertion(b: Body, op: Operation, operands: list[Instr]) -> list[Instr]:
+    """Exported JAX programs check shapes that were polymorphic; here they are constants."""
+    holds = b.constant_ints(operands[0], "a shape assertion")
+    if not holds[0]:
+        op.fail(f"the assertion fails: {b.attributes().string('error_message', '')}")
+    return []
+
+
+def _attrs(b: Body, op: Operation, target: str) -> dict[str, object]:
+    a = b.attributes()
+    attrs: dict[str, object] = {"custom_call_target": target}
+    if a.flag("has_side_effect"):
+        attrs["custom_call_has_side_effect"] = True
+    if aliases := _aliases(op.attributes.get("output_operand_aliases", ())):
+        attrs["output_to_operand_aliasing"] = aliases
+    called = op.attributes.get("called_computations", ())
+    if isinstance(called, tuple) and called:
+        attrs["called_computations"] = tuple(
+            b.function(v.name) for v in called if isinstance(v, Symbol)
+        )
+    if version := _API_VERSIONS.get(a.integer("api_version", 1)):
+        attrs["api_version"] = version
+    attrs |= sharding_attrs(b, op.attributes, "result")
+    if "frontend_attributes" not in attrs:
+        attrs |= frontend_attributes(op.attributes)
+    config = op.attributes.get("mhlo.backend_config", op.attributes.get("backend_config", ""))
+    if text := config if isinstance(config, str) else _config_text(config):
+        attrs["backend_config"] = text
+    return attrs
+
+
+def frontend_attributes(attributes: dict[str, Attribute]) -> dict[str, object]:
+    """``mhlo.frontend_attributes = {a = "b"}`` as HLO's attribute."""
+    value = attributes.get("mhlo.frontend_attributes")
+    if not isinstance(value, dict):
+        return {}
+    items = tuple((k, quote(v) if isinstance(v, str) else _config_text(v)) for k, v in value.items())
+    return {"frontend_attributes": FrontendAttributes(items)}
+
+
+def _aliases(value: Attribute) -> tuple[OutputOperandAlias, ...]:
+    texts = [v.text for v in value if isinstance(v, Raw)] if isinstance(value, tuple) else []
+    found = [_ALIAS.search(text) for text in texts]
+    return tuple(
+        OutputOperandAlias(_ints(m[1]), int(m[2]), _ints(m[3])) for m in found if m is not None
+    )
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def _config_text(value: Attribute) -> str:
+    """A configuration dictionary as XLA prints it: ``{a = 1, b = "c"}``."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{k} = {_config_text(v)}" for k, v in value.items()) + "}"
+        case tuple():
+            return "[" + ", ".join(map(_config_text, value)) + "]"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quote(value)
+        case Symbol():
+            return f"@{value.name}"
+        case Dense():
+            return f"{value.text} : {value.type_text}"
+        case Raw():
+            return value.text
+    return str(value)
+
+
+TABLE: dict[str, Lowering] = {"stablehlo.custom_call": _custom_call}

@@ -1,0 +1,69 @@
+"""Kernel calls from main: one native helper runs a kernel, charges the call and keeps a record.
+
+A record is: number of the call in the program, start cycle, and what cycles, MXU passes, DMA wait
+cycles and HBM bytes the call added.
+"""
+
+from __future__ import annotations
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, Word
+from tpu_sim.jit.emitter import Emitter
+
+RUN_CALL = "run_call"
+TOO_MANY_CALLS, PAST_LIMIT = -1, -2
+"""Statuses of the helper that are not numbers of fault sites."""
+_COUNTERS = (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)
+
+
+def run_call_function(chip: Chip, clock: bool) -> str:
+    """``run_call(ctx, number, kernel)``: the kernel's fault site, a status above, or 0."""
+    e = Emitter("r")
+    before: list[str] = []
+    if clock:
+        before = [_load(e, word) for word in _COUNTERS]
+        _store(e, Word.NOW, e.value(f"add i64 {before[0]}, {chip.call_overhead_cycles}"))
+    status = e.value("call i32 %kernel(ptr %ctx)")
+    if clock:
+        _return_if(e, e.value(f"icmp ne i32 {status}, 0"), status)
+        _record(e, before)
+        past = e.value(f"icmp sgt i64 {_load(e, Word.NOW)}, {_load(e, Word.CYCLE_LIMIT)}")
+        _return_if(e, past, str(PAST_LIMIT))
+    return (
+        f"define internal i32 @{RUN_CALL}(ptr %ctx, i64 %number, ptr %kernel) #0 {{\nentry:\n"
+        f"{e.text()}\n ret i32 {status}\n}}\n"
+    )
+
+
+def _pointer(e: Emitter, word: Word) -> str:
+    return e.offset("%ctx", int(word) * 8)
+
+
+def _load(e: Emitter, word: Word) -> str:
+    return e.load("i64", _pointer(e, word), 8)
+
+
+def _store(e: Emitter, word: Word, value: str) -> None:
+    e.store("i64", value, _pointer(e, word), 8)
+
+
+def _return_if(e: Emitter, condition: str, status: str) -> None:
+    leaving, following = e.new_label(), e.new_label()
+    e.branch(condition, leaving, following)
+    e.place(leaving)
+    e.do(f"ret i32 {status}")
+    e.place(following)
+
+
+def _record(e: Emitter, before: list[str]) -> None:
+    count = _load(e, Word.RECORD_COUNT)
+    _return_if(e, e.value(f"icmp uge i64 {count}, {MAX_RECORDS}"), str(TOO_MANY_CALLS))
+    base = e.load("ptr", _pointer(e, Word.RECORDS), 8)
+    record = e.offset(base, e.value(f"mul i64 {count}, {RECORD_WORDS * 8}"))
+    gains = [
+        e.value(f"sub i64 {_load(e, word)}, {start}")
+        for word, start in zip(_COUNTERS, before, strict=True)
+    ]
+    for position, value in enumerate(["%number", before[0], *gains]):
+        e.store("i64", value, e.offset(record, position * 8), 8)
+    _store(e, Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))

@@ -1,0 +1,173 @@
+"""DMA transfers as native functions: bounds check, then nested loops of row copies.
+
+One function per shape of transfer: ``(ctx, src, dst, c0, c1, window, window_bytes) -> code``,
+where 0 is done and other codes index `DMA_FAULTS`. `window` is the byte offset of the
+descriptor's window in VMEM. Nothing is copied unless the whole transfer is valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
+from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.jit.context import Word
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.scope import FaultKind, ModuleScope
+
+DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
+"""What the codes 1, 2 and 3 mean."""
+_OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
+_MAX_CHUNKS = 1 << 26
+_MAX_STRIDE = 1 << 27
+"""Limits that keep every byte offset within 63 bits."""
+_COUNT_ARGUMENTS = {-1: "%c0", -2: "%c1"}
+_PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes"
+
+
+class DmaFunctions:
+    """The copy functions of a kernel's descriptors, shared between kernels of a module."""
+
+    def __init__(self, module: ModuleScope, kernel: Kernel) -> None:
+        self._module = module
+        self._kernel = kernel
+
+    def function(self, number: int) -> str:
+        """The name of the function of descriptor `number`, made at first use."""
+        descriptor = self._kernel.descriptors[number]
+        _check(descriptor, f"{self._kernel.name}, descriptor {number}")
+        shape = replace(descriptor, window=-1)
+        name = self._module.dma_names.get(shape)
+        if name is None:
+            name = self._module.dma_names[shape] = f"dma{len(self._module.dma_names)}"
+            self._module.dma_functions.append(_DmaFunction(shape, name).define())
+        return name
+
+
+def _check(descriptor: DmaDescriptor, where: str) -> None:
+    strides = [s for d in descriptor.dims for s in (d.src_stride, d.dst_stride)]
+    if any(abs(s) > _MAX_STRIDE for s in strides) or descriptor.chunk > _MAX_STRIDE:
+        raise ProgramError(f"a stride or chunk exceeds {_MAX_STRIDE}", where)
+    chunks = 1
+    for dim in descriptor.dims:
+        chunks *= max(1, dim.count)
+    if chunks > _MAX_CHUNKS:
+        raise ProgramError(f"a transfer of more than {_MAX_CHUNKS} chunks", where)
+
+
+class _DmaFunction:
+    """Builds the function of one descriptor, whose window is left to the caller."""
+
+    def __init__(self, descriptor: DmaDescriptor, name: str) -> None:
+        self._descriptor = descriptor
+        self._name = name
+        self._emitter = Emitter("d")
+        has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
+        self._chunk_bytes = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
+
+    def define(self) -> str:
+        """The function's text."""
+        self._check_counts()
+        strides = [[d.src_stride, d.dst_stride] for d in self._descriptor.dims]
+        source = self._side(self._descriptor.src_space, "%src", [s[0] for s in strides])
+        target = self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides])
+        self._copy(0, source, target)
+        return (
+            f"define internal i32 @{self._name}({_PARAMETERS}) noinline #0 {{\nentry:\n"
+            f"{self._emitter.text()}\n ret i32 0\n}}\n"
+        )
+
+    def _check_counts(self) -> None:
+        """Leave on a bad count, or at once if there is nothing to copy."""
+        e = self._emitter
+        static, dynamic = 1, ""
+        for dim in self._descriptor.dims:
+            if dim.count >= 0:
+                static *= dim.count
+                continue
+            count = _COUNT_ARGUMENTS[dim.count]
+            self._leave_if(e.value(f"icmp ugt i32 {count}, {_MAX_CHUNKS}"), _BAD_COUNT)
+            wide = self._count(dim.count)
+            dynamic = e.value(f"mul i64 {dynamic}, {wide}") if dynamic else wide
+        if static == 0:
+            self._leave_if("true", 0)
+        elif dynamic:
+            chunks = e.value(f"mul i64 {dynamic}, {static}")
+            self._leave_if(e.value(f"icmp ugt i64 {dynamic}, {_MAX_CHUNKS}"), _BAD_COUNT)
+            self._leave_if(e.value(f"icmp ugt i64 {chunks}, {_MAX_CHUNKS}"), _BAD_COUNT)
+            self._leave_if(e.value(f"icmp eq i64 {chunks}, 0"), 0)
+
+    def _leave_if(self, condition: str, code: int) -> None:
+        e = self._emitter
+        leaving, following = e.new_label(), e.new_label()
+        e.branch(condition, leaving, following)
+        e.place(leaving)
+        e.do(f"ret i32 {code}")
+        e.place(following)
+
+    def _count(self, count: int) -> str:
+        if count >= 0:
+            return str(count)
+        return self._emitter.value(f"zext i32 {_COUNT_ARGUMENTS[count]} to i64")
+
+    def _word(self, word: Word, llvm_type: str) -> str:
+        return self._emitter.load(llvm_type, self._emitter.offset("%ctx", int(word) * 8), 8)
+
+    def _side(self, space: int, address: str, strides: list[int]) -> str:
+        """Check one side's range of bytes and return the pointer to its first chunk."""
+        e = self._emitter
+        unit = _unit_bytes(space)
+        start = e.value(f"mul i64 {e.value(f'sext i32 {address} to i64')}, {unit}")
+        below, above = 0, self._chunk_bytes
+        low = high = start
+        for dim, stride in zip(self._descriptor.dims, strides, strict=True):
+            if dim.count >= 0:
+                reach = (dim.count - 1) * stride * unit
+                below, above = below + min(reach, 0), above + max(reach, 0)
+                continue
+            steps = e.value(f"sub i64 {self._count(dim.count)}, 1")
+            moved = e.value(f"mul i64 {steps}, {stride * unit}")
+            if stride >= 0:
+                high = e.value(f"add i64 {high}, {moved}")
+            else:
+                low = e.value(f"add i64 {low}, {moved}")
+        base, limit = self._memory(space)
+        code = _OUT_OF_WINDOW if space == VMEM else _OUT_OF_RANGE
+        first, end = e.value(f"add i64 {low}, {below}"), e.value(f"add i64 {high}, {above}")
+        self._leave_if(e.value(f"icmp slt i64 {first}, 0"), code)
+        self._leave_if(e.value(f"icmp sgt i64 {end}, {limit}"), code)
+        return e.offset(base, start)
+
+    def _memory(self, space: int) -> tuple[str, str]:
+        """Base pointer and size in bytes of a side's memory or window."""
+        e = self._emitter
+        if space == VMEM:
+            return e.offset(self._word(Word.VMEM, "ptr"), "%window"), "%window_bytes"
+        pointer, size = (
+            (Word.HBM, Word.HBM_GRANULES) if space == HBM else (Word.SMEM, Word.SMEM_WORDS)
+        )
+        count = self._word(size, "i64")
+        return self._word(pointer, "ptr"), e.value(f"mul i64 {count}, {_unit_bytes(space)}")
+
+    def _copy(self, level: int, source: str, target: str) -> None:
+        e = self._emitter
+        descriptor = self._descriptor
+        if level == len(descriptor.dims):
+            intrinsic = "memmove" if descriptor.src_space == descriptor.dst_space else "memcpy"
+            e.do(
+                f"call void @llvm.{intrinsic}.p0.p0.i64(ptr {target}, ptr {source}, "
+                f"i64 {self._chunk_bytes}, i1 false)"
+            )
+            return
+        dim = descriptor.dims[level]
+        source_step = dim.src_stride * _unit_bytes(descriptor.src_space)
+        target_step = dim.dst_stride * _unit_bytes(descriptor.dst_space)
+        with e.loop(self._count(dim.count)) as i:
+            following_source = e.offset(source, e.value(f"mul i64 {i}, {source_step}"))
+            following_target = e.offset(target, e.value(f"mul i64 {i}, {target_step}"))
+            self._copy(level + 1, following_source, following_target)
+
+
+def _unit_bytes(space: int) -> int:
+    return WORD_BYTES if space == SMEM else GRANULE_BYTES
