@@ -88,7 +88,9 @@ def line(row: Row) -> str:
         f"{number(row, 'compile_seconds'):.1f}",
         f"{number(row, 'execute_seconds'):.2f}",
         "" if row.xla_seconds is None else f"{row.xla_seconds:.2f}",
-        "" if row.xla_seconds is None else f"{number(row, 'execute_seconds') / row.xla_seconds:.1f}",
+        ""
+        if row.xla_seconds is None
+        else f"{number(row, 'execute_seconds') / row.xla_seconds:.1f}",
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -96,7 +98,10 @@ def line(row: Row) -> str:
 def slowest(row: Row, count: int = 6) -> str:
     """A table of the slowest kernels: where the cycles go."""
     kernels = sorted(row.report.get("kernels", ()), key=lambda k: -k["cycles"])[:count]  # type: ignore[attr-defined, index]
-    lines = ["| kernel | calls | cycles | MXU utilisation | waiting on DMA | what |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| kernel | calls | cycles | MXU utilisation | waiting on DMA | what |",
+        "|---|---|---|---|---|---|",
+    ]
     for k in kernels:
         wait = k["dma_wait_cycles"] / max(k["cycles"], 1)
         lines.append(
@@ -139,7 +144,9 @@ def main() -> None:
                 rows.append(measure(path, with_xla=args.xla, timeout=args.timeout))
                 print(line(rows[-1]), flush=True)
     if not args.match:
-        PAGE.write_text(page(rows, "python -m benchmarks.main_job" + (" --xla" if args.xla else "")))
+        PAGE.write_text(
+            page(rows, "python -m benchmarks.main_job" + (" --xla" if args.xla else ""))
+        )
 
 
 if __name__ == "__main__":

@@ -80,7 +80,9 @@ def main() -> None:
         norm, array(EMBED, 3 * EMBED), array(EMBED, EMBED), norm,
         (array(EMBED, HIDDEN), array(HIDDEN)), (array(HIDDEN, EMBED), array(EMBED)),
     )  # fmt: skip
-    write("mlp", mlp, array(1024, 784), array(784, 2048), array(2048), array(2048, 1024), array(1024))
+    write(
+        "mlp", mlp, array(1024, 784), array(784, 2048), array(2048), array(2048, 1024), array(1024)
+    )
     write("dot_bias_relu", dot_bias_relu, array(256, 512), array(512, 384), array(384))
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
 from compiler.driver import CompileOptions, compile_module
-from compiler.hlo.parser import parse_module
+from compiler.frontends.models import is_bytecode, is_model_text, parse_model
 from runtime.buffer import Array
 from runtime.buffer import device_put as put_on_device
 from runtime.client import client_for
@@ -21,8 +21,8 @@ from tpu_sim.isa.container import read_tpux
 DEFAULT_TARGET = "v5e"
 
 
-def compile(  # noqa: A001 - the name users expect: tpuc.compile
-    source: str | Path,
+def compile(
+    source: str | bytes | Path,
     target: str = DEFAULT_TARGET,
     precision: str = "default",
     *,
@@ -31,8 +31,8 @@ def compile(  # noqa: A001 - the name users expect: tpuc.compile
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
 
-    `source` is a path (`.hlo`, `.tpux`) or HLO text, which is recognised by a newline or by starting
-    with ``HloModule``. `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
+    `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or by
+    how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode. `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
     three, "highest" six. Raises `CompileError` for anything wrong with the model.
     """
     text, name = read_source(source)
@@ -40,9 +40,7 @@ def compile(  # noqa: A001 - the name users expect: tpuc.compile
         return load_executable(Path(name), machine)
     options = options or CompileOptions(precision=precision)
     started = time.perf_counter()
-    if text.lstrip().startswith(("module", "#", "func.func")):
-        raise CompileError(f"{name}: StableHLO is not supported yet; give HLO text (HloModule ...)")
-    module = parse_module(text, name)
+    module = parse_model(text, name)
     parsed = time.perf_counter()
     compiled = compile_module(module, load_chip(target), options)
     stages = {"parse": parsed - started, **compiled.timings}
@@ -67,15 +65,18 @@ def load_executable(path: Path, machine: MachineOptions | None = None) -> Execut
     )
 
 
-def read_source(source: str | Path) -> tuple[str | None, str]:
-    """Return (text, name) of a model; text is None for a `.tpux` path."""
-    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("HloModule")):
+def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
+    """Return (text or bytecode, name) of a model; the former is None for a `.tpux` path."""
+    if isinstance(source, bytes):
+        return source, "<bytes>"
+    if isinstance(source, str) and is_model_text(source):
         return source, "<text>"
     path = Path(source)
     if path.suffix == ".tpux":
         return None, str(path)
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        data = path.read_bytes()
+        return (data if is_bytecode(data) else data.decode("utf-8")), str(path)
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

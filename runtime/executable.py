@@ -120,11 +120,11 @@ class Executable:
         """Write constants (when another program used the arena since) and inputs."""
         hbm = self.device.hbm
         if self.device.claim_arena(self, self.program.hbm_bytes):
-            for offset, data in self.program.constants:
-                hbm.write(offset, data)
+            for offset, constant in self.program.constants:
+                hbm.write(offset, constant)
         for value, port in zip(arrays, self.inputs, strict=True):
             if isinstance(value, Array) and value.device_shape == port.shape:
-                data = value.device.hbm.view(value.offset_bytes, value.size_bytes)
+                data: HostArray = value.device.hbm.view(value.offset_bytes, value.size_bytes)
             else:
                 data = to_device(np.asarray(value), port.shape)
             hbm.write(port.buffer.offset_bytes, data.data)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from runtime.api import compile, device_put  # noqa: A004
+    from runtime.api import compile, device_put
     from runtime.buffer import Array
     from runtime.executable import Executable
     from runtime.jit import jit

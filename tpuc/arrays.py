@@ -31,7 +31,9 @@ def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Ar
                 )
             found = [archive[f"{prefix}{i}"] for i in range(len(shapes))]
     except (OSError, ValueError) as error:
-        raise CompileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise CompileError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     return [
         _checked(path, f"{prefix}{i}", array, shape)
         for i, (array, shape) in enumerate(zip(found, shapes, strict=True))

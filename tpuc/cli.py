@@ -19,9 +19,9 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 _PRECISION = click.Choice(["default", "high", "highest"])
 
 
-def _options(*decorators: Callable[[CommandFunction], CommandFunction]) -> Callable[
-    [CommandFunction], CommandFunction
-]:
+def _options(
+    *decorators: Callable[[CommandFunction], CommandFunction],
+) -> Callable[[CommandFunction], CommandFunction]:
     def apply(function: CommandFunction) -> CommandFunction:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -35,12 +35,16 @@ _precision = click.option(
     "--precision", type=_PRECISION, default=None, help="meaning of DEFAULT on a dot"
 )
 _dump_ir = click.option(
-    "--dump-ir", type=click.Path(file_okay=False), help="write the IR after each stage to this folder"
+    "--dump-ir",
+    type=click.Path(file_okay=False),
+    help="write the IR after each stage to this folder",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
     click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz"),
-    click.option("--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"),
+    click.option(
+        "--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"
+    ),
     click.option("--tol", type=float, help="largest normalised error allowed"),
     click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
     click.option("--seed", type=int, default=0, help="seed of random inputs"),

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from compiler.diagnostics import CompileError
 from compiler.driver import CompileOptions, run_passes
+from compiler.frontends.models import parse_model
 from compiler.hlo.evaluator import evaluate as evaluate_module
 from compiler.hlo.ir import HloModule
-from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 from compiler.hlo.shape import ArrayShape, leaves
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
@@ -68,7 +68,9 @@ def run(
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     _writable(outputs)
-    options = MachineOptions(machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache)
+    options = MachineOptions(
+        machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
+    )
     executable = _executable(model, target, precision, dump_ir, options)
     shapes = [port.shape for port in executable.inputs]
     arguments = _arguments(inputs, shapes, seed)
@@ -113,7 +115,8 @@ def asm(source: str, output: str) -> None:
     """``tpuc asm``: bundle text to .tpux."""
     _writable(output)
     text, name = read_source(Path(source))
-    assert text is not None
+    if not isinstance(text, str):
+        raise click.UsageError(f"{source} is no bundle text")
     write_tpux(parse_program(text, name), Path(output))
 
 
@@ -170,11 +173,11 @@ def _executable(
     machine: MachineOptions,
 ) -> Executable:
     if not model.endswith(".tpux"):
-        options = CompileOptions(precision=precision or "default", dump_dir=Path(dump_ir) if dump_ir else None)
+        options = CompileOptions(
+            precision=precision or "default", dump_dir=Path(dump_ir) if dump_ir else None
+        )
         with _working(f"compiling {model}"):
-            return compile(
-                Path(model), target or DEFAULT_TARGET, machine=machine, options=options
-            )
+            return compile(Path(model), target or DEFAULT_TARGET, machine=machine, options=options)
     executable = load_executable(Path(model), machine)
     saved = executable.program.metadata.get("precision", "default")
     if target is not None and load_chip(target).name != executable.program.target:
@@ -192,7 +195,7 @@ def _parse(model: str) -> HloModule:
     text, name = read_source(Path(model))
     if text is None:
         raise click.UsageError(f"{model} is a compiled program, not a model")
-    return parse_module(text, name)
+    return parse_model(text, name)
 
 
 def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> list[Array]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import const
-from compiler.analysis.indexing_boxes import LANES, SUBLANES, Box, merge_boxes, operand_boxes, tile_units
+from compiler.analysis.indexing_boxes import (
+    LANES,
+    SUBLANES,
+    Box,
+    merge_boxes,
+    operand_boxes,
+    tile_units,
+)
 from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape

@@ -117,9 +117,24 @@ class Scatter:
                     "compute it before",
                     kernel.root.span,
                 )
+        self.is_batched = self._is_batched()
         self.blocks, self.chunk = self._cut()
         self.grid = self._grid()
         self.plan = self._plan()
+
+    def _is_batched(self) -> bool:
+        """Whether operand, indices and updates all start with one batch dimension.
+
+        Then a block has one batch, and only that batch's updates are gone through.
+        """
+        d = self.dims
+        if not d.operand_batch or d.operand_batch[0] != 0 or d.operand.array.rank < 3:
+            return False
+        place = d.indices_batch[0] - (1 if d.vector_dim < d.indices_batch[0] else 0)
+        if place != 0 or d.vector_dim == 0 or d.batch_dims[0] != 0:
+            return False
+        units = (tile_units(d.updates.array)[0], tile_units(d.indices.array)[0])
+        return units == (1, 1) and self._words_per_row() % INDEX_TILE == 0
 
     def _cut(self) -> tuple[tuple[int, ...], int]:
         """Operand blocks (in tile units per dimension) and vectors of the first batch dimension."""
@@ -138,6 +153,8 @@ class Scatter:
                 f"%{self.kernel.root.name}: one update and its indices do not fit VMEM",
                 self.kernel.root.span,
             )
+        if self.is_batched:
+            blocks[0] = 1
         left = budget - self._chunk_rows(best)
         for dim in range(len(blocks) - 1):
             while blocks[dim] > 1 and self._block_rows(tuple(blocks), units) > left:
@@ -157,7 +174,7 @@ class Scatter:
     def _chunk_candidates(self) -> list[int]:
         """Chunks of the first batch dimension, largest first: divisors that keep to tiles."""
         batch = self.dims.batch_dims
-        if not batch or batch[0] != 0:
+        if not batch or batch[0] != 0 or self.is_batched:
             return [1]
         first = self.dims.updates.array.dims[0]
         words = self._words_per_row()
@@ -200,6 +217,8 @@ class Scatter:
             grid.append(grid_dim(f"g{number}", unit, -(-size // unit), block))
         batch = self.dims.batch_dims
         first = self.dims.updates.array.dims[0] if batch and batch[0] == 0 else 1
+        if self.is_batched:
+            first = 1  # the first dimension moves operand, indices and updates together
         grid.append(grid_dim("chunk", 1, first, self.chunk, parallel=False))
         return tuple(grid)
 
@@ -211,7 +230,7 @@ class Scatter:
             for size, d in zip(shape.dims, self.grid[:-1], strict=True)
         )
         block = round_to_tiles(shape, Box(low, extent))
-        chunk_low = self.grid[-1].origin
+        chunk_low = self._chunk_low()
         inputs: list[OperandWindow] = []
         pairs = zip(self.kernel.body.parameters, self.kernel.fusion.operands, strict=True)
         for parameter, operand in pairs:
@@ -225,6 +244,10 @@ class Scatter:
         result = self.kernel.fusion.array
         output = OperandWindow(self.kernel.root, result, block.low, block.extent)
         return WindowPlan(self.grid, tuple(inputs), (output,))
+
+    def _chunk_low(self) -> Expr:
+        """The first index of the step's part of the updates' first dimension."""
+        return self.grid[0].origin if self.is_batched else self.grid[-1].origin
 
     def emit(self) -> None:
         """Emit everything."""
@@ -266,7 +289,7 @@ class Scatter:
                 scope.enter_context(b.if_(b.scmp("eq", "s32", chunk, 0)))
             emitter.emit_stage([self.dims.operand], [target])
         b.new_block()
-        first = self.grid[-1].origin * (self.count // self.chunk)
+        first = self._chunk_low() * (self.count // self.chunk)
         self.staging.emit(emitter, first)
         with b.loop(self.count, "updates") as number:
             self._one_update(emitter, target, number, first)

@@ -14,10 +14,10 @@ from compiler.analysis.indexing_maps import Index, operand_indices
 from compiler.backend.dot import Affine, Epilogue, ResultTile
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.stage_cost import operation_count, stage_packing
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.stage import point_index
+from compiler.backend.vector.stage_cost import operation_count, stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace, tile_space
 from compiler.diagnostics import UnsupportedError

@@ -1,7 +1,7 @@
 """Read-modify-write of one row of an array in VMEM, from any lane on.
 
 The row's words are loaded into all sublanes, combined with the update's values lane by lane, and
-stored from sublane 0 under a mask. Packed types change only their own part of the words.
+stored back to the one row under a mask of lanes. Packed types change only their own part of a word.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.index_values import LANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.reducers import Reducer
 from compiler.backend.vector.unpack import element_bits, unpack
@@ -118,11 +118,8 @@ class RowUpdate:
         old = self._unpacked(word)
         state = self._reducer.combine(ops, [old], [update])
         (new,) = self._reducer.finish(ops, state)
-        mask = ops.both(
-            self._emitter.index_values.within(position, 0, width - 1),
-            self._emitter.index_values.within(var(SUBLANE), 0, 0),
-        )
-        ops.emit("vst.msk", array.window, row, 0, 1, self._packed(word, new), mask)
+        mask = self._emitter.index_values.within(position, 0, width - 1)
+        ops.emit("vst.msk", array.window, row, 0, 0, self._packed(word, new), mask)
 
     def _unpacked(self, word: int) -> int:
         """The row's own part of its words, pred as 0 or 1."""

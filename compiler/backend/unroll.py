@@ -4,13 +4,14 @@ An innermost loop whose iterations are independent, and whose longest chain of l
 than its instructions need slots, gets several iterations per body. Addresses that move by a
 constant from iteration to iteration become immediates of one base; what does not depend on the
 iteration is computed once. Memory accesses of different iterations are independent by the loop's
-claim: copy c of window w is named ``w + ALIAS_STRIDE * c`` until bundles are made.
+claim: copy c of window w is named ``w + ALIAS_STRIDE * c`` until bundles are made. A loop that is
+unrolled whole disappears, and its outer loop is then an innermost one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from compiler.backend.op_table import Code, OpInfo, class_capacities
 from compiler.backend.spill import max_live
@@ -28,12 +29,14 @@ _COPYABLE = frozenset({Code.PLAIN, Code.LOAD, Code.STORE, Code.SMEM_LOAD, Code.P
 
 assert ROWS
 
+_Renaming = dict[tuple[str, int], int]
+
 
 def unroll_parallel_loops(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> None:
     """Unroll, in place, the loops of a kernel where it helps."""
     names = _Names()
     names.skip(kernel.body, table)
-    _visit(kernel.body, table, chip, kernel.variables, names)
+    kernel.body = _Unroller(table, chip, kernel.variables, names).nodes(kernel.body)
 
 
 class _Names:
@@ -67,51 +70,119 @@ class _Names:
         return self.highest[letter]
 
 
-def _visit(
-    body: list[LloNode], table: dict[str, OpInfo], chip: Chip, variables: set[int], names: _Names
-) -> None:
-    for node in body:
-        match node:
-            case LloLoop():
-                block = node.body[0] if len(node.body) == 1 else None
-                if not isinstance(block, LloBlock):
-                    _visit(node.body, table, chip, variables, names)
-                elif node.parallel and node.trip > 1:
-                    _unroll(node, block, table, chip, variables, names)
-            case LloIf():
-                _visit(node.then, table, chip, variables, names)
-                _visit(node.orelse, table, chip, variables, names)
-            case LloWhile():
-                _visit(node.test, table, chip, variables, names)
-                _visit(node.body, table, chip, variables, names)
+@dataclass
+class _Unroller:
+    """The walk: inner loops first, so that one unrolled whole lets its outer loop be unrolled."""
 
+    table: dict[str, OpInfo]
+    chip: Chip
+    variables: set[int]
+    names: _Names
 
-def _unroll(
-    loop: LloLoop,
-    block: LloBlock,
-    table: dict[str, OpInfo],
-    chip: Chip,
-    variables: set[int],
-    names: _Names,
-) -> None:
-    infos = [table[instr.row.name] for instr in block.ops]
-    if any(info.code not in _COPYABLE for info in infos):
-        return
-    if any(
-        i.operands[0] in variables
-        for i, o in zip(block.ops, infos, strict=True)
-        if o.defines == "s"
-    ):
-        return
-    copies = _copies(loop.trip, block.ops, infos, table, chip)
-    if copies > 1:
-        scaled = names.fresh("s")
-        scale = Instr(ROWS["smuli.s32"], (scaled, loop.index, copies))
+    def nodes(self, body: list[LloNode]) -> list[LloNode]:
+        """A list of nodes, rewritten."""
+        out: list[LloNode] = []
+        for node in body:
+            match node:
+                case LloLoop():
+                    node.body = self.nodes(node.body)
+                    out += self._loop(node)
+                    continue
+                case LloIf():
+                    node.then = self.nodes(node.then)
+                    node.orelse = self.nodes(node.orelse)
+                case LloWhile():
+                    node.test = self.nodes(node.test)
+                    node.body = self.nodes(node.body)
+            out.append(node)
+        return self._merged(out)
+
+    def _merged(self, body: list[LloNode]) -> list[LloNode]:
+        """Neighbouring blocks as one, where both only compute and the sum is not too long."""
+        out: list[LloNode] = []
+        for node in body:
+            last = out[-1] if out else None
+            if isinstance(node, LloBlock) and isinstance(last, LloBlock):
+                if self._is_scalar(node) or self._is_scalar(last):
+                    out[-1] = LloBlock(last.ops + node.ops, last.name or node.name)
+                    continue
+                is_short = len(last.ops) + len(node.ops) <= _MOST_OPS
+                if is_short and self._only_computes(last) and self._only_computes(node):
+                    out[-1] = LloBlock(self._joined(last.ops, node.ops), last.name or node.name)
+                    continue
+            out.append(node)
+        return out
+
+    def _is_scalar(self, block: LloBlock) -> bool:
+        infos = (self.table[instr.row.name] for instr in block.ops)
+        return all(info.code is Code.PLAIN and info.defines == "s" for info in infos)
+
+    def _only_computes(self, block: LloBlock) -> bool:
+        return all(self.table[instr.row.name].code in _COPYABLE for instr in block.ops)
+
+    def _joined(self, first: list[Instr], second: list[Instr]) -> list[Instr]:
+        """Two blocks' operations; iterations of one are no longer independent of the other."""
+        shared = self._windows(first) & self._windows(second)
+        out: list[Instr] = []
+        for instr in first + second:
+            position = self.table[instr.row.name].window
+            if position >= 0 and instr.operands[position] >= ALIAS_STRIDE:
+                window = instr.operands[position] % ALIAS_STRIDE
+                if window in shared:
+                    operands = list(instr.operands)
+                    operands[position] = window
+                    instr = Instr(instr.row, tuple(operands), instr.source)
+            out.append(instr)
+        return out
+
+    def _windows(self, ops: list[Instr]) -> set[int]:
+        infos = [self.table[instr.row.name] for instr in ops]
+        return {
+            instr.operands[info.window] % ALIAS_STRIDE
+            for instr, info in zip(ops, infos, strict=True)
+            if info.window >= 0
+        }
+
+    def _loop(self, loop: LloLoop) -> list[LloNode]:
+        block = loop.body[0] if len(loop.body) == 1 else None
+        if not loop.parallel or loop.trip < 2 or not isinstance(block, LloBlock):
+            return [loop]
+        infos = [self.table[instr.row.name] for instr in block.ops]
+        if not self._is_copyable(block.ops, infos):
+            return [loop]
+        copies = _copies(loop.trip, block.ops, infos, self.table, self.chip)
+        if copies == 1:
+            return [loop]
+        copier = _Copier(block.ops, infos, loop.index, self.names)
+        trips, rest = divmod(loop.trip, copies)
+        out: list[LloNode] = []
+        if trips > 1:
+            loop.body = [LloBlock(copier.run(self._scaled(loop.index, copies), copies), block.name)]
+            loop.trip = trips
+            out.append(loop)
+        elif trips:
+            out.append(LloBlock(copier.run(self._constant(0), copies), block.name))
+        if rest:
+            first = self._constant(trips * copies)
+            out.append(LloBlock(copier.run(first, rest), block.name))
+        return out
+
+    def _is_copyable(self, ops: list[Instr], infos: list[OpInfo]) -> bool:
+        return all(
+            info.code in _COPYABLE
+            and not (info.defines == "s" and instr.operands[0] in self.variables)
+            for instr, info in zip(ops, infos, strict=True)
+        )
+
+    def _scaled(self, index: int, copies: int) -> Instr:
+        """The iteration number of the first copy."""
+        name = self.names.fresh("s")
         if copies & (copies - 1) == 0:
-            scale = Instr(ROWS["sshli"], (scaled, loop.index, copies.bit_length() - 1))
-        copier = _Copier(block.ops, infos, loop.index, scaled, names)
-        block.ops = [scale, *copier.run(copies)]
-        loop.trip //= copies
+            return Instr(ROWS["sshli"], (name, index, copies.bit_length() - 1))
+        return Instr(ROWS["smuli.s32"], (name, index, copies))
+
+    def _constant(self, value: int) -> Instr:
+        return Instr(ROWS["smovi"], (self.names.fresh("s"), value))
 
 
 def _copies(
@@ -127,7 +198,12 @@ def _copies(
         (chip.vregs - 4) // max(1, max_live(ops, table, "v")),
         chip.vmasks // max(1, max_live(ops, table, "m")),
     )
-    return next((count for count in range(most, 1, -1) if trip % count == 0), 1)
+    if most < 2:
+        return 1
+    if trip <= min(_MOST_COPIES, 3 * most) and trip * len(ops) <= _MOST_OPS:
+        return trip
+    divisors = [count for count in range(most, most // 2, -1) if trip % count == 0]
+    return divisors[0] if divisors else most
 
 
 def _slot_cycles(infos: list[OpInfo], chip: Chip) -> int:
@@ -161,32 +237,29 @@ def _chain_cycles(ops: list[Instr], infos: list[OpInfo]) -> int:
     return longest
 
 
-@dataclass
 class _Copier:
-    """Copies a body. The first copy has the body's own names, at `scaled` instead of the index."""
+    """Copies a body, any number of times in a row, at iteration numbers from a given one on."""
 
-    ops: list[Instr]
-    infos: list[OpInfo]
-    index: int
-    scaled: int
-    names: _Names
-    step_of: dict[int, int | None] = field(default_factory=dict)
-    varies: set[tuple[str, int]] = field(default_factory=set)
+    def __init__(self, ops: list[Instr], infos: list[OpInfo], index: int, names: _Names) -> None:
+        self.ops = ops
+        self.infos = infos
+        self.index = index
+        self.names = names
+        self.base: _Renaming = {}  # names in the first copy
+        self.step_of: dict[int, int | None] = {index: 1}
+        self.varies: set[tuple[str, int]] = {("s", index)}
+        accesses = [(o, i) for o, i in zip(ops, infos, strict=True) if i.window >= 0]
+        aliases = [o.operands[i.window] // ALIAS_STRIDE for o, i in accesses]
+        self.aliases = max(aliases, default=0) + 1
+        stored = {o.operands[i.window] for o, i in accesses if i.code is Code.STORE}
+        self.shared = [self._analyse(o, i, stored) for o, i in zip(ops, infos, strict=True)]
 
-    def run(self, copies: int) -> list[Instr]:
-        """The new body."""
-        stored = {
-            instr.operands[info.window]
-            for instr, info in zip(self.ops, self.infos, strict=True)
-            if info.code is Code.STORE
-        }
-        self.step_of = {self.index: 1}
-        self.varies = {("s", self.index)}
-        shared = [self._analyse(o, i, stored) for o, i in zip(self.ops, self.infos, strict=True)]
-        self._share_queues(shared)
-        out: list[Instr] = []
+    def run(self, first: Instr, copies: int) -> list[Instr]:
+        """`copies` iterations; `first` puts the number of the first into an sreg."""
+        self.base = {("s", self.index): first.operands[0]}
+        out = [first]
         for copy in range(copies):
-            out += self._copy(copy, shared)
+            out += self._copy(copy)
         return out
 
     def _analyse(self, instr: Instr, info: OpInfo, stored: set[int]) -> bool:
@@ -198,19 +271,13 @@ class _Copier:
         is_varying = any(read in self.varies for read in reads)
         if info.defines == "s":
             self.step_of[operands[0]] = self._step(instr, info)
-        if info.code is Code.STORE or info.code is Code.POP:
-            is_varying = True
+        if info.code in (Code.STORE, Code.PUSH, Code.POP):
+            is_varying = True  # what a queue holds is copied whole
         if info.code is Code.LOAD and operands[info.window] in stored:
             is_varying = True
         if is_varying and info.defines:
             self.varies.add((info.defines, operands[0]))
         return not is_varying
-
-    def _share_queues(self, shared: list[bool]) -> None:
-        """Queue traffic is copied whole: a push is not shared, as its pop is not."""
-        for index, info in enumerate(self.infos):
-            if info.code is Code.PUSH:
-                shared[index] = False
 
     def _step(self, instr: Instr, info: OpInfo) -> int | None:
         """By how much an sreg grows per iteration; None if that is not a constant."""
@@ -234,58 +301,49 @@ class _Copier:
                 return known[0] << operands[2] if 0 <= operands[2] < 31 else None
         return None
 
-    def _copy(self, copy: int, shared: list[bool]) -> list[Instr]:
-        """One copy of the body."""
+    def _copy(self, copy: int) -> list[Instr]:
+        """One copy of the body; the later ones leave out what they take from the first."""
         out: list[Instr] = []
-        renamed: dict[tuple[str, int], int] = {("s", self.index): self.scaled} if not copy else {}
-        for instr, info, is_shared in zip(self.ops, self.infos, shared, strict=True):
-            if copy and (is_shared or (info.defines == "s" and self._moves(instr.operands[0]))):
-                continue
-            out += self._copied(instr, info, copy, renamed)
+        own: _Renaming = {} if copy else self.base
+        for instr, info, is_shared in zip(self.ops, self.infos, self.shared, strict=True):
+            is_moved = info.defines == "s" and self.step_of[instr.operands[0]] is not None
+            if not copy or not (is_shared or is_moved):
+                self._copy_op(instr, info, copy, own, out)
         return out
 
-    def _moves(self, sreg: int) -> bool:
-        """Whether an sreg grows by a constant: later copies take it from the first."""
-        return self.step_of.get(sreg) is not None
-
-    def _copied(
-        self, instr: Instr, info: OpInfo, copy: int, renamed: dict[tuple[str, int], int]
-    ) -> list[Instr]:
-        out: list[Instr] = []
+    def _copy_op(
+        self, instr: Instr, info: OpInfo, copy: int, own: _Renaming, out: list[Instr]
+    ) -> None:
         operands = list(instr.operands)
-        for i in info.vregs:
-            operands[i] = renamed.get(("v", operands[i]), operands[i])
-        for i in info.masks:
-            operands[i] = renamed.get(("m", operands[i]), operands[i])
+        for letter, positions in (("v", info.vregs), ("m", info.masks)):
+            for i in positions:
+                key = (letter, operands[i])
+                operands[i] = own[key] if key in own else self.base[key]
         for i in info.sregs:
             is_base = info.offset >= 0 and i == info.window + 1
-            operands[i], moved = self._sreg(operands[i], copy, is_base, renamed, out)
+            operands[i], moved = self._sreg(operands[i], copy, is_base, own, out)
             if is_base:
                 operands[info.offset] += moved
         if info.window >= 0:
-            operands[info.window] += ALIAS_STRIDE * copy
-        if copy and info.defines:
-            name = renamed[info.defines, operands[0]] = self.names.fresh(info.defines)
+            operands[info.window] += ALIAS_STRIDE * self.aliases * copy
+        if info.defines:
+            name = own[info.defines, operands[0]] = self.names.fresh(info.defines)
             operands[0] = name
         out.append(Instr(instr.row, tuple(operands), instr.source))
-        return out
 
     def _sreg(
-        self,
-        sreg: int,
-        copy: int,
-        is_base: bool,
-        renamed: dict[tuple[str, int], int],
-        out: list[Instr],
+        self, sreg: int, copy: int, is_base: bool, own: _Renaming, out: list[Instr]
     ) -> tuple[int, int]:
         """The sreg that a copy reads instead, and a constant to add to it."""
-        found = renamed.get(("s", sreg))
-        step = self.step_of.get(sreg, 0)
-        if found is not None or step is None or not copy or step == 0:
-            return (sreg if found is None else found), 0
-        first = self.scaled if sreg == self.index else sreg
-        if is_base:
-            return first, step * copy
-        name = renamed["s", sreg] = self.names.fresh("s")
-        out.append(Instr(SADDI, (name, first, step * copy)))
+        key = ("s", sreg)
+        if key in own:
+            return own[key], 0
+        first = self.base.get(key)
+        if first is None:  # from outside the loop
+            return sreg, 0
+        moved = (self.step_of[sreg] or 0) * copy
+        if is_base or not moved:
+            return first, moved
+        name = own[key] = self.names.fresh("s")
+        out.append(Instr(SADDI, (name, first, moved)))
         return name, 0

@@ -89,7 +89,8 @@ def test_the_compiler_knows_only_the_isa_of_the_simulator() -> None:
     wrong = [
         f"{name} imports {target}"
         for name, target in edges()
-        if name.startswith("compiler") and target.startswith("tpu_sim")
+        if name.startswith("compiler")
+        and target.startswith("tpu_sim")
         and not target.startswith("tpu_sim.isa")
     ]
     assert not wrong, "\n".join(wrong)

@@ -168,7 +168,7 @@ class BundleExecutor:
     def _store_sublanes(self, rows: I64, a: int, mask: Mask | None) -> Commit:
         value = self._state.vregs[a]
         if self._races:
-            self._races.write_rows(rows)
+            self._races.write_rows(rows if mask is None else rows[mask.any(axis=1)])
 
         def commit() -> None:
             for sublane, row in enumerate(rows.tolist()):

@@ -21,11 +21,11 @@ from compiler.analysis.indexing_maps import (
 from compiler.backend.index_scalars import emit_clamp
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.constants import emit_constant
-from compiler.backend.vector.stage_cost import reachable
 from compiler.backend.vector.elementwise import emit_elementwise
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.loads import Loader
 from compiler.backend.vector.ops import Ops, value_class
+from compiler.backend.vector.stage_cost import reachable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder

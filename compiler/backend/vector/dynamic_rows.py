@@ -71,8 +71,8 @@ class DynamicRows:
                 Quotient(body, divisor): block + k,
                 Remainder(body, divisor): place - k * divisor,
             }
-            moved = (replace_atoms(e, known) for e in (major, word))
-            piece = self.load(array, *moved, col_rows)
+            moved = replace_atoms(major, known)
+            piece = self.load(array, moved, replace_atoms(word, known), col_rows)
             if piece is None:
                 return None
             result = self._join(result, piece, place, k * divisor)

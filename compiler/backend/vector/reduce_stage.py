@@ -30,12 +30,12 @@ from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, operations, probe_emitter
 from compiler.backend.vector.reducers import Reducer, State, reducer_of
 from compiler.backend.vector.stage import emit_stage
+from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import (
     TileLoops,
@@ -253,6 +253,7 @@ class _ReduceStage:
             window = self._emitter.builder.window("accumulators", slots * 8)
             self._accumulators = window
             body = partial(self._looped, cost)
+            self._loops.parallel = False  # all tiles go through the same accumulators
             self._loops.run_steps(self._plan.kept, 1, 1, body)
         self._emitter.builder.new_block()
 
@@ -308,7 +309,7 @@ class _ReduceStage:
                 for inner in range(self._inner_parts):
                     sums[part].add(self._values(kept, point, part, inner))
 
-        loops = TileLoops(self._emitter.builder, self._emitter.sregs, block)
+        loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=False)
         loops.run(self._plan.reduced, cost, body)
         self._emitter.builder.new_block()
         self._store(kept, [self._folded(self._restored(p)) for p in range(self._parts)])

@@ -68,13 +68,11 @@ class RowLoader:
 
     def load(self, array: VmemArray, base: Expr, rows: npt.NDArray[np.int64]) -> VReg:
         """Sublane i gets word row base + rows[i] (of the buffer); sublanes past `rows` anything."""
-        result = -1
-        for run in _runs(rows):
+        first, *others = _runs(rows)
+        result = self._load_run(array, base, first)
+        for run in others:
             piece = self._load_run(array, base, run)
-            if result < 0:
-                result = piece
-            else:
-                result = self._ops.select(self._from_sublane(run.first), piece, result)
+            result = self._ops.select(self._from_sublane(run.first), piece, result)
         return result
 
     def _from_sublane(self, first: int) -> int:

@@ -63,10 +63,8 @@ def decode(ops: Ops, code: VReg, dtype: DType) -> VReg:
     magnitude = ops.emit("vandi", code, (1 << (dtype.bits - 1)) - 1)
     scaled = ops.emit("vshli", magnitude, 23 - form.mantissa)
     value = ops.mul_real(scaled, 2.0 ** (127 - form.bias))
-    if form.has_infinity:
-        special = ops.emit("vori", scaled, INFINITY_BITS)
-    else:
-        special = ops.integer(0x7FC00000)
+    nan = ops.integer(0x7FC00000)
+    special = ops.emit("vori", scaled, INFINITY_BITS) if form.has_infinity else nan
     is_special = ops.compare_integer("ge", magnitude, form.infinity)
     value = ops.select(is_special, special, value)
     sign = ops.emit("vshli", ops.emit("vshri", code, dtype.bits - 1), 31)

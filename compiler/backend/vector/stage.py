@@ -12,16 +12,15 @@ from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
 from compiler.backend.vector.transposes import transposed_index
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
-
 
 _DEAR_TILE = 150
 """Operations from which it is worth asking whether column tiles differ."""

@@ -9,6 +9,7 @@ from compiler.backend.vector.ops import value_class
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 
+
 def reachable(
     nodes: Sequence[HloInstruction], stop: Collection[HloInstruction]
 ) -> dict[HloInstruction, None]:

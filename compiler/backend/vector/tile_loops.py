@@ -103,11 +103,16 @@ class TileLoops:
         builder: LloBuilder,
         sregs: dict[Var, SReg],
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        parallel: bool = True,
     ) -> None:
-        """`around` is entered for the straight-line code of each innermost body."""
+        """`around` is entered for the straight-line code of each innermost body.
+
+        `parallel`: bodies of different tiles are independent (loops may be unrolled by it).
+        """
         self._builder = builder
         self._sregs = sregs
         self._around = around
+        self.parallel = parallel
 
     def run(self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]) -> None:
         """Call `body` with every tile of `space`, in loops unrolled by the cost of a tile."""

@@ -218,7 +218,7 @@ class Body(HloBuilder):
             flat = literal.reshape(-1)
             raw = np.ascontiguousarray(flat).view(np.uint8).reshape(flat.size, -1)
             if bool((raw == raw[0]).all()):
-                return self.broadcast(self.literal(flat[0].reshape(())), literal.shape)
+                return self.broadcast(self.literal(flat[:1].reshape(())), literal.shape)
         return self.literal(literal)
 
     def constant_value(self, instr: Instr) -> Array | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.syntax import Operation
+from compiler.hlo.dtypes import BY_NAME, PRED, DType
 from compiler.hlo.shape import ArrayShape
 
 _UNARY = {
@@ -117,7 +118,35 @@ def _convert(b: Body, op: Operation) -> Instr:
 
 def _bitcast_convert(b: Body, op: Operation) -> Instr:
     (operand,) = take(b, op, 1)
-    return b.bitcast_convert(operand, b.result_array().dtype)
+    dtype = b.result_array().dtype
+    if operand.array.dtype is PRED and dtype is not PRED:
+        return b.bitcast_convert(_join_bits(b, operand, dtype), dtype)
+    if dtype is PRED and operand.array.dtype is not PRED:
+        return _split_bits(b, operand)
+    return b.bitcast_convert(operand, dtype)
+
+
+def _join_bits(b: Body, operand: Instr, dtype: DType) -> Instr:
+    """In StableHLO an i1 is one bit: the last dimension holds the bits of a wider type, low first."""
+    unsigned = BY_NAME[f"u{dtype.bits}"]
+    last = operand.array.rank - 1
+    if operand.array.dims[-1:] != (dtype.bits,):
+        b.op.fail(f"want a last dimension of {dtype.bits}, the bits of {dtype}")
+    bits = b.convert(operand, unsigned)
+    placed = b.binary("shift-left", bits, b.iota(unsigned, operand.array.dims, last))
+    return b.reduce(placed, b.scalar_like(0, unsigned), (last,), b.scalar("or", unsigned))
+
+
+def _split_bits(b: Body, operand: Instr) -> Instr:
+    """The bits of each element as i1, low first, in a new last dimension."""
+    width = operand.array.dtype.bits
+    unsigned = BY_NAME[f"u{width}"]
+    bits = b.bitcast_convert(operand, unsigned)
+    dims = (*operand.array.dims, width)
+    spread = b.broadcast(bits, dims, tuple(range(len(dims) - 1)))
+    shifted = b.binary("shift-right-logical", spread, b.iota(unsigned, dims, len(dims) - 1))
+    one = b.and_(shifted, b.full(1, shifted))
+    return b.compare(one, b.full(0, one), "NE")
 
 
 def _select(b: Body, op: Operation) -> Instr:

@@ -22,16 +22,16 @@ from compiler.analysis.indexing import (
     variables,
 )
 
-I, S, T = Var("i", 0, 3), Var("s", 0, 7), Var("t", -2, 5)
+ROW, S, T = Var("i", 0, 3), Var("s", 0, 7), Var("t", -2, 5)
 POINTS = [
-    dict(zip((I, S, T), p, strict=True))
+    dict(zip((ROW, S, T), p, strict=True))
     for p in itertools.product(range(4), range(8), range(-2, 6))
 ]
 
 
 def _leaf() -> st.SearchStrategy[tuple[object, ...]]:
     return st.one_of(
-        st.sampled_from([("var", I), ("var", S), ("var", T)]),
+        st.sampled_from([("var", ROW), ("var", S), ("var", T)]),
         st.integers(-20, 20).map(lambda k: ("const", k)),
     )
 
@@ -99,7 +99,7 @@ def test_simplified_expression_is_the_same_function(tree: tuple[object, ...]) ->
 
 
 def test_division_drops_what_stays_below_the_divisor() -> None:
-    i, s = var(I), var(S)
+    i, s = var(ROW), var(S)
     assert (8 * i + s) // 8 == i
     assert (8 * i + s) % 8 == s
     assert (16 * i + 2 * s + 1) // 2 == 8 * i + s
@@ -108,7 +108,7 @@ def test_division_drops_what_stays_below_the_divisor() -> None:
 
 
 def test_quotient_and_remainder_join_again() -> None:
-    x = 3 * var(I) + var(S)
+    x = 3 * var(ROW) + var(S)
     assert x // 5 * 5 + x % 5 == x
     assert x - x // 5 * 5 == x % 5
 
@@ -138,14 +138,14 @@ def test_delinearize_by_brute_force() -> None:
 
 
 def test_substitution_simplifies() -> None:
-    i, s = var(I), var(S)
+    i, s = var(ROW), var(S)
     nested = (12 * i + s) // 5
-    assert substitute(nested, {I: const(1), S: const(4)}) == const(3)
-    assert variables(substitute(nested, {I: 5 * s})) == {S}
+    assert substitute(nested, {ROW: const(1), S: const(4)}) == const(3)
+    assert variables(substitute(nested, {ROW: 5 * s})) == {S}
 
 
 def test_coefficient_is_none_inside_a_division() -> None:
-    i, s = var(I), var(S)
-    assert coefficient(3 * i + s, I) == 3
-    assert coefficient(s, I) == 0
-    assert coefficient((3 * i + s) // 4, I) is None
+    i, s = var(ROW), var(S)
+    assert coefficient(3 * i + s, ROW) == 3
+    assert coefficient(s, ROW) == 0
+    assert coefficient((3 * i + s) // 4, ROW) is None

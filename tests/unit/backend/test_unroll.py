@@ -14,6 +14,7 @@ from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import LloKernel, LloLoop, SReg
 from tests.support.kernel_runs import CycleCounter, run_in_source_order, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.program import Block, Loop
 
 CHIP = load_chip("v5e")
 ROWS = 1024
@@ -58,7 +59,7 @@ def kernel_of(body: Body, trip: int, parallel: bool = True) -> LloKernel:
     return b.finish()
 
 
-@pytest.mark.parametrize("trip", [2, 9, 12, 16])
+@pytest.mark.parametrize("trip", [2, 7, 9, 11, 16])
 @pytest.mark.parametrize("body", [chain, in_place, index_as_value, masked])
 def test_the_meaning_stays(body: Body, trip: int) -> None:
     rng = np.random.default_rng(trip)
@@ -68,12 +69,38 @@ def test_the_meaning_stays(body: Body, trip: int) -> None:
     want = window_rows(run_in_source_order(llo, CHIP, before), llo, 1)
     unrolled = kernel_of(body, trip)
     unroll_parallel_loops(unrolled, op_table(CHIP), CHIP)
-    loop = unrolled.body[-1]
-    assert isinstance(loop, LloLoop) and loop.trip < trip
+    loops = [node for node in unrolled.body if isinstance(node, LloLoop)]
+    assert all(loop.trip < trip for loop in loops), "unrolled, in part or whole"
     kernel = finalize_kernel(kernel_of(body, trip), CHIP, check=True)
     got = window_rows(run_kernel(kernel, CHIP, before), kernel, 1)
     nan = np.isnan(got.view(np.float32)) & np.isnan(want.view(np.float32))
     np.testing.assert_array_equal(got[~nan], want[~nan])
+
+
+def test_nested_loops_unroll_from_the_inside() -> None:
+    def nested() -> LloKernel:
+        b = LloBuilder("k", CHIP)
+        x, y = b.window("x", ROWS), b.window("y", ROWS)
+        with b.loop(10, "rows", parallel=True) as i:
+            row = b.smuli(i, 24)
+            with b.loop(3, "columns", parallel=True) as j:
+                at = b.sadd(row, b.smuli(j, 8))
+                old = b.emit("vld", y, at, 8, 1)
+                value = b.emit("vrcp.f32", b.emit("vld", x, at, 0, 1))
+                b.emit("vst", y, at, 8, 1, b.emit("vadd.f32", value, old))
+        return b.finish()
+
+    values = np.random.default_rng(0).standard_normal((2, ROWS, 128)).astype(np.float32)
+    before = dict(enumerate(values.view(np.uint32)))
+    llo = nested()
+    want = window_rows(run_in_source_order(llo, CHIP, before), llo, 1)
+    kernel = finalize_kernel(nested(), CHIP, check=True)
+    loops = [node for node in kernel.body if isinstance(node, Loop)]
+    assert len(loops) == 1 and loops[0].trip < 10
+    assert all(isinstance(node, Block) for node in loops[0].body)
+    np.testing.assert_array_equal(
+        window_rows(run_kernel(kernel, CHIP, before), kernel, 1)[:480], want[:480]
+    )
 
 
 def test_latencies_are_hidden() -> None:

@@ -1,0 +1,75 @@
+"""Fill the generated parts of README.md and docs/architecture.md from real output: ``python docs/generate.py``.
+
+A part stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tpuc
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "dot_bias_relu.hlo"
+
+
+def run(*arguments: str) -> str:
+    """Return what a tpuc command prints."""
+    command = [sys.executable, "-m", "tpuc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def indented(text: str, limit: int = 110) -> str:
+    """A code block; long lines are cut with an ellipsis."""
+    lines = (line if len(line) <= limit else line[: limit - 3] + "..." for line in text.splitlines())
+    return "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+def excerpt(text: str, start: str, count: int) -> str:
+    """`count` lines from the first that contains `start`."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if start in line)
+    return "\n".join(lines[first : first + count])
+
+
+def without_blank_edges(text: str) -> str:
+    """Drop empty lines at both ends and trailing spaces."""
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def parts() -> dict[str, str]:
+    """All generated parts by name."""
+    executable = tpuc.compile(EXAMPLE)
+    llo, tpu = executable.text("llo"), executable.text("tpu")
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(Path(folder) / "d.tpux")
+        run("compile", str(EXAMPLE), "-o", program)
+        disassembly = run("disasm", program)
+    matmul = next(line for line in disassembly.splitlines() if "vmatmul" in line).strip()
+    return {
+        "run": indented(run("run", "examples/transformer_block.hlo", "--check"), 132),
+        "disasm": indented(excerpt(disassembly, matmul, 6), 132),
+        "hlo": indented(EXAMPLE.read_text()),
+        "opt": indented(without_blank_edges(run("opt", str(EXAMPLE)))),
+        "llo": indented(excerpt(llo, "window w0", 11) + "\n    ...\n" + excerpt(llo, "loop s", 24)),
+        "tpu": indented(excerpt(tpu, matmul, 14), 132),
+    }
+
+
+def main() -> None:
+    """Rewrite the pages in place."""
+    found = parts()
+    for path in (ROOT / "README.md", ROOT / "docs" / "architecture.md"):
+        text = path.read_text()
+        for name, body in found.items():
+            pattern = rf"(<!-- begin {name} -->\n).*?(\n<!-- end {name} -->)"
+            text = re.sub(pattern, lambda m, body=body: m[1] + body + m[2], text, flags=re.DOTALL)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
