@@ -36,6 +36,11 @@ def excerpt(text: str, start: str, count: int) -> str:
     return "\n".join(lines[first : first + count])
 
 
+def without_sources(text: str) -> str:
+    """Drop the ``@"..."`` that names where an instruction comes from."""
+    return re.sub(r' @"[^"]*"', "", text)
+
+
 def without_blank_edges(text: str) -> str:
     """Drop empty lines at both ends and trailing spaces."""
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
@@ -49,14 +54,16 @@ def parts() -> dict[str, str]:
         program = str(Path(folder) / "d.tpux")
         run("compile", str(EXAMPLE), "-o", program)
         disassembly = run("disasm", program)
-    matmul = next(line for line in disassembly.splitlines() if "vmatmul" in line).strip()
+    disassembly, tpu = without_sources(disassembly), without_sources(tpu)
+    lines = [line.strip() for line in tpu.splitlines() if "vmatmul" in line]
+    matmul = max(lines, key=lambda line: line.count(";"))
     return {
         "run": indented(run("run", "examples/transformer_block.hlo", "--check"), 132),
-        "disasm": indented(excerpt(disassembly, matmul, 6), 132),
+        "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),
         "opt": indented(without_blank_edges(run("opt", str(EXAMPLE)))),
         "llo": indented(excerpt(llo, "window w0", 11) + "\n    ...\n" + excerpt(llo, "loop s", 24)),
-        "tpu": indented(excerpt(tpu, matmul, 14), 132),
+        "tpu": indented(excerpt(tpu, matmul, 12), 160),
     }
 
 

@@ -31,8 +31,9 @@ def compile(
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
 
-    `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or by
-    how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode. `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
+    `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
+    by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
+    `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
     three, "highest" six. Raises `CompileError` for anything wrong with the model.
     """
     text, name = read_source(source)

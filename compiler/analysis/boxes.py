@@ -7,7 +7,7 @@ hull of what its users read.
 
 from __future__ import annotations
 
-from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.fusion_body import MATERIALISED_OPCODES, FusionBody
 from compiler.analysis.indexing import const
 from compiler.analysis.indexing_boxes import (
     LANES,
@@ -41,6 +41,9 @@ def leaf_boxes(
     for node in reversed(body.materialised):
         box = _settle(node, needs, settled)
         if box is None:
+            continue
+        if node.opcode not in MATERIALISED_OPCODES:
+            _need(node, box, leaves - {node}, needs)
             continue
         for operand, operand_box in _operand_boxes(node, box, overrides.get(node)):
             _need(operand, operand_box, leaves, needs)

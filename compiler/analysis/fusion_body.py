@@ -1,7 +1,8 @@
 """What a kernel computes: a fusion's parameters, roots, and the nodes that stages leave in VMEM.
 
 Reduces and the dot are *materialised*: a stage computes them over a box into scratch memory, and
-later stages read that. Everything else is recomputed from leaves wherever it is needed.
+later stages read that. So are dear elementwise nodes that several stages read (a softmax's
+exponential). Everything else is recomputed from leaves wherever it is needed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 
 MATERIALISED_OPCODES = frozenset({"reduce", "dot"})
@@ -59,7 +61,10 @@ def fusion_body(fusion: HloInstruction) -> FusionBody:
             f"%{root.name}: a variadic reduce as root; want its results in a tuple", root.span
         )
     live = _live(roots)
-    materialised = tuple(n for n in computation if n in live and n.opcode in MATERIALISED_OPCODES)
+    dear = _dear_nodes(computation, live, roots)
+    materialised = tuple(
+        n for n in computation if n in live and (n.opcode in MATERIALISED_OPCODES or n in dear)
+    )
     dots = [n for n in materialised if n.opcode == "dot"]
     if len(dots) > 1:
         raise UnsupportedError(f"%{fusion.name}: {len(dots)} dots in one fusion", fusion.span)
@@ -76,3 +81,34 @@ def _live(roots: Iterable[HloInstruction]) -> set[HloInstruction]:
             pending.extend(node.operands)
     return found
 
+
+def _dear_nodes(
+    computation: HloComputation, live: set[HloInstruction], roots: Iterable[HloInstruction]
+) -> set[HloInstruction]:
+    """Transcendental nodes with dimensions that more than one stage computes with.
+
+    A stage is a reduce or dot, or the one that makes the roots.
+    """
+    order = [n for n in computation if n in live]
+    stages: dict[HloInstruction, set[HloInstruction | None]] = {n: set() for n in order}
+    for root in roots:
+        stages[root].add(None)
+    dear: set[HloInstruction] = set()
+    for node in reversed(order):
+        if node.opcode in MATERIALISED_OPCODES:
+            reading: set[HloInstruction | None] = {node}
+        else:
+            reading = stages[node]
+            if len(reading) > 1 and _is_dear(node):
+                dear.add(node)
+                reading = {node}
+        for operand in node.operands:
+            stages[operand] |= reading
+    return dear
+
+
+def _is_dear(node: HloInstruction) -> bool:
+    """Whether recomputing the node costs more than storing and loading it."""
+    info = OPCODES.get(node.opcode)
+    is_slow = info is not None and info.has(Trait.TRANSCENDENTAL) and info.has(Trait.ELEMENTWISE)
+    return is_slow and node.array.rank > 1 and node.array.dtype.bits == 32

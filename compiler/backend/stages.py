@@ -81,6 +81,8 @@ class StageEmitter:
                 continue
             if node.opcode == "reduce":
                 self._reduce(node, emitter, context, outputs, done)
+            elif node.opcode != "dot":
+                self._stored(node, emitter)
             else:
                 self._dot(node, emitter, context, outputs, done)
         self._roots(emitter, [pair for i, pair in enumerate(outputs) if i not in done])
@@ -180,6 +182,16 @@ class StageEmitter:
         return VmemArray(
             shape, window, 0, box.low, box.extent, replicated=is_row, guard=GUARD_ROWS
         )
+
+    def _stored(self, node: HloInstruction, emitter: VectorEmitter) -> None:
+        """An elementwise node that several stages read, into scratch."""
+        box = self.plan.boxes[node]
+        window = self.builder.window(f"scratch.{node.name}", buffer_rows(node.array, box.extent))
+        target = VmemArray(node.array, window, 0, box.low, box.extent, guard=GUARD_ROWS)
+        self.builder.source = node.name
+        emitter.emit_stage([node], [target])
+        emitter.bindings[node] = target
+        self.builder.new_block()
 
     def _dot(
         self,

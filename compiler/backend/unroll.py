@@ -23,7 +23,7 @@ from tpu_sim.isa.rows.scalar import SADDI
 ALIAS_STRIDE = 1 << 16
 """Distance of the window numbers that copies of an iteration go by."""
 
-_MOST_OPS = 640
+_MOST_OPS = 900
 _MOST_COPIES = 8
 _COPYABLE = frozenset({Code.PLAIN, Code.LOAD, Code.STORE, Code.SMEM_LOAD, Code.PUSH, Code.POP})
 
@@ -190,7 +190,7 @@ def _copies(
 ) -> int:
     """How many iterations to put into a body: enough work for the longest chain, if they fit."""
     slots = _slot_cycles(infos, chip)
-    wanted = -(-_chain_cycles(ops, infos) // max(1, slots))
+    wanted = 2 + -(-_chain_cycles(ops, infos) // max(1, slots))
     most = min(
         wanted,
         _MOST_COPIES,

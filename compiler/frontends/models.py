@@ -33,7 +33,8 @@ def is_mlir(text: str) -> bool:
 
 def is_model_text(text: str) -> bool:
     """Whether a string is a model rather than the path of one."""
-    return "\n" in text or text.lstrip().startswith("HloModule") or is_mlir(text)
+    is_one_line = text.lstrip().startswith("HloModule") or ("{" in text and is_mlir(text))
+    return "\n" in text or is_one_line
 
 
 def is_bytecode(data: bytes) -> bool:

@@ -18,6 +18,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.instruction import Kind, Row
 from tpu_sim.isa.program import HBM, VMEM, Call, DmaDescriptor, Kernel, Program, Window
+from tpu_sim.jit import segment
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
@@ -183,3 +184,19 @@ def test_estimate_gives_the_cycles_of_a_run() -> None:
     hbm = HbmMemory(HBM_BYTES)
     hbm.write(0, random_contents(3))
     assert llvm_machine().estimate(program) == llvm_machine().run(program, hbm)
+
+
+def test_threads_change_neither_values_nor_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_WORK_TO_SHARE", 1)
+    shared = LlvmMachine(CHIP, threads=3, cache=False)
+    for seed in range(100, 104):
+        program = random_program(CHIP, seed, 3, 60)
+        assert shared.prepare(program).translated.has_forks
+        memories, results = [], []
+        for machine in (llvm_machine(), shared):
+            hbm = HbmMemory(HBM_BYTES)
+            hbm.write(0, random_contents(seed))
+            results.append(machine.run(program, hbm))
+            memories.append(hbm.bytes.copy())
+        assert results[0] == results[1]
+        assert np.array_equal(memories[0], memories[1])

@@ -105,30 +105,38 @@ class ContextSizes:
     threads: int = 1
 
 
+class Memories:
+    """The chip's memories and the record table: one set serves all programs of a machine."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.smem_words = chip.smem_words
+        self.mappings = {
+            Word.VMEM: map_memory(chip.vmem_bytes),
+            Word.SMEM: map_memory(chip.smem_words * 4),
+            Word.RECORDS: map_memory(MAX_RECORDS * RECORD_WORDS * 8),
+        }
+
+
 class ExecutionContext:
     """One core's state. `words` is the array native code gets a pointer to (`address`)."""
 
-    def __init__(self, chip: Chip, needs: ContextSizes) -> None:
+    def __init__(self, chip: Chip, memories: Memories, needs: ContextSizes) -> None:
         self.words: npt.NDArray[np.int64] = np.zeros(CONTEXT_WORDS, np.int64)
         self.address: int = self.words.ctypes.data
         self._scratch_bytes = -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES
-        self._mappings: list[mmap.mmap] = []
         sizes = {
-            Word.VMEM: chip.vmem_bytes,
             Word.CARRY: needs.carry_bytes,
             Word.SCRATCH: needs.threads * self._scratch_bytes,
             Word.RESULTS: chip.mxu_count * needs.ring_entries * VREG_BYTES,
             Word.WEIGHTS: chip.mxu_count * 2 * WEIGHT_BYTES,
             Word.TRANSPOSE: (1 + needs.transpose_blocks) * TRANSPOSE_BYTES,
-            Word.SMEM: chip.smem_words * 4,
             Word.TASKS: needs.task_bytes,
-            Word.RECORDS: MAX_RECORDS * RECORD_WORDS * 8,
         }
-        for word, size_bytes in sizes.items():
-            mapping = map_memory(size_bytes)
-            self._mappings.append(mapping)
+        self._mappings = {word: map_memory(size_bytes) for word, size_bytes in sizes.items()}
+        self._mappings.update(memories.mappings)
+        for word, mapping in self._mappings.items():
             self.words[word] = mapping_address(mapping)
-        self.words[Word.SMEM_WORDS] = chip.smem_words
+        self.words[Word.SMEM_WORDS] = memories.smem_words
 
     def scratch_address(self, thread: int) -> int:
         """Host address of a thread's own scratch memory."""
@@ -139,8 +147,9 @@ class ExecutionContext:
         self.words[Word.HBM] = address
         self.words[Word.HBM_GRANULES] = size_bytes // ROW_BYTES
 
-    def reset(self, cycle_limit: int) -> None:
-        """Put the clock at zero and forget records; memories keep what they hold."""
+    def reset(self, cycle_limit: int, smem_words: int) -> None:
+        """Clock to zero, no records, the first `smem_words` of SMEM zero; VMEM stays as it is."""
+        ctypes.memset(int(self.words[Word.SMEM]), 0, 4 * smem_words)
         for word in (
             Word.NOW, Word.DMA_FREE, Word.DMA_WAIT, Word.MXU_PASSES, Word.HBM_BYTES,
             Word.RECORD_COUNT, Word.TRANSPOSE_INDEX,

@@ -8,9 +8,11 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from threading import Lock
 from weakref import WeakKeyDictionary
 
 from tpu_sim.isa.checker import check_program
@@ -18,7 +20,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.calls import PAST_LIMIT, TOO_MANY_CALLS
 from tpu_sim.jit.code_cache import CodeCache
-from tpu_sim.jit.context import MAX_RECORDS, ExecutionContext, Word
+from tpu_sim.jit.context import MAX_RECORDS, ExecutionContext, Memories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -43,6 +45,7 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult, KernelRun
 
 DEFAULT_MAX_CYCLES = 1 << 40
+_KEPT_PROGRAMS = 64
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
     FaultKind.MEMORY: OutOfMemoryRangeFault,
@@ -63,7 +66,7 @@ class NativeProgram:
 
 
 class LlvmMachine:
-    """A core of `chip` emulated by native code.
+    """A core of `chip` emulated by native code. Runs of one machine exclude each other.
 
     A run longer than `max_cycles` ends with `CycleLimitFault`. `cache=False` keeps no object code
     on disk. With several `threads`, independent work of a block (components, runs of different
@@ -89,7 +92,9 @@ class LlvmMachine:
         library = installed_library(cache)
         self._workers = WorkerPool(library.address(WORKER), threads - 1) if threads > 1 else None
         self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
-        self._prepared: dict[tuple[int, ModuleKind], NativeProgram] = {}
+        self._memories = Memories(chip)
+        self._lock = Lock()
+        self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
 
     def prepare(self, program: Program, kind: ModuleKind = RUN) -> NativeProgram:
@@ -102,6 +107,8 @@ class LlvmMachine:
             module = self._engine.link(self._engine.object_code(translated.text))
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)
+            while len(self._prepared) > _KEPT_PROGRAMS:
+                self._prepared.popitem(last=False)
         return native
 
     def run(self, program: Program | NativeProgram, hbm: HbmMemory) -> ExecutionResult:
@@ -110,21 +117,26 @@ class LlvmMachine:
         Raises `MachineFault` when the program breaks a rule at run time.
         """
         native = program if isinstance(program, NativeProgram) else self.prepare(program)
-        return self._execute(native, hbm.address, hbm.size_bytes)
+        with self._lock:
+            return self._execute(native, hbm.address, hbm.size_bytes)
 
     def estimate(self, program: Program) -> ExecutionResult:
         """Cycles without computing values: control flow that depends on data takes its defaults.
 
         A `While` runs its expected trip count where one is stated; SMEM filled by DMA reads 0.
         """
-        return self._execute(self.prepare(program, ESTIMATE), 0, 0)
+        native = self.prepare(program, ESTIMATE)
+        with self._lock:
+            return self._execute(native, 0, 0)
 
     def _execute(self, native: NativeProgram, hbm_address: int, hbm_bytes: int) -> ExecutionResult:
         context = self._contexts.get(native.module)
         if context is None:
             sizes = native.translated.sizes
-            context = self._contexts[native.module] = ExecutionContext(self.chip, sizes)
-        context.reset(self.max_cycles)
+            context = self._contexts[native.module] = ExecutionContext(
+                self.chip, self._memories, sizes
+            )
+        context.reset(self.max_cycles, native.program.smem_words)
         context.attach_hbm(hbm_address, hbm_bytes)
         with self._helpers(native, context):
             status = native.entry(context.address)

@@ -430,7 +430,8 @@ class _ChunkScope:
                 base = e.offset(f"%g{op.group}", self._frame.vreg_bytes)
                 self._group_pointers[op.group] = base
             return e.offset(base, offset)
-        rows = e.value(f"mul i64 {self._frame.sublane}, {op.stride * ROW_BYTES}")
-        column = e.value(f"shl i64 {self._frame.column}, 6")
-        at = e.value(f"add i64 {rows}, {column}")
+        at = e.value(f"shl i64 {self._frame.column}, 6")
+        if op.stride:
+            rows = e.value(f"mul i64 {self._frame.sublane}, {op.stride * ROW_BYTES}")
+            at = e.value(f"add i64 {rows}, {at}")
         return e.offset(e.offset(f"%g{op.group}", at), offset)

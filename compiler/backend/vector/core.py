@@ -14,6 +14,7 @@ from compiler.analysis.indexing_maps import (
     PIECEWISE,
     Condition,
     Index,
+    OperandAccess,
     operand_indices,
     start_index,
     start_operand,
@@ -35,6 +36,8 @@ _MOVES = frozenset(
     {"bitcast", "broadcast", "copy", "dynamic-slice", "reshape", "reverse", "slice", "transpose"}
 )
 """Opcodes that read exactly one element of operand 0."""
+_LEAVES = frozenset({"constant", "dot", "get-tuple-element", "iota", "parameter", "reduce"})
+"""Opcodes that have no operands here, or whose value must be bound."""
 
 
 class ElementEmitter:
@@ -74,39 +77,56 @@ class ElementEmitter:
             self._memo.clear()
 
     def emit(self, node: HloInstruction, index: Index) -> int:
-        """The register (vreg, or vmask for pred) with `node` at `index`."""
-        self._sync_block()
-        key = (node, index)
-        found = self._memo.get(key)
-        if found is None:
-            outer = self.builder.source
-            self.builder.source = node.name
-            found = self._memo[key] = self._emit(node, index)
-            self.builder.source = outer
-        return found
+        """The register (vreg, or vmask for pred) with `node` at `index`.
 
-    def _emit(self, node: HloInstruction, index: Index) -> int:
+        Operands come before users, by an explicit stack: chains may be of any length.
+        """
+        self._sync_block()
+        wanted = (node, index)
+        found = self._memo.get(wanted)
+        if found is not None:
+            return found
+        outer = self.builder.source
+        stack = [(wanted, self._accesses(node, index))]
+        while stack:
+            (node, index), accesses = stack[-1]
+            missing = next((a for a in accesses if self._key(node, a) not in self._memo), None)
+            if missing is not None:
+                key = self._key(node, missing)
+                stack.append((key, self._accesses(*key)))
+                continue
+            self.builder.source = node.name
+            self._memo[node, index] = self._emit(node, index, accesses)
+            stack.pop()
+        self.builder.source = outer
+        return self._memo[wanted]
+
+    def _key(self, node: HloInstruction, access: OperandAccess) -> tuple[HloInstruction, Index]:
+        return node.operands[access.operand], access.index
+
+    def _accesses(self, node: HloInstruction, index: Index) -> list[OperandAccess]:
+        """What must be emitted before `node`: nothing for leaves."""
+        if node in self.scalars or node in self.bindings or node.opcode in _LEAVES:
+            return []
+        return operand_indices(node, index)
+
+    def _emit(self, node: HloInstruction, index: Index, accesses: list[OperandAccess]) -> int:
         if node in self.scalars:
             return self._splat(node)
         array = self.bindings.get(node)
         if array is not None:
             return self._load(node, array, index)
-        opcode = node.opcode
-        if opcode == "constant":
+        if node.opcode == "constant":
             return emit_constant(self.ops, node)
-        if opcode == "iota":
+        if node.opcode == "iota":
             return self._iota(node, index)
-        if opcode in PIECEWISE:
-            return self._piecewise(node, index)
-        if opcode in _MOVES:
-            (access, *_) = operand_indices(node, index)
-            return self.emit(node.operands[access.operand], access.index)
-        if opcode in ("parameter", "get-tuple-element", "reduce", "dot"):
+        if node.opcode in _LEAVES:
             return self.unbound(node)
-        values = [
-            self.emit(node.operands[access.operand], access.index)
-            for access in operand_indices(node, index)
-        ]
+        values = [self._memo[self._key(node, access)] for access in accesses]
+        if node.opcode in PIECEWISE:
+            return self._piecewise(node, accesses, values)
+        if node.opcode in _MOVES:
+            return values[0]
         return emit_elementwise(self.ops, node, values)
 
     def unbound(self, node: HloInstruction) -> int:
@@ -135,16 +155,14 @@ class ElementEmitter:
             return self.ops.integer_to_mask(value)
         return self.ops.emit("vcvt.f32.s32", value) if kind == "f" else self.ops.wrap(value, dtype)
 
-    def _piecewise(self, node: HloInstruction, index: Index) -> int:
+    def _piecewise(
+        self, node: HloInstruction, accesses: list[OperandAccess], values: list[int]
+    ) -> int:
         """First access whose conditions hold: selects, from the last access back."""
         kind = value_class(node.array.dtype)
-        result = -1
-        for access in reversed(operand_indices(node, index)):
-            value = self.emit(node.operands[access.operand], access.index)
-            if result < 0:
-                result = value
-            else:
-                result = self.ops.choose(kind, self.mask(access.conditions), value, result)
+        result = values[-1]
+        for access, value in zip(accesses[-2::-1], values[-2::-1], strict=True):
+            result = self.ops.choose(kind, self.mask(access.conditions), value, result)
         return result
 
     def mask(self, conditions: tuple[Condition, ...]) -> MReg:

@@ -66,7 +66,8 @@ def wide(x: Expr) -> Expr:
 
 def erf_inv(x: Expr) -> Expr:
     """The inverse error function on [-1, 1]."""
-    w = -((-(x * x)).unary("log-plus-one"))
+    # (1 - x) * (1 + x) keeps the bits near 1 that 1 - x * x loses.
+    w = -((1.0 - x) * (x + 1.0)).unary("log")
     centre = polynomial(w - 2.5, _ERF_INV_CENTRE)
     tail = polynomial(w.unary("sqrt") - 3.0, _ERF_INV_TAIL)
     inside = (w < 5.0).where(centre, tail) * x

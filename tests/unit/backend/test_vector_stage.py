@@ -146,6 +146,13 @@ def test_aligned_stages_load_each_vreg_once() -> None:
     assert result.count("vsel") == 0
 
 
+def test_chains_of_any_length() -> None:
+    lines = ["p0 = s32[8,128] parameter(0)"]
+    lines += [f"p{n} = s32[8,128] xor(p{n - 1}, p{max(0, n - 2)})" for n in range(1, 2000)]
+    lines.append("ROOT r = s32[8,128] add(p1999, p0)")
+    Run("\n".join(lines), (values("s32", 8, 128),)).check()
+
+
 def test_results_of_several_types() -> None:
     text = """p = f32[20,130] parameter(0)
         a = bf16[20,130] convert(p)
