@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from compiler.analysis.boxes import leaf_boxes
 from compiler.analysis.dot_parts import DotParts
@@ -19,7 +19,14 @@ from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
 from compiler.analysis.window_cost import plan_cycles, scratch_rows, window_rows
-from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan, grid_dim
+from compiler.analysis.windows import (
+    Blocks,
+    DerivedVar,
+    GridDim,
+    OperandWindow,
+    WindowPlan,
+    grid_dim,
+)
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
@@ -36,14 +43,6 @@ _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 ONE_PASS = DotParts()
 _VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """A candidate: block size in units per dimension, and the order of the grid (outermost first)."""
-
-    sizes: tuple[int, ...]
-    order: tuple[int, ...]
 
 
 def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS) -> WindowPlan:
@@ -78,9 +77,7 @@ def search(
             continue
         cycles = plan_cycles(body, plan, chip, parts)
         if best is None or cycles < best.estimated_cycles:
-            best = WindowPlan(
-                plan.grid, plan.inputs, plan.outputs, plan.boxes, plan.depths, plan.derived, cycles
-            )
+            best = replace(plan, estimated_cycles=cycles)
     if best is None:
         raise UnsupportedError(
             f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
@@ -193,7 +190,7 @@ def make_plan(
         for root, shape, box in zip(body.roots, results, root_boxes, strict=True)
     )
     scratch = {n: b for n, b in boxes.items() if n in body.leaves}
-    return WindowPlan(grid, inputs, outputs, scratch, depths, tuple(clamps.derived))
+    return WindowPlan(blocks, grid, inputs, outputs, scratch, depths, tuple(clamps.derived))
 
 
 def _root_box(

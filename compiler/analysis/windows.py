@@ -79,13 +79,23 @@ class OperandWindow:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Block size in units per dimension of the iteration space, and the order of the grid
+    (dimension numbers, outermost first)."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class WindowPlan:
     """Grid and windows of a kernel.
 
-    `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
+    `blocks` is the choice that all else follows from. `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
     operand boxes of reduces, and the part of K of the dot, where the grid cuts them.
     """
 
+    blocks: Blocks
     grid: tuple[GridDim, ...]
     inputs: tuple[OperandWindow, ...]
     outputs: tuple[OperandWindow, ...]

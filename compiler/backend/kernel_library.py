@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from compiler.analysis.structural_key import Key, computation_key
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
 from compiler.backend.kernel_options import KernelTarget
-from compiler.backend.structural_key import Key, computation_key
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.llo.ir import LloKernel
 

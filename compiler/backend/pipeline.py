@@ -123,10 +123,21 @@ class Pipeline:
 
     def emit(self, compute: Compute) -> None:
         """Emit everything; `compute` is called once, inside the loop."""
+        self._clear_guards()
         if self.plan.steps == 1:
             self._emit_single(compute)
         else:
             self._emit_loop(compute)
+
+    def _clear_guards(self) -> None:
+        """Give the guard rows of inputs a value: a load at the edge may touch them."""
+        b = self.builder
+        zero = b.emit("vmovi", 0)
+        assert zero is not None
+        for stream in self.inputs:
+            first = stream.slots * stream.box.vmem_rows
+            for row in range(first, first + self.guard_rows, 8):
+                b.emit("vst", stream.window_id, 0, row, 1, zero)
 
     def _emit_single(self, compute: Compute) -> None:
         b = self.builder
@@ -162,7 +173,7 @@ class Pipeline:
             self._wait()
             compute(self._context(counters, sregs))
             b.new_block()
-            self._write_back(sregs, carries)
+            self._write_back(sregs, carries, counters)
             self._turn(moving, variables, following, carries)
         self._drain(first)
 
@@ -220,8 +231,12 @@ class Pipeline:
             if stream.depends:
                 self.builder.emit("dma.wait", stream.flag, stream.slot)
 
-    def _write_back(self, sregs: dict[Var, SReg], carries: list[SReg]) -> None:
+    def _write_back(
+        self, sregs: dict[Var, SReg], carries: list[SReg], counters: list[SReg]
+    ) -> None:
         b = self.builder
+        for stream in self.outputs:
+            self._wait_for_overlapped(stream, counters)
         groups: dict[int, list[Stream]] = {}
         for stream in self.outputs:
             if stream.depends:
@@ -234,6 +249,19 @@ class Pipeline:
             with b.if_(carries[dim]):
                 for stream in groups[dim]:
                     self._start(stream, sregs, stream.slot)
+
+    def _wait_for_overlapped(self, stream: Stream, counters: list[SReg]) -> None:
+        """A last block that overlaps the one before is written after that."""
+        b = self.builder
+        overlaps: SReg = 0
+        for i in stream.depends:
+            dim = self.plan.grid[i]
+            if dim.total % dim.block:
+                is_last = b.scmp("eq", "s32", counters[i], b.sconst(dim.steps - 1))
+                overlaps = b.sor(overlaps, is_last)
+        if overlaps:
+            with b.if_(overlaps):
+                b.emit("dma.wait", stream.flag, b.sxori(stream.slot, 1))
 
     def _turn(
         self,

@@ -74,9 +74,8 @@ class _RangeWalk:
                         self._control(node.trip_sreg)
                     self.loops.append({node.trip_sreg} if node.trip_sreg > 0 else set())
                     self._define(node.index)
-                    self._read(node.index)
                     self.nodes(node.body)
-                    self._read(node.index)
+                    self._control(node.index)
                     self._close_loop()
                 case LloIf():
                     self._control(node.condition)

@@ -31,7 +31,6 @@ def spill_sregs(
     names = _NameSource(kernel, table)
     for block in blocks(kernel.body):
         block.ops = _rewrite(block.ops, table, recipes, slots, names)
-    _store_indices(kernel.body, slots)
     return slots_used
 
 
@@ -108,20 +107,3 @@ def _rewrite(
             out.append(Instr(instr.row, tuple(operands), instr.source))
             out.append(Instr(SST, (0, slot, operands[0]), instr.source))
     return out
-
-
-def _store_indices(body: list[LloNode], slots: dict[int, int]) -> None:
-    """A spilled loop index is stored at the start of each iteration."""
-    for node in body:
-        match node:
-            case LloLoop():
-                _store_indices(node.body, slots)
-                if node.index in slots:
-                    store = Instr(SST, (0, slots[node.index], node.index))
-                    node.body.insert(0, LloBlock([store]))
-            case LloIf():
-                _store_indices(node.then, slots)
-                _store_indices(node.orelse, slots)
-            case LloWhile():
-                _store_indices(node.test, slots)
-                _store_indices(node.body, slots)

@@ -112,6 +112,9 @@ class StageEmitter:
         if direct is not None and not (is_cut and not _takes_sums(node, direct)):
             done.update(index for index, _ in direct)
             targets = [array for _, array in direct]
+            for target in targets:
+                if not is_cut and not is_row_reduction(node):  # rows that pad its tiles
+                    emit_clear(self.builder, target)
         elif is_cut:
             assert direct is not None, f"%{node.name}: a reduce cut by the grid is read in its fusion"
             targets = [self._sums(part, array) for part, (_, array) in zip(parts, direct, strict=True)]

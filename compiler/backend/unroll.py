@@ -23,8 +23,10 @@ from tpu_sim.isa.rows.scalar import SADDI
 ALIAS_STRIDE = 1 << 16
 """Distance of the window numbers that copies of an iteration go by."""
 
-_MOST_OPS = 900
+_MOST_OPS = 768
 _MOST_COPIES = 8
+_DENSE = 4
+"""A body whose slots need so many times its longest chain gains nothing."""
 _COPYABLE = frozenset({Code.PLAIN, Code.LOAD, Code.STORE, Code.SMEM_LOAD, Code.PUSH, Code.POP})
 
 assert ROWS
@@ -189,8 +191,10 @@ def _copies(
     trip: int, ops: list[Instr], infos: list[OpInfo], table: dict[str, OpInfo], chip: Chip
 ) -> int:
     """How many iterations to put into a body: enough work for the longest chain, if they fit."""
-    slots = _slot_cycles(infos, chip)
-    wanted = 2 + -(-_chain_cycles(ops, infos) // max(1, slots))
+    slots, chain = max(1, _slot_cycles(infos, chip)), _chain_cycles(ops, infos)
+    if chain * _DENSE <= slots:
+        return 1
+    wanted = 2 + -(-chain // slots)
     most = min(
         wanted,
         _MOST_COPIES,

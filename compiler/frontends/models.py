@@ -1,8 +1,8 @@
 """A model in any form that is text or bytecode -> an HLO module, the form told by how it begins.
 
-    HloModule ...                              XLA's HLO text
-    module ... | func.func ... | #alias = ...  StableHLO as MLIR text
-    ML\\xefR...                                 StableHLO as MLIR bytecode (needs jaxlib)
+HloModule ...                              XLA's HLO text
+module ... | func.func ... | #alias = ...  StableHLO as MLIR text
+ML\\xefR...                                 StableHLO as MLIR bytecode (needs jaxlib)
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from compiler.hlo.parser import parse_module
 
 _BLANK = r"(?:\s|//[^\n]*\n)*"
 _MLIR = re.compile(
-    _BLANK + r'(?:(?:builtin\.)?module\b|"builtin\.module"|"?func\.func\b|sdy\.mesh\b|[#!][A-Za-z_])'
+    _BLANK
+    + r'(?:(?:builtin\.)?module\b|"builtin\.module"|"?func\.func\b|sdy\.mesh\b|[#!][A-Za-z_])'
 )
 
 

@@ -20,6 +20,8 @@ from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dot_canonicalizer import canonicalize_dots
+from compiler.passes.expanders.linear_algebra import expand_linear_algebra
+from compiler.passes.expanders.sort_expander import expand_sorts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.layout_assignment import assign_layouts
@@ -45,6 +47,8 @@ PASSES: dict[str, Pass] = {
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("window-expander", expand_windows),
         FunctionPass("topk-expander", expand_topk),
+        FunctionPass("sort-expander", expand_sorts),
+        FunctionPass("linear-algebra-expander", expand_linear_algebra),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
@@ -63,10 +67,12 @@ PIPELINE: tuple[str, ...] = (
     "cse",
     "algebraic-simplifier",
     "constant-folding",
+    "linear-algebra-expander",
     "while-simplifier",
     "convolution-canonicalizer",
     "window-expander",
     "topk-expander",
+    "sort-expander",
     "dot-canonicalizer",
     "algebraic-simplifier",
     "cse",

@@ -16,8 +16,8 @@ from tests.support.random_programs import (
 )
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
-from tpu_sim.isa.instruction import Kind, Row
-from tpu_sim.isa.program import HBM, VMEM, Call, DmaDescriptor, Kernel, Program, Window
+from tpu_sim.isa.instruction import ROWS, Instr, Kind, Row
+from tpu_sim.isa.program import HBM, VMEM, Block, Call, DmaDescriptor, Kernel, Loop, Program, Window
 from tpu_sim.jit import segment
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
@@ -200,3 +200,72 @@ def test_threads_change_neither_values_nor_cycles(monkeypatch: pytest.MonkeyPatc
             memories.append(hbm.bytes.copy())
         assert results[0] == results[1]
         assert np.array_equal(memories[0], memories[1])
+
+
+def skewed_kernel() -> Kernel:
+    """Results and weights cross blocks: pops of a pass follow the multiplications of the next."""
+    tiles = 4
+    windows = [Window("x", 0, 8 * tiles), Window("w", 64, 64), Window("out", 128, 16 * tiles)]
+    copies = [
+        DmaDescriptor(HBM, VMEM, 8 * tiles, (), 0),
+        DmaDescriptor(HBM, VMEM, 64, (), 1),
+        DmaDescriptor(VMEM, HBM, 16 * tiles, (), 2),
+    ]
+    builder = BlockBuilder(CHIP)
+    builder.emit("smovi", 1, 64)
+    builder.emit("dma.start", 0, 0, 0, 0, 0, 0, 0)
+    builder.emit("dma.start", 1, 1, 0, 0, 0, 0, 0)
+    builder.emit("dma.wait", 0, 0)
+    load = builder.finish("load")
+    builder = BlockBuilder(CHIP)
+    for row in range(8):
+        builder.emit("vld", row, 1, 0, 8 * row, 1)
+        builder.emit("vmatpush.bf16", 2, row, row)
+    builder.emit("vmatswap", 2)
+    builder.emit("vld", 10, 0, 0, 0, 1)
+    builder.emit("vmatmul.bf16", 2, 10)
+    builder.emit("vmatmul.bf16", 2, 10)
+    fill = builder.finish("fill")
+    builder = BlockBuilder(CHIP)
+    builder.emit("sshli", 6, 5, 3)
+    builder.emit("sshli", 7, 5, 4)
+    builder.emit("vld", 1, 0, 6, 0, 1)
+    builder.emit("vmatmul.bf16", 2, 1)
+    for half in range(2):
+        builder.emit("vpop.mrf", 2 + half, 2)
+        builder.emit("vst", 2, 7, 8 * half, 1, 2 + half)
+    body = builder.finish("body")
+    builder = BlockBuilder(CHIP)
+    for half in range(4):
+        builder.emit("vpop.mrf", 1 + half, 2)
+        builder.emit("vst", 2, 0, 8 * half + 16, 1, 1 + half)
+    builder.emit("smovi", 1, 256)
+    builder.emit("dma.start", 2, 0, 1, 1, 0, 0, 0)
+    builder.emit("dma.wait", 1, 0)
+    return Kernel(
+        "k", 0, windows, copies, [load, fill, Loop(tiles, 5, [body]), builder.finish("drain")]
+    )
+
+
+def test_results_and_weights_may_cross_blocks() -> None:
+    program = Program("v5e", {"k": skewed_kernel()}, [Call("k"), Call("k")], [], [], HBM_BYTES, 64)
+    halves = np.random.default_rng(1).standard_normal(2 * 128 * 128).astype(np.float32)
+    contents = (halves.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    plain, native = run_both(program, contents)
+    assert np.array_equal(plain, native)
+    assert plain[256 * 128 : 272 * 128].any()
+
+
+def test_a_transfer_reads_its_registers_before_its_bundle_writes_them() -> None:
+    copies = [DmaDescriptor(HBM, VMEM, 8, (), 0), DmaDescriptor(VMEM, HBM, 8, (), 0)]
+    latency = CHIP.latencies["scalar"]
+    set_up = [(Instr(ROWS["smovi"], (1, 8)),), *[()] * latency]
+    start = (Instr(ROWS["dma.start"], (0, 1, 0, 0, 0, 0, 0)), Instr(ROWS["smovi"], (1, 32)))
+    wait = (Instr(ROWS["dma.wait"], (0, 0)),)
+    back = (Instr(ROWS["dma.start"], (1, 0, 1, 0, 0, 0, 0)),)
+    block = Block([*set_up, start, wait, *[()] * latency, back, wait], "b")
+    kernel = Kernel("k", 0, [Window("a", 0, 8)], copies, [block])
+    program = Program("v5e", {"k": kernel}, [Call("k")], [], [], HBM_BYTES, 64)
+    rows = np.arange(16 * 128, dtype=np.uint32)
+    for memory in run_both(program, rows.tobytes()):
+        assert np.array_equal(memory[32 * 128 : 40 * 128], rows[8 * 128 :])

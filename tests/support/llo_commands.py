@@ -1,10 +1,10 @@
 """The commands of RUN lines that concern LLO: parse, verify, schedule.
 
-    llo %s                     prints the kernel back
-    llo-fails %s               prints the error that parsing or verifying must raise
-    schedule %s [--chip=v5e]   prints the scheduled kernel as bundles
-    schedule-fails %s          prints the error that scheduling must raise
-    lower-dot %s --size=MxKxN [--transposed]   prints the LLO of a matmul stage
+llo %s                     prints the kernel back
+llo-fails %s               prints the error that parsing or verifying must raise
+schedule %s [--chip=v5e]   prints the scheduled kernel as bundles
+schedule-fails %s          prints the error that scheduling must raise
+lower-dot %s --size=MxKxN [--transposed]   prints the LLO of a matmul stage
 """
 
 from __future__ import annotations

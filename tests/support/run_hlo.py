@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+import compiler.analysis.window_search as window_search
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
@@ -23,6 +26,15 @@ from tpu_sim.machine.result import ExecutionResult
 
 Array = npt.NDArray[np.generic]
 
+ADD = """
+%add_f32 (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %r = f32[] add(%p, %q)
+}
+"""
+MAX = ADD.replace("add", "max").replace("max(", "maximum(")
+
 
 @dataclass
 class Run:
@@ -31,6 +43,11 @@ class Run:
     outputs: list[Array]
     result: ExecutionResult
     compiled: CompiledModule
+
+    @property
+    def notes(self) -> list[str]:
+        """What each kernel says it is."""
+        return [kernel.note for kernel in self.compiled.program.kernels.values()]
 
 
 def compile_text(text: str, precision: str = "highest", chip: Chip | None = None) -> CompiledModule:
@@ -42,7 +59,7 @@ def compile_text(text: str, precision: str = "highest", chip: Chip | None = None
 def run_text(
     text: str, inputs: Sequence[Array], precision: str = "highest", machine: str = "numpy"
 ) -> Run:
-    """Compile and execute."""
+    """Compile and execute; the NumPy machine also looks for DMA races and unwritten VMEM."""
     return run_compiled(compile_text(text, precision), inputs, machine)
 
 
@@ -71,6 +88,37 @@ def run_compiled(
 def expected(text: str, inputs: Sequence[Array], precision: str = "highest") -> list[Array]:
     """What the evaluator computes."""
     return list(evaluate(parse_module(text, "test.hlo"), list(inputs), precision))
+
+
+def check_text(
+    text: str,
+    inputs: Sequence[Array],
+    precision: str = "highest",
+    machine: str = "numpy",
+    tolerance: float = 1e-5,
+) -> Run:
+    """Run, and compare with the evaluator by the largest error relative to the largest value."""
+    run = run_text(text, inputs, precision, machine)
+    for want, got in zip(expected(text, inputs, precision), run.outputs, strict=True):
+        assert normalised_error(want, got) <= tolerance
+    return run
+
+
+@contextmanager
+def small_blocks(tiles: int, width: int = 1) -> Iterator[None]:
+    """Let the window search try blocks of about `tiles` tiles only: many grid steps."""
+    saved = window_search._TILE_TARGETS, window_search._WIDTH_LIMITS
+    window_search._TILE_TARGETS, window_search._WIDTH_LIMITS = (tiles,), (width,)
+    try:
+        yield
+    finally:
+        window_search._TILE_TARGETS, window_search._WIDTH_LIMITS = saved
+
+
+def normal(seed: int, *dims: int, dtype: str = "float32") -> Array:
+    """Seeded normal numbers."""
+    values = np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+    return values.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else values
 
 
 def _ports(program: Program, kind: str) -> list[HbmBuffer]:

@@ -50,11 +50,9 @@ class BundleExecutor:
         if bundle:
             self._stall(bundle)
             commits = [self._step(instr) for instr in bundle if instr.row.effect != "dma_start"]
+            commits += [self._dma_start(i) for i in bundle if i.row.effect == "dma_start"]
             for commit in commits:
                 commit()
-            for instr in bundle:
-                if instr.row.effect == "dma_start":
-                    self._dma_start(instr)
         self._state.now += 1
 
     def _stall(self, bundle: Bundle) -> None:
@@ -317,25 +315,25 @@ class BundleExecutor:
             raise DmaCountFault(f"sync flag {number}, the kernel has {len(self._state.flag_done)}")
         return number
 
-    def _dma_start(self, instr: Instr) -> None:
+    def _dma_start(self, instr: Instr) -> Commit:
         desc, src, dst, flag, f, c0, c1 = instr.operands
         state = self._state
         assert self._kernel is not None
         descriptor = self._kernel.descriptors[desc]
         window = self._kernel.windows[descriptor.window] if descriptor.window >= 0 else None
         number = self._flag(flag, f)
-        transfer = dma.resolve(
-            descriptor,
-            window,
-            (state.sreg(src), state.sreg(dst)),
-            (state.sreg(c0), state.sreg(c1)),
-        )
+        addresses = (state.sreg(src), state.sreg(dst))
+        transfer = dma.resolve(descriptor, window, addresses, (state.sreg(c0), state.sreg(c1)))
+        return lambda: self._start_transfer(transfer, number)
+
+    def _start_transfer(self, transfer: dma.Transfer, flag: int) -> None:
+        state = self._state
         if self._races:
-            self._races.start(transfer, number)
+            self._races.start(transfer, flag)
         dma.copy(transfer, state, self._hbm)
         free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, state.chip)
         state.dma_engine_free = free
-        state.flag_done[number] = max(state.flag_done[number], done)
+        state.flag_done[flag] = max(state.flag_done[flag], done)
         state.counts.hbm_bytes += transfer.hbm_bytes
 
     def _dma_wait(self, flag: int, f: int) -> Commit:

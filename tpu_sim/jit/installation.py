@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from threading import Lock
 
 import llvmlite.binding as llvm
@@ -41,7 +41,7 @@ def installed_library(use_cache: bool) -> NativeModule:
         return _install(use_cache)
 
 
-@lru_cache(maxsize=1)
+@cache  # linked programs hold its addresses, so it is never dropped
 def _install(use_cache: bool) -> NativeModule:
     host = detect_host()
     engine = Engine(host, CodeCache() if use_cache else None, _CODEGEN_LEVEL)

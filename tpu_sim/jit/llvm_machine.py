@@ -8,12 +8,13 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from threading import Lock
-from weakref import WeakKeyDictionary
+from threading import Lock, current_thread, main_thread
+from weakref import WeakKeyDictionary, WeakSet
 
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
@@ -33,7 +34,7 @@ from tpu_sim.jit.program_translator import (
     translate_program,
 )
 from tpu_sim.jit.scope import FaultKind
-from tpu_sim.jit.workers import WorkerPool
+from tpu_sim.jit.workers import InterruptibleRunner, WorkerPool
 from tpu_sim.machine.faults import (
     CycleLimitFault,
     DmaCountFault,
@@ -46,6 +47,7 @@ from tpu_sim.machine.result import ExecutionResult, KernelRun
 
 DEFAULT_MAX_CYCLES = 1 << 40
 _KEPT_PROGRAMS = 64
+_SHORT_SECONDS = 0.1
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
     FaultKind.MEMORY: OutOfMemoryRangeFault,
@@ -94,6 +96,8 @@ class LlvmMachine:
         self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
         self._memories = Memories(chip)
         self._lock = Lock()
+        self._runner: InterruptibleRunner | None = None
+        self._short: WeakSet[NativeModule] = WeakSet()
         self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
 
@@ -139,10 +143,22 @@ class LlvmMachine:
         context.reset(self.max_cycles, native.program.smem_words)
         context.attach_hbm(hbm_address, hbm_bytes)
         with self._helpers(native, context):
-            status = native.entry(context.address)
+            status = self._enter(native, context)
         if status:
             raise self._fault(native, status)
         return self._result(native, context)
+
+    def _enter(self, native: NativeProgram, context: ExecutionContext) -> int:
+        """Run to the end or a fault. What was not short before runs where Ctrl-C can end it."""
+        if native.module in self._short or current_thread() is not main_thread():
+            return native.entry(context.address)
+        if self._runner is None:
+            self._runner = InterruptibleRunner()
+        start = time.perf_counter()
+        status = self._runner.run(native.entry, context)
+        if time.perf_counter() - start < _SHORT_SECONDS:
+            self._short.add(native.module)
+        return status
 
     def _helpers(
         self, native: NativeProgram, context: ExecutionContext

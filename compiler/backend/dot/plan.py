@@ -23,6 +23,8 @@ _STREAM_LIMIT_STEPS = 16
 """Passes of at most so many steps are unrolled whole."""
 _LOOPED_STEPS = 12
 """Passes of more steps may be looped over, where unrolling them whole would be too much code."""
+_UNIT_SLOTS_PER_STEP = 4
+"""A matmul, two pops and its share of the pushes go through one MXU's slot."""
 _STEP_OPS = 36
 """Operations of a step, about."""
 _BODY_OPS = 640
@@ -161,6 +163,7 @@ def _cycles(region: Region, costs: Costs) -> float:
     accumulator_loads = costs.stores_per_tile * outputs if region.k_groups > 1 else 0
     step = max(
         costs.matmul_cycles,
+        _UNIT_SLOTS_PER_STEP,
         costs.stores_per_tile * outputs / costs.stores,
         (region.mw * region.kw + accumulator_loads) / costs.loads,
     )
@@ -208,9 +211,11 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
     """The least skew that hides the MXU's latency and the epilogue's, within the result queue."""
     hidden = chip.latency("mxu_result") + chip.matmul_cycles + _epilogue_latency(epilogue_ops)
     queue = chip.mrf_entries // 2  # steps whose results fit
-    least = max(1, min(-(-hidden // chip.matmul_cycles) + 1, queue - 4))
+    step_cycles = max(chip.matmul_cycles, _UNIT_SLOTS_PER_STEP)
+    least = max(1, min(-(-hidden // step_cycles) + 1, queue - 4))
     step_ops = _STEP_OPS + 2 * region.mw * region.nw * epilogue_ops
-    is_short = region.steps <= min(_STREAM_LIMIT_STEPS, queue // 2)
+    limit = min(max(_STREAM_LIMIT_STEPS, least), 2 * _STREAM_LIMIT_STEPS, queue // 2)
+    is_short = region.steps <= limit
     if is_short and epilogue_ops and region.steps > _LOOPED_STEPS and region.k_groups > 1:
         is_short = _sum_ops(region, epilogue_ops) <= _STATIC_OPS
     if is_short:
@@ -246,6 +251,7 @@ def _long_skew(steps: int, least: int, queue: int, step_ops: int) -> Skew:
     """Weigh cycles lost between blocks against code."""
     most = max(4, min(16, _BODY_OPS // step_ops))
     best: tuple[float, int, int] | None = None
+    least = min(least, steps - 1)
     for lag in range(least, max(least + 1, min(least + 9, queue - 3, steps))):
         for unroll in range(min(4, most), most + 1):
             rest = steps - lag
@@ -257,5 +263,5 @@ def _long_skew(steps: int, least: int, queue: int, step_ops: int) -> Skew:
             if best is None or cost < best[0]:
                 best = (cost, lag, unroll)
     if best is None:
-        best = (0.0, min(least, steps - 1), 1)
+        best = (0.0, least, 1)
     return Skew(0, best[1], best[2])

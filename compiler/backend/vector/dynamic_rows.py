@@ -58,13 +58,11 @@ class DynamicRows:
     ) -> VReg | None:
         body, divisor = atom.body, atom.divisor
         step, start, last = _linear(body)
-        count = (divisor - 1 + step * last) // divisor + 1
-        if step <= 0 or count > _MOST_PIECES:
+        if step <= 0 or (divisor - 1 + step * last) // divisor >= _MOST_PIECES:
             return None
-        block, phase = start // divisor, start % divisor
-        if phase.is_constant:
-            count = (phase.constant + step * last) // divisor + 1
+        block, phase = _split(start, divisor, step)
         place = body - start + phase
+        count = place.range()[1] // divisor + 1
         result = -1
         for k in range(count):
             known: dict[Atom, Expr] = {
@@ -91,22 +89,33 @@ class DynamicRows:
         first = major * (array.row_tiles * array.col_tiles * SUBLANES) + col_rows
         if varying.is_constant:
             row = first + start // SUBLANES * (array.col_tiles * SUBLANES) + start % SUBLANES
-            return self._rows.strided(array, values.clamped(row, 0, array.word_rows - 1), 0)
+            return self._rows.strided(array, values.clamped(row, array.word_rows - 1), 0)
         step, _, last = _linear(word)
         if step <= 0 or (SUBLANES - 1 + step * last) // SUBLANES >= _MOST_PIECES:
             return None
-        tile, phase = start // SUBLANES, start % SUBLANES
+        tile, phase = _split(start, SUBLANES, step)
         place = varying + phase
         count = place.range()[1] // SUBLANES + 1
         result = -1
         for k in range(count):
             row = first + (tile + k) * (array.col_tiles * SUBLANES)
             whole = self._rows.strided(
-                array, values.clamped(row, 0, array.word_rows - SUBLANES), 1
+                array, values.clamped(row, array.word_rows - SUBLANES), 1
             )
             turned = self._ops.emit("vperm.slane", whole, values.vector(place))
             result = self._join(result, turned, place, k * SUBLANES)
         return result
+
+
+def _split(start: Expr, divisor: int, step: int) -> tuple[Expr, Expr]:
+    """(j, u) with start = j*divisor + u, 0 <= u < divisor + step - 1.
+
+    The last few of the constant are left out of the division: then the phases of a packed stage,
+    which differ in them alone, have the same j and load the same tiles.
+    """
+    left = start.constant % step
+    whole = start - left
+    return whole // divisor, whole % divisor + left
 
 
 def _linear(body: Expr) -> tuple[int, Expr, int]:

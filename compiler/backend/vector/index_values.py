@@ -22,7 +22,7 @@ from compiler.analysis.indexing import (
     var,
     variables,
 )
-from compiler.backend.index_scalars import emit_clamp, emit_index
+from compiler.backend.index_scalars import emit_index
 from compiler.backend.vector.ops import Ops
 from compiler.llo.ir import MReg, SReg, VReg
 
@@ -104,15 +104,21 @@ class IndexValues:
         moving = row - row.constant
         return self._ops.builder.sadd(base, self.scalar(moving)), row.constant
 
-    def clamped(self, expr: Expr, low: int, high: int) -> Expr:
-        """A uniform expression limited to low..high: itself if its range says so."""
+    def clamped(self, expr: Expr, high: int) -> Expr:
+        """A uniform expression brought into 0..high where it does not matter what it becomes.
+
+        It is itself if its range says so. One unsigned minimum does for both ends.
+        """
         first, last = expr.range()
-        if low <= first and last <= high:
+        if 0 <= first and last <= high:
             return expr
         if expr.is_constant:
-            return const(min(max(expr.constant, low), high))
-        variable = Var(f"clamped{next(self._numbers)}", low, high)
-        self.sregs[variable] = emit_clamp(self._ops.builder, self.scalar(expr), low, high)
+            return const(high)
+        variable = Var(f"inside{next(self._numbers)}", 0, high)
+        builder = self._ops.builder
+        self.sregs[variable] = builder.sbinary(
+            "smin.u32", self.scalar(expr), builder.sconst(high)
+        )
         return var(variable)
 
     def bind(self, prefix: str, low: int, high: int, sreg: SReg) -> Expr:

@@ -40,23 +40,27 @@ _INDEXED_LOAD_WORTH = 40
 
 
 class Loader:
-    """Emits loads into the builder behind `ops`."""
+    """Emits loads into the builder behind `ops`.
+
+    `can_transpose`: the code block computes enough vregs of a 128x128 block to pay its transpose.
+    """
 
     def __init__(self, ops: Ops, values: IndexValues) -> None:
         self._ops = ops
         self._values = values
         self._rows = RowLoader(ops, values)
         self._dynamic = DynamicRows(ops, values, self._rows)
-        self._transposes = TransposeLoader(ops, values, self._rows)
+        self._transposes = TransposeLoader(ops, values, self._rows, self._load_physical)
+        self.can_transpose = False
 
     def load(self, array: VmemArray, index: Index) -> int:
         """The elements at `index`: f32 or s32 lanes, or a mask for pred."""
-        major, row, col = physical_index(array, index)
-        transposed = transposed_index(array, major, row, col)
+        return self._load_physical(array, *physical_index(array, index))
+
+    def _load_physical(self, array: VmemArray, major: Expr, row: Expr, col: Expr) -> int:
+        transposed = transposed_index(array, major, row, col) if self.can_transpose else None
         if transposed is not None:
-            value = self._transposes.load(array, transposed)
-            if value is not None:
-                return value
+            return self._transposes.load(array, transposed)
         address = tiled_address(array, major, row, col)
         word = self._words(array, address)
         return unpack(self._ops, self._values, word, address.part, array.shape.dtype)
@@ -139,7 +143,7 @@ class Loader:
         first = values.bind("tile", *tile.range(), values.scalar(tile))
         pieces = []
         for number in range(min(2, array.col_tiles)):
-            tile = values.clamped(first + number, 0, array.col_tiles - 1)
+            tile = values.clamped(first + number, array.col_tiles - 1)
             row = address.first_col_row + (tile * 8 if array.col_tiles > 1 else 0)
             pieces.append(self._rotate(self._rows_only(array, address, row), -shift))
         if len(pieces) == 1:

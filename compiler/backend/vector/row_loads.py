@@ -83,9 +83,9 @@ class RowLoader:
         if self._is_inside(array, base, run):
             return self.strided(array, start, run.stride)
         if run.stride == 0:
-            return self.strided(array, self._values.clamped(start, 0, array.word_rows - 1), 0)
+            return self.strided(array, self._values.clamped(start, array.word_rows - 1), 0)
         if _is_tile(base, run):
-            return self.strided(array, self._values.clamped(start, 0, array.word_rows - 8), 1)
+            return self.strided(array, self._values.clamped(start, array.word_rows - 8), 1)
         seam = _seam(base, run)
         if seam is not None:
             return self._across_seam(array, start, seam)
@@ -109,7 +109,7 @@ class RowLoader:
         top = array.word_rows - 8
         pieces = []
         for tile in (start - seam, start - seam + SUBLANES):
-            whole = self.strided(array, self._values.clamped(tile, 0, top), 1)
+            whole = self.strided(array, self._values.clamped(tile, top), 1)
             pieces.append(ops.emit("vrot.slane", whole, 0, (-seam) % SUBLANES))
         return ops.select(self._from_sublane(SUBLANES - seam), pieces[1], pieces[0])
 
@@ -122,7 +122,7 @@ class RowLoader:
         """Sublane first+i gets word row rows[i], limited to the buffer."""
         result = -1
         for number, row in enumerate(rows):
-            inside = self._values.clamped(row, 0, array.word_rows - 1)
+            inside = self._values.clamped(row, array.word_rows - 1)
             piece = self.strided(array, inside, 0)
             if result < 0:
                 result = piece

@@ -25,6 +25,8 @@ from compiler.hlo.ir import HloInstruction
 _DEAR_TILE = 150
 """Operations from which it is worth asking whether column tiles differ."""
 _MOST_COPIES = 64
+_LEAST_TRANSPOSED = 2
+"""Vregs of a transposed block for which the transpose takes less than indexed loads."""
 
 
 def emit_stage(
@@ -47,8 +49,11 @@ def emit_stage(
     stage = _Stage(tuple(nodes), tuple(targets), space, bounds if zero_fill else None)
     loops = TileLoops(emitter.builder, emitter.sregs)
     pairs = zip(nodes, targets, strict=True)
-    if any(_transposes(emitter, node, target, space) for node, target in pairs):
+    is_dense = space.row_tiles * packing >= _LEAST_TRANSPOSED
+    if is_dense and any(_transposes(emitter, node, target, space) for node, target in pairs):
+        emitter.loader.can_transpose = True
         loops.run_steps(space, 16 // packing, 1, partial(_emit_tile, emitter, stage))
+        emitter.loader.can_transpose = False
     else:
         _run(emitter, loops, stage)
     emitter.builder.new_block()

@@ -1,20 +1,23 @@
 """Loads whose rows run along the lanes and whose columns run down the sublanes: XLU transposes.
 
-A 128x128 block of 32-bit elements is pushed into the transpose unit row tile by row tile, and read
-back as 16 vregs, which serve the 16 (or 16/P row tiles times P phases) vregs of the stage that come
-from this block. Packed elements are unpacked first; lane permutations put rows and columns into the
-order in which packed tiles hold them.
+A 128x128 block of 32-bit elements is pushed into the transpose unit, eight of its lanes' rows a
+time, and read back as 16 vregs: the ones that 16 (or 16/P row tiles times P phases) vregs of the
+stage come from. What is pushed is loaded like any other vreg, with lane 8*j + s in the place of
+sublane s, so rows may be any function of the lane. A lane permutation before the push puts the
+columns into the order in which a packed stage wants them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.analysis.indexing import Expr, coefficient, const, var, variables
+from compiler.analysis.indexing import Expr, coefficient, const, substitute, var, variables
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import (
     LANE,
+    SUBLANE,
     IndexValues,
     positions,
     split_uniform,
@@ -25,12 +28,28 @@ from compiler.backend.vector.unpack import unpack
 from compiler.llo.ir import VReg
 
 BLOCK = 128
+SUBLANES = 8
+
+LoadPhysical = Callable[[VmemArray, Expr, Expr, Expr], int]
+"""Loads the element at (major, row, col) of an array."""
 
 
 @dataclass(frozen=True)
 class TransposedIndex:
-    """Row ``l + row`` and column ``step*s + col`` of one major; the three fields are uniform."""
+    """Row `row` of `major`, functions of the lane, and column ``step*s + col``."""
 
+    major: Expr
+    row: Expr
+    col: Expr
+    step: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A 128x128 block: its columns start at `col`."""
+
+    array: VmemArray
     major: Expr
     row: Expr
     col: Expr
@@ -39,83 +58,131 @@ class TransposedIndex:
 
 def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> TransposedIndex | None:
     """The physical index as a transposed one; None when it is not."""
-    if array.replicated or array.shape.rank < 2 or positions(major):
+    if array.replicated or array.shape.rank < 2:
         return None
-    if positions(row) != {"l"} or positions(col) != {"s"}:
+    if "s" in positions(major) | positions(row) or "l" not in positions(major) | positions(row):
         return None
-    (lane,) = (v for v in variables(row) if v.name == "l")
-    (sublane,) = (v for v in variables(col) if v.name == "s")
-    step = coefficient(col, sublane)
-    if coefficient(row, lane) != 1 or step not in (1, 2, 4, 8):
+    sublanes = [v for v in variables(col) if v.name == "s"]
+    if len(sublanes) != 1:
         return None
-    return TransposedIndex(major, split_uniform(row)[1], split_uniform(col)[1], step)
+    step = coefficient(col, sublanes[0])
+    if step not in (1, 2, 4, 8):
+        return None
+    rest = substitute(col, {sublanes[0]: const(0)})
+    (lane,) = {v for e in (major, row, rest) for v in variables(e) if v.name == "l"}
+    lanes = lane.high + 1
+    if any(positions(_of_group(rest, j)) for j in range(-(-lanes // SUBLANES))):
+        return None
+    return TransposedIndex(major, row, rest, step, lanes)
+
+
+def _of_group(expr: Expr, group: int) -> Expr:
+    """`expr` with lane 8*group + s for the lane: the rows that one push takes."""
+    lanes = [v for v in variables(expr) if v.name == "l"]
+    place = var(SUBLANE) + SUBLANES * group
+    return substitute(expr, dict.fromkeys(lanes, place))
 
 
 class TransposeLoader:
-    """Emits transposed loads; keeps the blocks of the current code block."""
+    """Emits transposed loads; keeps the blocks of the current code block.
 
-    def __init__(self, ops: Ops, values: IndexValues, rows: RowLoader) -> None:
+    The transpose unit holds one block; its vregs are read when they are wanted, or all at once
+    when another block takes its place.
+    """
+
+    def __init__(
+        self, ops: Ops, values: IndexValues, rows: RowLoader, natural: LoadPhysical
+    ) -> None:
         self._ops = ops
         self._values = values
         self._rows = rows
-        self._block: object = None
-        self._read: dict[tuple[object, ...], list[int]] = {}
+        self._natural = natural
+        self._code: object = None
+        self._active: _Block | None = None
+        self._read: dict[_Block, dict[int, VReg]] = {}
 
-    def load(self, array: VmemArray, index: TransposedIndex) -> int | None:
-        """The elements, or None where the block's place in the array is not known well enough."""
-        offset = index.col % BLOCK
-        height = 8 * array.packing
-        aligned = index.row % height
-        if not offset.is_constant or not aligned.is_constant or aligned.constant:
-            return None
-        group, phase = divmod(offset.constant, 8 * index.step)
-        if phase >= index.step:
-            return None
-        if self._ops.builder.block is not self._block:
-            self._block = self._ops.builder.block
+    def load(self, array: VmemArray, index: TransposedIndex) -> int:
+        """The elements at `index`.
+
+        The block starts at the column of which this vreg is a whole number of vregs to the right.
+        """
+        phase = index.col % BLOCK
+        offset = phase.constant if phase.is_constant else index.col.constant % BLOCK
+        group, part = offset // (SUBLANES * index.step), offset % index.step
+        offset = group * SUBLANES * index.step + part
+        if self._ops.builder.block is not self._code:
+            self._code = self._ops.builder.block
             self._read.clear()
-        tile = index.col // BLOCK
-        key = (array, index.major, index.row, tile, index.step)
-        vregs = self._read.get(key)
-        if vregs is None:
-            vregs = self._read[key] = self._transpose(array, index, tile)
-        value = vregs[group * index.step + phase]
+            self._active = None
+        block = _Block(array, index.major, index.row, index.col - offset, index.step)
+        if block not in self._read:
+            self._finish()
+            self._push(block, index.lanes)
+            self._read[block] = {}
+            self._active = block
+        value = self._vreg(block, group * index.step + part)
         is_mask = value_class(array.shape.dtype) == "m"
         return self._ops.integer_to_mask(value) if is_mask else value
 
-    def _transpose(self, array: VmemArray, index: TransposedIndex, tile: Expr) -> list[int]:
-        """All vregs of one block, in the order (row tile of the stage, phase)."""
-        ops = self._ops
-        col_tile = self._values.clamped(tile, 0, array.col_tiles - 1)
-        height = 8 * array.packing
-        first = index.row // height
+    def _vreg(self, block: _Block, number: int) -> VReg:
+        found = self._read[block]
+        if number not in found:
+            value = self._ops.emit("vxpose.read", number)
+            found[number] = self._permute(value, self._lane_order(block))
+        return found[number]
+
+    def _finish(self) -> None:
+        """Read what is left of the active block."""
+        if self._active is not None:
+            for number in range(BLOCK // SUBLANES):
+                self._vreg(self._active, number)
+
+    def _is_aligned(self, block: _Block) -> bool:
+        """Whether the block is made of whole tiles with consecutive rows along the lanes."""
+        varying, start = split_uniform(block.row)
+        phases = (start % (SUBLANES * block.array.packing), block.col % BLOCK)
+        is_row = str(varying) == "l" and not positions(block.major) and not positions(block.col)
+        return is_row and all(p.is_constant and not p.constant for p in phases)
+
+    def _lane_order(self, block: _Block) -> Expr | None:
+        return _row_order(block.array.packing) if self._is_aligned(block) else None
+
+    def _push(self, block: _Block, lanes: int) -> None:
+        order = _column_order(block.step)
+        pushes = self._tiles(block) if self._is_aligned(block) else self._rows_of(block, lanes)
+        for number, value in pushes:
+            self._ops.emit("vxpose.push", self._permute(value, order), number)
+        self._ops.emit("vxpose.swap")
+
+    def _rows_of(self, block: _Block, lanes: int) -> list[tuple[int, VReg]]:
+        """The rows of eight lanes at a time, whatever they are."""
+        is_mask = value_class(block.array.shape.dtype) == "m"
+        pushes: list[tuple[int, VReg]] = []
+        for group in range(-(-lanes // SUBLANES)):
+            major, row, col = (_of_group(e, group) for e in (block.major, block.row, block.col))
+            value = self._natural(block.array, major, row, col + var(LANE))
+            pushes.append((group, self._ops.mask_to_integer(value) if is_mask else value))
+        return pushes
+
+    def _tiles(self, block: _Block) -> list[tuple[int, VReg]]:
+        """Whole tiles, of a packed type one part after the other."""
+        array = block.array
+        height = SUBLANES * array.packing
+        first = split_uniform(block.row)[1] // height
+        pushes: list[tuple[int, VReg]] = []
         for number in range(BLOCK // height):
             row_tile = first + number
             if row_tile.low >= array.row_tiles:
                 break
-            row_tile = self._values.clamped(row_tile, 0, array.row_tiles - 1)
-            for part, value in enumerate(self._tile(array, index.major, row_tile, col_tile)):
-                ordered = self._permute(value, _column_order(index.step))
-                ops.emit("vxpose.push", ordered, number * array.packing + part)
-        ops.emit("vxpose.swap")
-        left = array.cols - BLOCK * tile.low
-        count = -(-min(BLOCK, left) // (8 * index.step)) * index.step
-        order = _row_order(array.packing)
-        return [self._permute(ops.emit("vxpose.read", k), order) for k in range(count)]
-
-    def _tile(self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr) -> list[VReg]:
-        """The parts of one vreg tile, as 32-bit lanes."""
-        address = tiled_address(array, major, row_tile * (8 * array.packing), col_tile * 128)
-        inside = self._values.clamped(address.word_row, 0, array.word_rows - 8)
-        word = self._rows.strided(array, inside, 1)
-        dtype = array.shape.dtype
-        parts = [
-            unpack(self._ops, self._values, word, const(part), dtype)
-            for part in range(array.packing)
-        ]
-        if value_class(dtype) == "m":
-            return [self._ops.mask_to_integer(part) for part in parts]
-        return parts
+            address = tiled_address(array, block.major, row_tile * height, block.col)
+            inside = self._values.clamped(address.word_row, array.word_rows - SUBLANES)
+            word = self._rows.strided(array, inside, 1)
+            for part in range(array.packing):
+                value = unpack(self._ops, self._values, word, const(part), array.shape.dtype)
+                if value_class(array.shape.dtype) == "m":
+                    value = self._ops.mask_to_integer(value)
+                pushes.append((number * array.packing + part, value))
+        return pushes
 
     def _permute(self, value: VReg, order: Expr | None) -> VReg:
         if order is None:
@@ -138,4 +205,3 @@ def _row_order(packing: int) -> Expr | None:
     lane = var(LANE)
     height = 8 * packing
     return lane // height * height + lane % packing * 8 + lane % height // packing
-

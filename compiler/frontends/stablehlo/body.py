@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.attributes import Attributes
-from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Region
+from compiler.frontends.stablehlo.syntax import Document, Operation, Raw, Region
 from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import DType
@@ -139,8 +139,9 @@ class Body(HloBuilder):
         region = function.regions[0]
         for argument, text in region.arguments:
             child.bind(argument, child.parameter(unit.type(text, function), argument[1:]))
-        made = child.build(child.pack(child.lower_block(region.operations)))
-        unit.computations[name] = made
+        results = child.lower_block(region.operations)
+        check_results(unit, function, results)
+        made = unit.computations[name] = child.build(child.pack(results))
         return made
 
     # What the present operation says.
@@ -235,14 +236,14 @@ class Body(HloBuilder):
         if instr.opcode in ("parameter", "custom-call") or not _is_folded(instr):
             return None
         computation = HloComputation("folded")
-        copies = []
+        copies: list[Instr] = []
         arguments: list[Array] = []
         for operand in instr.operands:
             value = self.constant_value(operand)
             if value is None:
                 return None
-            number = {"parameter_number": len(copies)}
-            parameter = HloInstruction("parameter", "p", operand.shape, (), dict(number))
+            number: dict[str, object] = {"parameter_number": len(copies)}
+            parameter = HloInstruction("parameter", "p", operand.shape, (), number)
             copies.append(computation.add(parameter))
             arguments.append(value)
         copy = HloInstruction(instr.opcode, "r", instr.shape, copies, dict(instr.attrs))
@@ -268,12 +269,22 @@ class Body(HloBuilder):
             lowering = table.get(op.name)
             if lowering is None:
                 if op.name.endswith("return"):
-                    return self.operands()
+                    return self.returned()
                 op.fail(_unknown(op.name, table))
             self.check_operands()
             results = lowering(self, op)
             self.define([results] if isinstance(results, HloInstruction) else list(results))
         return []
+
+    def returned(self) -> list[Instr]:
+        """The values of the terminator, whose signature lists their types."""
+        values = self.operands()
+        signature = self.unit.signature(self.op)
+        types = signature.results if signature.operands is None else signature.operands
+        if len(types) != len(values) or not all(map(fits, [v.shape for v in values], types)):
+            found = ", ".join(print_shape(v.shape, False) for v in values)
+            self.op.fail(f"({found}) is returned, the signature differs")
+        return values
 
     def check_operands(self) -> None:
         """Refuse an operation whose signature does not say what its operands are."""
@@ -320,10 +331,17 @@ class Body(HloBuilder):
         return child.build(child.pack(child.lower_block(region.operations)))
 
 
-def aliased(document: Document, value: Attribute) -> Attribute:
-    """Resolve an attribute alias; anything else as it is."""
-    text = getattr(value, "text", None)
-    return document.attribute_aliases.get(text, value) if isinstance(text, str) else value
+def check_results(unit: Unit, function: Operation, results: Sequence[Instr]) -> None:
+    """Refuse a function that does not return what its signature says."""
+    declared = function.attributes.get("result_types", ())
+    assert isinstance(declared, tuple)
+    if len(declared) != len(results):
+        function.fail(f"{len(results)} values are returned, the signature has {len(declared)}")
+    for result, kind in zip(results, declared, strict=True):
+        text = kind.text if isinstance(kind, Raw) else ""
+        if not fits(result.shape, unit.type(text, function)):
+            found = print_shape(result.shape, False)
+            function.fail(f"{found} is returned, the signature says {text}")
 
 
 def _is_tuple_result(instr: Instr) -> bool:

@@ -41,7 +41,8 @@ def precision_attrs(b: Body) -> dict[str, object]:
 def _algorithm(b: Body, record: Record) -> str:
     """XLA's name of the algorithm with these types and number of passes."""
     lhs, rhs, accumulator = (
-        record.word(f"{role}_type").lower() for role in ("lhs_precision", "rhs_precision", "accumulation")
+        record.word(f"{role}_type").lower()
+        for role in ("lhs_precision", "rhs_precision", "accumulation")
     )
     count = record.integer("num_primitive_operations", 1)
     if lhs.startswith("f8") and rhs.startswith("f8") and accumulator == "f32":
@@ -56,7 +57,9 @@ def _algorithm(b: Body, record: Record) -> str:
 def _dot_general(b: Body, op: Operation) -> Instr:
     lhs, rhs = take(b, op, 2)
     a = b.attributes()
-    numbers = a.record("dot_dimension_numbers" if a.has("dot_dimension_numbers") else "dimension_numbers")
+    numbers = a.record(
+        "dot_dimension_numbers" if a.has("dot_dimension_numbers") else "dimension_numbers"
+    )
     attrs: dict[str, object] = {}
     for side in ("lhs", "rhs"):
         if batch := numbers.ints(f"{side}_batching_dimensions"):

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.elementwise import take
 from compiler.frontends.stablehlo.syntax import Operation, Region
-from compiler.hlo.dtypes import PRED
+from compiler.hlo.dtypes import PRED, U32
 from compiler.hlo.ir import HloComputation
-from compiler.hlo.shape import Shape, TokenShape, TupleShape
+from compiler.hlo.shape import ArrayShape, TokenShape, TupleShape
 
 _MAX_DEPTH = 100  # of functions calling functions
 
@@ -98,7 +98,9 @@ def _parameter_elements(child: Body, state: Sequence[Instr]) -> list[Instr]:
     return [child.get_tuple_element(parameter, i) for i in range(len(state))]
 
 
-def _branches(b: Body, op: Operation, names: Sequence[str]) -> tuple[list[HloComputation], list[Instr]]:
+def _branches(
+    b: Body, op: Operation, names: Sequence[str]
+) -> tuple[list[HloComputation], list[Instr]]:
     """A computation and an argument for each region."""
     computations, arguments = [], []
     for region, name in zip(op.regions, names, strict=True):
@@ -142,9 +144,7 @@ def _conditional(
     arguments: list[Instr],
 ) -> list[Instr]:
     chosen = b.conditional(selector, branches, arguments)
-    if op.result_count == 1:
-        return [chosen]
-    return [b.get_tuple_element(chosen, i) for i in range(op.result_count)]
+    return _elements(b, chosen, op.result_count)
 
 
 # Calls.
@@ -171,7 +171,7 @@ def call(b: Body, op: Operation, name: str, operands: list[Instr]) -> list[Instr
     b.op = op
     called = b.call(computation, operands)
     count = _result_count(function)
-    return [called] if count == 1 else [b.get_tuple_element(called, i) for i in range(count)]
+    return _elements(b, called, count)
 
 
 def _is_polymorphic(function: Operation) -> bool:
@@ -238,9 +238,7 @@ def _optimization_barrier(b: Body, op: Operation) -> list[Instr]:
     if not operands:
         return []
     barrier = b.instruction("opt-barrier", (b.pack(operands),))
-    if len(operands) == 1:
-        return [barrier]
-    return [b.get_tuple_element(barrier, i) for i in range(len(operands))]
+    return _elements(b, barrier, len(operands))
 
 
 def _after_all(b: Body, op: Operation) -> Instr:
@@ -252,14 +250,12 @@ def _infeed(b: Body, op: Operation) -> list[Instr]:
     *arrays, last = b.result_types()
     if not isinstance(last, TokenShape):
         op.fail("the last result must be a token")
-    data: Shape = arrays[0] if len(arrays) == 1 else TupleShape(tuple(arrays))
     attrs: dict[str, object] = {}
     if config := b.attributes().string("infeed_config", ""):
         attrs["infeed_config"] = config
-    fed = b.instruction("infeed", (token,), attrs, TupleShape((data, last)))
+    fed = b.instruction("infeed", (token,), attrs, TupleShape((b.pack_types(arrays), last)))
     values = b.get_tuple_element(fed, 0)
-    taken = [values] if len(arrays) == 1 else [b.get_tuple_element(values, i) for i in range(len(arrays))]
-    return [*taken, b.get_tuple_element(fed, 1)]
+    return [*_elements(b, values, len(arrays)), b.get_tuple_element(fed, 1)]
 
 
 def _outfeed(b: Body, op: Operation) -> Instr:
@@ -268,6 +264,41 @@ def _outfeed(b: Body, op: Operation) -> Instr:
     if config := b.attributes().string("outfeed_config", ""):
         attrs["outfeed_config"] = config
     return b.instruction("outfeed", (b.pack(values), token), attrs)
+
+
+def _send(b: Body, op: Operation) -> Instr:
+    *values, token = b.operands()
+    attrs = _transfer(b)
+    context = TupleShape(
+        (b.pack_types([v.shape for v in values]), ArrayShape(U32, ()), token.shape)
+    )
+    sent = b.instruction("send", (b.pack(values), token), attrs, context)
+    return b.instruction("send-done", (sent,), dict(attrs))
+
+
+def _recv(b: Body, op: Operation) -> list[Instr]:
+    (token,) = take(b, op, 1)
+    attrs = _transfer(b)
+    *arrays, _ = b.result_types()
+    data = b.pack_types(arrays)
+    context = TupleShape((data, ArrayShape(U32, ()), token.shape))
+    begun = b.instruction("recv", (token,), attrs, context)
+    done = b.instruction("recv-done", (begun,), dict(attrs), TupleShape((data, token.shape)))
+    values = b.get_tuple_element(done, 0)
+    return [*_elements(b, values, len(arrays)), b.get_tuple_element(done, 1)]
+
+
+def _transfer(b: Body) -> dict[str, object]:
+    a = b.attributes()
+    attrs: dict[str, object] = {"channel_id": a.record("channel_handle").integer("handle", 0)}
+    if a.flag("is_host_transfer"):
+        attrs["is_host_transfer"] = True
+    return attrs
+
+
+def _elements(b: Body, value: Instr, count: int) -> list[Instr]:
+    """What `pack` put together."""
+    return [value] if count == 1 else [b.get_tuple_element(value, i) for i in range(count)]
 
 
 TABLE: dict[str, Lowering] = {
@@ -281,6 +312,8 @@ TABLE: dict[str, Lowering] = {
     "stablehlo.infeed": _infeed,
     "stablehlo.optimization_barrier": _optimization_barrier,
     "stablehlo.outfeed": _outfeed,
+    "stablehlo.recv": _recv,
+    "stablehlo.send": _send,
     "stablehlo.tuple": _tuple,
     "stablehlo.while": _while,
 }

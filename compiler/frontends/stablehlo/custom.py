@@ -96,7 +96,9 @@ def frontend_attributes(attributes: dict[str, Attribute]) -> dict[str, object]:
     value = attributes.get("mhlo.frontend_attributes")
     if not isinstance(value, dict):
         return {}
-    items = tuple((k, quote(v) if isinstance(v, str) else _config_text(v)) for k, v in value.items())
+    items = tuple(
+        (k, quote(v) if isinstance(v, str) else _config_text(v)) for k, v in value.items()
+    )
     return {"frontend_attributes": FrontendAttributes(items)}
 
 

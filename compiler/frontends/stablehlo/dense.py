@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.dtypes import DType
+from compiler.hlo.dtypes import BY_NAME, DType
 from compiler.hlo.shape import ArrayShape
 
 Array = npt.NDArray[np.generic]
@@ -142,19 +141,21 @@ def _floats(parts: list[str], target: np.dtype[np.generic]) -> Array:
 def _float(text: str, target: np.dtype[np.generic]) -> np.generic:
     digits = text.removeprefix("-")
     if not digits.startswith("0x"):
-        return np.array([float(text)], np.float64).astype(target)[0]
+        return _first(np.array([float(text)], np.float64).astype(target))
     bits = int(digits, 16)
     if bits >> (8 * target.itemsize):
         raise ValueError(f"bit pattern {text} does not fit {target}")
-    value: np.generic = np.array([bits], f"u{target.itemsize}").view(target)[0]
-    return value
+    return _first(np.array([bits], f"u{target.itemsize}").view(target))
+
+
+def _first(values: Array) -> np.generic:
+    first: np.generic = values[0]
+    return first
 
 
 def float_attribute(value: int, type_text: str) -> float:
     """A float attribute written as an integer is its bit pattern: ``0x7F800000 : f32``."""
-    widths = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
-    widths["bf16"] = np.dtype(ml_dtypes.bfloat16)
-    target = widths.get(type_text)
-    if target is None:
+    dtype = BY_NAME.get(type_text)
+    if dtype is None or dtype.bits < 8:
         raise ValueError(f"a number of type {type_text} is not supported as an attribute")
-    return float(np.array([value], f"u{target.itemsize}").view(target)[0])
+    return float(np.array([value], f"u{dtype.bits // 8}").view(dtype.numpy)[0])

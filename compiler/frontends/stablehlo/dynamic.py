@@ -52,9 +52,7 @@ def _slice_from(b: Body, operand: Instr, start: Instr, strides: tuple[int, ...])
     """A run-time start with a known result: the box it spans, then every stride-th element."""
     sizes = b.static_result().dims
     spans = [max(0, (n - 1) * stride + 1) for n, stride in zip(sizes, strides, strict=True)]
-    starts = [
-        b.reshape(b.slice(start, (i,), (i + 1,)), ()) for i in range(operand.array.rank)
-    ]
+    starts = [b.reshape(b.slice(start, (i,), (i + 1,)), ()) for i in range(operand.array.rank)]
     box = b.dynamic_slice(operand, starts, spans)
     if all(stride == 1 for stride in strides):
         return box

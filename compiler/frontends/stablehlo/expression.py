@@ -1,6 +1,6 @@
 """HLO values with Python's operators, for formulas that should read like formulas.
 
-    x * x + 1.0        multiply, then add a constant of x's shape
+x * x + 1.0        multiply, then add a constant of x's shape
 """
 
 from __future__ import annotations

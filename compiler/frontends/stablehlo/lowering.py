@@ -16,7 +16,7 @@ from compiler.frontends.stablehlo import (
     reduction,
     sharding,
 )
-from compiler.frontends.stablehlo.body import Body, Lowering, Unit
+from compiler.frontends.stablehlo.body import Body, Lowering, Unit, check_results
 from compiler.frontends.stablehlo.parser import parse_document
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation
 from compiler.frontends.stablehlo.types import is_static
@@ -79,7 +79,9 @@ def _functions(document: Document) -> tuple[Operation | None, list[Operation]]:
     operations = list(document.operations)
     holder = next((op for op in operations if op.name == "module"), None)
     if holder is not None and holder.regions:
-        operations = [inner for op in operations for region in op.regions for inner in region.operations]
+        operations = [
+            inner for op in operations for region in op.regions for inner in region.operations
+        ]
         nested = [op for op in operations if op.name == "module"]
         operations += [o for op in nested for region in op.regions for o in region.operations]
     functions = [op for op in operations if op.name == "func.func"]
@@ -121,7 +123,9 @@ def _read_devices(unit: Unit, attributes: dict[str, Attribute]) -> None:
     unit.device_count = partitions * replicas
     meshes = unit.document.meshes
     if meshes and unit.device_count > 1:
-        texts = [f"{name} = #sdy.mesh{text.removeprefix('#sdy.mesh')}" for name, text in meshes.items()]
+        texts = [
+            f"{name} = #sdy.mesh{text.removeprefix('#sdy.mesh')}" for name, text in meshes.items()
+        ]
         items = (("xla.sdy.meshes", "{" + ", ".join(texts) + "}"),)
         unit.module.attrs["frontend_attributes"] = FrontendAttributes(items)
 
@@ -142,6 +146,7 @@ def _lower_entry(unit: Unit, function: Operation) -> None:
         parameter.attrs |= sharding.sharding_attrs(b, attributes, f"argument {argument}")
         b.bind(argument, parameter)
     results = b.lower_block(region.operations)
+    check_results(unit, function, results)
     annotations = function.attributes.get("res_attrs", ())
     if isinstance(annotations, tuple) and len(annotations) == len(results):
         pairs = zip(results, annotations, strict=True)

@@ -41,15 +41,16 @@ def _broadcast_in_dim(b: Body, op: Operation) -> Instr:
     return broadcast_in_dim(b, operand, b.static_result().dims, dims)
 
 
-def broadcast_in_dim(
-    b: Body, operand: Instr, sizes: Sequence[int], dims: Sequence[int]
-) -> Instr:
+def broadcast_in_dim(b: Body, operand: Instr, sizes: Sequence[int], dims: Sequence[int]) -> Instr:
     """Broadcast where operand dimensions of size 1 may grow: HLO drops those first."""
     source, sizes = operand.array.dims, tuple(sizes)
     if len(dims) != len(source) or any(not 0 <= d < len(sizes) for d in dims):
         b.op.fail(f"broadcast dimensions {list(dims)} do not fit a tensor of rank {len(source)}")
     in_order = list(dims) == sorted(dims)
-    if in_order and operand.array.element_count == ArrayShape(operand.array.dtype, sizes).element_count:
+    if (
+        in_order
+        and operand.array.element_count == ArrayShape(operand.array.dtype, sizes).element_count
+    ):
         return operand if source == sizes else b.reshape(operand, sizes)
     grown = [i for i, d in enumerate(dims) if source[i] == 1 and sizes[d] != 1]
     kept = [i for i in range(len(source)) if i not in grown]
@@ -108,7 +109,11 @@ def _pad(b: Body, op: Operation) -> Instr:
 
 def _concatenate(b: Body, op: Operation) -> Instr:
     operands = b.operands()
-    return operands[0] if len(operands) == 1 else b.concatenate(operands, b.attributes().integer("dimension"))
+    return (
+        operands[0]
+        if len(operands) == 1
+        else b.concatenate(operands, b.attributes().integer("dimension"))
+    )
 
 
 def _dynamic_slice(b: Body, op: Operation) -> Instr:

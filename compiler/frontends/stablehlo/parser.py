@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import NoReturn, TypeAlias
@@ -22,9 +24,13 @@ from compiler.frontends.stablehlo.syntax import (
     Region,
     Symbol,
 )
+from compiler.frontends.stablehlo.types import find_arrow, split_top_level
 
 Attributes: TypeAlias = dict[str, Attribute]
-Child: TypeAlias = "Token | Attributes | Region | Operation | list[Region] | _Trailer | None"
+Child: TypeAlias = (
+    "Token | Attributes | Region | Operation | list[Region] | tuple[tuple[str, str], Attributes]"
+    " | _Results | _Trailer | None"
+)
 
 _IN_WORDS = {
     "ANGLES": "`<...>`",
@@ -89,15 +95,27 @@ def parse_document(text: str, file: str = "<text>") -> Document:
     with _LOCK:
         parser = _grammar()
         _BUILD.begin(source)
+        collects = gc.isenabled()
+        gc.disable()  # nothing that parsing makes is garbage
         try:
             parser.parse(text)
         except UnexpectedInput as error:
             _raise_syntax_error(source, error)
+        finally:
+            if collects:
+                gc.enable()
         return _BUILD.finish()
 
 
 _USE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
 _TYPED = re.compile(r"(%[\w$.\-]+)\s*:\s*")
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The results of a function: type texts with attributes."""
+
+    rows: list[tuple[str, Attributes]]
 
 
 class _Trailer:
@@ -150,7 +168,7 @@ class _Build(Transformer[Token, None]):
     # Operations.
 
     def operation(self, name: Token, first: Token) -> Operation:
-        return Operation(str(name), self.source, first.start_pos or 0)
+        return Operation(name.rstrip(), self.source, first.start_pos or 0)
 
     def pretty(self, children: list[Child]) -> Operation:
         results, children = _take_results(children)
@@ -210,8 +228,9 @@ class _Build(Transformer[Token, None]):
         first = children[0]
         assert isinstance(first, Token)
         op = self.operation(first, first)
-        if len(children) > 1 and isinstance(children[1], Token):
+        if len(children) > 2 and isinstance(children[1], Token):
             op.operands = _USE.findall(children[1])
+            op.signature = str(children[2])
         return op
 
     def module(self, children: list[Child]) -> Operation:
@@ -237,8 +256,9 @@ class _Build(Transformer[Token, None]):
             if isinstance(child, tuple):
                 arguments.append(child[0])
                 attributes.append(child[1])
-            elif isinstance(child, list):
-                op.attributes["res_attrs"] = tuple(child)
+            elif isinstance(child, _Results):
+                op.attributes["result_types"] = tuple(Raw(kind) for kind, _ in child.rows)
+                op.attributes["res_attrs"] = tuple(attrs for _, attrs in child.rows)
             elif isinstance(child, Region):
                 op.regions = [child]
             elif isinstance(child, dict):
@@ -259,16 +279,16 @@ class _Build(Transformer[Token, None]):
         typed = typed_names(text)
         return (typed[0] if typed else ("", text)), attributes
 
-    def result_type(self, children: list[Child]) -> Attributes:
+    def result_type(self, children: list[Child]) -> tuple[str, Attributes]:
         attributes = children[1] if len(children) > 1 else {}
         assert isinstance(attributes, dict)
-        return attributes
+        return str(children[0]), attributes
 
-    def results(self, children: list[Attributes]) -> list[Attributes]:
-        return children
+    def results(self, children: list[tuple[str, Attributes]]) -> _Results:
+        return _Results(children)
 
-    def one_result(self, children: list[Child]) -> list[Attributes]:
-        return [{}]
+    def one_result(self, children: list[Token]) -> _Results:
+        return _Results([(str(children[0]), {})])
 
     # Regions.
 
@@ -346,9 +366,7 @@ def typed_names(text: str) -> list[tuple[str, str]]:
     """``%a: tensor<2xf32>, %b: i1`` -> names with their type texts."""
     found = list(_TYPED.finditer(text))
     ends = [m.start() for m in found[1:]] + [len(text)]
-    return [
-        (m[1], _type_only(text[m.end() : end])) for m, end in zip(found, ends, strict=True)
-    ]
+    return [(m[1], _type_only(text[m.end() : end])) for m, end in zip(found, ends, strict=True)]
 
 
 def _type_only(text: str) -> str:
@@ -389,6 +407,11 @@ def _generic_function(op: Operation) -> None:
     """Give the generic form of a function what the pretty form has."""
     if op.regions and not op.regions[0].operations:
         op.regions = []
+    kind = op.attributes.get("function_type")
+    if isinstance(kind, Raw):
+        results = kind.text[find_arrow(kind.text) + 2 :].strip()
+        inside = results[1:-1] if results.startswith("(") else results
+        op.attributes["result_types"] = tuple(Raw(part) for part in split_top_level(inside))
     attributes = op.attributes.get("arg_attrs", ())
     if op.regions and isinstance(attributes, tuple):
         op.regions[0].attributes = [a if isinstance(a, dict) else {} for a in attributes]

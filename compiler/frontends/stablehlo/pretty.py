@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lark import Token
 
+from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Region, Symbol
 
 _USE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
@@ -49,6 +50,7 @@ class _Items:
         self.symbols: list[str] = []
         self.strings: list[str] = []
         self.inits: list[str] = []
+        self.loose: list[Token] = []  # everything that is neither operand nor key
         self.dense: str = ""
         self.bindings: str = ""
 
@@ -58,7 +60,7 @@ def normalise(op: Operation, children: Sequence[object]) -> None:
     if len(children) == 1:  # the most frequent case by far: nothing but operands
         only = children[0]
         if isinstance(only, Token) and only.type == "VALUES":
-            op.operands = _USE.findall(only) if "," in only else [str(only)]
+            op.operands = _USE.findall(only) if "," in only else [only.rstrip()]
             return
     items = _sorted_items(op, children)
     names = _KEYS.get(op.name, {})
@@ -67,6 +69,7 @@ def normalise(op: Operation, children: Sequence[object]) -> None:
     finish = _FINISH.get(op.name)
     if finish is not None:
         finish(op, items)
+    _check_loose(op, items)
 
 
 def _sorted_items(op: Operation, children: Sequence[object]) -> _Items:
@@ -94,6 +97,17 @@ def _sorted_items(op: Operation, children: Sequence[object]) -> _Items:
     return items
 
 
+def _check_loose(op: Operation, items: _Items) -> None:
+    """Refuse what the operation has no place for: most often a signature without its colon."""
+    kinds, words = _LOOSE.get(op.name, ((), 0))
+    seen_words = 0
+    for token in items.loose:
+        seen_words += token.type == "WORD"
+        if token.type not in kinds or seen_words > words:
+            message = f"{op.name}: expected a type signature (`: type`), found `{token}`"
+            raise CompileError(message, op.source.span(token.start_pos or 0))
+
+
 def _continues(values: list[Token | dict[str, Attribute]], token: Token) -> bool:
     """Whether a token belongs to the open key: the rest of ``[0] x [1]``."""
     last = values[-1]
@@ -103,6 +117,7 @@ def _continues(values: list[Token | dict[str, Attribute]], token: Token) -> bool
 
 
 def _file_item(items: _Items, token: Token) -> None:
+    items.loose.append(token)
     match token.type:
         case "WORD":
             items.words.append(str(token))
@@ -138,7 +153,7 @@ def _value(op: Operation, key: str, values: list[Token | dict[str, Attribute]]) 
         case "STRING":
             return value[1:-1]
         case "WORD" if value in ("true", "false"):
-            return value == "true"
+            return str(value) == "true"
     return Raw(str(value))
 
 
@@ -154,7 +169,7 @@ def _bracket(text: str) -> Attribute:
         elif re.fullmatch(r"-?\d+", part):
             stack[-1].append(int(part))
         else:
-            stack[-1].append({"true": True, "false": False}.get(part, Raw(part)))
+            stack[-1].append(part == "true" if part in ("true", "false") else Raw(part))
     return stack[0][0]
 
 
@@ -293,3 +308,18 @@ _FINISH: dict[str, Callable[[Operation, _Items], None]] = {
     "stablehlo.slice": _slice,
     "stablehlo.while": _while,
 }
+
+_LOOSE: dict[str, tuple[tuple[str, ...], int]] = {
+    "chlo.constant": (("DENSE",), 0),
+    "func.call": (("SYMBOL",), 0),
+    "sdy.sharding_constraint": (("ANGLES",), 0),
+    "stablehlo.compare": (("WORD",), 2),
+    "stablehlo.composite": (("STRING",), 0),
+    "stablehlo.constant": (("DENSE", "DIALECT_ATTRIBUTE"), 0),
+    "stablehlo.custom_call": (("SYMBOL",), 0),
+    "stablehlo.get_tuple_element": (("BRACKETS",), 0),
+    "stablehlo.reduce": (("INIT", "WORD"), 3),
+    "stablehlo.slice": (("BRACKETS",), 0),
+    "stablehlo.while": (("BINDINGS",), 0),
+}
+"""Which items an operation may have beside operands and keys, and how many of them words."""

@@ -6,6 +6,7 @@ Both become HLO's ``sharding=`` attribute; Shardy's text is kept beside it as XL
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ def _iota(sizes: list[int], order: list[int]) -> str:
     order = [axis for axis in order if sizes[axis] > 1]
     runs: list[list[int]] = []
     significant = [axis for axis, size in enumerate(sizes) if size > 1]
-    following = dict(zip(significant, significant[1:], strict=False))
+    following = dict(itertools.pairwise(significant))
     for axis in order:
         if runs and following.get(runs[-1][-1]) == axis:
             runs[-1].append(axis)

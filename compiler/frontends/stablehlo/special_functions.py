@@ -188,5 +188,3 @@ def next_after(x: Expr, y: Expr) -> Expr:
     result = same.bits(x.dtype)
     is_nan = x.compare("NE", x) | y.compare("NE", y)
     return is_nan.where(x.constant(NAN), result)
-
-

@@ -34,7 +34,9 @@ class Raw:
     text: str
 
 
-Attribute: TypeAlias = "int | float | bool | str | Symbol | Dense | Raw | tuple[Attribute, ...] | dict[str, Attribute]"
+Attribute: TypeAlias = (
+    "int | float | bool | str | Symbol | Dense | Raw | tuple[Attribute, ...] | dict[str, Attribute]"
+)
 """A decoded attribute value; a quoted string is a `str`."""
 
 

@@ -54,11 +54,12 @@ class Types:
         return known
 
     def _parse_signature(self, text: str) -> Signature:
-        left, right = _split_arrow(text.lstrip(": \t\n"))
-        if right is None:
-            results = self._list(left)
+        text = text.lstrip(": \t\n")
+        arrow = find_arrow(text)
+        if arrow < 0:
+            results = self._list(text)
             return Signature(None, results, all(map(is_static, results)))
-        operands, results = self._list(left), self._list(right)
+        operands, results = self._list(text[:arrow]), self._list(text[arrow + 2 :])
         return Signature(operands, results, all(map(is_static, (*operands, *results))))
 
     def _list(self, text: str) -> tuple[Shape, ...]:
@@ -148,13 +149,12 @@ def split_top_level(text: str) -> list[str]:
     return [*parts, last] if parts or last.strip() else []
 
 
-def _split_arrow(text: str) -> tuple[str, str | None]:
-    """Split a signature at the arrow outside of all brackets."""
+def find_arrow(text: str) -> int:
+    """Where the arrow outside of all brackets stands, or -1."""
     depth = 0
     for found in re.finditer(r"->|[<>()\[\]]", text):
-        if found[0] == "->":
-            if depth == 0:
-                return text[: found.start()], text[found.end() :]
-        else:
+        if found[0] == "->" and depth == 0:
+            return found.start()
+        if found[0] != "->":
             depth += 1 if found[0] in "<([" else -1
-    return text, None
+    return -1

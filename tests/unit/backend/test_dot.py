@@ -173,6 +173,21 @@ def test_the_mxus_are_busy(m: int, k: int, n: int, share: float) -> None:
     assert CycleCounter(CHIP).count(kernel.body).occupancy > share
 
 
+@pytest.mark.parametrize("name", ["v4", "v6e", "7x"])
+@pytest.mark.parametrize(("m", "k", "n"), [(512, 256, 128), (320, 128, 256), (16, 384, 256)])
+def test_other_chips(name: str, m: int, k: int, n: int) -> None:
+    chip = load_chip(name)
+    b = LloBuilder("dot", chip)
+    lhs, rhs = array(b, "lhs", BF16, (m, k)), array(b, "rhs", BF16, (k, n))
+    out = array(b, "out", F32, (m, n))
+    emit_matmul_stage(b, chip, lhs, rhs, False, out)
+    kernel = finalize_kernel(b.finish(), chip, check=True)
+    rng = np.random.default_rng(m)
+    a, c = rng.integers(-2, 3, (m, k)), rng.integers(-2, 3, (k, n))
+    state = run_kernel(kernel, chip, {0: bf16_rows(a), 1: bf16_rows(c)})
+    np.testing.assert_array_equal(f32_matrix(window_rows(state, kernel, 2), m, n), a @ c)
+
+
 def test_wrong_operands_are_refused() -> None:
     b = LloBuilder("dot", CHIP)
     lhs, rhs = array(b, "lhs", BF16, (16, 256)), array(b, "rhs", BF16, (128, 128))

@@ -39,9 +39,7 @@ def module_text(m: int, k: int, n: int, tail: str) -> str:
         "HloModule t\nENTRY e {\n"
         f"  lhs = bf16[{m},{k}] parameter(0)\n  rhs = bf16[{k},{n}] parameter(1)\n"
         f"  dot = f32[{m},{n}] dot(lhs, rhs), "
-        "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-        + tail.strip("\n")
-        + "\n}\n"
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" + tail.strip("\n") + "\n}\n"
     )
 
 

@@ -103,6 +103,39 @@ def test_minor_transposes(rows: int, cols: int, dtype: str) -> None:
     assert result.count("vld.idx") == 0
 
 
+TRANSPOSES = {
+    "misaligned": """s = f32[150,300] slice(p), slice={[13:163],[5:305]}
+        ROOT r = f32[300,150] transpose(s), dimensions={1,0}""",
+    "merged_rows": """s = f32[6,50,320] reshape(p)
+        t = f32[320,6,50] transpose(s), dimensions={2,0,1}
+        ROOT r = f32[320,300] reshape(t)""",
+    "repeated_rows": """s = f32[300,2,320] broadcast(p), dimensions={0,2}
+        m = f32[600,320] reshape(s)
+        ROOT r = f32[320,600] transpose(m), dimensions={1,0}""",
+    "two_leaves": """s = f32[200,300] slice(p), slice={[0:200],[0:300]}
+        u = f32[200,300] slice(p), slice={[100:300],[20:320]}
+        d = f32[200,300] subtract(s, u)
+        t = f32[300,200] transpose(d), dimensions={1,0}
+        v = f32[300,200] transpose(u), dimensions={1,0}
+        ROOT r = f32[300,200] multiply(t, v)""",
+    "batched": """s = f32[3,100,320] reshape(p)
+        ROOT r = f32[3,320,100] transpose(s), dimensions={0,2,1}""",
+    "plus_straight": """s = f32[300,300] slice(p), slice={[0:300],[0:300]}
+        t = f32[300,300] transpose(s), dimensions={1,0}
+        ROOT r = f32[300,300] subtract(t, s)""",
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", TRANSPOSES)
+def test_transposes_of_moved_operands(name: str, dtype: str) -> None:
+    text = f"p = f32[300,320] parameter(0)\n{TRANSPOSES[name]}".replace("f32", dtype)
+    source = values("s8", 300, 320).astype(np.float32)  # whole numbers: exact in bf16 products
+    source = np.sign(source) * (np.abs(source) % 8)
+    result = run(text, source.astype(BY_NAME[dtype].numpy))
+    assert result.count("vld.idx") == 0
+
+
 @pytest.mark.parametrize("start", [0, 5, 8, 29, 30, 99, -3])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_dynamic_slices_clamp(start: int, dtype: str) -> None:

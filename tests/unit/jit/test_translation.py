@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
@@ -194,3 +197,13 @@ def test_runs_of_one_machine_do_not_see_each_other() -> None:
     first = machine.run(looped, HbmMemory(HBM_BYTES))
     assert machine.run(looped, HbmMemory(HBM_BYTES)) == first
     assert [run.site for run in first.kernels] == ["site"]
+
+
+def test_an_exception_while_waiting_ends_the_run() -> None:
+    machine = LlvmMachine(CHIP, cache=False)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        machine.run(program(endless()), HbmMemory(HBM_BYTES))
+    timer.join()
+    machine.run(program([block(*scale_tile(0))]), HbmMemory(HBM_BYTES))

@@ -1,0 +1,1 @@
+"""Expansions of operations that have no kernel into operations that have one."""

@@ -1,0 +1,1 @@
+"""Element types a lane of 32 bits has not: 64-bit integers, complex numbers, f64, 4 and 2 bits."""
