@@ -93,7 +93,12 @@ def run_passes(
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
     return run_pipeline(
-        module, chip, passes=names, dump_dir=options.dump_dir, progress=options.progress
+        module,
+        chip,
+        passes=names,
+        precision=options.precision,
+        dump_dir=options.dump_dir,
+        progress=options.progress,
     )
 
 

@@ -5,24 +5,29 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compiler.analysis.tiled_layout import default_layout
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.shape import ArrayShape
 from runtime.client import Device
-from runtime.transfer import device_bytes, from_device, to_device
+from runtime.storage import (
+    from_planes,
+    plane_type,
+    stored_bytes,
+    to_planes,
+    with_default_layout,
+)
 
 
 class Array:
     """An array on a device. `numpy()` or `np.asarray` copies it to the host.
 
     Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout,
-    `offset_bytes` its place in HBM. The block is freed when the object dies.
+    `offset_bytes` its place in HBM, where its planes (`runtime.storage`) follow each other. The block is freed when the object dies.
     """
 
     def __init__(self, device: Device, device_shape: ArrayShape) -> None:
         self.device = device
         self.device_shape = device_shape
-        self.size_bytes = device_bytes(device_shape)
+        self.size_bytes = stored_bytes(device_shape)
         self.offset_bytes = device.allocator.allocate(self.size_bytes)
 
     @property
@@ -37,8 +42,13 @@ class Array:
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """Copy to the host."""
-        data = self.device.hbm.view(self.offset_bytes, self.size_bytes)
-        return from_device(data, self.device_shape)
+        return from_planes(self.planes(), self.device_shape)
+
+    def planes(self) -> list[npt.NDArray[np.generic]]:
+        """Views of the bytes of each plane in device memory."""
+        count = plane_type(self.device_shape.dtype)[1]
+        size = self.size_bytes // count
+        return [self.device.hbm.view(self.offset_bytes + k * size, size) for k in range(count)]
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -64,8 +74,10 @@ def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """
     host = canonical_host_array(np.asarray(value))
     bare = ArrayShape(from_numpy(host.dtype), host.shape)
-    array = Array(device, bare.with_layout(default_layout(bare)))
-    device.hbm.write(array.offset_bytes, to_device(host, array.device_shape).data)
+    array = Array(device, with_default_layout(bare))
+    planes = to_planes(host, array.device_shape)
+    for number, data in enumerate(planes):
+        device.hbm.write(array.offset_bytes + number * (array.size_bytes // len(planes)), data.data)
     return array
 
 

@@ -12,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from compiler.hlo.shape import ArrayShape
-from compiler.hlo.shape_text import parse_shape
 from runtime.buffer import Array, canonical_host_array
 from runtime.client import Device
 from runtime.machines import Machine, MachineOptions, make_machine
+from runtime.ports import Port, ports
 from runtime.report import Report, build_report
-from runtime.transfer import from_device, to_device
+from runtime.storage import from_planes, to_planes
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
-from tpu_sim.isa.program import HbmBuffer, Program
+from tpu_sim.isa.program import Program
 
 HostArray = npt.NDArray[np.generic]
 
@@ -34,14 +33,6 @@ class Texts(Protocol):
 
     def llo_text(self) -> str:
         """LLO of all kernels."""
-
-
-@dataclass
-class _Port:
-    """An input or output: its buffer and its shape with layout."""
-
-    buffer: HbmBuffer
-    shape: ArrayShape
 
 
 @dataclass
@@ -62,8 +53,8 @@ class Executable:
     _machine: Machine | None = None
 
     def __post_init__(self) -> None:
-        self.inputs = _ports(self.program, "input")
-        self.outputs = _ports(self.program, "output")
+        self.inputs = ports(self.program, "input")
+        self.outputs = ports(self.program, "output")
 
     def __call__(self, *args: npt.ArrayLike | Array) -> list[HostArray] | list[Array]:
         """Run once. Shapes and dtypes are those of the model's parameters."""
@@ -112,7 +103,7 @@ class Executable:
         if len(args) != len(self.inputs):
             raise CompileError(f"the model takes {len(self.inputs)} inputs, got {len(args)}")
         return [
-            _checked(number, value, port.shape)
+            _checked(number, value, port)
             for number, (value, port) in enumerate(zip(args, self.inputs, strict=True))
         ]
 
@@ -123,42 +114,48 @@ class Executable:
             for offset, constant in self.program.constants:
                 hbm.write(offset, constant)
         for value, port in zip(arrays, self.inputs, strict=True):
-            if isinstance(value, Array) and value.device_shape == port.shape:
-                data: HostArray = value.device.hbm.view(value.offset_bytes, value.size_bytes)
+            if isinstance(value, Array) and value.device_shape == port.device_shape:
+                planes = value.planes()
             else:
-                data = to_device(np.asarray(value), port.shape)
-            hbm.write(port.buffer.offset_bytes, data.data)
+                planes = to_planes(np.asarray(value), port.shape)
+            for data, buffer in zip(planes, port.buffers, strict=True):
+                hbm.write(buffer.offset_bytes, data.data)
 
-    def _host_output(self, port: _Port) -> HostArray:
-        buffer = port.buffer
-        data = self.device.hbm.view(buffer.offset_bytes, buffer.size_bytes)
-        return from_device(data, port.shape)
+    def _host_output(self, port: Port) -> HostArray:
+        return from_planes(self._planes(port), port.shape)
 
-    def _device_output(self, port: _Port) -> Array:
-        array = Array(self.device, port.shape)
-        source = self.device.hbm.view(port.buffer.offset_bytes, array.size_bytes)
-        self.device.hbm.write(array.offset_bytes, source.data)
+    def _planes(self, port: Port) -> list[HostArray]:
+        """The bytes of an output's planes."""
+        hbm = self.device.hbm
+        return [hbm.view(b.offset_bytes, b.size_bytes) for b in port.buffers]
+
+    def _device_output(self, port: Port) -> Array:
+        array = Array(self.device, port.device_shape)
+        for source, target in zip(self._planes(port), array.planes(), strict=True):
+            target[:] = source[: target.size]
         return array
 
 
-def _ports(program: Program, kind: str) -> list[_Port]:
-    found = sorted((b for b in program.buffers if b.kind == kind), key=lambda b: b.index)
-    ports = []
-    for buffer in found:
-        shape = parse_shape(buffer.shape)
-        assert isinstance(shape, ArrayShape)
-        ports.append(_Port(buffer, shape))
-    return ports
+def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray | Array:
+    """Return the argument as an array of the wanted dtype and dimensions.
 
-
-def _checked(number: int, value: npt.ArrayLike | Array, want: ArrayShape) -> HostArray | Array:
-    """Return the argument as an array of the wanted dtype and dimensions."""
+    64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default.
+    """
     array = value if isinstance(value, Array) else np.asarray(value)
-    if isinstance(array, np.ndarray) and array.dtype != want.dtype.numpy:
-        array = canonical_host_array(array)
-    if tuple(array.shape) != want.dims or array.dtype != want.dtype.numpy:
+    want = port.shape
+    is_convertible = array.dtype != want.dtype.numpy and _narrow(array.dtype) == _narrow(
+        want.dtype.numpy
+    )
+    is_device_form = isinstance(array, Array) and array.dtype == port.device_shape.dtype.numpy
+    if is_convertible and not is_device_form:
+        array = np.asarray(array).astype(want.dtype.numpy)
+    elif not is_device_form and array.dtype != want.dtype.numpy or tuple(array.shape) != want.dims:
         raise CompileError(
             f"input {number}: found {array.dtype}{list(array.shape)}, "
             f"want {want.dtype.numpy}{list(want.dims)}"
         )
     return array
+
+
+def _narrow(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    return canonical_host_array(np.empty((), dtype)).dtype

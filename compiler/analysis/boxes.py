@@ -39,13 +39,13 @@ def leaf_boxes(
         _need(root, box, leaves, needs)
     settled: dict[HloInstruction, Box] = {}
     for node in reversed(body.materialised):
-        box = _settle(node, needs, settled)
-        if box is None:
+        node_box = _settle(node, needs, settled)
+        if node_box is None:
             continue
         if node.opcode not in MATERIALISED_OPCODES:
-            _need(node, box, leaves - {node}, needs)
+            _need(node, node_box, leaves - {node}, needs)
             continue
-        for operand, operand_box in _operand_boxes(node, box, overrides.get(node)):
+        for operand, operand_box in _operand_boxes(node, node_box, overrides.get(node)):
             _need(operand, operand_box, leaves, needs)
     for node, boxes in needs.items():
         if node not in settled:

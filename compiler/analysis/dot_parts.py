@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
 
@@ -47,9 +48,19 @@ class DotParts:
 
 
 def dot_parts(dot: HloInstruction | None, precision: str) -> DotParts:
-    """The parts of a dot's operands; an attribute of the dot wins over `precision`."""
+    """The parts of a dot's operands; an attribute of the dot wins over `precision`.
+
+    Raises UnsupportedError for a dot of integers.
+    """
     if dot is None:
         return DotParts()
+    if not dot.array.dtype.is_float or any(not o.array.dtype.is_float for o in dot.operands):
+        raise UnsupportedError(
+            f"%{dot.name}: the MXU multiplies floats; convert the operands of this "
+            f"{dot.operands[0].array.dtype} x {dot.operands[1].array.dtype} -> "
+            f"{dot.array.dtype} dot to f32",
+            dot.span,
+        )
     parts = _PARTS[_stated_precision(dot) or precision]
     lhs, rhs = (1 if _is_exact(operand) else parts for operand in dot.operands)
     return DotParts(lhs, rhs)

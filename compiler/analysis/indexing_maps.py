@@ -71,8 +71,7 @@ def operand_indices(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     info = OPCODES.get(opcode)
     if info is not None and info.has(Trait.ELEMENTWISE):
         return [
-            OperandAccess(n, index if o.array.rank else ())
-            for n, o in enumerate(instr.operands)
+            OperandAccess(n, index if o.array.rank else ()) for n, o in enumerate(instr.operands)
         ]
     message = f"%{instr.name}: {opcode} has no index map; it needs a kernel of its own"
     raise UnsupportedError(message, instr.span)
@@ -224,7 +223,8 @@ def _concatenate(instr: HloInstruction, index: Index) -> list[OperandAccess]:
         moved = (*index[:dim], index[dim] - start, *index[dim + 1 :])
         start += size
         is_last = number == len(instr.operands) - 1
-        bounds = () if is_last else (Condition(index[dim], start - size, start - 1),)
+        # operands before this one come first, so its own start need not be asked for
+        bounds = () if is_last else (Condition(index[dim], 0, start - 1),)
         if size:
             accesses.append(OperandAccess(number, moved, bounds))
     return accesses

@@ -1,4 +1,4 @@
-"""What a window plan costs: VMEM rows and cycles.
+"""What a window plan costs in cycles.
 
     period  = max(DMA of a step, compute of a step, (DMA + compute + latency) / 2)
     cycles  = first fetch + latency + steps * period + last compute + last write-back + latency
@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles, prepared_operands
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -24,8 +24,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 
-LANES = 128
-SUBLANES = 8
 TILE_BYTES = 4096
 _FREE = frozenset(
     {"parameter", "constant", "broadcast", "reshape", "transpose", "slice", "iota", "tuple",
@@ -36,60 +34,6 @@ _PREPARE_CYCLES = 8
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _ACCUMULATE_CYCLES = 1
 """For an f32 tile that is added to in VMEM."""
-
-
-def box_vreg_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> int:
-    """Vreg tiles of a box."""
-    unit = SUBLANES * shape.dtype.packing
-    if shape.rank == 0:
-        return 1
-    if shape.rank == 1:
-        return -(-extent[0] // (unit * LANES))
-    return math.prod(extent[:-2]) * -(-extent[-2] // unit) * -(-extent[-1] // LANES)
-
-
-def window_rows(plan: WindowPlan) -> int:
-    """VMEM rows of all windows, both buffers where they move, guard rows included."""
-    total = 0
-    for window in (*plan.inputs, *plan.outputs):
-        slots = 2 if plan.moving_dims(window.origin) else 1
-        total += slots * box_vreg_tiles(window.shape, window.extent) * SUBLANES + SUBLANES
-    return total
-
-
-def scratch_rows(body: FusionBody, plan: WindowPlan, parts: DotParts) -> int:
-    """VMEM rows of what stages leave in scratch, the parts of dot operands included."""
-    total = 0
-    for node, box in plan.boxes.items():
-        total += _held_tiles(node, box) * SUBLANES + SUBLANES
-        if node.opcode == "dot":
-            for number, tiles in prepared_tiles(node, plan, parts).items():
-                total += parts.of(number) * (tiles + 1) * SUBLANES
-    return total
-
-
-def prepared_tiles(dot: HloInstruction, plan: WindowPlan, parts: DotParts) -> dict[int, int]:
-    """Packed bf16 tiles of each operand that does not feed the MXU as its window lies."""
-    boxes = dot_operand_boxes(dot, plan.boxes[dot], plan.depths.get(dot))
-    windows = {window.node: window for window in plan.inputs}
-    found: dict[int, int] = {}
-    for number, (operand, box) in enumerate(zip(dot.operands, boxes, strict=True)):
-        window = windows.get(operand)
-        is_ready = (
-            window is not None
-            and parts.of(number) == 1
-            and feeds_mxu(dot, number, window.shape, Box(window.origin, window.extent))
-        )
-        if not is_ready:
-            found[number] = box_vreg_tiles(ArrayShape(BF16, operand.array.dims), box.extent)
-    return found
-
-
-def _held_tiles(node: HloInstruction, box: Box) -> int:
-    """Vreg tiles of a materialised node's box; row reductions are held one value a row."""
-    if node.array.rank and is_row_reduction(node):
-        return math.prod(box.extent[:-1]) * -(-box.extent[-1] // SUBLANES)
-    return box_vreg_tiles(node.array, box.extent)
 
 
 def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
@@ -175,9 +119,9 @@ def _dot_cycles(
     cycles = matmuls * chip.matmul_cycles / chip.mxu_count + 300
     if dot in plan.depths:
         cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
-    boxes = dot_operand_boxes(dot, box, plan.depths.get(dot))
-    for number, tiles in prepared_tiles(dot, plan, parts).items():
-        moving = plan.moving_dims(boxes[number].low)
+    for number, part in prepared_operands(dot, plan, parts).items():
+        tiles = box_vreg_tiles(ArrayShape(BF16, dot.operands[number].array.dims), part.extent)
+        moving = plan.moving_dims(part.low)
         times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
         cycles += _PREPARE_CYCLES * tiles * parts.of(number) * times / plan.steps
     return cycles

@@ -18,7 +18,8 @@ from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
-from compiler.analysis.window_cost import plan_cycles, scratch_rows, window_rows
+from compiler.analysis.kernel_vmem import kernel_rows
+from compiler.analysis.window_cost import plan_cycles
 from compiler.analysis.windows import (
     Blocks,
     DerivedVar,
@@ -72,8 +73,7 @@ def search(
     budget = int(chip.vmem_rows * _VMEM_SHARE)
     for blocks in _candidates(space, body):
         plan = make_plan(fusion, body, space, blocks, results, leaf_boxes_of)
-        rows = window_rows(plan) + scratch_rows(body, plan, parts)
-        if rows > budget:
+        if kernel_rows(body, plan, parts) > budget:
             continue
         cycles = plan_cycles(body, plan, chip, parts)
         if best is None or cycles < best.estimated_cycles:
@@ -92,7 +92,7 @@ def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[Blocks]:
     seen: set[Blocks] = set()
     for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
         for sizes in _block_sizes(space, body, target, width):
-            for order in _orders(space, body):
+            for order in grid_orders(space, body):
                 blocks = Blocks(sizes, order)
                 if blocks not in seen:
                     seen.add(blocks)
@@ -144,7 +144,7 @@ def _divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def _orders(space: IterationSpace, body: FusionBody) -> list[tuple[int, ...]]:
+def grid_orders(space: IterationSpace, body: FusionBody) -> list[tuple[int, ...]]:
     """Grid orders: parallel dimensions outside; for a dot also columns before rows."""
     parallel = [i for i, d in enumerate(space.dims) if d.parallel]
     arbitrary = [i for i, d in enumerate(space.dims) if not d.parallel]
@@ -190,7 +190,9 @@ def make_plan(
         for root, shape, box in zip(body.roots, results, root_boxes, strict=True)
     )
     scratch = {n: b for n, b in boxes.items() if n in body.leaves}
-    return WindowPlan(blocks, grid, inputs, outputs, scratch, depths, tuple(clamps.derived))
+    return WindowPlan(
+        grid, inputs, outputs, scratch, depths, tuple(clamps.derived), blocks=blocks
+    )
 
 
 def _root_box(

@@ -91,11 +91,11 @@ class Blocks:
 class WindowPlan:
     """Grid and windows of a kernel.
 
-    `blocks` is the choice that all else follows from. `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
-    operand boxes of reduces, and the part of K of the dot, where the grid cuts them.
+    `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
+    operand boxes of reduces, and the part of K of the dot, where the grid cuts them. `blocks` is the
+    choice that all this followed from.
     """
 
-    blocks: Blocks
     grid: tuple[GridDim, ...]
     inputs: tuple[OperandWindow, ...]
     outputs: tuple[OperandWindow, ...]
@@ -103,6 +103,7 @@ class WindowPlan:
     depths: dict[HloInstruction, Box] = field(default_factory=dict)
     derived: tuple[DerivedVar, ...] = ()
     estimated_cycles: int = 0
+    blocks: Blocks = Blocks((), ())
 
     @property
     def steps(self) -> int:

@@ -75,6 +75,8 @@ class ControlLowering:
                     "rewrite it with operations that have",
                     instr.span,
                 )
+            if _has_no_elements(instr):
+                continue
             self.builder.source = instr.name
             lower(instr)
 
@@ -226,6 +228,13 @@ class ControlLowering:
             self.lower(branches[number])
         with b.else_():
             self._indexed_branches(branches, index, number + 1)
+
+
+def _has_no_elements(instr: HloInstruction) -> bool:
+    """Whether an instruction computes nothing: all its arrays are empty."""
+    if instr.opcode in ("while", "conditional", "call"):
+        return False
+    return all(shape.element_count == 0 for shape in leaves(instr.shape))
 
 
 def _word(place: Allocation) -> int:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.analysis.indexing import Expr, const
-from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
+from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
-from compiler.analysis.iteration_space import IterationDim, IterationSpace, tile_units
+from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.window_search import search
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_rows import RowGather, row_shape

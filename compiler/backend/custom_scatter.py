@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing import Expr, Var, const, delinearize, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
-from compiler.analysis.window_cost import box_vreg_tiles
+from compiler.analysis.kernel_vmem import box_vreg_tiles
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.index_scalars import emit_index
@@ -31,6 +31,7 @@ from compiler.backend.vector.reducers import reducer_of
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import leaves
 from compiler.llo.ir import SReg
 from compiler.rewrite.make import dims_attr
 
@@ -41,18 +42,31 @@ _MAX_STAGED_WORDS = 65536
 
 @dataclass(frozen=True)
 class ScatterDims:
-    """A scatter's dimension numbers, and its operand, indices and updates."""
+    """A scatter's dimension numbers, and its operands, indices and updates.
+
+    Operands have the same dimensions, and so have the updates.
+    """
 
     scatter: HloInstruction
-    operand: HloInstruction
+    operands: tuple[HloInstruction, ...]
     indices: HloInstruction
-    updates: HloInstruction
+    all_updates: tuple[HloInstruction, ...]
     window_dims: tuple[int, ...]  # of the updates
     inserted: tuple[int, ...]
     index_map: tuple[int, ...]
     operand_batch: tuple[int, ...]
     indices_batch: tuple[int, ...]
     vector_dim: int
+
+    @property
+    def operand(self) -> HloInstruction:
+        """The first operand, for its dimensions."""
+        return self.operands[0]
+
+    @property
+    def updates(self) -> HloInstruction:
+        """The first updates, for their dimensions."""
+        return self.all_updates[0]
 
     @property
     def batch_dims(self) -> tuple[int, ...]:
@@ -74,21 +88,15 @@ class ScatterDims:
 
 
 def scatter_dims(scatter: HloInstruction) -> ScatterDims:
-    """Read the dimension numbers of a scatter of one operand."""
-    if len(scatter.operands) != 3:
-        raise UnsupportedError(
-            f"%{scatter.name}: scatter of {len(scatter.operands) // 2} operands at once; "
-            "use one scatter for each",
-            scatter.span,
-        )
+    """Read the dimension numbers of a scatter."""
+    count = len(scatter.operands) // 2
     vector_dim = scatter.attrs["index_vector_dim"]
     assert isinstance(vector_dim, int)
-    operand, indices, updates = scatter.operands
     return ScatterDims(
         scatter,
-        operand,
-        indices,
-        updates,
+        tuple(scatter.operands[:count]),
+        scatter.operands[count],
+        tuple(scatter.operands[count + 1 :]),
         dims_attr(scatter, "update_window_dims"),
         dims_attr(scatter, "inserted_window_dims"),
         dims_attr(scatter, "scatter_dims_to_operand_dims"),
@@ -110,7 +118,7 @@ class Scatter:
         self.kernel = kernel
         self.builder = kernel.builder
         self.dims = dims
-        for node in (dims.indices, dims.updates):
+        for node in (dims.indices, *dims.all_updates):
             if node.opcode != "parameter":
                 raise UnsupportedError(
                     f"%{kernel.root.name}: scatter of a {node.opcode} inside its fusion; "
@@ -138,8 +146,8 @@ class Scatter:
 
     def _cut(self) -> tuple[tuple[int, ...], int]:
         """Operand blocks (in tile units per dimension) and vectors of the first batch dimension."""
-        shape = self.kernel.root.array
-        units = tile_units(shape)
+        shape = self.dims.operand.array
+        units = self._units()
         blocks = [-(-n // u) for n, u in zip(shape.dims, units, strict=True)]
         chunk = self._chunk_candidates()
         best = chunk[-1]
@@ -157,6 +165,8 @@ class Scatter:
             blocks[0] = 1
         left = budget - self._chunk_rows(best)
         for dim in range(len(blocks) - 1):
+            if len({operand.array.dtype.packing for operand in self.dims.operands}) > 1:
+                break  # blocks of one type's tiles would stick out of another's array
             while blocks[dim] > 1 and self._block_rows(tuple(blocks), units) > left:
                 blocks[dim] = next(d for d in range(blocks[dim] // 2, 0, -1))
         if self._block_rows(tuple(blocks), units) > left:
@@ -167,9 +177,14 @@ class Scatter:
         return tuple(blocks), best
 
     def _block_rows(self, blocks: tuple[int, ...], units: tuple[int, ...]) -> int:
-        shape = self.kernel.root.array
         extent = tuple(b * u for b, u in zip(blocks, units, strict=True))
-        return 4 * box_vreg_tiles(shape, extent) * 8
+        shapes = (operand.array for operand in self.dims.operands)
+        return sum(4 * box_vreg_tiles(shape, extent) * 8 for shape in shapes)
+
+    def _units(self) -> tuple[int, ...]:
+        """The largest vreg tiles of any operand."""
+        units = [tile_units(operand.array) for operand in self.dims.operands]
+        return tuple(max(sizes) for sizes in zip(*units, strict=True))
 
     def _chunk_candidates(self) -> list[int]:
         """Chunks of the first batch dimension, largest first: divisors that keep to tiles."""
@@ -195,7 +210,7 @@ class Scatter:
     def _chunk_rows(self, chunk: int) -> int:
         """VMEM rows of both buffers of updates and indices, and of the staged indices."""
         rows = 0
-        for node in (self.dims.updates, self.dims.indices):
+        for node in (*self.dims.all_updates, self.dims.indices):
             box = self._chunk_box(node, chunk, const(0))
             rows += 2 * 8 * box_vreg_tiles(node.array, box.extent)
         return rows + -(-chunk * self._words_per_row() // LANES) + 16
@@ -210,9 +225,9 @@ class Scatter:
         return round_to_tiles(shape, box)
 
     def _grid(self) -> tuple[GridDim, ...]:
-        shape = self.kernel.root.array
+        shape = self.dims.operand.array
         grid: list[GridDim] = []
-        sides = zip(shape.dims, tile_units(shape), self.blocks, strict=True)
+        sides = zip(shape.dims, self._units(), self.blocks, strict=True)
         for number, (size, unit, block) in enumerate(sides):
             grid.append(grid_dim(f"g{number}", unit, -(-size // unit), block))
         batch = self.dims.batch_dims
@@ -223,27 +238,27 @@ class Scatter:
         return tuple(grid)
 
     def _plan(self) -> WindowPlan:
-        shape = self.kernel.root.array
         low = tuple(d.origin for d in self.grid[:-1])
         extent = tuple(
             size if d.steps == 1 else d.block * d.unit
-            for size, d in zip(shape.dims, self.grid[:-1], strict=True)
+            for size, d in zip(self.dims.operand.array.dims, self.grid[:-1], strict=True)
         )
-        block = round_to_tiles(shape, Box(low, extent))
-        chunk_low = self._chunk_low()
+        block = Box(low, extent)
         inputs: list[OperandWindow] = []
         pairs = zip(self.kernel.body.parameters, self.kernel.fusion.operands, strict=True)
         for parameter, operand in pairs:
-            if parameter is self.dims.operand:
-                box = block
-            elif parameter in (self.dims.indices, self.dims.updates):
-                box = self._chunk_box(parameter, self.chunk, chunk_low)
+            if parameter in self.dims.operands:
+                box = round_to_tiles(operand.array, block)
+            elif parameter is self.dims.indices or parameter in self.dims.all_updates:
+                box = self._chunk_box(parameter, self.chunk, self._chunk_low())
             else:
                 continue
             inputs.append(OperandWindow(parameter, operand.array, box.low, box.extent))
-        result = self.kernel.fusion.array
-        output = OperandWindow(self.kernel.root, result, block.low, block.extent)
-        return WindowPlan(self.grid, tuple(inputs), (output,))
+        outputs: list[OperandWindow] = []
+        for shape in leaves(self.kernel.fusion.shape):
+            box = round_to_tiles(shape, block)
+            outputs.append(OperandWindow(self.kernel.root, shape, box.low, box.extent))
+        return WindowPlan(self.grid, tuple(inputs), tuple(outputs))
 
     def _chunk_low(self) -> Expr:
         """The first index of the step's part of the updates' first dimension."""
@@ -282,20 +297,20 @@ class Scatter:
             for window, array in zip(self.plan.inputs, context.inputs, strict=True)
         }
         emitter = VectorEmitter(b, bindings, dict(context.sregs), {})
-        (target,) = context.outputs
         chunk = context.counters[-1]
         with ExitStack() as scope:
             if self.grid[-1].steps > 1:
                 scope.enter_context(b.if_(b.scmp("eq", "s32", chunk, 0)))
-            emitter.emit_stage([self.dims.operand], [target])
+            for operand, target in zip(self.dims.operands, context.outputs, strict=True):
+                emitter.emit_stage([operand], [target])
         b.new_block()
         first = self._chunk_low() * (self.count // self.chunk)
         self.staging.emit(emitter, first)
         with b.loop(self.count, "updates") as number:
-            self._one_update(emitter, target, number, first)
+            self._one_update(emitter, context.outputs, number, first)
 
     def _one_update(
-        self, emitter: VectorEmitter, target: VmemArray, number: SReg, first: Expr
+        self, emitter: VectorEmitter, targets: list[VmemArray], number: SReg, first: Expr
     ) -> None:
         """Combine the update of index vector `number` (of the chunk)."""
         b = self.builder
@@ -315,7 +330,7 @@ class Scatter:
         sizes = tuple(d.updates.array.dims[i] for i in d.batch_dims)
         batch = delinearize(first + var(variable), sizes) if sizes else ()
         with b.if_(inside), self._window_rows() as offsets:
-            self._one_row(emitter, target, starts, batch, offsets)
+            self._one_row(emitter, targets, starts, batch, offsets)
 
     @contextmanager
     def _window_rows(self) -> Iterator[dict[int, Expr]]:
@@ -338,7 +353,7 @@ class Scatter:
     def _one_row(
         self,
         emitter: VectorEmitter,
-        target: VmemArray,
+        targets: list[VmemArray],
         starts: dict[int, SReg],
         batch: tuple[Expr, ...],
         offsets: dict[int, Expr],
@@ -358,17 +373,19 @@ class Scatter:
                 place = emit_index(b, batch[number], emitter.sregs)
             if dim < rank - 1:
                 place = b.sadd(place, emit_index(b, offsets[dim], emitter.sregs))
-            low = emit_index(b, target.origin[dim], emitter.sregs)
+            low = emit_index(b, targets[0].origin[dim], emitter.sregs)
             place = b.ssub(place, low)
             if self.grid[dim].steps > 1:
-                extent = b.sconst(target.extent[dim])
+                extent = b.sconst(targets[0].extent[dim])
                 inside = b.sand(inside, b.emit("scmp.lt.u32", place, extent))
             places.append(place)
         with ExitStack() as scope:
             if b.constant(inside) != 1:
                 scope.enter_context(b.if_(inside))
-            row = RowUpdate(emitter, reducer_of(d.scatter), target, places)
-            row.emit(d.updates, lambda lane: self._update_index(batch, offsets, lane), self._width())
+            row = RowUpdate(emitter, reducer_of(d.scatter), targets, places)
+            row.emit(
+                d.all_updates, lambda lane: self._update_index(batch, offsets, lane), self._width()
+            )
 
     def _width(self) -> int:
         """Lanes of an update's row."""

@@ -8,12 +8,15 @@ import numpy.typing as npt
 from compiler.backend.transfer import LANES, hbm_tiling
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_text import print_shape
 
 
 def device_bytes(literal: npt.NDArray[np.generic], shape: ArrayShape) -> bytes:
     """The bytes of `literal` in the layout of `shape` (descending order)."""
     if shape.dtype.bits < 8:
-        raise UnsupportedError(f"{shape}: constants of elements narrower than a byte")
+        raise UnsupportedError(
+            f"{print_shape(shape)}: a constant of elements narrower than a byte; use s8"
+        )
     tiling = hbm_tiling(shape)
     p = tiling.packing
     values = np.asarray(literal, dtype=shape.dtype.numpy)

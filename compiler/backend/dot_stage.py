@@ -7,17 +7,21 @@ split into parts for the higher precisions. What was prepared stays while the gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_rhs_transposed
+from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
 from compiler.analysis.dot_parts import DotParts
+from compiler.analysis.indexing import delinearize
 from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.kernel_vmem import is_fed
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.bf16_parts import bf16_parts
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
+from compiler.backend.fused_epilogue import fused_epilogue
 from compiler.backend.pipeline import StepContext
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -48,9 +52,16 @@ class DotStage:
         self.is_transposed = is_rhs_transposed(dot)
 
     def emit(
-        self, emitter: VectorEmitter, context: StepContext, target: VmemArray | None
-    ) -> VmemArray:
-        """Compute the step's box into `target` (f32), or into scratch; returns where it lies."""
+        self,
+        emitter: VectorEmitter,
+        context: StepContext,
+        target: VmemArray | None,
+        roots: Sequence[tuple[HloInstruction, VmemArray]] = (),
+    ) -> tuple[VmemArray, bool]:
+        """Compute the step's box into `target` (f32), or into scratch; returns where it lies.
+
+        Roots that are elementwise in the dot are computed along the way if all are; True then.
+        """
         box = self.plan.boxes[self.dot]
         boxes = dot_operand_boxes(self.dot, box, self.plan.depths.get(self.dot))
         lhs = self._operand(0, boxes[0], self.parts.lhs, emitter, context)
@@ -62,6 +73,9 @@ class DotStage:
             with b.if_(b.scmp("eq", "s32", later, 0)):
                 emit_clear(b, out)
         with self._batches(out) as batch:
+            place = emitter.index_values.bind("batch", 0, math.prod(out.majors) - 1, batch)
+            majors = delinearize(place, out.majors) if out.majors else ()
+            epilogue = fused_epilogue(emitter, self.dot, roots, out, majors)
             emit_matmul_stage(
                 self.builder,
                 self.chip,
@@ -70,8 +84,9 @@ class DotStage:
                 self.is_transposed,
                 _matrix(self.builder, out, batch),
                 accumulate_when=later,
+                epilogue=epilogue,
             )
-        return out
+        return out, epilogue is not None
 
     def _later(self, context: StepContext) -> SReg:
         """Not 0 on the steps that add to the sum of earlier ones; -1 if the grid does not cut K."""
@@ -111,9 +126,9 @@ class DotStage:
         """The operand's bf16 parts in VMEM."""
         node = self.dot.operands[number]
         bound = emitter.bindings.get(node)
-        if bound is not None and part_count == 1 and bound.extent == box.extent:
+        if bound is not None and part_count == 1:
             held = Box(bound.origin, bound.extent)
-            if held == box and feeds_mxu(self.dot, number, bound.shape, held):
+            if is_fed(self.dot, number, bound.shape, held, box):
                 return [bound]
         targets = [self._prepared(node, box, i) for i in range(part_count)]
         with self._when_moved(context, box), bf16_parts(node, part_count) as parts:

@@ -18,6 +18,8 @@ from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 INDEX_TILE = 1024
 """Elements of a vector's vreg tile: blocks of staged indices start at multiples of it."""
 
+_ZERO = const(0)
+
 
 class IndexStaging:
     """Puts the components of index vectors into SMEM, vector after vector.
@@ -41,7 +43,7 @@ class IndexStaging:
         )
         self._flag = builder.flag()
 
-    def emit(self, emitter: VectorEmitter, first: Expr = const(0)) -> None:
+    def emit(self, emitter: VectorEmitter, first: Expr = _ZERO) -> None:
         """Stage the vectors from number `first` on (a multiple of `INDEX_TILE` words)."""
         b = self.builder
         target = VmemArray(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
-from compiler.analysis.window_search import plan_windows
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
@@ -88,7 +88,7 @@ class GridKernel:
         self.chip = target.chip
         self.body = fusion_body(fusion)
         self.parts = dot_parts(self.body.dot, target.options.precision)
-        self.plan = plan_windows(fusion, target.chip, self.parts)
+        self.plan = WindowPlanner(target.chip, target.options.precision).plan(fusion)
 
     def emit(self) -> None:
         """Emit everything."""

@@ -58,7 +58,7 @@ class KernelLibrary:
         shapes = (tuple(o.shape for o in instr.operands), instr.shape)
         called = instr.attrs.get("calls")
         body = computation_key(called) if isinstance(called, HloComputation) else ()
-        config = instr.attrs.get("backend_config", "")
+        config = instr.attrs.get("backend_config", "")  # the windows are in it
         kind = instr.attrs.get("kind", "")
         return (instr.opcode, kind, shapes, body, in_place, config)
 

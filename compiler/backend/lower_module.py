@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.call_graph import control_computations
+from compiler.analysis.host_ports import host_ports
 from compiler.backend.control import ARGUMENT_WORDS, ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.finalize import finalize_kernel, finalize_main
@@ -121,13 +122,15 @@ def _is_in_hbm(instr: HloInstruction, buffers: BufferAssignment) -> bool:
 def _hbm_buffers(module: HloModule, buffers: BufferAssignment) -> list[HbmBuffer]:
     """Inputs, outputs (by leaf number), constants and temporaries."""
     found: list[HbmBuffer] = []
-    entry = module.entry
+    entry, host = module.entry, host_ports(module)
     inputs = [(p, leaf, s) for p in entry.parameters for leaf, s in enumerate(leaves(p.shape))]
     for index, (parameter, leaf, shape) in enumerate(inputs):
-        found.append(_buffer("input", parameter, leaf, shape, buffers, index))
+        buffer = _buffer("input", parameter, leaf, shape, buffers, index)
+        found.append(replace(buffer, host_shape=host.parameters[index]))
     root = entry.root_instruction
     for leaf, shape in enumerate(leaves(root.shape)):
-        found.append(_buffer("output", root, leaf, shape, buffers, leaf))
+        buffer = _buffer("output", root, leaf, shape, buffers, leaf)
+        found.append(replace(buffer, host_shape=host.results[leaf]))
     for number, place in enumerate(buffers.allocations):
         if place.space == HBM and place.parameter is None and not place.outputs:
             kind = "constant" if place.is_constant else "temp"

@@ -2,7 +2,7 @@
 
     fetch the first block of every input
     for each step:
-        start fetching the blocks of the next step that differ from this step's
+        start fetching the next block of every input whose present one this step is the first of
         wait for this step's input blocks, and until the output buffers are free again
         compute
         start writing back the output blocks that the next step does not continue
@@ -161,6 +161,7 @@ class Pipeline:
         first = self._environment([0] * len(self.plan.grid))
         for stream in self.inputs:
             self._start(stream, first, 0)
+        for stream in self.inputs:
             if not stream.depends:
                 b.emit("dma.wait", stream.flag, 0)
         for stream in (*self.inputs, *self.outputs):
@@ -168,7 +169,7 @@ class Pipeline:
         with b.loop(self.plan.steps, name="grid"):
             counters = [variables.get(i, 0) for i in range(len(self.plan.grid))]
             following, carries = self._advance(counters)
-            self._prefetch(following, carries)
+            self._prefetch(counters)
             sregs = self._environment(counters)
             self._wait()
             compute(self._context(counters, sregs))
@@ -177,9 +178,12 @@ class Pipeline:
             self._turn(moving, variables, following, carries)
         self._drain(first)
 
-    def _advance(self, counters: list[SReg]) -> tuple[list[SReg], list[SReg]]:
+    def _advance(
+        self, counters: list[SReg], innermost: int | None = None
+    ) -> tuple[list[SReg], list[SReg]]:
         """The next step's counters, and by dimension whether the step leaves its block.
 
+        With `innermost` the step after all those with this block along that dimension.
         The entry after the last dimension is 1; entry i is the carry into dimension i, thus
         whether counter i changes. `carries[0]` of the outermost dimension's own wrap is appended
         last: it is 1 on the last step.
@@ -188,10 +192,11 @@ class Pipeline:
         following = list(counters)
         carries = [0] * (len(counters) + 1)
         carry = b.sconst(1)
+        last = len(counters) - 1 if innermost is None else innermost
         for i in reversed(range(len(counters))):
             carries[i] = carry
             steps = self.plan.grid[i].steps
-            if steps == 1:
+            if steps == 1 or i > last:
                 following[i] = 0
                 continue
             advanced = b.sadd(counters[i], carry)
@@ -211,18 +216,24 @@ class Pipeline:
             sregs[derived.variable] = _derived(b, derived, sregs)
         return sregs
 
-    def _prefetch(self, following: list[SReg], carries: list[SReg]) -> None:
+    def _prefetch(self, counters: list[SReg]) -> None:
+        """Start fetching the next block of a window as soon as this one is begun.
+
+        A window that the inner dimensions do not move has all their steps to arrive in.
+        """
         b = self.builder
         groups: dict[int, list[Stream]] = {}
         for stream in self.inputs:
             if stream.depends:
                 groups.setdefault(stream.depends[-1], []).append(stream)
-        if not groups:
-            return
-        has_next = b.sxori(carries[-1], 1)
-        sregs = self._environment(following)
         for dim in sorted(groups, reverse=True):
-            with b.if_(b.sand(carries[dim], has_next)):
+            following, carries = self._advance(counters, dim)
+            is_due = b.sxori(carries[-1], 1)
+            for i, counter in enumerate(counters):
+                if i > dim and self.plan.grid[i].steps > 1:
+                    is_due = b.sand(is_due, b.scmp("eq", "s32", counter, 0))
+            sregs = self._environment(following)
+            with b.if_(is_due):
                 for stream in groups[dim]:
                     self._start(stream, sregs, b.sxori(stream.slot, 1))
 

@@ -86,7 +86,7 @@ def _is_supported(node: HloInstruction) -> bool:
 
 
 def _has_scalar_form(dtype: DType) -> bool:
-    return dtype == F32 or dtype == PRED or (dtype.is_integer and dtype.bits <= 32)
+    return dtype in (F32, PRED) or (dtype.is_integer and dtype.bits <= 32)
 
 
 class ScalarEmitter:
@@ -225,10 +225,10 @@ def _convert(b: LloBuilder, node: HloInstruction, operands: list[SReg]) -> SReg:
 def _saturate(b: LloBuilder, value: SReg, dtype: DType) -> SReg:
     if dtype.bits == 32:
         return value
-    info = np.iinfo(dtype.numpy)
-    low, high = b.sconst(int(info.min)), b.sconst(int(info.max))
+    largest = (1 << (dtype.bits - dtype.is_signed)) - 1
+    high = b.sconst(largest)
     if dtype.is_signed:
-        return b.smin(b.smax(value, low), high)
+        return b.smin(b.smax(value, b.sconst(-largest - 1)), high)
     return b.sbinary("smin.u32", value, high)
 
 

@@ -209,9 +209,13 @@ class StageEmitter:
         is_direct = direct is not None and node.array.dtype.name == "f32"
         target = direct[0][1] if direct is not None and is_direct else None
         stage = DotStage(self.builder, self.chip, self.plan, node, self.parts)
-        emitter.bindings[node] = stage.emit(emitter, context, target)
+        waiting = [pair for i, pair in enumerate(outputs) if i not in done]
+        roots = waiting if target is None and node not in self.plan.depths else []
+        emitter.bindings[node], is_fused = stage.emit(emitter, context, target, roots)
         if direct is not None and is_direct:
             done.add(direct[0][0])
+        if is_fused:
+            done.update(range(len(outputs)))
         self.builder.new_block()
 
     def _roots(

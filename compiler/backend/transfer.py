@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from compiler.analysis.tiled_layout import default_layout
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_text import print_shape
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
 
 LANES = 128
@@ -72,9 +73,11 @@ def hbm_tiling(shape: ArrayShape) -> HbmTiling:
     """
     layout = shape.layout if shape.layout is not None and shape.layout.tiles else default_layout(shape)
     if layout.minor_to_major != tuple(reversed(range(shape.rank))):
-        raise UnsupportedError(f"{shape}: kernels read arrays in descending layout only")
+        raise UnsupportedError(f"{print_shape(shape)}: kernels read arrays in descending layout only")
     if shape.dtype.bits > 32:
-        raise UnsupportedError(f"{shape}: kernels compute on elements of at most 32 bits")
+        raise UnsupportedError(
+            f"{print_shape(shape)}: kernels compute on elements of at most 32 bits; convert it"
+        )
     packing = shape.dtype.packing
     unit = SUBLANES * packing
     if shape.rank < 2:

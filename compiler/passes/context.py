@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from compiler.analysis.window_planner import WindowPlanner
+from tpu_sim.isa import chips
+
 
 class Chip(Protocol):
     """What passes ask of a chip: its memory sizes, in bytes."""
@@ -21,8 +24,16 @@ class Chip(Protocol):
 
 @dataclass
 class PassContext:
-    """What a pass reads (the chip) and writes (counts and remarks of what it did)."""
+    """What a pass reads (the chip) and writes (counts and remarks of what it did).
+
+    `planner` plans windows, one for all passes of a pipeline; None when the chip is not a whole one.
+    """
 
     chip: Chip
     counts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
+    planner: WindowPlanner | None = None
+
+    def __post_init__(self) -> None:
+        if self.planner is None and isinstance(self.chip, chips.Chip):
+            self.planner = WindowPlanner(self.chip)

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.aliasing import donations, leaf_number, updated_operand
 from compiler.analysis.call_graph import control_computations
-from compiler.analysis.dot_parts import dot_parts
-from compiler.analysis.window_search import plan_windows
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation, sort_computations
@@ -24,9 +23,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import emit
-from tpu_sim.isa.chips import Chip
 
-PRECISIONS = ("default", "high", "highest")  # a program may be compiled for any of them
 _FORWARDS = ("bitcast", "tuple", "get-tuple-element")
 
 
@@ -392,7 +389,7 @@ class _Inserter:
         is_pointwise = all(
             reads_in_place(writer, i) for i, o in enumerate(writer.operands) if o in aliases
         )
-        return is_pointwise and blocks_are_disjoint(writer, self.context.chip)
+        return is_pointwise and blocks_are_disjoint(writer, self.context.planner)
 
     def _aliases(self, place: HloInstruction) -> set[HloInstruction]:
         """The instructions that hand the value in `place` on, itself included."""
@@ -442,24 +439,15 @@ def _invariant_elements(loop: HloInstruction) -> set[int]:
     }
 
 
-def blocks_are_disjoint(fusion: HloInstruction, chip: object) -> bool:
+def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -> bool:
     """Whether no grid step of a fusion computes what another step computed before.
 
     The last block of a dimension that the blocks do not divide starts earlier; in place, it
-    would read what was already overwritten. Needs a whole chip to know the blocks; False
-    without one.
+    would read what was already overwritten. False where no planner knows the blocks.
     """
-    if not isinstance(chip, Chip):
+    if planner is None:
         return False
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    dot = next((i for i in called if i.opcode == "dot"), None)
-    variants = {dot_parts(dot, precision) for precision in PRECISIONS}
-    try:
-        plans = [plan_windows(fusion, chip, parts) for parts in variants]
-    except UnsupportedError:
-        return False
-    return all(d.total % d.block == 0 for plan in plans for d in plan.grid)
+    return all(d.total % d.block == 0 for d in planner.plan(fusion).grid)
 
 
 def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:

@@ -26,15 +26,15 @@ from compiler.passes.fusion_pruning import OutputPruner
 
 def fuse(module: HloModule, context: PassContext) -> bool:
     """Fuse every computation of the program's control flow."""
-    made = 0
+    is_changed = False
     for computation in control_computations(module):
-        made += _fuse_computation(computation, context)
+        is_changed |= _fuse_computation(computation, context)
     drop_unreachable(module)
-    context.counts["fusions"] = made
-    return bool(made)
+    return is_changed
 
 
-def _fuse_computation(computation: HloComputation, context: PassContext) -> int:
+def _fuse_computation(computation: HloComputation, context: PassContext) -> bool:
+    """Returns whether a fusion or a bitcast was made."""
     plan = FusionPlan(computation, context.chip.vmem_bytes)
     groups = plan.build()
     pruner = OutputPruner(plan.graph, plan.nodes, plan.legality)
@@ -49,7 +49,8 @@ def _fuse_computation(computation: HloComputation, context: PassContext) -> int:
     counts: Counter[str] = Counter(g.kind.value for g in kept)
     context.counts.update(counts)
     context.remarks.extend(plan.remarks)
-    return len(kept)
+    context.counts["fusions"] += len(kept)
+    return bool(builder.values)
 
 
 def _live_outputs(plan: FusionPlan, groups: list[Group]) -> dict[int, list[HloInstruction]]:

@@ -11,14 +11,13 @@ arrays. It needs a whole chip; with less than that (memory sizes alone) nothing 
 from __future__ import annotations
 
 from compiler.analysis.call_graph import control_computations, drop_unreachable
-from compiler.analysis.window_search import plan_windows
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import structural_hash
 from compiler.passes.context import PassContext
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.rewrite.graph import emit, remove_dead, replace
-from tpu_sim.isa.chips import Chip
 
 _ATTEMPTS = ((0,), (1,), (0, 1))
 _INDEX_WORK = frozenset({"transpose", "reshape", "concatenate", "pad", "dynamic-slice", "reverse"})
@@ -26,9 +25,9 @@ _INDEX_WORK = frozenset({"transpose", "reshape", "concatenate", "pad", "dynamic-
 
 def legalize_fusions(module: HloModule, context: PassContext) -> bool:
     """Split every dot fusion that has no window and can be had with one."""
-    if not isinstance(context.chip, Chip):
+    if context.planner is None:
         return False
-    judge = _Judge(context.chip)
+    judge = _Judge(context.planner)
     for computation in control_computations(module):
         for fusion in list(computation):
             if _is_suspect(fusion) and not judge.has_window(fusion):
@@ -39,10 +38,10 @@ def legalize_fusions(module: HloModule, context: PassContext) -> bool:
 
 
 class _Judge:
-    """Asks the window search, once for equal fusions."""
+    """Asks the window planner, and remembers those that it finds no windows for."""
 
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
+    def __init__(self, planner: WindowPlanner) -> None:
+        self.planner = planner
         self.known: dict[str, bool] = {}
 
     def has_window(self, fusion: HloInstruction) -> bool:
@@ -50,7 +49,7 @@ class _Judge:
         key = structural_hash(_body(fusion))
         if key not in self.known:
             try:
-                plan_windows(fusion, self.chip)
+                self.planner.plan(fusion)
                 self.known[key] = True
             except UnsupportedError:
                 self.known[key] = False

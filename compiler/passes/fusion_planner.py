@@ -51,10 +51,10 @@ class FusionPlan:
 
     def _place(self, instr: HloInstruction, node: Node) -> None:
         group = self._open(instr, node)
-        if group.kind is Kind.CUSTOM or group.kind is Kind.INPUT or instr.opcode == "dot":
-            return
         if is_variadic_part(instr):
             self._merge(self._group(instr.operands[0]), group)
+            return
+        if group.kind is Kind.CUSTOM or group.kind is Kind.INPUT or instr.opcode == "dot":
             return
         if instr.opcode == "reduce":
             self._place_row_reduce(instr, node, group)

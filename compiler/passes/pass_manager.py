@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.module_tools import computation_hash
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify, verify_computation
 from compiler.passes.context import Chip, PassContext
+from tpu_sim.isa import chips
 
 
 class Pass(Protocol):
@@ -65,7 +67,10 @@ class PassTiming:
 
 @dataclass
 class PassManager:
-    """Runs a sequence of passes. `progress` is told each pass's name before it runs."""
+    """Runs a sequence of passes. `progress` is told each pass's name before it runs.
+
+    `precision` is that of f32 dots that state none; windows depend on it.
+    """
 
     passes: Sequence[Pass]
     chip: Chip
@@ -73,16 +78,19 @@ class PassManager:
     progress: Callable[[str], None] | None = None
     is_verifying: bool = True
     level: Level = Level.PARSED
+    precision: str = "default"
 
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
         timings: list[PassTiming] = []
         hashes = _hashes(module)
         self._dump(module, 0, "input")
+        whole = self.chip if isinstance(self.chip, chips.Chip) else None
+        planner = WindowPlanner(whole, self.precision) if whole is not None else None
         for number, item in enumerate(self.passes, start=1):
             if self.progress is not None:
                 self.progress(item.name)
-            context = PassContext(self.chip)
+            context = PassContext(self.chip, planner=planner)
             start = time.perf_counter()
             is_changed = item.run(module, context)
             seconds = time.perf_counter() - start

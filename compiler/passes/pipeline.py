@@ -20,15 +20,23 @@ from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dot_canonicalizer import canonicalize_dots
+from compiler.passes.expanders.fft_expander import expand_ffts
 from compiler.passes.expanders.linear_algebra import expand_linear_algebra
+from compiler.passes.expanders.reduce_window_expander import expand_reduce_windows
+from compiler.passes.expanders.rng_expander import expand_random
+from compiler.passes.expanders.select_and_scatter_expander import expand_select_and_scatters
+from compiler.passes.expanders.simple_expansions import expand_simple
+from compiler.passes.expanders.single_device import simplify_single_device
 from compiler.passes.expanders.sort_expander import expand_sorts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.memory_space_assignment import assign_memory_spaces
+from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.scheduling import schedule
+from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.window_expander import expand_windows
@@ -38,6 +46,7 @@ PASSES: dict[str, Pass] = {
     item.name: item
     for item in (
         FunctionPass("layout-stripping", strip_layouts),
+        FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
         FunctionPass("dce", eliminate_dead_code),
         FunctionPass("cse", eliminate_common_subexpressions),
@@ -49,12 +58,19 @@ PASSES: dict[str, Pass] = {
         FunctionPass("topk-expander", expand_topk),
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
+        FunctionPass("fft-expander", expand_ffts),
+        FunctionPass("rng-expander", expand_random),
+        FunctionPass("reduce-window-expander", expand_reduce_windows),
+        FunctionPass("select-and-scatter-expander", expand_select_and_scatters),
+        FunctionPass("simple-expansions", expand_simple),
+        FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
         FunctionPass("fusion-legalizer", legalize_fusions),
         FunctionPass("memory-space-assignment", assign_memory_spaces),
+        FunctionPass("tiling", tile_fusions),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
     )
@@ -62,19 +78,27 @@ PASSES: dict[str, Pass] = {
 
 PIPELINE: tuple[str, ...] = (
     "layout-stripping",
+    "single-device",
     "call-inliner",
+    "simple-expansions",
     "dce",
     "cse",
     "algebraic-simplifier",
     "constant-folding",
     "linear-algebra-expander",
+    "fft-expander",
+    "rng-expander",
     "while-simplifier",
     "convolution-canonicalizer",
     "window-expander",
+    "reduce-window-expander",
+    "select-and-scatter-expander",
     "topk-expander",
     "sort-expander",
+    "pair-types",
     "dot-canonicalizer",
     "algebraic-simplifier",
+    "constant-folding",
     "cse",
     "dce",
     "fusion",
@@ -82,6 +106,7 @@ PIPELINE: tuple[str, ...] = (
     "layout-assignment",
     "fusion-legalizer",
     "memory-space-assignment",
+    "tiling",
     "scheduling",
     "copy-insertion",
 )
@@ -97,6 +122,11 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("convolution-canonicalizer", "window-expander", "a patch is cheaper than taps side by side"),
     ("window-expander", "dot-canonicalizer", "it makes dots of convolutions"),
     ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
+    ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
+    ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
+    ("window-expander", "pair-types", "windows of any type become slices"),
+    ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
+    ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
@@ -105,6 +135,10 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("layout-assignment", "fusion-legalizer", "windows are made of the layouts' tiles"),
     ("fusion-legalizer", "scheduling", "it makes kernels that must be scheduled"),
     ("layout-assignment", "memory-space-assignment", "a memory space is part of a layout"),
+    ("layout-assignment", "tiling", "windows are made of the layouts' tiles"),
+    ("fusion-legalizer", "tiling", "before it there are fusions that have no windows"),
+    ("memory-space-assignment", "tiling", "an operand in SMEM has no window"),
+    ("tiling", "copy-insertion", "blocks that overlap may not be computed in place"),
     ("memory-space-assignment", "scheduling", "it inserts copies that must be scheduled"),
     ("scheduling", "copy-insertion", "whether a copy is needed depends on what runs later"),
 )
@@ -135,11 +169,17 @@ def run_pipeline(
     chip: Chip,
     *,
     passes: Sequence[str] | None = None,
+    precision: str = "default",
     dump_dir: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[PassTiming]:
-    """Run `passes` (default: the whole pipeline) on a module, in place; return their timings."""
+    """Run `passes` (default: the whole pipeline) on a module, in place; return their timings.
+
+    `precision` is that of f32 dots that state none.
+    """
     names = PIPELINE if passes is None else tuple(passes)
     check_order(names)
-    manager = PassManager(find_passes(names), chip, dump_dir, progress)
+    manager = PassManager(
+        find_passes(names), chip, dump_dir, progress, precision=precision
+    )
     return manager.run(module)

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from compiler.diagnostics import CompileError, VerifyError
+from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
@@ -23,7 +24,7 @@ from tpu_sim.isa.chips import load_chip
 
 
 def _parse(path: Path) -> HloModule:
-    return parse_module(path.read_text(), path.name)
+    return parse_model(path.read_text(), path.name)
 
 
 def option(arguments: Sequence[str], name: str, default: str = "") -> str:

@@ -17,6 +17,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, While, Window
 from tpu_sim.isa.timing import result_ready_cycles
 from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.race_detector import RaceDetector
 from tpu_sim.machine.state import CoreState
 
 Rows = npt.NDArray[np.uint32]
@@ -28,6 +29,17 @@ def run_kernel(kernel: Kernel, chip: Chip, vmem: VmemContents) -> CoreState:
     """Check and run a kernel whose windows (by id) hold `vmem`."""
     check_kernel(kernel, chip)
     return _execute(kernel, chip, vmem)
+
+
+def run_watched(kernel: Kernel, chip: Chip, vmem: VmemContents) -> CoreState:
+    """The same, with a fault if rows outside `vmem` are read before they are written."""
+    check_kernel(kernel, chip)
+    races = RaceDetector(chip.vmem_rows)
+    races.enter_kernel()
+    for window in vmem:
+        at = kernel.windows[window]
+        races.write_rows(np.arange(at.base_row, at.base_row + at.rows, dtype=np.int64))
+    return _execute(kernel, chip, vmem, races)
 
 
 def run_in_source_order(llo: LloKernel, chip: Chip, vmem: VmemContents) -> CoreState:
@@ -55,13 +67,15 @@ def window_rows(state: CoreState, kernel: Kernel | LloKernel, window: int) -> Ro
     return state.vmem[at.base_row : at.base_row + at.rows]
 
 
-def _execute(kernel: Kernel, chip: Chip, vmem: VmemContents) -> CoreState:
+def _execute(
+    kernel: Kernel, chip: Chip, vmem: VmemContents, races: RaceDetector | None = None
+) -> CoreState:
     state = CoreState(chip)
     state.enter_kernel(kernel.flags)
     for window, rows in vmem.items():
         base = kernel.windows[window].base_row
         state.vmem[base : base + len(rows)] = rows
-    executor = BundleExecutor(state, HbmMemory(512), kernel, None)
+    executor = BundleExecutor(state, HbmMemory(512), kernel, races)
     with np.errstate(all="ignore"):
         _run_nodes(kernel.body, state, executor)
     return state

@@ -121,9 +121,7 @@ class LloMachine:
         for i, row in enumerate(rows):
             self.windows[win][row] = np.asarray(a)[i]
 
-    def _store_masked(
-        self, win: int, s: object, k: int, stride: int, a: object, m: object
-    ) -> None:
+    def _store_masked(self, win: int, s: object, k: int, stride: int, a: object, m: object) -> None:
         for i, row in enumerate(self._rows(win, s, k, stride)):
             mask = np.asarray(m)[i]
             self.windows[win][row][mask] = np.asarray(a)[i][mask]
@@ -197,5 +195,3 @@ def to_words(array: VmemArray, values: npt.NDArray[np.generic]) -> npt.NDArray[n
     split = full.reshape(m, array.row_tiles, 8, p, array.col_tiles, 128)
     words = np.ascontiguousarray(split.transpose(0, 1, 4, 2, 5, 3))
     return words.view(np.uint32).reshape(-1, 128)
-
-

@@ -13,7 +13,7 @@ from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.evaluator.interpreter import evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.parser import parse_module
-from compiler.hlo.shape import ArrayShape, TupleShape, leaves
+from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from tests.support.llo_machine import LloMachine, put, take
 from tpu_sim.isa.chips import load_chip
@@ -106,7 +106,3 @@ def ulp_error(g: Array, w: Array, dtype: np.dtype[np.generic]) -> npt.NDArray[np
         error = np.abs(g - w) / ulp
     same = (g == w) | (np.isnan(g) & np.isnan(w))
     return np.where(same, 0.0, np.where(np.isfinite(error), error, np.inf))
-
-
-def tuple_leaves(shape: ArrayShape | TupleShape) -> list[ArrayShape]:
-    return leaves(shape)

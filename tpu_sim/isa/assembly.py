@@ -69,6 +69,7 @@ def _program_lines(program: Program) -> Iterator[str]:
         yield (
             f"buffer {quote(buffer.name)} {quote(buffer.kind)} {buffer.index} "
             f"at {buffer.offset_bytes} size {buffer.size_bytes} {quote(buffer.shape)}"
+            + (f" host {quote(buffer.host_shape)}" if buffer.host_shape else "")
         )
     for offset, data in program.constants:
         yield f"constant at {offset} size {len(data)} {{"

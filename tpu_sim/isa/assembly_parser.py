@@ -48,7 +48,7 @@ def _form(text: str) -> re.Pattern[str]:
 
 _TARGET = _form("target Q hbm N smem N args N")
 _METADATA = _form("metadata Q Q")
-_BUFFER = _form("buffer Q Q N at N size N Q")
+_BUFFER = re.compile(_form("buffer Q Q N at N size N Q").pattern + rf"(?:\s*host\s*({_QUOTED}))?")
 _CONSTANT = _form("constant at N size N {")
 _KERNEL = _form("kernel Q args N flags N spill N at N flops N note Q {")
 _WINDOW = _form("window w# Q rows N + N")
@@ -127,10 +127,11 @@ class _Parser:
         if found := self._accept(_METADATA):
             program.metadata[_text(found[0])] = _text(found[1])
         elif found := self._accept(_BUFFER):
-            name, kind, index, offset, size, shape = found
+            name, kind, index, offset, size, shape, host = found
             program.buffers.append(
                 HbmBuffer(
-                    _text(name), _text(kind), int(offset), int(size), _text(shape), int(index)
+                    _text(name), _text(kind), int(offset), int(size), _text(shape), int(index),
+                    _text(host) if host else "",
                 )
             )
         elif found := self._accept(_CONSTANT):

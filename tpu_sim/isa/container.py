@@ -27,7 +27,7 @@ from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
 
 MAGIC = b"TPUX\0"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<5sHIQQ")
 _DIGEST_BYTES = 32
 
@@ -192,7 +192,7 @@ def _descriptor(item: Json) -> DmaDescriptor:
 
 
 def _buffer(item: Json) -> HbmBuffer:
-    return HbmBuffer(*take(item, str, str, int, int, str, int))
+    return HbmBuffer(*take(item, str, str, int, int, str, int, str))
 
 
 def _constants(items: list[Json], data: bytes) -> list[tuple[int, bytes]]:

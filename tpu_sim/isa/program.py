@@ -136,7 +136,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class HbmBuffer:
-    """A range of HBM: `kind` is input, output, constant, temp; `shape` its HLO text with layout."""
+    """A range of HBM: `kind` is input, output, constant, temp; `shape` its HLO text with layout.
+
+    `host_shape` is the HLO text of what the host hands over when that has another element type;
+    a type of two planes (s64, u64, c64) takes two buffers one after the other.
+    """
 
     name: str
     kind: str
@@ -144,6 +148,7 @@ class HbmBuffer:
     size_bytes: int
     shape: str = ""
     index: int = -1  # parameter or output leaf number
+    host_shape: str = ""
 
 
 @dataclass

@@ -21,7 +21,14 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.calls import PAST_LIMIT, TOO_MANY_CALLS
 from tpu_sim.jit.code_cache import CodeCache
-from tpu_sim.jit.context import MAX_RECORDS, ExecutionContext, Memories, Word
+from tpu_sim.jit.context import (
+    MAX_RECORDS,
+    MAX_UNITS,
+    READY_RING,
+    ExecutionContext,
+    Memories,
+    Word,
+)
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -88,6 +95,8 @@ class LlvmMachine:
             raise ValueError("checked runs need the NumPy machine: tpu_sim.system.create_machine")
         if threads < 1:
             raise ValueError(f"{threads} threads: want at least 1")
+        if chip.mxu_count > MAX_UNITS or chip.mrf_entries > READY_RING:
+            raise ValueError(f"{chip.name}: at most {MAX_UNITS} MXUs of {READY_RING} results")
         self.chip = chip
         self.threads = threads
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles

@@ -220,7 +220,7 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
         is_short = _sum_ops(region, epilogue_ops) <= _STATIC_OPS
     if is_short:
         return _short_skew(region, least, queue, epilogue_ops)
-    copies = 2 if epilogue_ops and region.k_groups > 1 else 1  # bodies for the last pass apart
+    copies = min(region.k_groups, 3 if epilogue_ops else 2)  # code for each kind of pass
     return _long_skew(region.steps, least, queue, step_ops * copies)
 
 

@@ -67,12 +67,14 @@ class Epilogue:
 class StepPlace:
     """Which step is popped: `offset` steps after the output pointer, and `number` in its pass.
 
-    `starts`, `ends`: whether its pass is the first and the last of those whose sum is carried in
-    vregs through this block. `is_last_k`: the sum over K is then complete.
+    `is_first_k`: its pass starts a sum over K; None if that is not known while emitting (then the
+    output was cleared). `is_last_k`: the sum is then complete. `starts`, `ends`: whether its pass
+    is the first and the last of those whose sum is carried in vregs through this block.
     """
 
     offset: int
     number: Affine
+    is_first_k: bool | None
     is_last_k: bool
     starts: bool = True
     ends: bool = True
@@ -97,6 +99,20 @@ class ResultWriter:
         self._epilogue = epilogue
         self._carried: dict[tuple[int, int, int], tuple[VReg, VReg]] = {}
 
+    def clear_where_unknown(self) -> None:
+        """Zero the region's output tiles, for code that cannot tell the first pass of a sum."""
+        if self._accumulate.always or self._accumulate.when >= 0:
+            return
+        region, out, b = self._region, self._out, self._b
+        rows = min(2 * region.m_tiles, out.row_tiles - 2 * region.m0)
+        with b.loop(rows, "clear-rows", parallel=True) as index:
+            moved = b.smuli(index, out.row(1, 0))
+            pointer = b.saddi(b.sadd(out.base, moved), out.row(2 * region.m0, region.n0))
+            with b.loop(region.n_tiles, "clear-columns", parallel=True) as column:
+                at = b.sadd(pointer, b.smuli(column, TILE_ROWS))
+                b.emit("vst", out.window, at, 0, 1, b.emit("vmovi", 0))
+        b.new_block()
+
     @property
     def step_rows(self) -> int:
         """Output rows (of VMEM) from one step to the next."""
@@ -112,7 +128,7 @@ class ResultWriter:
                 row = place.offset * self.step_rows + self._out.row(2 * mu, nu)
                 key = (place.offset, mu, nu)
                 if place.starts:
-                    sums = self._accumulated(sums, pointer, row, tile, at.k_group)
+                    sums = self._accumulated(sums, pointer, row, place, at, tile.has_lower)
                 else:
                     sums = self._added(self._carried[key], sums)
                 if not place.ends:
@@ -158,18 +174,17 @@ class ResultWriter:
         return values[0]
 
     def _accumulated(
-        self, sums: tuple[VReg, VReg], pointer: SReg, row: int, tile: ResultTile, k_group: SReg
-    ) -> tuple[VReg, VReg]:
+        self, sums: tuple[VReg, VReg], pointer: SReg, row: int, place: StepPlace, at: Cursor,
+        has_lower: bool,
+    ) -> tuple[VReg, VReg]:  # fmt: skip
         """Sums with what the output holds of them, if it does."""
-        b = self._b
-        is_later = k_group
-        if self._accumulate.when >= 0:
-            is_later = b.sor(k_group, self._accumulate.when)
-        known = 1 if self._accumulate.always else b.constant(is_later)
-        if known == 0:
+        b, when = self._b, self._accumulate.when
+        is_certain = self._accumulate.always or place.is_first_k is False
+        if place.is_first_k and not is_certain and when < 0:
             return sums
-        old = self._memory.load(pointer, row, tile.has_lower)
-        if known is None:
+        old = self._memory.load(pointer, row, has_lower)
+        if not is_certain and when >= 0:
+            is_later = when if place.is_first_k else b.sor(at.k_group, when)
             zero = b.emit("vmovi", 0)
             mask = b.emit("vcmp.ne.s32", b.emit("vsplat", is_later), zero)
             old = (b.emit("vsel", mask, old[0], zero), b.emit("vsel", mask, old[1], zero))

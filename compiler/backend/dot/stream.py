@@ -10,6 +10,8 @@ boundaries. The weights of the next pass go into the shadow latch during the cur
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from compiler.backend.dot.plan import Region, Skew, choose_skew
 from compiler.backend.dot.results import Accumulate, Affine, Epilogue, ResultWriter, StepPlace
 from compiler.backend.dot.tiles import (
@@ -41,7 +43,7 @@ def emit_region(
     skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
     results = ResultWriter(b, region, out, accumulate, epilogue)
     stream = _Stream(b, region, skew, lhs, weights, out, results)
-    stream.emit(by_columns=epilogue is not None)
+    stream.emit(apart=epilogue is not None)
 
 
 class _Stream:
@@ -66,8 +68,10 @@ class _Stream:
         self.out_at = output_cursor(b, region, out, skew.static_k)
         self.lhs_pointer = self.out_pointer = 0
 
-    def emit(self, by_columns: bool) -> None:
-        """The stream; `by_columns` gives the last pass of each sum code of its own."""
+    def emit(self, apart: bool) -> None:
+        """The stream; `apart` gives the last pass of each sum code of its own."""
+        if self.skew.lag_passes and self.out_at.is_first_k is None:
+            self.results.clear_where_unknown()
         self.b.new_block("latch")
         self._swap()  # clears the shadow: pushes may leave rows out
         self._pushes(0, 1)
@@ -75,7 +79,7 @@ class _Stream:
         if self.skew.lag_passes:
             self._emit_short_passes()
         else:
-            self._emit_long_passes(by_columns and self.region.k_groups > 1)
+            self._emit_long_passes(apart)
         self.b.new_block()
 
     # one step of each of the three streams
@@ -160,6 +164,7 @@ class _Stream:
         place = StepPlace(
             step,
             Affine(0, 0, step),
+            at.is_first_k,
             at.is_last_k,
             starts=position == 0,
             ends=position == self.skew.carried_passes - 1,
@@ -176,72 +181,87 @@ class _Stream:
 
     # long passes: a loop over steps, popped `lag_steps` later
 
-    def _emit_long_passes(self, by_columns: bool) -> None:
-        b, passes, lag = self.b, self.region.passes, self.skew.lag_steps
+    def _emit_long_passes(self, apart: bool) -> None:
+        b, lag = self.b, self.skew.lag_steps
         b.new_block("fill")
         self._swap()
         for step in range(lag):
             self._matmuls(self.lhs_at.address, step)
-            if passes > 1:
+            if self.region.passes > 1:
                 self._pushes(step, lag)
         self.lhs_pointer = b.variable(sreg=self.lhs_at.address)
         self.out_pointer = b.variable(sreg=self.out_at.address)
         self.lhs_at.advance()
         self.weights_at.advance()
         self._save()
-        if by_columns:
+        kinds = _sum_kinds(self.region.k_groups, apart)
+        if self.region.n_groups > 1:
             with b.loop(self.region.n_groups - 1, "columns"):
-                self._long_passes(self.region.k_groups - 1, False)
-                self._long_pass(True)
-            self._long_passes(self.region.k_groups - 1, False)
-        else:
-            self._long_passes(passes - 1, self.region.k_groups == 1)
+                self._long_sum(kinds)
+        count, last = kinds[-1]
+        self._long_sum([*kinds[:-1], (count - 1, last)])
         self._load()
-        self._steps(is_last_k=by_columns or self.region.k_groups == 1)
+        self._steps(last)
         b.new_block("drain")
         for step in range(lag):
-            self._pops_of_last(step, by_columns or self.region.k_groups == 1)
+            self._pops_of_last(step, last)
 
-    def _long_passes(self, count: int, is_last_k: bool) -> None:
-        if count:
+    def _long_sum(self, kinds: list[tuple[int, _Kind]]) -> None:
+        """Passes by kind: the rest of each one's steps, and the first of the next."""
+        for count, kind in kinds:
             with self.b.loop(count, "passes"):
-                self._long_pass(is_last_k)
+                self._load()
+                self._steps(kind)
+                self._seam(kind)
 
-    def _long_pass(self, is_last_k: bool) -> None:
-        """The rest of a pass's steps, and the first of the next."""
-        self._load()
-        self._steps(is_last_k)
-        self._seam(is_last_k)
-
-    def _pops_of_last(self, step: int, is_last_k: bool) -> None:
+    def _pops_of_last(self, step: int, kind: _Kind) -> None:
         """Pops of the `step`-th of the pass's last `lag_steps` steps."""
         number = self.region.steps - self.skew.lag_steps + step
-        place = StepPlace(step, Affine(0, 0, number), is_last_k)
+        place = StepPlace(step, Affine(0, 0, number), kind.is_first, kind.is_last)
         self.results.pops(self.out_pointer, place, self.out_at)
 
-    def _steps(self, is_last_k: bool) -> None:
+    def _steps(self, kind: _Kind) -> None:
         """The steps of a pass that do not touch its neighbours."""
         b, lag, unroll = self.b, self.skew.lag_steps, self.skew.unroll
         trips = (self.region.steps - lag) // unroll
         with b.loop(trips, "steps") as index:
             for step in range(unroll):
                 self._matmuls(self.lhs_pointer, lag + step)
-                place = StepPlace(step, Affine(index, unroll, step, trips), is_last_k)
+                number = Affine(index, unroll, step, trips)
+                place = StepPlace(step, number, kind.is_first, kind.is_last)
                 self.results.pops(self.out_pointer, place, self.out_at)
             b.assign_add(self.lhs_pointer, unroll * self.lhs.row(self.region.mw, 0))
             b.assign_add(self.out_pointer, unroll * self.results.step_rows)
 
-    def _seam(self, is_last_k: bool) -> None:
+    def _seam(self, kind: _Kind) -> None:
         """First steps of the next pass with the last results of this one."""
         b, lag = self.b, self.skew.lag_steps
         self._swap()
         for step in range(lag):
             self._matmuls(self.lhs_at.address, step)
             self._pushes(step, lag)
-            self._pops_of_last(step, is_last_k)
+            self._pops_of_last(step, kind)
         b.assign(self.lhs_pointer, self.lhs_at.address)
         self.lhs_at.advance()
         self.weights_at.advance()
         self.out_at.advance()
         b.assign(self.out_pointer, self.out_at.address)
         self._save()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A pass's place in its sum over K."""
+
+    is_first: bool
+    is_last: bool
+
+
+def _sum_kinds(k_groups: int, apart: bool) -> list[tuple[int, _Kind]]:
+    """The passes of one sum as runs of passes with the same code; `apart` keeps the last alone."""
+    first, middle, last = _Kind(True, False), _Kind(False, False), _Kind(False, True)
+    if k_groups == 1:
+        return [(1, _Kind(True, True))]
+    if not apart:
+        return [(1, first), (k_groups - 1, middle)]
+    return [(1, first), (k_groups - 2, middle), (1, last)]

@@ -79,6 +79,11 @@ class Cursor:
         return self._n
 
     @property
+    def is_first_k(self) -> bool | None:
+        """Whether this is the first k group; None if that is not known while emitting."""
+        return None if self._k_number < 0 else self._k_number == 0
+
+    @property
     def is_last_k(self) -> bool:
         """Whether this is known to be the last k group."""
         return self._k_number == self._k_groups - 1

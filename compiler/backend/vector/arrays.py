@@ -16,10 +16,8 @@ import math
 from dataclasses import dataclass
 
 from compiler.analysis.indexing import Expr, const
+from compiler.analysis.kernel_vmem import GUARD_ROWS, held_rows
 from compiler.hlo.shape import ArrayShape
-
-GUARD_ROWS = 8
-"""Word rows to allocate after a buffer: unaligned loads read (and drop) up to 7 rows past it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class VmemArray:
 
 def buffer_rows(shape: ArrayShape, extent: tuple[int, ...], *, replicated: bool = False) -> int:
     """Word rows to allocate for a box of `extent`: its tiles and `GUARD_ROWS`."""
-    return VmemArray(shape, 0, extent=extent, replicated=replicated).word_rows + GUARD_ROWS
+    return held_rows(shape, extent, replicated=replicated)
 
 
 def whole_array(
@@ -98,3 +96,6 @@ def whole_array(
     """The array entire, from index 0 in every dimension."""
     origin = tuple(const(0) for _ in shape.dims)
     return VmemArray(shape, window, base, origin, shape.dims, replicated, guard)
+
+
+__all__ = ["GUARD_ROWS", "VmemArray", "buffer_rows", "whole_array"]

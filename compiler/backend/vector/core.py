@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from compiler.analysis.indexing import Var, variables
 from compiler.analysis.indexing_maps import (
@@ -40,6 +41,20 @@ _LEAVES = frozenset({"constant", "dot", "get-tuple-element", "iota", "parameter"
 """Opcodes that have no operands here, or whose value must be bound."""
 
 
+_Key = tuple[HloInstruction, Index]
+
+
+@dataclass
+class _Task:
+    """A node under way: `left` of its accesses are still to be joined, counted from the first."""
+
+    node: HloInstruction
+    index: Index
+    accesses: list[OperandAccess]
+    left: int
+    result: int = -1
+
+
 class ElementEmitter:
     """See `VectorEmitter` for the arguments."""
 
@@ -58,7 +73,7 @@ class ElementEmitter:
         self.loader = Loader(self.ops, self.index_values)
         self._given = frozenset(self.sregs)
         self._block = builder.block
-        self._memo: dict[tuple[HloInstruction, Index], int] = {}
+        self._memo: dict[_Key, int] = {}
 
     @property
     def sregs(self) -> dict[Var, SReg]:
@@ -87,21 +102,53 @@ class ElementEmitter:
         if found is not None:
             return found
         outer = self.builder.source
-        stack = [(wanted, self._accesses(node, index))]
+        stack = [self._task(node, index)]
         while stack:
-            (node, index), accesses = stack[-1]
-            missing = next((a for a in accesses if self._key(node, a) not in self._memo), None)
+            task = stack[-1]
+            missing = self._advance(task)
             if missing is not None:
-                key = self._key(node, missing)
-                stack.append((key, self._accesses(*key)))
+                stack.append(self._task(*missing))
                 continue
-            self.builder.source = node.name
-            self._memo[node, index] = self._emit(node, index, accesses)
+            self._memo[task.node, task.index] = task.result
             stack.pop()
         self.builder.source = outer
         return self._memo[wanted]
 
-    def _key(self, node: HloInstruction, access: OperandAccess) -> tuple[HloInstruction, Index]:
+    def _task(self, node: HloInstruction, index: Index) -> _Task:
+        accesses = self._accesses(node, index)
+        return _Task(node, index, accesses, len(accesses))
+
+    def _advance(self, task: _Task) -> _Key | None:
+        """Go on with a node until an operand is missing, which is returned, or it is done.
+
+        The pieces of a piecewise node are joined one by one as they come, last piece first.
+        """
+        node = task.node
+        is_pieces = bool(task.accesses) and node.opcode in PIECEWISE
+        ordered = reversed(task.accesses[: task.left]) if is_pieces else task.accesses
+        for access in ordered:
+            key = self._key(node, access)
+            if key not in self._memo:
+                return key
+            if is_pieces:
+                self.builder.source = node.name
+                self._join(task, access, self._memo[key])
+        if not is_pieces:
+            self.builder.source = node.name
+            task.result = self._emit(node, task.index, task.accesses)
+        return None
+
+    def _join(self, task: _Task, access: OperandAccess, value: int) -> None:
+        """First access whose conditions hold: a select around what comes after it."""
+        if task.left == len(task.accesses):
+            task.result = value
+        else:
+            kind = value_class(task.node.array.dtype)
+            mask = self.mask(access.conditions)
+            task.result = self.ops.choose(kind, mask, value, task.result)
+        task.left -= 1
+
+    def _key(self, node: HloInstruction, access: OperandAccess) -> _Key:
         return node.operands[access.operand], access.index
 
     def _accesses(self, node: HloInstruction, index: Index) -> list[OperandAccess]:
@@ -123,8 +170,6 @@ class ElementEmitter:
         if node.opcode in _LEAVES:
             return self.unbound(node)
         values = [self._memo[self._key(node, access)] for access in accesses]
-        if node.opcode in PIECEWISE:
-            return self._piecewise(node, accesses, values)
         if node.opcode in _MOVES:
             return values[0]
         return emit_elementwise(self.ops, node, values)
@@ -155,16 +200,6 @@ class ElementEmitter:
             return self.ops.integer_to_mask(value)
         return self.ops.emit("vcvt.f32.s32", value) if kind == "f" else self.ops.wrap(value, dtype)
 
-    def _piecewise(
-        self, node: HloInstruction, accesses: list[OperandAccess], values: list[int]
-    ) -> int:
-        """First access whose conditions hold: selects, from the last access back."""
-        kind = value_class(node.array.dtype)
-        result = values[-1]
-        for access, value in zip(accesses[-2::-1], values[-2::-1], strict=True):
-            result = self.ops.choose(kind, self.mask(access.conditions), value, result)
-        return result
-
     def mask(self, conditions: tuple[Condition, ...]) -> MReg:
         """Where all of the conditions hold."""
         result = -1
@@ -179,7 +214,10 @@ class ElementEmitter:
         To be called before loops are opened: a sreg made inside one does not outlive it.
         """
         for node in reachable(nodes, self.bindings.keys()):
-            if node.opcode not in ("dynamic-slice", "dynamic-update-slice") or node in self.bindings:
+            if (
+                node.opcode not in ("dynamic-slice", "dynamic-update-slice")
+                or node in self.bindings
+            ):
                 continue
             for dim in range(node.array.rank):
                 for variable in variables(start_index(node, dim)):

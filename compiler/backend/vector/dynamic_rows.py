@@ -12,6 +12,8 @@ division, by 8: a piece then lies in one aligned tile, whose sublanes a permutat
 
 from __future__ import annotations
 
+import math
+
 from compiler.analysis.indexing import (
     Atom,
     Expr,
@@ -86,7 +88,8 @@ class DynamicRows:
         """Rows c*s + U of one major: each tile that they touch, permuted."""
         values = self._values
         varying, start = split_uniform(word)
-        first = major * (array.row_tiles * array.col_tiles * SUBLANES) + col_rows
+        inside = values.clamped(major, math.prod(array.majors) - 1)
+        first = inside * (array.row_tiles * array.col_tiles * SUBLANES) + col_rows
         if varying.is_constant:
             row = first + start // SUBLANES * (array.col_tiles * SUBLANES) + start % SUBLANES
             return self._rows.strided(array, values.clamped(row, array.word_rows - 1), 0)
@@ -98,10 +101,9 @@ class DynamicRows:
         count = place.range()[1] // SUBLANES + 1
         result = -1
         for k in range(count):
-            row = first + (tile + k) * (array.col_tiles * SUBLANES)
-            whole = self._rows.strided(
-                array, values.clamped(row, array.word_rows - SUBLANES), 1
-            )
+            held = values.clamped(tile + k, array.row_tiles - 1)
+            row = first + held * (array.col_tiles * SUBLANES)
+            whole = self._rows.strided(array, values.clamped(row, array.word_rows - SUBLANES), 1)
             turned = self._ops.emit("vperm.slane", whole, values.vector(place))
             result = self._join(result, turned, place, k * SUBLANES)
         return result
@@ -134,5 +136,3 @@ def _innermost(expr: Expr) -> Quotient | Remainder | None:
             continue
         return _innermost(atom.body) or atom
     return None
-
-

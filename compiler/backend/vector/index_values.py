@@ -78,6 +78,10 @@ def _static_atom(atom: Atom) -> Grid:
     return body // atom.divisor if isinstance(atom, Quotient) else body % atom.divisor
 
 
+def _is_inside(atom: Atom) -> bool:
+    return isinstance(atom, Var) and atom.name.startswith("inside.")
+
+
 def _names(atom: Atom) -> frozenset[str]:
     if isinstance(atom, Var):
         return frozenset((atom.name,)) if is_position(atom) else frozenset()
@@ -100,9 +104,15 @@ class IndexValues:
         """A sreg and a constant whose sum is `base` plus a uniform expression.
 
         The constant goes into the instruction, so that rows a known distance apart share the sreg.
+        What was brought inside bounds is added last: tiles of one load differ in that only.
         """
-        moving = row - row.constant
-        return self._ops.builder.sadd(base, self.scalar(moving)), row.constant
+        builder = self._ops.builder
+        late, early = split_terms(row - row.constant, _is_inside)
+        total = builder.sadd(base, self.scalar(early))
+        for atom, factor in sorted(late.terms, key=lambda term: -term[1]):
+            assert isinstance(atom, Var)
+            total = builder.sadd(total, builder.smuli(self.sregs[atom], factor))
+        return total, row.constant
 
     def clamped(self, expr: Expr, high: int) -> Expr:
         """A uniform expression brought into 0..high where it does not matter what it becomes.
@@ -110,15 +120,14 @@ class IndexValues:
         It is itself if its range says so. One unsigned minimum does for both ends.
         """
         first, last = expr.range()
-        if 0 <= first and last <= high:
+        if first >= 0 and last <= high:
             return expr
         if expr.is_constant:
             return const(high)
-        variable = Var(f"inside{next(self._numbers)}", 0, high)
         builder = self._ops.builder
-        self.sregs[variable] = builder.sbinary(
-            "smin.u32", self.scalar(expr), builder.sconst(high)
-        )
+        sreg = builder.sbinary("smin.u32", self.scalar(expr), builder.sconst(high))
+        variable = Var(f"inside.s{sreg}", 0, high)
+        self.sregs[variable] = sreg
         return var(variable)
 
     def bind(self, prefix: str, low: int, high: int, sreg: SReg) -> Expr:

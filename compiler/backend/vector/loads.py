@@ -102,9 +102,7 @@ class Loader:
                 result = self._ops.select(mask, piece, result)
         return result
 
-    def _place(
-        self, word: VReg, address: Address, members: np.ndarray, count: int
-    ) -> VReg:
+    def _place(self, word: VReg, address: Address, members: np.ndarray, count: int) -> VReg:
         """Move lanes of a loaded vreg to where they are wanted in the lanes of a group."""
         ops = self._ops
         varying, base = split_uniform(address.lane)
@@ -220,13 +218,10 @@ def _lane_count(address: Address) -> int:
 def _rows_of(word_row: Expr) -> list[Expr]:
     """The word row of each sublane."""
     at = [v for v in variables(word_row) if is_position(v)]
-    return [
-        substitute(word_row, {v: const(k) for v in at}) for k in range(sublane_count(word_row))
-    ]
+    return [substitute(word_row, {v: const(k) for v in at}) for k in range(sublane_count(word_row))]
 
 
 def _is_full(expr: Expr) -> bool:
     """Whether the ranges of sublane and lane in `expr` are those of a whole vreg."""
     highs = {v.name: v.high for v in variables(expr) if is_position(v)}
     return highs.get("s", 7) == 7 and highs.get("l", 127) == 127
-

@@ -27,6 +27,7 @@ from functools import partial
 
 from compiler.analysis.indexing import Expr, const, linearize, var
 from compiler.analysis.indexing_maps import Condition, Index
+from compiler.analysis.kernel_vmem import MOST_PACKED
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.core import ElementEmitter
@@ -185,9 +186,7 @@ def _scratch(
     replicated = plan.is_replicated and shape.rank > 0
     rows = buffer_rows(shape, target.extent, replicated=replicated)
     window = emitter.builder.window(f"reduced.{node.name}", rows)
-    return VmemArray(
-        shape, window, 0, target.origin, target.extent, replicated, guard=GUARD_ROWS
-    )
+    return VmemArray(shape, window, 0, target.origin, target.extent, replicated, guard=GUARD_ROWS)
 
 
 class _Accumulators:
@@ -244,14 +243,14 @@ class _ReduceStage:
     def emit(self) -> None:
         """Loops over the kept tiles; the reduced ones in a row or in loops of their own."""
         self._emitter.bind_starts([o for reduce in self._reduces for o in reduce.operands])
+        slots = (MOST_PACKED if self._plan.keeps_rows else 1) * self._states
+        name = f"accumulators.{self._reduces[0].name}"
+        self._accumulators = self._emitter.builder.window(name, slots * 8)
         cost = self._cost()
         total = cost * self._plan.reduced.tile_count
         if total <= _STRAIGHT_LINE_OPS:
             self._loops.run(self._plan.kept, total + 10 * self._states, self._straight)
         else:
-            slots = self._parts * self._states
-            window = self._emitter.builder.window("accumulators", slots * 8)
-            self._accumulators = window
             body = partial(self._looped, cost)
             self._loops.parallel = False  # all tiles go through the same accumulators
             self._loops.run_steps(self._plan.kept, 1, 1, body)
@@ -333,9 +332,7 @@ class _ReduceStage:
             for reducer in self._reducers
         ]
 
-    def _values(
-        self, kept: TilePoint, point: TilePoint, part: int, inner: int
-    ) -> list[State]:
+    def _values(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> list[State]:
         """The operands' values of one reduced tile, the identity where there is no element."""
         index = self._index(kept, point, part, inner)
         whole = self._index(kept, _full(point), part, inner)

@@ -147,9 +147,8 @@ def _emit_scalar_node(ops: Ops, node: HloInstruction, operands: list[int]) -> in
     if node.opcode in ("broadcast", "reshape", "bitcast", "copy"):
         return operands[0]
     info = OPCODES.get(node.opcode)
-    if info is None or not info.has(Trait.ELEMENTWISE):
+    is_known = info is not None and info.has(Trait.ELEMENTWISE)
+    if not is_known and node.opcode != "bitcast-convert":
         message = f"%{node.name}: {node.opcode} in a reducer computation"
         raise UnsupportedError(message, node.span)
     return emit_elementwise(ops, node, operands)
-
-

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from compiler.analysis.indexing import Expr, variables
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.index_values import SUBLANE, IndexValues
+from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.ops import Ops
 from compiler.llo.ir import VReg
 
@@ -59,12 +59,12 @@ class RowLoader:
 
     def cost(self, array: VmemArray, base: Expr, rows: npt.NDArray[np.int64]) -> int:
         """Instructions that `load` emits."""
-        count = 0
-        for run in _runs(rows):
-            whole = run.stride == 0 or self._is_inside(array, base, run) or _is_tile(base, run)
-            split = _seam(base, run) is not None
-            count += 1 if whole else 4 if split else 2 * (run.last - run.first)
-        return count
+        return sum(self._run_cost(array, base, run) for run in _runs(rows))
+
+    def _run_cost(self, array: VmemArray, base: Expr, run: _Run) -> int:
+        if run.stride == 0 or self._is_inside(array, base, run) or _is_tile(base, run):
+            return 1
+        return 3 if _slack(array, base, run) is not None else 2 * (run.last - run.first)
 
     def load(self, array: VmemArray, base: Expr, rows: npt.NDArray[np.int64]) -> VReg:
         """Sublane i gets word row base + rows[i] (of the buffer); sublanes past `rows` anything."""
@@ -86,9 +86,9 @@ class RowLoader:
             return self.strided(array, self._values.clamped(start, array.word_rows - 1), 0)
         if _is_tile(base, run):
             return self.strided(array, self._values.clamped(start, array.word_rows - 8), 1)
-        seam = _seam(base, run)
-        if seam is not None:
-            return self._across_seam(array, start, seam)
+        limits = _slack(array, base, run)
+        if limits is not None:
+            return self._rotated(array, start, run.stride, *limits)
         rows = [base + run.at(k) for k in range(run.first, run.last)]
         return self.by_sublane(array, rows, run.first)
 
@@ -100,18 +100,24 @@ class RowLoader:
         fits = abs(run.stride) < 1 << 15
         return fits and low + min(ends) >= 0 and high + max(ends) < limit
 
-    def _across_seam(self, array: VmemArray, start: Expr, seam: int) -> VReg:
-        """Eight consecutive word rows of one column of a single-column array, tile by tile.
+    def _rotated(
+        self, array: VmemArray, start: Expr, stride: int, lowest: int, highest: int
+    ) -> VReg:
+        """Rows start + stride*s, of which some may lie outside the buffer and are not needed.
 
-        Both tiles are loaded aligned (a tile that is not there is not needed), then rotated.
+        The load is moved inside by a whole number of sublanes and its result rotated back.
         """
-        ops = self._ops
-        top = array.word_rows - 8
-        pieces = []
-        for tile in (start - seam, start - seam + SUBLANES):
-            whole = self.strided(array, self._values.clamped(tile, top), 1)
-            pieces.append(ops.emit("vrot.slane", whole, 0, (-seam) % SUBLANES))
-        return ops.select(self._from_sublane(SUBLANES - seam), pieces[1], pieces[0])
+        builder = self._ops.builder
+        wanted = self._values.scalar(start)
+        moved = wanted
+        if start.low < lowest:
+            moved = builder.smax(moved, builder.sconst(lowest))
+        if start.high > highest:
+            moved = builder.smin(moved, builder.sconst(highest))
+        row = self._values.bind("moved", lowest, highest, moved)
+        word = self.strided(array, row, stride)
+        amount = builder.ssrai(builder.ssub(moved, wanted), stride.bit_length() - 1)
+        return self._ops.emit("vrot.slane", word, amount, 0)
 
     def strided(self, array: VmemArray, start: Expr, stride: int) -> VReg:
         """One ``vld`` at a word row of the buffer."""
@@ -137,12 +143,13 @@ def _is_tile(base: Expr, run: _Run) -> bool:
     return run.stride == 1 and phase.is_constant and phase.constant == 0
 
 
-def _seam(base: Expr, run: _Run) -> int | None:
-    """The known offset into a tile of a run of consecutive rows of at least three."""
-    phase = (base + run.at(0)) % SUBLANES
-    if run.stride != 1 or not phase.is_constant or run.last - run.first < 3:
+def _slack(array: VmemArray, base: Expr, run: _Run) -> tuple[int, int] | None:
+    """Least and greatest row, of the phase the run has, at which all 8 sublanes are inside."""
+    if run.stride not in (1, 2, 4) or run.last - run.first < 3:
         return None
-    return phase.constant
-
-
-__all__ = ["SUBLANE", "RowLoader", "sublane_count"]
+    phase = (base + run.at(0)) % run.stride
+    highest = array.word_rows - 1 - run.stride * (SUBLANES - 1)
+    if not phase.is_constant:
+        return None
+    highest -= (highest - phase.constant) % run.stride
+    return (phase.constant, highest) if highest >= phase.constant else None

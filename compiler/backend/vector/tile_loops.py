@@ -41,7 +41,6 @@ class TileSpace:
         """Stage tiles across."""
         return -(-self.cols // 128)
 
-
     @property
     def tile_count(self) -> int:
         """Tiles in all."""

@@ -153,10 +153,3 @@ def atanh(ops: Ops, x: VReg) -> VReg:
     is_inside = ops.compare_real("le", size, 1.0)
     signed = ops.with_sign_of(value, x)
     return ops.select(is_inside, signed, ops.integer(0x7FC00000))
-
-
-
-
-
-
-

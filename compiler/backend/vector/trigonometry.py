@@ -185,4 +185,3 @@ def _cathetus(ops: Ops, x: VReg) -> VReg:
     """sqrt(1 - x**2)."""
     product = ops.mul(ops.sub(ops.real(1.0), x), ops.add_real(x, 1.0))
     return ops.emit("vsqrt.f32", product)
-

@@ -1,9 +1,9 @@
 """`VectorEmitter`: the vector backend's face to kernels.
 
-    emitter = VectorEmitter(builder, bindings, sregs, scalars)
-    emitter.emit_reduce_stage([row_max], [scratch])      # leaves are windows bound in `bindings`
-    emitter.bindings[row_max] = scratch                  # later stages read the result
-    emitter.emit_stage([root], [output])
+emitter = VectorEmitter(builder, bindings, sregs, scalars)
+emitter.emit_reduce_stage([row_max], [scratch])      # leaves are windows bound in `bindings`
+emitter.bindings[row_max] = scratch                  # later stages read the result
+emitter.emit_stage([root], [output])
 """
 
 from __future__ import annotations

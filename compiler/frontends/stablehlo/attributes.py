@@ -77,7 +77,10 @@ class Attributes:
 
     def _ints(self, name: str, value: Attribute) -> tuple[int, ...]:
         if isinstance(value, Raw) and value.text.startswith("array<"):
-            return tuple(_array_elements(value.text))
+            try:
+                return tuple(_array_elements(value.text))
+            except ValueError:
+                self._op.fail(f"attribute {name}: want array<type: numbers>, found {value.text}")
         if isinstance(value, Dense):
             return tuple(int(v) for v in self.array(name).reshape(-1).tolist())
         if isinstance(value, tuple) and all(isinstance(v, int) for v in value):

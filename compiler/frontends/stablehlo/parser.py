@@ -108,6 +108,7 @@ def parse_document(text: str, file: str = "<text>") -> Document:
 
 
 _USE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
+_LOCATION = re.compile(r"\s*\bloc\(")
 _TYPED = re.compile(r"(%[\w$.\-]+)\s*:\s*")
 
 
@@ -365,13 +366,13 @@ class _Build(Transformer[Token, None]):
 def typed_names(text: str) -> list[tuple[str, str]]:
     """``%a: tensor<2xf32>, %b: i1`` -> names with their type texts."""
     found = list(_TYPED.finditer(text))
-    ends = [m.start() for m in found[1:]] + [len(text)]
+    ends = [m.start() for m in found[1:]] + [len(text)][: len(found)]
     return [(m[1], _type_only(text[m.end() : end])) for m, end in zip(found, ends, strict=True)]
 
 
 def _type_only(text: str) -> str:
     """Drop a location, a comma or a closing parenthesis after a type."""
-    return text.partition(" loc(")[0].rstrip(" \t\n,):")
+    return _LOCATION.split(text, maxsplit=1)[0].rstrip(" \t\n,):")
 
 
 def unquote(text: str) -> str:

@@ -15,6 +15,7 @@ from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Region, Symbol
 
 _USE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
+_RANGE = re.compile(r"\d+\s*:\s*\d+(?:\s*:\s*\d+)?")
 
 _KEYS: dict[str, dict[str, str]] = {
     "stablehlo.broadcast": {"sizes": "broadcast_sizes"},
@@ -201,17 +202,20 @@ def _slice(op: Operation, items: _Items) -> None:
     if len(items.brackets) != 1:
         op.fail("want ranges: [start:limit:stride, ...]")
     inside = items.brackets[0][1:-1].strip()
-    ranges = [[int(n) for n in part.split(":")] for part in inside.split(",")] if inside else []
-    if any(len(r) not in (2, 3) for r in ranges):
+    parts = [part.strip() for part in inside.split(",")] if inside else []
+    if not all(_RANGE.fullmatch(part) for part in parts):
         op.fail("want ranges: [start:limit:stride, ...]")
+    ranges = [[int(n) for n in part.split(":")] for part in parts]
     op.attributes["start_indices"] = tuple(r[0] for r in ranges)
     op.attributes["limit_indices"] = tuple(r[1] for r in ranges)
     op.attributes["strides"] = tuple(r[2] if len(r) == 3 else 1 for r in ranges)
 
 
 def _get_tuple_element(op: Operation, items: _Items) -> None:
-    if items.brackets:
-        op.attributes["index"] = int(items.brackets[0][1:-1])
+    index = items.brackets[0][1:-1].strip() if items.brackets else ""
+    if not index.isdecimal():
+        op.fail("want the number of an element: [index]")
+    op.attributes["index"] = int(index)
 
 
 def _dot_general(op: Operation, items: _Items) -> None:

@@ -36,7 +36,8 @@ def _conditional(q: Inference) -> Shape:
     branches = q.attrs.get("branch_computations")
     if branches is None:
         branches = (q.computation("true_computation"), q.computation("false_computation"))
-        q.require(selector == plain(PRED, ()), "operand 0 of a two-way conditional is pred[]")
+        is_pred = selector.is_same_array(plain(PRED, ()))
+        q.require(is_pred, "operand 0 of a two-way conditional is pred[]")
     if not isinstance(branches, tuple) or not branches:
         q.fail("want branch_computations={...}")
     q.require(selector.rank == 0, "operand 0 must be a scalar")

@@ -119,6 +119,8 @@ class Int64:
 
     def absolute(self, a: Pair) -> Pair:
         """``|a|``; the least s64 stays, which is right as a u64."""
+        if not a.dtype.is_signed:
+            return a
         return self.select(self.is_negative(a), self.negate(a), a)
 
     def sign(self, a: Pair) -> Pair:

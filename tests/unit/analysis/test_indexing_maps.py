@@ -64,7 +64,9 @@ def _read(node: HloInstruction, at: tuple[int, ...], values: list[Array]) -> int
         return int(np.asarray(node.attrs["literal"])[at])
     if node.opcode == "iota":
         return at[int(str(node.attrs["iota_dimension"]))]
-    point = {Var(f"x{d}", 0, n - 1): k for d, (n, k) in enumerate(zip(node.array.dims, at, strict=True))}
+    point = {
+        Var(f"x{d}", 0, n - 1): k for d, (n, k) in enumerate(zip(node.array.dims, at, strict=True))
+    }
     index = tuple(var(v) for v in point)
     for access in operand_indices(node, index):
         used = {v for e in access.index for v in variables(e)}

@@ -19,6 +19,7 @@ from tests.support.kernel_runs import (
     f32_matrix,
     f32_rows,
     run_kernel,
+    run_watched,
     window_rows,
 )
 from tpu_sim.isa.chips import load_chip
@@ -65,9 +66,10 @@ def product_error(
     vmem = {i: bf16_rows(part) for i, part in enumerate(lhs_parts)}
     for i, part in enumerate(rhs_parts):
         vmem[parts + i] = bf16_rows(part.T if transposed else part)
-    vmem[2 * parts] = f32_rows(old if accumulate else np.full((m, n), np.nan))
+    if accumulate:
+        vmem[2 * parts] = f32_rows(old)
     kernel = finalize_kernel(kernel_of(m, k, n, transposed, parts, accumulate), CHIP, check=True)
-    state = run_kernel(kernel, CHIP, vmem)
+    state = run_watched(kernel, CHIP, vmem)
     got = f32_matrix(window_rows(state, kernel, 2 * parts), m, n)
     exact = (lhs, rhs) if parts > 1 else (lhs_parts[0], rhs_parts[0])
     want = exact[0].astype(np.float64) @ exact[1].astype(np.float64)
@@ -87,6 +89,9 @@ def product_error(
         (160, 256, 128),
         (400, 128, 256),  # long passes
         (304, 512, 256),
+        (272, 1024, 128),  # long passes, two a sum
+        (288, 768, 256),
+        (16, 8192, 128),
     ],
 )
 def test_products_of_many_shapes(m: int, k: int, n: int) -> None:

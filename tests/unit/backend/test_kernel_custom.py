@@ -188,3 +188,34 @@ ENTRY %e (a: f32[3,40,50]) -> f32[3,40,50] {
     value = normal(0, 3, 40, 50)
     (result,) = run_text(text, [value]).outputs
     assert np.array_equal(result, -value)
+
+
+def test_scatter_of_two_operands_combines_them_together() -> None:
+    text = """HloModule m
+%larger (p: f32[], pi: s32[], q: f32[], qi: s32[]) -> (f32[], s32[]) {
+  %p = f32[] parameter(0)
+  %pi = s32[] parameter(1)
+  %q = f32[] parameter(2)
+  %qi = s32[] parameter(3)
+  %g = pred[] compare(%p, %q), direction=GE
+  %v = f32[] select(%g, %p, %q)
+  %i = s32[] select(%g, %pi, %qi)
+  ROOT %t = (f32[], s32[]) tuple(%v, %i)
+}
+ENTRY %e (a: f32[40,150], b: s32[40,150], i: s32[60], u: f32[60,150], w: s32[60,150])
+    -> (f32[40,150], s32[40,150]) {
+  %a = f32[40,150] parameter(0)
+  %b = s32[40,150] parameter(1)
+  %i = s32[60] parameter(2)
+  %u = f32[60,150] parameter(3)
+  %w = s32[60,150] parameter(4)
+  %g = (f32[40,150], s32[40,150]) scatter(%a, %b, %i, %u, %w), update_window_dims={1},
+    inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%larger
+  %x = f32[40,150] get-tuple-element(%g), index=0
+  %y = s32[40,150] get-tuple-element(%g), index=1
+  ROOT %t = (f32[40,150], s32[40,150]) tuple(%x, %y)
+}
+"""
+    numbers = np.random.default_rng(3).integers(0, 99, (2, 60, 150)).astype(np.int32)
+    inputs = [normal(0, 40, 150), numbers[0, :40], indices(1, 40, 60), normal(2, 60, 150), numbers[1]]
+    check_text(text, inputs, tolerance=0)

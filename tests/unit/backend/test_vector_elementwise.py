@@ -165,9 +165,13 @@ def test_conversions(source: str, target: str) -> None:
         run(text, np.random.default_rng(0).random((40, 70)) < 0.5)
     else:
         wide = floats(0, 40.0).reshape(-1)[:2800].reshape(40, 70)
-        narrow = wide if source == "f32" else Run(
-            "p=f32[40,70] parameter(0)\nROOT r=bf16[40,70] convert(p)", (wide,)
-        ).expected[0]
+        narrow = (
+            wide
+            if source == "f32"
+            else Run("p=f32[40,70] parameter(0)\nROOT r=bf16[40,70] convert(p)", (wide,)).expected[
+                0
+            ]
+        )
         run(text, narrow)
 
 

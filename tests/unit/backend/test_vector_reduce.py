@@ -76,7 +76,9 @@ def monoid(opcode: str, dtype: str) -> str:
         """
 
 
-def reduce_text(dtype: str, dims: Sequence[int], over: Sequence[int], opcode: str, init: str) -> str:
+def reduce_text(
+    dtype: str, dims: Sequence[int], over: Sequence[int], opcode: str, init: str
+) -> str:
     kept = [n for d, n in enumerate(dims) if d not in over]
     return f"""{monoid(opcode, dtype)}
         p={dtype}[{",".join(map(str, dims))}] parameter(0)

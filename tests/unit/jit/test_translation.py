@@ -201,7 +201,8 @@ def test_runs_of_one_machine_do_not_see_each_other() -> None:
 
 def test_an_exception_while_waiting_ends_the_run() -> None:
     machine = LlvmMachine(CHIP, cache=False)
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         machine.run(program(endless()), HbmMemory(HBM_BYTES))

@@ -1,0 +1,223 @@
+"""The one place where a fusion gets its windows: as its config says, else as the search finds.
+
+`WindowPlanner` remembers the blocks found for equal fusions, so that passes may ask as often as
+they like. A config that cannot be obeyed is the user's error, never silently replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from compiler.analysis.dot_parts import DotParts, dot_parts
+from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
+from compiler.analysis.kernel_vmem import kernel_rows
+from compiler.analysis.structural_key import Key, computation_key
+from compiler.analysis.window_config import (
+    WindowChoice,
+    has_choice,
+    is_matrix_space,
+    plan_config,
+    read_choice,
+)
+from compiler.analysis.window_cost import plan_cycles
+from compiler.analysis.window_search import grid_orders, make_plan, search
+from compiler.analysis.windows import Blocks, WindowPlan
+from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import leaves
+from tpu_sim.isa.chips import Chip
+
+PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
+"""Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
+
+
+@dataclass
+class WindowPlanner:
+    """Plans fusions for a chip; `precision` is that of f32 dots that state none."""
+
+    chip: Chip
+    precision: str = "default"
+    known: dict[Key, Blocks] = field(default_factory=dict)
+
+    def plan(self, fusion: HloInstruction) -> WindowPlan:
+        """The windows of a kLoop, kInput or kOutput fusion.
+
+        Raises UnsupportedError when no windows fit VMEM, CompileError when those that the fusion or
+        its dot asks for in `backend_config` are impossible.
+        """
+        return _Question(self, fusion).plan()
+
+    def config(self, fusion: HloInstruction, plan: WindowPlan) -> dict[str, dict[str, object]]:
+        """What to write into the fusion's `backend_config` for `plan`."""
+        question = _Question(self, fusion)
+        return plan_config(question.body, question.space, plan)
+
+
+class _Question:
+    """One fusion to plan."""
+
+    def __init__(self, planner: WindowPlanner, fusion: HloInstruction) -> None:
+        self.planner = planner
+        self.chip = planner.chip
+        self.fusion = fusion
+        self.body: FusionBody = fusion_body(fusion)
+        self.parts: DotParts = dot_parts(self.body.dot, planner.precision)
+        kind = str(fusion.attrs.get("kind", "kLoop"))
+        self.space: IterationSpace = iteration_space(self.body, kind, self.parts)
+
+    def plan(self) -> WindowPlan:
+        """As asked for, as known, or as found."""
+        asked = self._asked()
+        if asked is not None:
+            return self._obeyed(*asked)
+        key = self._key()
+        blocks = self.planner.known.get(key)
+        if blocks is not None:
+            return self._made(blocks)
+        found = search(self.fusion, self.body, self.space, self.chip, self.parts)
+        self.planner.known[key] = found.blocks
+        return found
+
+    def _key(self) -> Key:
+        called = self.fusion.attrs["calls"]
+        assert isinstance(called, HloComputation)
+        shapes = tuple(o.shape for o in self.fusion.operands)
+        kind = self.fusion.attrs.get("kind", "")
+        return (kind, shapes, self.fusion.shape, computation_key(called), self.parts)
+
+    def _made(self, blocks: Blocks) -> WindowPlan:
+        results = leaves(self.fusion.shape)
+        plan = make_plan(self.fusion, self.body, self.space, blocks, results)
+        return replace(plan, estimated_cycles=plan_cycles(self.body, plan, self.chip, self.parts))
+
+    def _asked(self) -> tuple[HloInstruction, WindowChoice] | None:
+        """Who asks for what: the fusion first, else its dot."""
+        is_matrix = is_matrix_space(self.body, self.space)
+        for instr in (self.fusion, self.body.dot):
+            if instr is None or not has_choice(instr):
+                continue
+            if instr is self.body.dot and not is_matrix:
+                raise CompileError(
+                    f"%{instr.name}: window_config on a dot whose fusion's results have other "
+                    "dimensions than it; remove it",
+                    instr.span or self.fusion.span,
+                )
+            choice = read_choice(instr, is_matrix=is_matrix)
+            if choice is not None:
+                return instr, choice
+        return None
+
+    def _obeyed(self, asker: HloInstruction, choice: WindowChoice) -> WindowPlan:
+        wanted = _Wanted(asker, self)
+        sizes = wanted.sizes(choice)
+        orders = wanted.orders(choice)
+        wanted.check_steps(choice, sizes)
+        plans = [self._made(Blocks(sizes, order)) for order in orders]
+        best = min(plans, key=lambda p: p.estimated_cycles)
+        rows = kernel_rows(self.body, best, self.parts)
+        if rows > self.chip.vmem_rows:
+            wanted.fail(
+                f"needs {rows * 512} bytes of VMEM, {self.chip.name} has {self.chip.vmem_bytes}"
+            )
+        return best
+
+
+class _Wanted:
+    """Turns what a config asks for into blocks; every refusal names who asked."""
+
+    def __init__(self, asker: HloInstruction, question: _Question) -> None:
+        self.asker = asker
+        self.question = question
+        self.space = question.space
+        self.is_matrix = is_matrix_space(question.body, question.space)
+
+    def fail(self, why: str) -> NoReturn:
+        """Raise the user's error."""
+        span = self.asker.span or self.question.fusion.span
+        raise CompileError(f"%{self.asker.name}: windows asked for in backend_config: {why}", span)
+
+    def sizes(self, choice: WindowChoice) -> tuple[int, ...]:
+        """Units per dimension of the space."""
+        dims = self.space.dims
+        lead = sum(d.parallel for d in dims) - 2 if self.is_matrix else len(dims)
+        given = choice.blocks or ((1,) * lead if self.is_matrix else ())
+        if len(given) != lead:
+            self.fail(f"{len(given)} blocks in tpuc.blocks, want {lead}")
+        sizes = [
+            self._units(dim, units, f"dimension {i}")
+            for i, (dim, units) in enumerate(zip(dims, given, strict=False))
+        ]
+        if self.is_matrix:
+            sizes += self._matrix(choice)
+        return tuple(sizes)
+
+    def _matrix(self, choice: WindowChoice) -> list[int]:
+        dims = [d for d in self.space.dims if d.parallel][-2:]
+        found = [
+            self._elements(dim, choice.matrix.get(name), name)
+            for name, dim in zip("MN", dims, strict=True)
+        ]
+        asked = choice.matrix.get("K")
+        last = self.space.dims[-1]
+        if not last.parallel:
+            return [*found, self._elements(replace(last, splittable=True), asked, "K")]
+        dot = self.question.body.dot
+        assert dot is not None
+        depth = dot.operands[0].array.dims[-1]
+        if asked is not None and asked < depth:
+            self.fail(
+                f"K in blocks of {asked} of {depth}: the grid cuts K only of dots of one bf16 "
+                f"pass, this one has {self.question.parts.passes}"
+            )
+        return found
+
+    def _elements(self, dim: IterationDim, elements: int | None, name: str) -> int:
+        if elements is None or elements >= dim.size:
+            return dim.tiles
+        if elements % dim.unit:
+            self.fail(f"{name} in blocks of {elements}: want multiples of {dim.unit}")
+        return self._units(dim, elements // dim.unit, name)
+
+    def _units(self, dim: IterationDim, units: int, name: str) -> int:
+        """A block of so many units, checked."""
+        if units >= dim.tiles:
+            return dim.tiles
+        if units == 0:
+            self.fail(f"{name} in empty blocks")
+        if not dim.splittable:
+            self.fail(
+                f"{name} in blocks of {units * dim.unit}: its {dim.size} elements cannot be cut in "
+                "this fusion (whole rows are needed, or arrays pad it differently)"
+            )
+        if not dim.parallel and dim.tiles % units:
+            self.fail(
+                f"{name} in blocks of {units * dim.unit}, which do not divide {dim.tiles * dim.unit}"
+            )
+        return units
+
+    def orders(self, choice: WindowChoice) -> list[tuple[int, ...]]:
+        """Grid orders to choose from."""
+        if choice.order is None:
+            return grid_orders(self.space, self.question.body)
+        outer = [i for i, d in enumerate(self.space.dims) if d.parallel]
+        inner = [i for i, d in enumerate(self.space.dims) if not d.parallel]
+        if sorted(choice.order) != outer:
+            self.fail(f"tpuc.order {list(choice.order)}: want a permutation of {outer}")
+        return [(*choice.order, *inner)]
+
+    def check_steps(self, choice: WindowChoice, sizes: tuple[int, ...]) -> None:
+        """iteration_bounds, where given, must be what the blocks lead to."""
+        if choice.steps is None or not self.is_matrix:
+            return
+        steps = [-(-d.tiles // b) for d, b in zip(self.space.dims, sizes, strict=True)]
+        if self.space.dims[-1].parallel:
+            steps.append(1)
+        wanted = (*steps[:-3], steps[-2], steps[-3], steps[-1])
+        given = choice.steps
+        if given not in (wanted, wanted[-3:]):
+            self.fail(
+                f"iteration_bounds {list(given)}, but these blocks take {list(wanted)} steps "
+                "(of N, M and K)"
+            )

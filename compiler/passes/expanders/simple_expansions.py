@@ -1,0 +1,245 @@
+"""Operations that are a few others: map, batch normalisation, stochastic rounding, ragged and
+scaled products."""
+
+from __future__ import annotations
+
+import math
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import F32, S32, U32
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+Dims = tuple[int, ...]
+
+
+def expand_simple(module: HloModule, context: PassContext) -> bool:
+    """Expand what needs no algorithm."""
+    return expand(module, context, _TABLE)
+
+
+def _mapped(instr: Instr) -> Instr | None:
+    """The computation of a `map`, on whole arrays."""
+    computation = instr.attrs["to_apply"]
+    assert isinstance(computation, HloComputation)
+    e = Emitter.at(instr)
+    if not instr.operands:
+        raise UnsupportedError(f"%{instr.name}: map without operands", instr.span)
+    return result_of(e, instr, e.apply(computation, instr.operands))
+
+
+class _Normalisation:
+    """Batch normalisation in f32, or wider when the operand is."""
+
+    def __init__(self, instr: Instr) -> None:
+        self.e = Emitter.at(instr)
+        self.instr = instr
+        array = instr.operands[0].array
+        self.dtype = array.dtype if array.dtype.bits >= 32 else F32
+        self.dims = array.dims
+        epsilon, feature = instr.attrs.get("epsilon", 0.0), instr.attrs.get("feature_index", 0)
+        assert isinstance(epsilon, int | float)
+        assert isinstance(feature, int)
+        self.epsilon, self.feature = float(epsilon), feature
+        self.axes = tuple(d for d in range(len(self.dims)) if d != feature)
+        self.count = max(1, math.prod(self.dims[d] for d in self.axes))
+
+    def value(self, number: int) -> Instr:
+        """An operand in the working type; per-feature vectors keep their shape."""
+        return self.e.cast(self.instr.operands[number], self.dtype)
+
+    def wide(self, vector: Instr) -> Instr:
+        """A vector of one number a feature, spread over the array."""
+        return self.e.broadcast(vector, self.dims, (self.feature,))
+
+    def mean(self, value: Instr) -> Instr:
+        """Over all dimensions but the feature's."""
+        total = self.e.total(value, *self.axes)
+        return self.e.multiply(total, self.e.like(total, 1 / self.count))
+
+    def inverse_deviation(self, variance: Instr) -> Instr:
+        """``1 / sqrt(variance + epsilon)``."""
+        e = self.e
+        root = e.unary("sqrt", e.add(variance, e.like(variance, self.epsilon)))
+        return e.divide(e.like(root, 1), root)
+
+    def packed(self, values: list[Instr]) -> Instr:
+        """Results in the types the instruction declares."""
+        dtype = self.instr.operands[0].array.dtype
+        return result_of(self.e, self.instr, [self.e.cast(value, dtype) for value in values])
+
+
+def _batch_norm_training(instr: Instr) -> Instr | None:
+    n = _Normalisation(instr)
+    e, x = n.e, n.value(0)
+    mean = n.mean(x)
+    centred = e.subtract(x, n.wide(mean))
+    variance = n.mean(e.multiply(centred, centred))
+    scale = e.multiply(n.value(1), n.inverse_deviation(variance))
+    result = e.add(e.multiply(centred, n.wide(scale)), n.wide(n.value(2)))
+    return n.packed([result, mean, variance])
+
+
+def _batch_norm_inference(instr: Instr) -> Instr | None:
+    n = _Normalisation(instr)
+    e = n.e
+    centred = e.subtract(n.value(0), n.wide(n.value(3)))
+    scale = e.multiply(n.value(1), n.inverse_deviation(n.value(4)))
+    return n.packed([e.add(e.multiply(centred, n.wide(scale)), n.wide(n.value(2)))])
+
+
+def _batch_norm_grad(instr: Instr) -> Instr | None:
+    n = _Normalisation(instr)
+    e, grad = n.e, n.value(4)
+    inverse = n.inverse_deviation(n.value(3))
+    normal = e.multiply(e.subtract(n.value(0), n.wide(n.value(2))), n.wide(inverse))
+    grad_offset = e.total(grad, *n.axes)
+    grad_scale = e.total(e.multiply(grad, normal), *n.axes)
+    share = e.like(grad_offset, 1 / n.count)
+    correction = e.add(
+        n.wide(e.multiply(grad_offset, share)),
+        e.multiply(normal, n.wide(e.multiply(grad_scale, share))),
+    )
+    factor = e.multiply(n.value(1), inverse)
+    grad_operand = e.multiply(n.wide(factor), e.subtract(grad, correction))
+    return n.packed([grad_operand, grad_scale, grad_offset])
+
+
+def _stochastic_convert(instr: Instr) -> Instr | None:
+    """Away from zero with the probability of the fraction."""
+    e = Emitter.at(instr)
+    target, noise = instr.array.dtype, instr.operands[1]
+    if not (target.is_integer and target.is_signed) or noise.array.dtype.bits > 32:
+        raise UnsupportedError(
+            f"%{instr.name}: stochastic-convert to {target} with {noise.array.dtype} noise; "
+            "round to a signed integer with noise of up to 32 bits",
+            instr.span,
+        )
+    value = e.cast(instr.operands[0], F32)
+    magnitude = e.unary("abs", value)
+    whole = e.unary("floor", magnitude)
+    # The fraction has 24 bits: exact in 32, so both sides compare as integers.
+    bits = min(noise.array.dtype.bits, 24)
+    fraction = e.subtract(magnitude, whole)
+    threshold = e.unary("ceil", e.multiply(fraction, e.like(fraction, float(1 << bits))))
+    words = e.cast(noise, U32)
+    if noise.array.dtype.bits > bits:
+        words = e.binary(
+            "shift-right-logical", words, e.like(words, noise.array.dtype.bits - bits)
+        )
+    goes_up = e.compare(words, e.cast(threshold, U32), "LT")
+    rounded = e.add(whole, e.cast(goes_up, F32))
+    signed = e.select(e.compare_to(value, 0, "LT"), e.negate(rounded), rounded)
+    is_nan = e.compare(value, value, "NE")
+    return e.cast(e.select(is_nan, e.like(value, 0), signed), target)
+
+
+def _ragged_dot(instr: Instr) -> Instr | None:
+    """A loop over groups; each masks its own rows of the ragged dimension."""
+    e = Emitter.at(instr)
+    lhs, rhs, sizes = instr.operands
+    if sizes.array.rank != 1:
+        raise UnsupportedError(
+            f"%{instr.name}: group sizes of rank above 1; loop over the batch", instr.span
+        )
+    (ragged,) = dims_attr(instr, "lhs_ragged_dims")
+    groups = sizes.array.dims[0]
+    stops = _running_sum(e, e.cast(sizes, S32))
+    group_dims = dims_attr(instr, "rhs_group_dims")
+
+    def step(b: Emitter, i: Instr, state: list[Instr]) -> list[Instr]:
+        left, right, ends, counts, total = state
+        stop = b.reshape(b.dynamic_slice(ends, (i,), (1,)), ())
+        start = b.subtract(stop, b.reshape(b.dynamic_slice(counts, (i,), (1,)), ()))
+        place = b.positions(left.array.dims, ragged)
+        inside = b.and_(
+            b.compare(place, b.broadcast(start, left.array.dims), "GE"),
+            b.compare(place, b.broadcast(stop, left.array.dims), "LT"),
+        )
+        masked = b.select(inside, left, b.like(left, 0))
+        if group_dims:
+            product = _group_product(b, instr, masked, right, i, group_dims[0])
+            return [left, right, ends, counts, b.add(total, product)]
+        product = b.instruction("dot", (masked, right), _dot_attrs(instr), instr.array.with_dims(()))
+        if ragged not in dims_attr(instr, "lhs_contracting_dims"):
+            return [left, right, ends, counts, b.add(total, product)]
+        zero = b.constant(S32, 0)
+        at = (i, *([zero] * product.array.rank))
+        update = b.reshape(product, (1, *product.array.dims))
+        return [left, right, ends, counts, b.dynamic_update_slice(total, update, at)]
+
+    total = e.full(instr.array.dtype, instr.array.dims, 0)
+    counts = e.cast(sizes, S32)
+    return e.loop(groups, [lhs, rhs, stops, counts, total], step)[-1]
+
+
+def _running_sum(e: Emitter, values: Instr) -> Instr:
+    shift = 1
+    count = values.array.dims[0]
+    while shift < count:
+        moved = e.pad_dim(e.part(values, 0, 0, count - shift), 0, shift, 0)
+        values = e.add(values, moved)
+        shift *= 2
+    return values
+
+
+def _dot_attrs(instr: Instr) -> dict[str, object]:
+    names = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
+    kept = (*names, "operand_precision", "algorithm")
+    return {name: instr.attrs[name] for name in kept if name in instr.attrs}
+
+
+def _group_product(
+    b: Emitter, instr: Instr, left: Instr, right: Instr, i: Instr, group: int
+) -> Instr:
+    """The product with slice i of the right side's group dimension."""
+    zero = b.constant(S32, 0)
+    dims = right.array.dims
+    sizes = tuple(1 if d == group else n for d, n in enumerate(dims))
+    starts = [i if d == group else zero for d in range(len(dims))]
+    slab = b.dynamic_slice(right, starts, sizes)
+    other = b.reshape(slab, (*dims[:group], *dims[group + 1 :]))
+    attrs = _dot_attrs(instr)
+    for name in ("rhs_contracting_dims", "rhs_batch_dims"):
+        if name in attrs:
+            attrs[name] = tuple(d - (d > group) for d in dims_attr(instr, name))
+    return b.instruction("dot", (left, other), attrs, instr.array.with_dims(()))
+
+
+def _scaled_dot(instr: Instr) -> Instr | None:
+    """Both sides times their block scales, then a plain product."""
+    e = Emitter.at(instr)
+    lhs, rhs, lhs_scale, rhs_scale = instr.operands
+    sides = (_scaled(e, lhs, lhs_scale), _scaled(e, rhs, rhs_scale))
+    attrs = {**_dot_attrs(instr), "operand_precision": ("highest", "highest")}
+    return e.instruction("dot", sides, attrs, instr.array.with_dims(()))
+
+
+def _scaled(e: Emitter, value: Instr, scale: Instr) -> Instr:
+    dims = value.array.dims
+    factor = e.cast(scale, F32)
+    if not scale.array.dims:
+        spread = e.broadcast(factor, dims)
+    else:
+        split: list[int] = []
+        places: list[int] = []
+        for extent, blocks in zip(dims, scale.array.dims, strict=True):
+            places.append(len(split))
+            split += [blocks, extent // blocks]
+        spread = e.reshape(e.broadcast(factor, tuple(split), tuple(places)), dims)
+    return e.multiply(e.cast(value, F32), spread)
+
+
+_TABLE: dict[str, Expansion] = {
+    "batch-norm-grad": _batch_norm_grad,
+    "batch-norm-inference": _batch_norm_inference,
+    "batch-norm-training": _batch_norm_training,
+    "map": _mapped,
+    "ragged-dot": _ragged_dot,
+    "scaled-dot": _scaled_dot,
+    "stochastic-convert": _stochastic_convert,
+}

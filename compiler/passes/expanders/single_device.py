@@ -1,0 +1,218 @@
+"""What has nothing to do on one device: collectives of one participant, placement notes, halves
+of asynchronous operations.
+
+Collectives with several participants are left alone; so is everything in a module that is made
+for several devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.attributes import IotaReplicaGroups
+from compiler.hlo.dtypes import U32
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import Shape, TupleShape, is_compatible
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+
+NOTES = frozenset(
+    {
+        "AssumeGatherIndicesInBound",
+        "LayoutConstraint",
+        "MoveToDevice",
+        "MoveToHost",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "Sharding",
+        "annotate_device_placement",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "xla.sdy.ShardingGroup",
+        "xla.sdy.PropagationBarrier",
+    }
+)
+"""Custom calls that say where data lies, not what it is."""
+
+
+def simplify_single_device(module: HloModule, context: PassContext) -> bool:
+    """Remove what only matters between devices or threads of execution."""
+    is_changed = expand(module, context, _TABLE)
+    if is_changed:
+        for computation in reachable(module):
+            for instr in reversed(list(computation)):
+                if instr.opcode in _HALVES and not instr.users and instr is not computation.root:
+                    computation.remove(instr)
+        drop_unreachable(module)
+    return is_changed
+
+
+def device_count(module: HloModule) -> int:
+    """How many devices run the module together."""
+    replicas, partitions = module.attrs.get("replica_count", 1), module.attrs.get("num_partitions", 1)
+    assert isinstance(replicas, int)
+    assert isinstance(partitions, int)
+    return replicas * partitions
+
+
+def _is_alone(instr: Instr) -> bool:
+    """Whether every group of the collective has one participant."""
+    assert instr.computation is not None
+    assert instr.computation.module is not None
+    groups = instr.attrs.get("replica_groups", ())
+    if isinstance(groups, IotaReplicaGroups):
+        groups = groups.groups()
+    assert isinstance(groups, tuple)
+    if not groups:
+        return device_count(instr.computation.module) == 1
+    return all(len(group) == 1 for group in groups)
+
+
+def _same(instr: Instr) -> Instr | None:
+    """The operands."""
+    if not _is_alone(instr):
+        return None
+    return result_of(Emitter.at(instr), instr, instr.operands)
+
+
+def _permuted(instr: Instr) -> Instr | None:
+    """Device 0 keeps its data when {0,0} is a pair, and gets zeros when nothing is sent to it."""
+    pairs = instr.attrs.get("source_target_pairs", ())
+    if not _is_to_itself(instr):
+        return None
+    e = Emitter.at(instr)
+    if pairs:
+        return result_of(e, instr, instr.operands)
+    return result_of(e, instr, [e.like(operand, 0) for operand in instr.operands])
+
+
+def _is_to_itself(instr: Instr) -> bool:
+    pairs = instr.attrs.get("source_target_pairs", ())
+    assert isinstance(pairs, tuple)
+    return all(set(pair) == {0} for pair in pairs)
+
+
+def _number(instr: Instr) -> Instr | None:
+    """The only device is number 0."""
+    assert instr.computation is not None
+    assert instr.computation.module is not None
+    if device_count(instr.computation.module) != 1:
+        return None
+    return Emitter.at(instr).constant(U32, 0)
+
+
+def _done(instr: Instr) -> Instr | None:
+    """The result of the operation that was started."""
+    start = instr.operands[0]
+    while start.opcode == "async-update":
+        start = start.operands[0]
+    begin = _STARTS.get(start.opcode)
+    return None if begin is None else begin(start, instr)
+
+
+def _copy_start(start: Instr, done: Instr) -> Instr | None:
+    return Emitter.at(done).instruction("copy", start.operands[:1])
+
+
+def _async_start(start: Instr, done: Instr) -> Instr | None:
+    callee = start.attrs.get("calls", done.attrs.get("calls"))
+    if not isinstance(callee, HloComputation):
+        raise UnsupportedError(f"%{start.name}: async-start without a computation", start.span)
+    return Emitter.at(done).call(callee, start.operands)
+
+
+def _collective_start(start: Instr, done: Instr) -> Instr | None:
+    if not _is_alone(start):
+        return None
+    return result_of(Emitter.at(done), done, start.operands)
+
+
+def _permute_start(start: Instr, done: Instr) -> Instr | None:
+    if not start.attrs.get("source_target_pairs") or not _is_to_itself(start):
+        return None
+    return result_of(Emitter.at(done), done, start.operands)
+
+
+_STARTS: dict[str, Callable[[Instr, Instr], Instr | None]] = {
+    "all-gather-start": _collective_start,
+    "all-reduce-start": _collective_start,
+    "async-start": _async_start,
+    "collective-permute-start": _permute_start,
+    "copy-start": _copy_start,
+}
+
+_HALVES = frozenset({*_STARTS, "async-update"})
+
+
+def _note(instr: Instr) -> Instr | None:
+    """The operands of a placement note."""
+    if instr.attrs["custom_call_target"] not in NOTES:
+        return None
+    if not _has_operand_shapes(instr):
+        raise UnsupportedError(
+            f"%{instr.name}: {instr.attrs['custom_call_target']} changes shapes between devices; "
+            "partition the module first",
+            instr.span,
+        )
+    return result_of(Emitter.at(instr), instr, instr.operands)
+
+
+def _has_operand_shapes(instr: Instr) -> bool:
+    shapes: tuple[Shape, ...] = (instr.shape,)
+    if isinstance(instr.shape, TupleShape):
+        shapes = instr.shape.elements
+    found = [operand.shape for operand in instr.operands]
+    return len(shapes) == len(found) and all(
+        is_compatible(a, b) for a, b in zip(shapes, found, strict=True)
+    )
+
+
+def _size(instr: Instr) -> Instr | None:
+    """The size of a static dimension."""
+    (dim,) = dims_attr(instr)
+    operand = instr.operands[0].array
+    if any(operand.dynamic):
+        raise UnsupportedError(f"%{instr.name}: dynamic dimensions; use static ones", instr.span)
+    return Emitter.at(instr).constant(instr.array.dtype, operand.dims[dim])
+
+
+def _dynamic(instr: Instr) -> Instr | None:
+    raise UnsupportedError(
+        f"%{instr.name}: {instr.opcode}: sizes that are known only at run time; "
+        "use static shapes (a padded array and a mask)",
+        instr.span,
+    )
+
+
+def _domain(instr: Instr) -> Instr | None:
+    return instr.operands[0]
+
+
+_TABLE: dict[str, Expansion] = {
+    "all-gather": _same,
+    "all-gather-done": _done,
+    "all-reduce": _same,
+    "all-reduce-done": _done,
+    "all-to-all": _same,
+    "async-done": _done,
+    "collective-broadcast": _same,
+    "collective-permute": _permuted,
+    "collective-permute-done": _done,
+    "collective-reduce": _same,
+    "copy-done": _done,
+    "custom-call": _note,
+    "domain": _domain,
+    "dynamic-reshape": _dynamic,
+    "get-dimension-size": _size,
+    "partition-id": _number,
+    "reduce-scatter": _same,
+    "replica-id": _number,
+    "set-dimension-size": _dynamic,
+}

@@ -1,0 +1,158 @@
+"""Arithmetic of complex numbers held as (real, imaginary) f32 arrays."""
+
+from __future__ import annotations
+
+import math
+
+from compiler.hlo.dtypes import C64, F32, U32
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.pair_types.emitter import Dims, Emitter
+from compiler.passes.pair_types.values import Pair
+
+Instr = HloInstruction
+_INF = math.inf
+_SIGN = 1 << 31
+
+
+class Complex:
+    """Operations on pairs, emitted through `e`."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.e = emitter
+
+    def pair(self, real: Instr, imag: Instr) -> Pair:
+        """A complex array of its parts."""
+        return Pair(real, imag, C64)
+
+    def constant(self, value: complex, dims: Dims) -> Pair:
+        """An array of one value."""
+        return self.pair(self.e.f32(value.real, dims), self.e.f32(value.imag, dims))
+
+    def from_real(self, x: Instr) -> Pair:
+        """A real array of any type as a complex one."""
+        real = self.e.convert(x, F32)
+        return self.pair(real, self.e.like(real, 0.0))
+
+    def add(self, a: Pair, b: Pair) -> Pair:
+        """``a + b``."""
+        return self.pair(self.e.add(a.first, b.first), self.e.add(a.second, b.second))
+
+    def subtract(self, a: Pair, b: Pair) -> Pair:
+        """``a - b``."""
+        return self.pair(self.e.sub(a.first, b.first), self.e.sub(a.second, b.second))
+
+    def negate(self, a: Pair) -> Pair:
+        """``-a``."""
+        return self.pair(self.e.neg(a.first), self.e.neg(a.second))
+
+    def multiply(self, a: Pair, b: Pair) -> Pair:
+        """``a * b``."""
+        e = self.e
+        real = e.sub(e.mul(a.first, b.first), e.mul(a.second, b.second))
+        return self.pair(real, e.add(e.mul(a.first, b.second), e.mul(a.second, b.first)))
+
+    def scaled(self, a: Pair, factor: Instr) -> Pair:
+        """``a`` times a real array."""
+        return self.pair(self.e.mul(a.first, factor), self.e.mul(a.second, factor))
+
+    def select(self, condition: Instr, a: Pair, b: Pair) -> Pair:
+        """``condition ? a : b``."""
+        first = self.e.select(condition, a.first, b.first)
+        return self.pair(first, self.e.select(condition, a.second, b.second))
+
+    def compare(self, direction: str, a: Pair, b: Pair) -> Instr:
+        """EQ or NE."""
+        parts = [self.e.compare(direction, x, y) for x, y in zip(a.parts, b.parts, strict=True)]
+        return self.e.binary("and" if direction == "EQ" else "or", parts[0], parts[1])
+
+    def absolute(self, a: Pair) -> Instr:
+        """The modulus; no overflow on the way."""
+        e = self.e
+        x, y = e.abs(a.first), e.abs(a.second)
+        large, small = e.max(x, y), e.min(x, y)
+        ratio = e.div(small, large)
+        root = e.unary("sqrt", e.add(e.like(x, 1.0), e.mul(ratio, ratio)))
+        scaled = e.mul(large, root)
+        same = e.mul(large, e.like(x, math.sqrt(2)))
+        size = e.select(e.eq(large, small), same, scaled)
+        is_infinite = e.or_(e.eq(x, _INF), e.eq(y, _INF))
+        return e.select(is_infinite, e.like(x, _INF), size)
+
+    def divide(self, a: Pair, b: Pair) -> Pair:
+        """``a / b``: Smith's method, with C's answers for zeros and infinities."""
+        e = self.e
+        is_real = e.compare("GE", e.abs(b.first), e.abs(b.second))
+        large = e.select(is_real, b.first, b.second)
+        small = e.select(is_real, b.second, b.first)
+        ratio = e.div(small, large)
+        denominator = e.add(large, e.mul(small, ratio))
+        # with a real-dominated divisor (x + y r, y - x r), else (x r + y, y r - x)
+        p, q = e.select(is_real, a.first, a.second), e.select(is_real, a.second, a.first)
+        real = e.div(e.add(p, e.mul(q, ratio)), denominator)
+        imag = e.div(e.sub(q, e.mul(p, ratio)), denominator)
+        imag = e.select(is_real, imag, e.neg(imag))
+        return self._special_quotient(a, b, self.pair(real, imag))
+
+    def _special_quotient(self, a: Pair, b: Pair, result: Pair) -> Pair:
+        """Quotients that came out as NaN although they have a value."""
+        e = self.e
+        is_lost = e.and_(self._is_nan(result.first), self._is_nan(result.second))
+        zero = e.and_(e.eq(b.first, 0.0), e.eq(b.second, 0.0))
+        known = e.not_(e.and_(self._is_nan(a.first), self._is_nan(a.second)))
+        infinity = self._with_sign(e.like(b.first, _INF), b.first)
+        value = self.select(e.and_(zero, known), self.scaled(a, infinity), result)
+        top = e.and_(self._is_infinite(a), self._is_finite(b))
+        value = self.select(top, self._of_units(self._unit(a), b, _INF), value)
+        bottom = e.and_(self._is_finite(a), self._is_infinite(b))
+        value = self.select(bottom, self._of_units(a, self._unit(b), 0.0), value)
+        return self.select(is_lost, value, result)
+
+    def _of_units(self, a: Pair, b: Pair, factor: float) -> Pair:
+        """``factor * (a * conj b)``."""
+        e = self.e
+        product = self.multiply(a, self.pair(b.first, e.neg(b.second)))
+        return self.scaled(product, e.like(b.first, factor))
+
+    def _unit(self, a: Pair) -> Pair:
+        """1 for an infinite part, else 0, with the part's sign."""
+        e = self.e
+        ones = [
+            self._with_sign(e.convert(e.eq(e.abs(x), _INF), F32), x) for x in a.parts
+        ]
+        return self.pair(ones[0], ones[1])
+
+    def _with_sign(self, size: Instr, sign: Instr) -> Instr:
+        return with_sign(self.e, size, sign)
+
+    def _is_nan(self, x: Instr) -> Instr:
+        return self.e.ne(x, x)
+
+    def _is_infinite(self, a: Pair) -> Instr:
+        e = self.e
+        return e.or_(e.eq(e.abs(a.first), _INF), e.eq(e.abs(a.second), _INF))
+
+    def _is_finite(self, a: Pair) -> Instr:
+        e = self.e
+        return e.and_(e.lt(e.abs(a.first), _INF), e.lt(e.abs(a.second), _INF))
+
+    def sign(self, a: Pair) -> Pair:
+        """``a / |a|``; a zero stays."""
+        e = self.e
+        size = self.absolute(a)
+        is_zero = e.eq(size, 0.0)
+        divisor = e.select(is_zero, e.like(size, 1.0), size)
+        value = self.pair(e.div(a.first, divisor), e.div(a.second, divisor))
+        nan = e.like(size, math.nan)
+        is_nan = e.or_(self._is_nan(a.first), self._is_nan(a.second))
+        return self.select(is_nan, self.pair(nan, nan), value)
+
+
+def with_sign(e: Emitter, size: Instr, sign: Instr) -> Instr:
+    """The magnitude of one f32 with the sign bit of another."""
+    from_bits = e.and_(_bits(e, sign), e.u32(_SIGN, size.array.dims))
+    magnitude = e.and_(_bits(e, size), e.u32(_SIGN - 1, size.array.dims))
+    return e.bitcast(e.or_(magnitude, from_bits), F32)
+
+
+def _bits(e: Emitter, x: Instr) -> Instr:
+    return e.bitcast(x, U32)

@@ -1,0 +1,124 @@
+"""dot and convolution of pairs.
+
+Complex: a dot is two real ones of twice the contracted length, so that what cancels is summed
+exactly alike; a convolution is four real ones. Integers: products of all pairs of rows and columns, summed; the matrix
+unit multiplies floats only.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.pair_types.complex_arithmetic import Complex
+from compiler.passes.pair_types.elementwise_rules import Rule
+from compiler.passes.pair_types.emitter import Dims, Emitter
+from compiler.passes.pair_types.int64_arithmetic import Int64
+from compiler.passes.pair_types.int64_conversion import from_int64, to_int64
+from compiler.passes.pair_types.scope import Scope, kept_attrs, refuse
+from compiler.passes.pair_types.sums import sum_pairs
+from compiler.passes.pair_types.values import Pair, Value, is_wide
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+
+
+def _contraction(scope: Scope, instr: Instr) -> Value:
+    operands = [scope.value(operand) for operand in instr.operands]
+    if any(isinstance(v, Pair) and v.dtype.is_complex for v in operands):
+        return _complex(instr, [_as_complex(instr, v) for v in operands])
+    if instr.opcode != "dot":
+        raise refuse(instr, "convolutions of 64-bit integers have no expansion; use s32 or f32")
+    i = Int64(Emitter(instr))
+    dtype = instr.array.dtype if is_wide(instr.shape) else instr.operands[0].array.dtype
+    pairs = [v if isinstance(v, Pair) else _widened(i, v, instr) for v in operands]
+    total = _integer(i, instr, pairs)
+    if is_wide(instr.shape):
+        return total.retyped(dtype)
+    return from_int64(i, total, instr.array.dtype)
+
+
+def _as_complex(instr: Instr, value: Value) -> Pair:
+    if isinstance(value, Pair):
+        return value
+    assert isinstance(value, HloInstruction)
+    return Complex(Emitter(instr)).from_real(value)
+
+
+def _widened(i: Int64, value: Value, instr: Instr) -> Pair:
+    assert isinstance(value, HloInstruction)
+    return to_int64(i, value, instr.array.dtype)
+
+
+def _complex(instr: Instr, operands: list[Pair]) -> Pair:
+    """``(xr yr - xi yi) + i (xr yi + xi yr)``."""
+    c = Complex(Emitter(instr))
+    x, y = operands
+    if instr.opcode == "dot" and dims_attr(instr, "lhs_contracting_dims"):
+        return _long_dots(c, instr, x, y)
+
+    def product(a: Instr, b: Instr) -> Instr:
+        shape = ArrayShape(a.array.dtype, instr.array.dims)
+        return emit(instr, instr.opcode, shape, (a, b), kept_attrs(instr), instr.name)
+
+    real = c.e.sub(product(x.first, y.first), product(x.second, y.second))
+    imag = c.e.add(product(x.first, y.second), product(x.second, y.first))
+    return c.pair(real, imag)
+
+
+def _long_dots(c: Complex, instr: Instr, x: Pair, y: Pair) -> Pair:
+    """``[xr, -xi] . [yr, yi]`` and ``[xr, xi] . [yi, yr]`` along a contracted dimension."""
+    left, right = (dims_attr(instr, f"{side}_contracting_dims")[0] for side in ("lhs", "rhs"))
+    shape = ArrayShape(x.first.array.dtype, instr.array.dims)
+    pairs = (
+        (_joined(c.e, x.first, c.e.neg(x.second), left), _joined(c.e, y.first, y.second, right)),
+        (_joined(c.e, x.first, x.second, left), _joined(c.e, y.second, y.first, right)),
+    )
+    real, imag = (
+        emit(instr, "dot", shape, operands, kept_attrs(instr), instr.name) for operands in pairs
+    )
+    return c.pair(real, imag)
+
+
+def _joined(e: Emitter, a: Instr, b: Instr, dimension: int) -> Instr:
+    dims = list(a.array.dims)
+    dims[dimension] *= 2
+    return e.op("concatenate", a.array.dtype, tuple(dims), (a, b), dimensions=(dimension,))
+
+
+def _integer(i: Int64, instr: Instr, operands: list[Pair]) -> Pair:
+    """Both operands as ``[batch.., lhs free.., rhs free.., contracted..]``, multiplied, summed."""
+    left, right = instr.operands[0].array.dims, instr.operands[1].array.dims
+    batch = dims_attr(instr, "lhs_batch_dims"), dims_attr(instr, "rhs_batch_dims")
+    inner = dims_attr(instr, "lhs_contracting_dims"), dims_attr(instr, "rhs_contracting_dims")
+    free = [
+        tuple(d for d in range(len(dims)) if d not in batch[side] + inner[side])
+        for side, dims in enumerate((left, right))
+    ]
+    inner_dims = tuple(left[d] for d in inner[0])
+    full = instr.array.dims + inner_dims
+    rank = len(instr.array.dims)
+    batch_count, left_count = len(batch[0]), len(free[0])
+    positions = {
+        0: [*range(batch_count + left_count), *range(rank, len(full))],
+        1: [*range(batch_count), *range(batch_count + left_count, len(full))],
+    }
+    spread = [
+        _spread(operands[side], batch[side] + free[side] + inner[side], positions[side], full)
+        for side in range(2)
+    ]
+    product = i.multiply(spread[0], spread[1])
+    return sum_pairs(i, instr, product, tuple(range(rank, len(full))))
+
+
+def _spread(operand: Pair, order: Dims, positions: list[int], full: Dims) -> Pair:
+    first, second = (
+        make.broadcast(make.transpose(part, order), full, tuple(positions))
+        for part in operand.parts
+    )
+    return Pair(first, second, operand.dtype)
+
+
+CONTRACTION_RULES: dict[str, Rule] = {"convolution": _contraction, "dot": _contraction}
+

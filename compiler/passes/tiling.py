@@ -1,0 +1,59 @@
+"""Tiling: every fusion's windows and grid are chosen once and written into its `backend_config`.
+
+From here on they are part of the program: copy-insertion reads them, the backend obeys them, a
+dump shows them, and an edited dump is compiled as edited. What a fusion or its dot asked for already
+is kept, a request on the dot moves to the fusion. kCustom fusions and those of scalars alone have no
+windows.
+
+It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.call_graph import control_computations
+from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.memory_space_assignment import is_scalar_fusion
+
+
+def tile_fusions(module: HloModule, context: PassContext) -> bool:
+    """Plan every fusion of the control flow that is a kernel of windows."""
+    planner = context.planner
+    if planner is None:
+        return False
+    fusions = [i for c in control_computations(module) for i in c if _is_planned(i)]
+    for fusion in fusions:
+        context.counts["tiled"] += _tile(fusion, planner)
+    for fusion in fusions:  # only now: fusions may share a computation
+        context.counts["moved"] += _forget_request(fusion)
+    context.counts["distinct"] = len(planner.known)
+    return bool(context.counts["tiled"] or context.counts["moved"])
+
+
+def _is_planned(instr: HloInstruction) -> bool:
+    is_kernel = instr.opcode == "fusion" and instr.attrs.get("kind") in PLANNED_KINDS
+    return is_kernel and not is_scalar_fusion(instr)
+
+
+def _tile(fusion: HloInstruction, planner: WindowPlanner) -> bool:
+    """Write the plan; whether that is news."""
+    plan = planner.plan(fusion)
+    before = dict(fusion.attrs)
+    write_config(fusion, {**read_config(fusion), **planner.config(fusion, plan)})
+    return fusion.attrs != before
+
+
+def _forget_request(fusion: HloInstruction) -> bool:
+    """Take the windows out of the dot's config: the fusion's has them now."""
+    dot = fusion_body(fusion).dot
+    if dot is None:
+        return False
+    config = read_config(dot)
+    rest = {key: value for key, value in config.items() if key not in (WINDOW_CONFIG, OWN)}
+    if rest == config:
+        return False
+    write_config(dot, rest)
+    return True

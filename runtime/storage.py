@@ -1,0 +1,85 @@
+"""How element types that a lane cannot hold lie in device memory.
+
+    s64 u64          two u32 planes: low words, then high words
+    c64              two f32 planes: real parts, then imaginary parts
+    s4 u4 s2 u2      one element per byte, sign- or zero-extended
+    f64 c128         as f32 and c64, with rounding
+
+A plane is an array of the same dimensions in the layout of its own type; planes of an array placed by
+`device_put` follow each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.analysis.tiled_layout import default_layout
+from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.shape import ArrayShape
+from runtime.transfer import device_bytes, from_device, to_device
+
+HostArray = npt.NDArray[np.generic]
+
+_PLANES: dict[str, tuple[str, int]] = {
+    "s64": ("u32", 2), "u64": ("u32", 2), "c64": ("f32", 2), "c128": ("f32", 2), "f64": ("f32", 1),
+    "s4": ("s8", 1), "s2": ("s8", 1), "u4": ("u8", 1), "u2": ("u8", 1),
+}  # fmt: skip
+_DEVICE_TYPE = {"f64": "f32", "c128": "c64"}
+
+
+def plane_type(dtype: DType) -> tuple[DType, int]:
+    """The element type of an array's planes in device memory, and how many there are."""
+    name, count = _PLANES.get(dtype.name, (dtype.name, 1))
+    return BY_NAME[name], count
+
+
+def device_type(dtype: DType) -> DType:
+    """The type an array of `dtype` has while it is on the device: f64 has none there."""
+    return BY_NAME[_DEVICE_TYPE.get(dtype.name, dtype.name)]
+
+
+def with_default_layout(shape: ArrayShape) -> ArrayShape:
+    """`shape` with the default layout of its planes."""
+    plane = ArrayShape(plane_type(shape.dtype)[0], shape.dims)
+    return shape.with_layout(default_layout(plane))
+
+
+def plane_shape(shape: ArrayShape) -> ArrayShape:
+    """The shape of one plane; the layout of `shape` is that of its planes."""
+    return replace(shape, dtype=plane_type(shape.dtype)[0])
+
+
+def stored_bytes(shape: ArrayShape) -> int:
+    """Bytes of all planes, padding included."""
+    return device_bytes(plane_shape(shape)) * plane_type(shape.dtype)[1]
+
+
+def to_planes(host: HostArray, shape: ArrayShape) -> list[HostArray]:
+    """The bytes of each plane of a host array of the dtype of `shape`."""
+    plane = plane_shape(shape)
+    return [to_device(part, plane) for part in _split(host, plane.dtype, shape.dtype)]
+
+
+def from_planes(planes: list[HostArray], shape: ArrayShape) -> HostArray:
+    """The host array that lies in device memory as those planes (flat bytes each)."""
+    plane = plane_shape(shape)
+    parts = [from_device(data, plane) for data in planes]
+    if len(parts) == 1:
+        return parts[0].astype(shape.dtype.numpy, copy=False)
+    words = np.stack(parts, axis=-1)
+    pairs = np.dtype(f"c{2 * plane.dtype.numpy.itemsize}")
+    if shape.dtype.is_complex:
+        return words.view(pairs)[..., 0].astype(shape.dtype.numpy, copy=False)
+    return words.view(shape.dtype.numpy)[..., 0]
+
+
+def _split(host: HostArray, plane: DType, dtype: DType) -> list[HostArray]:
+    if plane_type(dtype)[1] == 1:
+        return [host if plane == dtype else host.astype(plane.numpy)]
+    if dtype.is_complex:
+        host = host.astype(np.complex64, copy=False)
+    words = np.ascontiguousarray(host).reshape(-1).view(plane.numpy).reshape(*host.shape, 2)
+    return [np.ascontiguousarray(words[..., k]) for k in range(2)]

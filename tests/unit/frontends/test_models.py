@@ -1,0 +1,114 @@
+"""Whole models, and how the form of a source is recognised."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from compiler.diagnostics import CompileError
+from compiler.frontends.models import is_bytecode, is_mlir, is_model_text, parse_model
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.module_tools import structural_hash
+from compiler.hlo.verifier import verify
+from runtime.api import compile as compile_model
+
+DATA = Path(__file__).parents[2] / "data"
+MODELS = sorted(path.stem for path in DATA.glob("*.mlir"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_parse_verify_and_give_the_recorded_results(name: str) -> None:
+    path = DATA / f"{name}.mlir"
+    module = parse_model(path.read_text(), path.name)
+    verify(module)
+    recorded = DATA / f"{name}.npz"
+    if not recorded.exists():
+        return
+    arrays = np.load(recorded)
+    inputs = [arrays[f"in{i}"] for i in range(len(module.entry.parameters))]
+    results = evaluate(module, inputs, "highest")
+    wants = [arrays[f"out{i}"] for i in range(sum(key.startswith("out") for key in arrays))]
+    assert len(results) == len(wants)
+    for found, want in zip(results, wants, strict=True):
+        if want.dtype.kind in "iub":
+            assert (found != want).mean() <= 0.01
+        else:
+            scale = np.abs(want).max(initial=0.0) + 1e-5
+            assert np.abs(found - want).max(initial=0.0) / scale < 2e-3
+
+
+def test_several_device_models_keep_their_shardings() -> None:
+    text = (DATA / "spmd_tp_mlp_train_tiny.mlir").read_text()
+    module = parse_model(text)
+    assert module.attrs["num_partitions"] == 8
+    assert all("sharding" in p.attrs for p in module.entry.parameters)
+    alone = parse_model(text.replace("num_partitions = 8", "num_partitions = 1"))
+    assert not any("sharding" in p.attrs for p in alone.entry.parameters)
+
+
+def test_a_manual_computation_stands_between_its_marks() -> None:
+    module = parse_model((DATA / "shmap_dp_allreduce_tiny.mlir").read_text())
+    targets = [i.attrs.get("custom_call_target") for i in module.entry if i.opcode == "custom-call"]
+    assert targets == ["xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"]
+    assert "xla.sdy.manual_computation_body" in module.computations
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "module {",
+        "  // a comment\n module @m attributes {",
+        "#loc = loc(unknown)\nmodule {}",
+        "func.func @main() { return }",
+        '"builtin.module"() ({',
+        "!t = tensor<f32>\n",
+    ],
+)
+def test_mlir_is_recognised(text: str) -> None:
+    assert is_mlir(text)
+
+
+def test_hlo_text_and_paths_are_told_apart() -> None:
+    assert not is_mlir("HloModule m\n")
+    assert is_model_text("HloModule m")
+    assert is_model_text("module { func.func @main() { return } }")
+    assert not is_model_text("module.mlir")
+    assert not is_model_text("models/func.func.hlo")
+    assert parse_model("ENTRY e { ROOT x = f32[] parameter(0) }").entry.name == "e"
+
+
+def test_bytecode_without_jaxlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str, package: str | None = None) -> ModuleType:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(CompileError, match=r"model.mlirbc is MLIR bytecode.*pip install jaxlib"):
+        parse_model(b"ML\xefR\x0d", "model.mlirbc")
+
+
+def test_portable_artifacts_read_like_their_text() -> None:
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = (DATA / "kmeans_tiny.mlir").read_text()
+    artifact = stablehlo.serialize_portable_artifact_str(text, stablehlo.get_current_version())
+    assert is_bytecode(artifact)
+    assert structural_hash(parse_model(artifact).entry) == structural_hash(parse_model(text).entry)
+
+
+def test_bytecode_that_is_damaged_is_refused() -> None:
+    pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    with pytest.raises(CompileError, match="cannot read this bytecode"):
+        parse_model(b"ML\xefR\x0dgarbage", "broken.mlirbc")
+
+
+def test_stablehlo_text_compiles_and_runs() -> None:
+    executable = compile_model(
+        "func.func @main(%x: tensor<8x128xf32>) -> tensor<8x128xf32> "
+        "{ %0 = stablehlo.add %x, %x : tensor<8x128xf32> return %0 : tensor<8x128xf32> }"
+    )
+    x = np.arange(1024, dtype=np.float32).reshape(8, 128)
+    (result,) = executable(x)
+    np.testing.assert_array_equal(np.asarray(result), x + x)
