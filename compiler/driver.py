@@ -21,7 +21,7 @@ from compiler.hlo.ir import HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import run_pipeline
+from compiler.passes.pipeline import PIPELINE, run_pipeline
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 
@@ -33,12 +33,14 @@ class CompileOptions:
     """What a user may choose.
 
     `precision` of f32 dots: "default" one bf16 pass, "high" three, "highest" six. `dump_dir` gets
-    the HLO after every pass. `progress` is told what is being done.
+    the HLO after every pass. `progress` is told what is being done. `f64_as_f32` computes f64 as
+    f32 and c128 as c64 instead of refusing them; the host keeps its types.
     """
 
     precision: str = "default"
     dump_dir: Path | None = None
     progress: Progress | None = None
+    f64_as_f32: bool = False
 
 
 @dataclass
@@ -92,6 +94,8 @@ def run_passes(
 ) -> list[PassTiming]:
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
+    if options.f64_as_f32:
+        names = ("f64-as-f32", *(PIPELINE if names is None else names))
     return run_pipeline(
         module,
         chip,

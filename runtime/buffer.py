@@ -8,20 +8,23 @@ import numpy.typing as npt
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.shape import ArrayShape
 from runtime.client import Device
+from runtime.promotion import device_dtype
 from runtime.storage import (
-    from_planes,
     plane_type,
+    read_planes,
     stored_bytes,
-    to_planes,
     with_default_layout,
+    write_planes,
 )
+from runtime.transfer import Bytes
 
 
 class Array:
-    """An array on a device. `numpy()` or `np.asarray` copies it to the host.
+    """An array on a device, never changed. `numpy()` or `np.asarray` copies it to the host.
 
     Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout,
-    `offset_bytes` its place in HBM, where its planes (`runtime.storage`) follow each other. The block is freed when the object dies.
+    `offset_bytes` its place in HBM, where its planes (`runtime.storage`) follow each other. The
+    block is freed when the object dies.
     """
 
     def __init__(self, device: Device, device_shape: ArrayShape) -> None:
@@ -42,9 +45,9 @@ class Array:
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """Copy to the host."""
-        return from_planes(self.planes(), self.device_shape)
+        return read_planes(self.planes(), self.device_shape)
 
-    def planes(self) -> list[npt.NDArray[np.generic]]:
+    def planes(self) -> list[Bytes]:
         """Views of the bytes of each plane in device memory."""
         count = plane_type(self.device_shape.dtype)[1]
         size = self.size_bytes // count
@@ -70,21 +73,11 @@ class Array:
 def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """Copy a host array to `device` in its default tiled layout.
 
-    Host f64 and s64 become f32 and s32, as in JAX by default.
+    Host f64 and s64 become f32 and s32, as in JAX by default. Raises `CompileError` for a dtype
+    that HLO does not have, `ResourceExhaustedError` when HBM is full.
     """
-    host = canonical_host_array(np.asarray(value))
-    bare = ArrayShape(from_numpy(host.dtype), host.shape)
-    array = Array(device, with_default_layout(bare))
-    planes = to_planes(host, array.device_shape)
-    for number, data in enumerate(planes):
-        device.hbm.write(array.offset_bytes + number * (array.size_bytes // len(planes)), data.data)
+    host = np.asarray(value)
+    dtype = device_dtype(host.dtype, warns=isinstance(value, np.ndarray))
+    array = Array(device, with_default_layout(ArrayShape(from_numpy(dtype), host.shape)))
+    write_planes(host.astype(dtype, copy=False), array.device_shape, array.planes())
     return array
-
-
-_NARROWED = {"f8": np.float32, "i8": np.int32, "u8": np.uint32, "c16": np.complex64}
-
-
-def canonical_host_array(host: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Narrow 64-bit host types to 32 bits."""
-    narrow = _NARROWED.get(f"{host.dtype.kind}{host.dtype.itemsize}")
-    return host if narrow is None else host.astype(narrow)

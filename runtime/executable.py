@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from runtime.buffer import Array, canonical_host_array
+from compiler.hlo.dtypes import BY_NUMPY
+from runtime.buffer import Array
 from runtime.client import Device
 from runtime.machines import Machine, MachineOptions, make_machine
 from runtime.ports import Port, ports
+from runtime.promotion import device_dtype
 from runtime.report import Report, build_report
-from runtime.storage import from_planes, to_planes
+from runtime.storage import read_planes, write_planes
+from runtime.transfer import Bytes
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
 from tpu_sim.isa.program import Program
+from tpu_sim.machine.result import ExecutionResult
 
 HostArray = npt.NDArray[np.generic]
 
@@ -33,6 +38,15 @@ class Texts(Protocol):
 
     def llo_text(self) -> str:
         """LLO of all kernels."""
+
+
+@dataclass
+class _Call:
+    """The outcome of a call; its report is made when somebody asks."""
+
+    result: ExecutionResult
+    seconds: float
+    report: Report | None = None
 
 
 @dataclass
@@ -49,34 +63,49 @@ class Executable:
     texts: Texts | None = None
     compile_seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
-    report: Report | None = None
     _machine: Machine | None = None
+    _last: _Call | None = None
+    _held: dict[int, ReferenceType[Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.inputs = ports(self.program, "input")
         self.outputs = ports(self.program, "output")
 
+    @property
+    def report(self) -> Report | None:
+        """What the last call cost; None before the first."""
+        last = self._last
+        if last is None:
+            return None
+        if last.report is None:
+            compiled = self.compile_seconds + self.stages["translate"]
+            last.report = build_report(
+                self.program,
+                self.device.chip,
+                last.result,
+                compiled,
+                last.seconds,
+                dict(self.stages),
+            )
+        return last.report
+
     def __call__(self, *args: npt.ArrayLike | Array) -> list[HostArray] | list[Array]:
         """Run once. Shapes and dtypes are those of the model's parameters."""
         arrays = self._checked_arguments(args)
         self._load(arrays)
-        started = time.perf_counter()
-        machine = self._machine_ready()
-        prepared = time.perf_counter()
-        result = machine.run(self.device.hbm)
-        finished = time.perf_counter()
-        self.stages["translate"] = self.stages.get("translate", 0.0) + prepared - started
-        self.report = build_report(
-            self.program,
-            self.device.chip,
-            result,
-            self.compile_seconds + self.stages["translate"],
-            finished - prepared,
-            dict(self.stages),
-        )
+        self._last = self._run(self._machine_ready())
         if arrays and all(isinstance(a, Array) for a in arrays):
             return [self._device_output(port) for port in self.outputs]
         return [self._host_output(port) for port in self.outputs]
+
+    def _run(self, machine: Machine) -> _Call:
+        started = time.perf_counter()
+        try:
+            result = machine.run(self.device.hbm)
+        except BaseException:
+            self.device.resident = None  # what it left in the arena is anyone's guess
+            raise
+        return _Call(result, time.perf_counter() - started)
 
     def text(self, level: str) -> str:
         """Return the program as text: "hlo" (after passes), "llo", or "tpu" (bundles)."""
@@ -96,7 +125,9 @@ class Executable:
 
     def _machine_ready(self) -> Machine:
         if self._machine is None:
+            started = time.perf_counter()
             self._machine = make_machine(self.program, self.device.chip, self.options)
+            self.stages["translate"] = time.perf_counter() - started
         return self._machine
 
     def _checked_arguments(self, args: Sequence[npt.ArrayLike | Array]) -> list[HostArray | Array]:
@@ -108,24 +139,34 @@ class Executable:
         ]
 
     def _load(self, arrays: list[HostArray | Array]) -> None:
-        """Write constants (when another program used the arena since) and inputs."""
-        hbm = self.device.hbm
+        """Bring constants and inputs into the arena, save what is there since the last call."""
         if self.device.claim_arena(self, self.program.hbm_bytes):
+            self._held.clear()
             for offset, constant in self.program.constants:
-                hbm.write(offset, constant)
-        for value, port in zip(arrays, self.inputs, strict=True):
+                self.device.hbm.write(offset, constant)
+        for number, (value, port) in enumerate(zip(arrays, self.inputs, strict=True)):
             if isinstance(value, Array) and value.device_shape == port.device_shape:
-                planes = value.planes()
+                self._load_resident(number, value, port)
             else:
-                planes = to_planes(np.asarray(value), port.shape)
-            for data, buffer in zip(planes, port.buffers, strict=True):
-                hbm.write(buffer.offset_bytes, data.data)
+                self._held.pop(number, None)
+                host = value.numpy() if isinstance(value, Array) else value
+                host = host.astype(port.shape.dtype.numpy, copy=False)
+                write_planes(host, port.shape, self._planes(port), use_cache=self.options.cache)
+
+    def _load_resident(self, number: int, value: Array, port: Port) -> None:
+        held = self._held.get(number)
+        if held is not None and held() is value:
+            return
+        for source, target in zip(value.planes(), self._planes(port), strict=True):
+            target[: source.size] = source
+        if port.is_kept:
+            self._held[number] = ref(value)
 
     def _host_output(self, port: Port) -> HostArray:
-        return from_planes(self._planes(port), port.shape)
+        return read_planes(self._planes(port), port.shape, use_cache=self.options.cache)
 
-    def _planes(self, port: Port) -> list[HostArray]:
-        """The bytes of an output's planes."""
+    def _planes(self, port: Port) -> list[Bytes]:
+        """The bytes of a port's planes in the arena."""
         hbm = self.device.hbm
         return [hbm.view(b.offset_bytes, b.size_bytes) for b in port.buffers]
 
@@ -137,25 +178,22 @@ class Executable:
 
 
 def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray | Array:
-    """Return the argument as an array of the wanted dtype and dimensions.
+    """Return the argument if it has the wanted dimensions and a dtype that stands for the port's.
 
-    64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default.
+    64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default;
+    one warning says so of f64.
     """
     array = value if isinstance(value, Array) else np.asarray(value)
     want = port.shape
-    is_convertible = array.dtype != want.dtype.numpy and _narrow(array.dtype) == _narrow(
-        want.dtype.numpy
-    )
-    is_device_form = isinstance(array, Array) and array.dtype == port.device_shape.dtype.numpy
-    if is_convertible and not is_device_form:
-        array = np.asarray(array).astype(want.dtype.numpy)
-    elif not is_device_form and array.dtype != want.dtype.numpy or tuple(array.shape) != want.dims:
+    if array.shape != want.dims or not _stands_for(array.dtype, want.dtype.numpy):
         raise CompileError(
-            f"input {number}: found {array.dtype}{list(array.shape)}, "
+            f"input {number} ({port.buffers[0].name}): found {array.dtype}{list(array.shape)}, "
             f"want {want.dtype.numpy}{list(want.dims)}"
         )
+    if isinstance(value, np.ndarray):
+        device_dtype(value.dtype, warns=True)
     return array
 
 
-def _narrow(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    return canonical_host_array(np.empty((), dtype)).dtype
+def _stands_for(found: np.dtype[np.generic], want: np.dtype[np.generic]) -> bool:
+    return found == want or (found in BY_NUMPY and device_dtype(found) == device_dtype(want))

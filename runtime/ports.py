@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.hlo.shape import ArrayShape
 from compiler.hlo.shape_text import parse_shape
@@ -13,12 +14,16 @@ from tpu_sim.isa.program import HbmBuffer, Program
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output: a buffer for each plane, and the host's shape with the planes' layout."""
+    """An input or output: a buffer for each plane, and the host's shape with the planes' layout.
+
+    `is_kept` marks an input that the program leaves as it is: nothing else lies in its buffers.
+    """
 
     buffers: tuple[HbmBuffer, ...]
     shape: ArrayShape
+    is_kept: bool = False
 
-    @property
+    @cached_property
     def device_shape(self) -> ArrayShape:
         """The shape of a device array that fits without conversion."""
         return replace(self.shape, dtype=device_type(self.shape.dtype))
@@ -27,7 +32,20 @@ class Port:
 def ports(program: Program, kind: str) -> list[Port]:
     """The program's inputs or outputs in order."""
     found = iter(sorted((b for b in program.buffers if b.kind == kind), key=lambda b: b.index))
-    return [_port(buffer, found) for buffer in found]
+    plain = [_port(buffer, found) for buffer in found]
+    if kind != "input":
+        return plain
+    others = [b for b in program.buffers if b.kind != "input" and b.size_bytes]
+    return [replace(port, is_kept=not _meets(port.buffers, others)) for port in plain]
+
+
+def _meets(buffers: tuple[HbmBuffer, ...], others: list[HbmBuffer]) -> bool:
+    return any(
+        a.offset_bytes < b.offset_bytes + b.size_bytes
+        and b.offset_bytes < a.offset_bytes + a.size_bytes
+        for a in buffers
+        for b in others
+    )
 
 
 def _port(first: HbmBuffer, rest: Iterator[HbmBuffer]) -> Port:

@@ -5,13 +5,15 @@
     s4 u4 s2 u2      one element per byte, sign- or zero-extended
     f64 c128         as f32 and c64, with rounding
 
-A plane is an array of the same dimensions in the layout of its own type; planes of an array placed by
-`device_put` follow each other.
+A plane is an array of the same dimensions in the layout of its own type; planes of an array placed
+by `device_put` follow each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,7 @@ import numpy.typing as npt
 from compiler.analysis.tiled_layout import default_layout
 from compiler.hlo.dtypes import BY_NAME, DType
 from compiler.hlo.shape import ArrayShape
-from runtime.transfer import device_bytes, from_device, to_device
+from runtime.transfer import Bytes, device_bytes, read_device, write_device
 
 HostArray = npt.NDArray[np.generic]
 
@@ -47,6 +49,7 @@ def with_default_layout(shape: ArrayShape) -> ArrayShape:
     return shape.with_layout(default_layout(plane))
 
 
+@lru_cache(maxsize=4096)
 def plane_shape(shape: ArrayShape) -> ArrayShape:
     """The shape of one plane; the layout of `shape` is that of its planes."""
     return replace(shape, dtype=plane_type(shape.dtype)[0])
@@ -57,23 +60,26 @@ def stored_bytes(shape: ArrayShape) -> int:
     return device_bytes(plane_shape(shape)) * plane_type(shape.dtype)[1]
 
 
-def to_planes(host: HostArray, shape: ArrayShape) -> list[HostArray]:
-    """The bytes of each plane of a host array of the dtype of `shape`."""
+def write_planes(
+    host: HostArray, shape: ArrayShape, targets: Sequence[Bytes], *, use_cache: bool = True
+) -> None:
+    """Lay a host array of the dtype of `shape` out in device memory, a target for each plane."""
     plane = plane_shape(shape)
-    return [to_device(part, plane) for part in _split(host, plane.dtype, shape.dtype)]
+    for part, target in zip(_split(host, plane.dtype, shape.dtype), targets, strict=True):
+        write_device(part, plane, target, use_cache=use_cache)
 
 
-def from_planes(planes: list[HostArray], shape: ArrayShape) -> HostArray:
-    """The host array that lies in device memory as those planes (flat bytes each)."""
+def read_planes(planes: Sequence[Bytes], shape: ArrayShape, *, use_cache: bool = True) -> HostArray:
+    """The host array that lies in device memory as those planes."""
     plane = plane_shape(shape)
-    parts = [from_device(data, plane) for data in planes]
-    if len(parts) == 1:
-        return parts[0].astype(shape.dtype.numpy, copy=False)
-    words = np.stack(parts, axis=-1)
-    pairs = np.dtype(f"c{2 * plane.dtype.numpy.itemsize}")
-    if shape.dtype.is_complex:
-        return words.view(pairs)[..., 0].astype(shape.dtype.numpy, copy=False)
-    return words.view(shape.dtype.numpy)[..., 0]
+    if len(planes) == 1:
+        host = read_device(planes[0], plane, use_cache=use_cache)
+        return host.astype(shape.dtype.numpy, copy=False)
+    host = np.empty(shape.dims, device_type(shape.dtype).numpy)
+    words = host.reshape(-1).view(plane.dtype.numpy).reshape(*shape.dims, len(planes))
+    for number, data in enumerate(planes):
+        read_device(data, plane, words[..., number], use_cache=use_cache)
+    return host.astype(shape.dtype.numpy, copy=False)
 
 
 def _split(host: HostArray, plane: DType, dtype: DType) -> list[HostArray]:
@@ -82,4 +88,4 @@ def _split(host: HostArray, plane: DType, dtype: DType) -> list[HostArray]:
     if dtype.is_complex:
         host = host.astype(np.complex64, copy=False)
     words = np.ascontiguousarray(host).reshape(-1).view(plane.numpy).reshape(*host.shape, 2)
-    return [np.ascontiguousarray(words[..., k]) for k in range(2)]
+    return [words[..., k] for k in range(2)]

@@ -1,5 +1,11 @@
 """Host arrays to tiled device layout and back.
 
+    write_device(host, shape, target)      target = bytes of device memory
+    read_device(source, shape) -> host
+
+The layouts of `compiler.analysis.tiled_layout`, in any dimension order, go through native loops
+(`runtime.transfer_native`), others through NumPy's transposes.
+
 A tiled layout is XLA's: the dimensions are put into major-to-minor order, the first tile splits the
 last dimensions into (number of tiles, tile) with padding, and each further tile splits the dimensions
 of the tile before it. Padding bytes are zero when written and ignored when read.
@@ -9,14 +15,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.dtypes import DType
 from compiler.hlo.shape import ArrayShape, Tile
+from runtime.transfer_native import read_native, write_native
 
 Array = npt.NDArray[np.generic]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,7 @@ def _apply_tile(tile: Tile, factors: list[list[_Factor]], memory: list[_Factor])
     return memory[: len(memory) - count] + outer + inner
 
 
+@lru_cache(maxsize=4096)
 def device_bytes(shape: ArrayShape) -> int:
     """Bytes of an array in device layout, padding included."""
     tiles = shape.layout.tiles if shape.layout is not None else ()
@@ -96,8 +106,42 @@ def device_bytes(shape: ArrayShape) -> int:
     return (math.prod(_padded(physical, tiles)) * max(shape.dtype.bits, 8)) // 8
 
 
+def write_device(host: Array, shape: ArrayShape, target: Bytes, *, use_cache: bool = True) -> None:
+    """Lay `host` out in `target`, which has `device_bytes(shape)` contiguous bytes or more.
+
+    `host` has the dimensions and the element width of `shape`, with any strides. `use_cache`
+    says whether code may be kept on disk.
+    """
+    target = target[: device_bytes(shape)]
+    _check_target(host, shape, target)
+    if not write_native(host, shape, target, use_cache=use_cache):
+        target[:] = to_device(host, shape)
+
+
+def read_device(
+    source: Bytes, shape: ArrayShape, out: Array | None = None, *, use_cache: bool = True
+) -> Array:
+    """Return the host array that lies in `source` (contiguous bytes); it fills `out`, if given."""
+    source = source[: device_bytes(shape)]
+    host = np.empty(shape.dims, shape.dtype.numpy) if out is None else out
+    _check_target(host, shape, source)
+    if not read_native(source, shape, host, use_cache=use_cache):
+        host[...] = from_device(source, shape)
+    return host
+
+
+def _check_target(host: Array, shape: ArrayShape, device: Bytes) -> None:
+    """Native code trusts sizes: hold them here."""
+    if host.shape != shape.dims or host.itemsize != shape.dtype.numpy.itemsize:
+        message = f"{host.dtype}{list(host.shape)} is no {shape.dtype}{list(shape.dims)}"
+        raise ValueError(message)
+    if device.nbytes != device_bytes(shape) or not device.flags.c_contiguous:
+        message = f"{device.nbytes} bytes of device memory for {device_bytes(shape)}"
+        raise ValueError(message)
+
+
 def to_device(array: Array, shape: ArrayShape) -> Array:
-    """Return `array` (of `shape`'s dtype and dimensions) as flat bytes in device layout."""
+    """Return `array` (of `shape`'s dtype and dimensions) as flat bytes in device layout: NumPy."""
     plan = _plan(shape)
     carrier = _carrier(shape.dtype)
     values = np.asarray(array).reshape(shape.dims).view(carrier)
@@ -111,7 +155,7 @@ def to_device(array: Array, shape: ArrayShape) -> Array:
 
 
 def from_device(data: Array, shape: ArrayShape) -> Array:
-    """Return the host array that lies as `data` (flat bytes) in device layout."""
+    """Return the host array that lies as `data` (flat bytes) in device layout: NumPy."""
     plan = _plan(shape)
     carrier = _carrier(shape.dtype)
     inverse = np.argsort(plan.permutation)
@@ -120,7 +164,7 @@ def from_device(data: Array, shape: ArrayShape) -> Array:
     values = tiled.transpose(inverse).reshape(plan.padded)
     values = values[tuple(slice(0, d) for d in plan.physical)]
     values = values.transpose(np.argsort(plan.order)) if plan.order else values.reshape(())
-    return np.ascontiguousarray(values).reshape(shape.dims).view(shape.dtype.numpy)
+    return np.array(values, order="C").reshape(shape.dims).view(shape.dtype.numpy)
 
 
 def _carrier(dtype: DType) -> np.dtype[np.generic]:

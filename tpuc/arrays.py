@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.files import fill_whole
 
 Array = npt.NDArray[np.generic]
 
@@ -23,21 +23,16 @@ def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Ar
     NumPy stores ml_dtypes as raw bytes; those are viewed as the wanted type again.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [i for i in range(len(shapes)) if f"{prefix}{i}" not in archive]
-            if missing:
-                raise CompileError(
-                    f"{path} has no array {prefix}{missing[0]}; the model has {len(shapes)} of them"
-                )
-            found = [archive[f"{prefix}{i}"] for i in range(len(shapes))]
+        with zipfile.ZipFile(path) as archive:
+            return [
+                _checked(path, f"{prefix}{i}", _member(archive, path, f"{prefix}{i}", i), shape)
+                for i, shape in enumerate(shapes)
+            ]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise CompileError(f"cannot read {path}: it is damaged or no .npz: {error}") from error
     except (OSError, ValueError) as error:
-        raise CompileError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    return [
-        _checked(path, f"{prefix}{i}", array, shape)
-        for i, (array, shape) in enumerate(zip(found, shapes, strict=True))
-    ]
+        reason = getattr(error, "strerror", None) or error
+        raise CompileError(f"cannot read {path}: {reason}") from error
 
 
 def _checked(path: str, name: str, array: Array, shape: ArrayShape) -> Array:
@@ -73,16 +68,9 @@ def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
 
 
 def save_arrays(path: str, arrays: Sequence[Array]) -> None:
-    """Write out0.. to `path`: a temporary file first, so that no half file is ever seen."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent or ".", suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{f"out{i}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write out0.. to `path`, whole or not at all."""
+    named = {f"out{i}": a for i, a in enumerate(arrays)}
+    fill_whole(path, lambda file: np.savez(file, **named))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ _target = click.option("--target", default=None, help="chip name or chip file (d
 _precision = click.option(
     "--precision", type=_PRECISION, default=None, help="meaning of DEFAULT on a dot"
 )
+_f64_as_f32 = click.option(
+    "--f64-as-f32", is_flag=True, help="compute f64 as f32 (a TPU has no f64)"
+)
 _dump_ir = click.option(
     "--dump-ir",
     type=click.Path(file_okay=False),
@@ -66,6 +69,7 @@ def cli() -> None:
 @click.option("--threads", type=click.IntRange(min=1), default=None, help="host threads")
 @click.option("--checked", is_flag=True, help="find races and uninitialised reads")
 @click.option("--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many")
+@_f64_as_f32
 @_dump_ir
 @click.option("--no-cache", is_flag=True, help="do not read or write compiled code on disk")
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
@@ -80,6 +84,7 @@ def run(**options: object) -> None:
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
 @_target
 @_precision
+@_f64_as_f32
 @_dump_ir
 def compile_command(**options: object) -> None:
     """Compile MODEL to a program file (.tpux)."""
@@ -90,6 +95,7 @@ def compile_command(**options: object) -> None:
 @click.argument("model")
 @click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
 @_target
+@_f64_as_f32
 def opt(**options: object) -> None:
     """Run HLO passes on MODEL; HLO to standard output."""
     _command("opt")(**options)
@@ -114,6 +120,7 @@ def disasm(**options: object) -> None:
 @click.argument("model")
 @_data
 @_precision
+@_f64_as_f32
 @_json
 def eval_command(**options: object) -> None:
     """Evaluate MODEL with NumPy alone: no compiler, no chip."""

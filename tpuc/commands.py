@@ -57,6 +57,7 @@ def run(
     seed: int,
     target: str | None,
     precision: str | None,
+    f64_as_f32: bool,
     machine: str,
     threads: int | None,
     checked: bool,
@@ -71,7 +72,7 @@ def run(
     options = MachineOptions(
         machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
     )
-    executable = _executable(model, target, precision, dump_ir, options)
+    executable = _executable(model, target, precision, dump_ir, options, f64_as_f32=f64_as_f32)
     shapes = [port.shape for port in executable.inputs]
     arguments = _arguments(inputs, shapes, seed)
     with _working("executing"):
@@ -93,21 +94,29 @@ def run(
 
 
 def compile_model(
-    model: str, output: str, target: str | None, precision: str | None, dump_ir: str | None
+    model: str,
+    output: str,
+    target: str | None,
+    precision: str | None,
+    f64_as_f32: bool,
+    dump_ir: str | None,
 ) -> None:
     """``tpuc compile``: write a .tpux."""
     if model.endswith(".tpux"):
         raise click.UsageError(f"{model} is compiled already")
     _writable(output)
-    executable = _executable(model, target, precision, dump_ir, MachineOptions())
+    machine = MachineOptions()
+    executable = _executable(model, target, precision, dump_ir, machine, f64_as_f32=f64_as_f32)
     executable.save(output)
 
 
-def opt(model: str, passes: str | None, target: str | None) -> None:
+def opt(model: str, passes: str | None, target: str | None, f64_as_f32: bool) -> None:
     """``tpuc opt``: HLO in, HLO out."""
     module = _parse(model)
+    _warn_of_f32(f64_as_f32)
     names = None if passes is None else [p for p in passes.split(",") if p and p != "none"]
-    run_passes(module, load_chip(target or DEFAULT_TARGET), names)
+    options = CompileOptions(f64_as_f32=f64_as_f32)
+    run_passes(module, load_chip(target or DEFAULT_TARGET), names, options)
     sys.stdout.write(print_module(module))
 
 
@@ -133,6 +142,7 @@ def evaluate(
     outputs: str | None,
     seed: int,
     precision: str | None,
+    f64_as_f32: bool,
     as_json: bool,
 ) -> None:
     """``tpuc eval``: the NumPy evaluator alone."""
@@ -140,12 +150,12 @@ def evaluate(
     precision = precision or "default"
     module = _parse(model)
     shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
+    root = leaves(module.entry.root_instruction.shape)
     arguments = _arguments(inputs, shapes, seed)
     with _working("evaluating"):
-        results = evaluate_module(module, arguments, precision)
+        results = _evaluated(module, arguments, precision, f64_as_f32=f64_as_f32)
     if outputs:
         save_arrays(outputs, results)
-    root = leaves(module.entry.root_instruction.shape)
     differences = compare(results, load_arrays(expect, "out", root)) if expect else None
     tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
     if as_json:
@@ -155,6 +165,26 @@ def evaluate(
     else:
         tables.print_outputs(results, random_seed=None if inputs else seed)
     _judge(differences, tolerance, quiet=as_json)
+
+
+def _evaluated(
+    module: HloModule, arguments: list[Array], precision: str, *, f64_as_f32: bool
+) -> list[Array]:
+    """The evaluator's results in the module's types; with `f64_as_f32` computed in f32."""
+    if not f64_as_f32:
+        return list(evaluate_module(module, arguments, precision))
+    _warn_of_f32(f64_as_f32)
+    types = [leaf.dtype.numpy for leaf in leaves(module.entry.root_instruction.shape)]
+    run_passes(module, load_chip(DEFAULT_TARGET), ["f64-as-f32"])
+    inputs = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
+    narrow = [a.astype(s.dtype.numpy) for a, s in zip(arguments, inputs, strict=True)]
+    results = evaluate_module(module, narrow, precision)
+    return [np.asarray(r).astype(t) for r, t in zip(results, types, strict=True)]
+
+
+def _warn_of_f32(f64_as_f32: bool) -> None:
+    if f64_as_f32:
+        click.echo("warning: --f64-as-f32: f64 is computed as f32, with 24 bits of 53", err=True)
 
 
 def targets(chip: str | None, as_json: bool) -> None:
@@ -171,10 +201,15 @@ def _executable(
     precision: str | None,
     dump_ir: str | None,
     machine: MachineOptions,
+    *,
+    f64_as_f32: bool,
 ) -> Executable:
     if not model.endswith(".tpux"):
+        _warn_of_f32(f64_as_f32)
         options = CompileOptions(
-            precision=precision or "default", dump_dir=Path(dump_ir) if dump_ir else None
+            precision=precision or "default",
+            dump_dir=Path(dump_ir) if dump_ir else None,
+            f64_as_f32=f64_as_f32,
         )
         with _working(f"compiling {model}"):
             return compile(Path(model), target or DEFAULT_TARGET, machine=machine, options=options)
@@ -186,6 +221,8 @@ def _executable(
         )
     if precision is not None and precision != saved:
         raise click.UsageError(f"{model} was compiled with --precision {saved}, not {precision}")
+    if f64_as_f32:
+        raise click.UsageError(f"{model} is compiled already; give the model it came from")
     if dump_ir is not None:
         raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
     return executable

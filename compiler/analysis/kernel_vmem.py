@@ -94,7 +94,8 @@ def _reduce_windows(node: HloInstruction, body: FusionBody, plan: WindowPlan) ->
     found = [VmemWindow(f"accumulators.{node.name}", slots * SUBLANES)]
     outputs = direct_outputs(node, body, plan)
     if outputs is not None:
-        if node in plan.depths and not all(takes_sums(node, w.shape) for w in outputs):
+        is_cut = node in plan.depths and any(d.steps > 1 and not d.parallel for d in plan.grid)
+        if is_cut and not all(takes_sums(node, w.shape) for w in outputs):
             return [*found, *(_turned("sums", node, s, outputs[0].extent) for s in shapes)]
         boxes = [(w.shape, w.extent, False) for w in outputs]
     else:

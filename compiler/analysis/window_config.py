@@ -153,6 +153,44 @@ def _numbers(
     )
 
 
+def transposed_request(dot: HloInstruction, rows: int) -> str:
+    """The config of a dot for the dot that makes its result transposed; `rows` is M before.
+
+    Raises CompileError when blocks of M are no whole tiles of columns.
+    """
+    config = read_config(dot)
+    window = _object(dot, config, WINDOW_CONFIG)
+    bounds = {key: _numbers(dot, window, key) for key in (*_MATRIX, _STEPS)}
+    made: dict[str, object] = {}
+    for key, other in (
+        ("kernel_window_bounds", "input_window_bounds"),
+        ("input_window_bounds", "kernel_window_bounds"),
+        ("output_window_bounds", "output_window_bounds"),
+    ):
+        found = bounds[key]
+        if found:
+            made[other] = _text(_transposed(dot, found, has_rows=_MATRIX[key][0] == "M", rows=rows))
+    steps = bounds[_STEPS]
+    if steps and len(steps) >= 3:
+        made[_STEPS] = _text((*steps[:-3], steps[-2], steps[-3], steps[-1]))
+    rest = {key: value for key, value in config.items() if key not in (WINDOW_CONFIG, OWN)}
+    return json.dumps({**rest, WINDOW_CONFIG: made}, separators=(",", ":"))
+
+
+def _transposed(
+    dot: HloInstruction, bounds: tuple[int, ...], *, has_rows: bool, rows: int
+) -> tuple[int, ...]:
+    """Tiles of a window with rows and columns swapped; `has_rows`: its rows are those of M."""
+    height = bounds[-2] * SUBLANES
+    if has_rows and height % LANES and height < rows:
+        raise CompileError(
+            f"%{dot.name}: the product is computed transposed, and windows of {height} rows become "
+            f"columns: want multiples of {LANES}",
+            dot.span,
+        )
+    return (*bounds[:-2], bounds[-1] * LANES // SUBLANES, -(-height // LANES))
+
+
 def plan_config(
     body: FusionBody, space: IterationSpace, plan: WindowPlan
 ) -> dict[str, dict[str, object]]:
@@ -190,7 +228,7 @@ def _matrix_bounds(
         dims.append(IterationDim(depth, max(depth, 1), parallel=False))
         sizes.append(1)
     m, n, k = (min(b * d.unit, d.size) for d, b in zip(dims[-3:], sizes[-3:], strict=True))
-    bounds = {
+    bounds: dict[str, tuple[int, ...]] = {
         "kernel_window_bounds": (-(-k // SUBLANES), -(-n // LANES)),
         "output_window_bounds": (-(-m // SUBLANES), -(-n // LANES)),
         "input_window_bounds": (-(-m // SUBLANES), -(-k // LANES)),

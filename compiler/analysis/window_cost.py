@@ -32,6 +32,10 @@ _FREE = frozenset(
 _TRANSCENDENTAL_OPS = 12
 _PREPARE_CYCLES = 8
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
+_DOT_STEP_CYCLES = 160
+"""To fill and drain the MXUs in a step."""
+_STEP_CYCLES = 40
+"""Of scalar work in a step, and 12 more for every window."""
 _ACCUMULATE_CYCLES = 1
 """For an f32 tile that is added to in VMEM."""
 
@@ -52,9 +56,14 @@ def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts)
     steps = plan.steps
     step_dma = max(0.0, moved / rate - first - last) / max(1, steps - 1) if steps > 1 else 0.0
     period = max(step_dma, compute, (step_dma + compute + latency) / 2)
-    overhead = 40 + 12 * (len(plan.inputs) + len(plan.outputs))
+    overhead = _STEP_CYCLES + 12 * (len(plan.inputs) + len(plan.outputs))
     total = first + latency + (steps - 1) * period + compute + last + latency + steps * overhead
     return int(total)
+
+
+def least_cycles(steps: int, chip: Chip) -> float:
+    """What no plan of so many steps stays below: two fetches in flight, each takes the latency."""
+    return (steps - 1) * (chip.dma_latency_cycles / 2 + _STEP_CYCLES) + 2 * chip.dma_latency_cycles
 
 
 def _window_bytes(window: OperandWindow) -> int:
@@ -116,7 +125,7 @@ def _dot_cycles(
     cols = -(-box.extent[-1] // LANES)
     depth = -(-_depth(dot, plan) // LANES)
     matmuls = batch * rows * cols * depth * parts.passes
-    cycles = matmuls * chip.matmul_cycles / chip.mxu_count + 300
+    cycles = matmuls * chip.matmul_cycles / chip.mxu_count + _DOT_STEP_CYCLES
     if dot in plan.depths:
         cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
     for number, part in prepared_operands(dot, plan, parts).items():

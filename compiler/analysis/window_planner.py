@@ -15,11 +15,13 @@ from compiler.analysis.iteration_space import IterationDim, IterationSpace, iter
 from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.structural_key import Key, computation_key
 from compiler.analysis.window_config import (
+    OWN,
     WindowChoice,
     has_choice,
     is_matrix_space,
     plan_config,
     read_choice,
+    read_config,
 )
 from compiler.analysis.window_cost import plan_cycles
 from compiler.analysis.window_search import grid_orders, make_plan, search
@@ -98,10 +100,11 @@ class _Question:
         for instr in (self.fusion, self.body.dot):
             if instr is None or not has_choice(instr):
                 continue
-            if instr is self.body.dot and not is_matrix:
+            is_stray = self.body.dot is not None and OWN not in read_config(instr)
+            if is_stray and not is_matrix:
                 raise CompileError(
-                    f"%{instr.name}: window_config on a dot whose fusion's results have other "
-                    "dimensions than it; remove it",
+                    f"%{instr.name}: window_config of a dot whose fusion's results have other "
+                    "dimensions than the canonical dot; remove it",
                     instr.span or self.fusion.span,
                 )
             choice = read_choice(instr, is_matrix=is_matrix)

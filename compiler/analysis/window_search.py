@@ -19,7 +19,7 @@ from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
 from compiler.analysis.kernel_vmem import kernel_rows
-from compiler.analysis.window_cost import plan_cycles
+from compiler.analysis.window_cost import least_cycles, plan_cycles
 from compiler.analysis.windows import (
     Blocks,
     DerivedVar,
@@ -38,10 +38,11 @@ from tpu_sim.isa.program import SMEM
 LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
 _TILE_TARGETS = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
-_WIDTH_LIMITS = (1 << 30, 16, 4, 1)
+_WIDTH_LIMITS = (1 << 30, 16, 8, 4, 2, 1)
 _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 """Tiles of K in a step."""
 ONE_PASS = DotParts()
+_ROW_BYTES = 512
 _VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
@@ -71,13 +72,20 @@ def search(
     results = leaves(fusion.shape)
     best: WindowPlan | None = None
     budget = int(chip.vmem_rows * _VMEM_SHARE)
-    for blocks in _candidates(space, body):
-        plan = make_plan(fusion, body, space, blocks, results, leaf_boxes_of)
-        if kernel_rows(body, plan, parts) > budget:
+    orders = grid_orders(space, body)
+    for sizes in _candidates(space, body):
+        steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
+        is_slow = best is not None and least_cycles(steps, chip) >= best.estimated_cycles
+        if is_slow or _least_rows(space, sizes, body) > budget:
             continue
-        cycles = plan_cycles(body, plan, chip, parts)
-        if best is None or cycles < best.estimated_cycles:
-            best = replace(plan, estimated_cycles=cycles)
+        plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
+        for order in orders:
+            ordered = _reordered(plan, order)
+            if kernel_rows(body, ordered, parts) > budget:
+                continue
+            cycles = plan_cycles(body, ordered, chip, parts)
+            if best is None or cycles < best.estimated_cycles:
+                best = replace(ordered, estimated_cycles=cycles)
     if best is None:
         raise UnsupportedError(
             f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
@@ -87,16 +95,33 @@ def search(
     return best
 
 
-def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[Blocks]:
-    """Distinct block shapes, largest first, with the grid orders worth trying."""
-    seen: set[Blocks] = set()
+def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int, ...]]:
+    """Distinct block shapes, largest first."""
+    seen: set[tuple[int, ...]] = set()
     for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
         for sizes in _block_sizes(space, body, target, width):
-            for order in grid_orders(space, body):
-                blocks = Blocks(sizes, order)
-                if blocks not in seen:
-                    seen.add(blocks)
-                    yield blocks
+            if sizes not in seen:
+                seen.add(sizes)
+                yield sizes
+
+
+def _least_rows(space: IterationSpace, sizes: tuple[int, ...], body: FusionBody) -> int:
+    """A lower bound of the VMEM rows of a candidate, from its results alone."""
+    elements = [min(b * d.unit, d.size) for d, b in zip(space.dims, sizes, strict=True)]
+    total = 0
+    for root, dims in zip(body.roots, space.root_dims, strict=True):
+        count = math.prod(elements[d] for d in dims)
+        total += count // (_ROW_BYTES * 8 // root.array.dtype.bits)
+    return total
+
+
+def _reordered(plan: WindowPlan, order: tuple[int, ...]) -> WindowPlan:
+    """The same blocks in another order of the grid: windows stay what they are."""
+    if order == plan.blocks.order:
+        return plan
+    dims = dict(zip(plan.blocks.order, plan.grid, strict=True))
+    blocks = Blocks(plan.blocks.sizes, order)
+    return replace(plan, grid=tuple(dims[i] for i in order), blocks=blocks)
 
 
 def _block_sizes(

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 from compiler.analysis.call_graph import reachable
+from compiler.analysis.window_config import has_choice, transposed_request
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
@@ -124,23 +125,30 @@ def _right_orders(right: DotSide) -> tuple[Dims, Dims]:
 def _canonicalize(dot: HloInstruction) -> None:
     left, right = dot_sides(dot)
     result = dot
+    is_swapped = False
     user = next(iter(dot.users)) if len(dot.users) == 1 and not _is_root(dot) else None
     if user is not None and user.opcode == "transpose":
         absorbed = _absorb(left, right, dims_attr(user))
         if absorbed is not None:
-            left, right = absorbed
+            left, right, is_swapped = absorbed
             result = user
     if right.size(right.free) == 1 and left.size(left.free) != 1:
-        left, right = right, left
-    replace(result, make.reshape(_emit_dot(dot, left, right), result.array.dims))
+        left, right, is_swapped = right, left, not is_swapped
+    made = _emit_dot(dot, left, right)
+    if is_swapped and has_choice(made):
+        made.attrs["backend_config"] = transposed_request(dot, right.size(right.free))
+    replace(result, make.reshape(made, result.array.dims))
 
 
 def _is_root(instr: HloInstruction) -> bool:
     return instr.computation is not None and instr.computation.root is instr
 
 
-def _absorb(left: DotSide, right: DotSide, permutation: Dims) -> tuple[DotSide, DotSide] | None:
-    """The sides, reordered and perhaps swapped, so that the dot's result is the transpose's."""
+def _absorb(
+    left: DotSide, right: DotSide, permutation: Dims
+) -> tuple[DotSide, DotSide, bool] | None:
+    """The sides, reordered and perhaps swapped (then True), so that the dot's result is the
+    transpose's."""
     batch = len(left.batch)
     split = batch + len(left.free)
     lead, rest = permutation[:batch], permutation[batch:]
@@ -162,7 +170,7 @@ def _absorb(left: DotSide, right: DotSide, permutation: Dims) -> tuple[DotSide, 
         right.contracting,
     )
     is_swapped = bool(is_left) and not is_left[0] and any(is_left)
-    return (new_right, new_left) if is_swapped else (new_left, new_right)
+    return (new_right, new_left, True) if is_swapped else (new_left, new_right, False)
 
 
 def _emit_dot(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:

@@ -66,6 +66,7 @@ class GroupGraph:
         self._parent: list[int] = []
         self._groups: list[Group] = []
         self.group_of: dict[HloInstruction, int] = {}
+        self._barriers: dict[HloInstruction, Group] = {}
 
     def new_group(self, kind: Kind, box: Dims, node: HloInstruction) -> Group:
         """Open a group with one instruction."""
@@ -76,6 +77,26 @@ class GroupGraph:
         self.group_of[node] = group.index
         return group
 
+    def add_barrier(self, node: HloInstruction, before: list[HloInstruction]) -> None:
+        """Record an instruction that is never fused (a loop, say) and what it depends on.
+
+        It lies between its producers and its users, so no fusion may hold both.
+        """
+        producers = [g for g in map(self.source, before) if g is not None]
+        if not producers:
+            return
+        barrier = Group(len(self._groups), Kind.CUSTOM, ())
+        barrier.bits = 1 << barrier.index
+        self._parent.append(barrier.index)
+        self._groups.append(barrier)
+        self._barriers[node] = barrier
+        for producer in producers:
+            self.connect(producer, barrier)
+
+    def source(self, node: HloInstruction) -> Group | None:
+        """The group or barrier a value comes from, or None for one that is there from the start."""
+        return self.find(node) or self._barriers.get(node)
+
     def find(self, node: HloInstruction) -> Group | None:
         """The group an instruction belongs to, or None."""
         number = self.group_of.get(node)
@@ -83,7 +104,7 @@ class GroupGraph:
 
     def groups(self) -> list[Group]:
         """The groups that were not merged into another."""
-        return [g for g in self._groups if self._parent[g.index] == g.index]
+        return [g for g in self._groups if self._parent[g.index] == g.index and g.nodes]
 
     def predecessors(self, group: Group) -> list[Group]:
         """The groups this one reads from."""

@@ -43,6 +43,8 @@ class FusionPlan:
         for instr, node in self.nodes.items():
             if node.role in (Role.REAL, Role.CUSTOM):
                 self._place(instr, node)
+            elif node.role is Role.FIXED:
+                self.graph.add_barrier(instr, _producers(node, self.nodes))
         self._pull_prologues()
         self._pull_reduce_producers()
         self._pull_update_producers()
@@ -75,7 +77,7 @@ class FusionPlan:
         if instr.opcode == "dot":
             group.dot = instr
         for leaf in _producers(node, self.nodes):
-            producer = self.graph.find(leaf)
+            producer = self.graph.source(leaf)
             if producer is not None:
                 self.graph.connect(producer, group)
         return group

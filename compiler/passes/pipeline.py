@@ -20,7 +20,9 @@ from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dot_canonicalizer import canonicalize_dots
+from compiler.passes.expanders.custom_call_expander import expand_custom_calls
 from compiler.passes.expanders.fft_expander import expand_ffts
+from compiler.passes.expanders.integer_dot_expander import expand_integer_dots
 from compiler.passes.expanders.linear_algebra import expand_linear_algebra
 from compiler.passes.expanders.reduce_window_expander import expand_reduce_windows
 from compiler.passes.expanders.rng_expander import expand_random
@@ -33,7 +35,9 @@ from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.memory_space_assignment import assign_memory_spaces
+from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
+from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.scheduling import schedule
 from compiler.passes.tiling import tile_fusions
@@ -59,10 +63,15 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
         FunctionPass("fft-expander", expand_ffts),
+        FunctionPass("custom-call-expander", expand_custom_calls),
         FunctionPass("rng-expander", expand_random),
+        FunctionPass("integer-dot-expander", expand_integer_dots),
         FunctionPass("reduce-window-expander", expand_reduce_windows),
         FunctionPass("select-and-scatter-expander", expand_select_and_scatters),
         FunctionPass("simple-expansions", expand_simple),
+        FunctionPass("f64-as-f32", narrow_doubles),
+        FunctionPass("f64-check", refuse_doubles),
+        FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
         FunctionPass("fusion", fuse),
@@ -82,9 +91,11 @@ PIPELINE: tuple[str, ...] = (
     "call-inliner",
     "simple-expansions",
     "dce",
+    "f64-check",
     "cse",
     "algebraic-simplifier",
     "constant-folding",
+    "custom-call-expander",
     "linear-algebra-expander",
     "fft-expander",
     "rng-expander",
@@ -95,7 +106,9 @@ PIPELINE: tuple[str, ...] = (
     "select-and-scatter-expander",
     "topk-expander",
     "sort-expander",
+    "sub-byte-types",
     "pair-types",
+    "integer-dot-expander",
     "dot-canonicalizer",
     "algebraic-simplifier",
     "constant-folding",
@@ -125,6 +138,7 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
     ("window-expander", "pair-types", "windows of any type become slices"),
+    ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
     ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),

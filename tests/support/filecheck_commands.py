@@ -5,6 +5,7 @@ parse-fails %s                    prints the error that parsing must raise
 verify %s [--level=scheduled]     prints the module once it is verified
 verify-fails %s [--level=...]     prints the error that verifying must raise
 opt %s --passes=a,b [--chip=v5e]  prints the module after these passes (default: all)
+opt-fails %s [--passes=a,b]       prints the error that a pass must raise
 """
 
 from __future__ import annotations
@@ -85,3 +86,13 @@ def opt(path: Path, arguments: Sequence[str]) -> str:
     names = option(arguments, "passes")
     pipeline.run_pipeline(module, chip, passes=names.split(",") if names else None)
     return print_module(module)
+
+
+@command("opt-fails")
+def opt_fails(path: Path, arguments: Sequence[str]) -> str:
+    """Print the error message of a module that some pass must refuse."""
+    try:
+        opt(path, arguments)
+    except CompileError as error:
+        return str(error)
+    raise AssertionError(f"{path.name} passes")

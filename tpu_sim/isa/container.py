@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from dataclasses import astuple
 from pathlib import Path
 
 from tpu_sim.isa.checker import check_program
-from tpu_sim.isa.chips import ChipError, load_chip
+from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.errors import ProgramError, TpuxError
+from tpu_sim.isa.files import write_whole
 from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take, write_nodes
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
 
@@ -34,28 +33,21 @@ _DIGEST_BYTES = 32
 
 def write_tpux(program: Program, path: Path | str) -> None:
     """Write `program` to `path`, whole or not at all."""
-    target = Path(path)
-    data = dump_program(program)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, dump_program(program))
 
 
-def read_tpux(path: Path | str) -> Program:
-    """Read and check the program in `path`; raises `TpuxError` if the file is no good."""
+def read_tpux(path: Path | str, chip: Chip | None = None) -> Program:
+    """Read and check the program in `path`; raises `TpuxError` if the file is no good.
+
+    Without `chip`, the program's target is one of the chips that tpuc knows by name.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise TpuxError(f"cannot be read: {error.strerror}", str(path)) from error
     try:
         program = load_program(data)
-        check_program(program, load_chip(program.target))
+        check_program(program, chip or load_chip(program.target))
     except (ProgramError, ChipError) as error:
         raise TpuxError(str(error), str(path)) from error
     return program

@@ -186,7 +186,8 @@ def word_of(value: Attribute | None) -> str | None:
     if not isinstance(value, Raw):
         return None
     inside = value.text.partition("<")[2].rstrip("> ") or value.text
-    return inside.split()[-1]
+    words = inside.split()
+    return words[-1] if words else None
 
 
 def _array_elements(text: str) -> list[int]:

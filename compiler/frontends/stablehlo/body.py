@@ -15,23 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.stablehlo.annotations import ANNOTATIONS, annotation_attrs
 from compiler.frontends.stablehlo.attributes import Attributes
-from compiler.frontends.stablehlo.syntax import Document, Operation, Raw, Region
+from compiler.frontends.stablehlo.folding import folded, is_foldable
+from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Raw, Region
 from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import DType
-from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import print_shape
 
 Instr: TypeAlias = HloInstruction
 Array = npt.NDArray[np.generic]
 Lowering: TypeAlias = Callable[["Body", Operation], "Instr | Sequence[Instr]"]
-
-_FOLDED_ELEMENTS = 1 << 20  # results of compile-time evaluation are shapes and small tables
-_NOT_FOLDED = Trait.SIDE_EFFECT | Trait.NONDETERMINISTIC | Trait.COLLECTIVE
 
 
 class Unit:
@@ -46,7 +43,8 @@ class Unit:
         self.computations: dict[str, HloComputation] = {}
         self.active: list[str] = []  # functions being lowered, outermost first
         self.device_count = 1
-        self.constants: dict[Instr, Array | None] = {}
+        self.foldable: set[Instr] = set()  # instructions that depend on constants only
+        self.constants: dict[Instr, Array] = {}  # the values of those that were asked for
 
     def type(self, text: str, op: Operation) -> Shape:
         """Decode a type of `op`."""
@@ -93,6 +91,8 @@ class Body(HloBuilder):
                 raise
             raise type(error)(f"{self.op.name}: {error.message}", self.op.span) from None
         instr.location = (self.op.source, self.op.offset)
+        if all(o in self.unit.foldable for o in instr.operands) and is_foldable(instr):
+            self.unit.foldable.add(instr)
         return instr
 
     def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
@@ -223,32 +223,14 @@ class Body(HloBuilder):
         return self.literal(literal)
 
     def constant_value(self, instr: Instr) -> Array | None:
-        """The value of an instruction that only depends on constants, else None."""
-        known = self.unit.constants
-        if instr not in known:
-            known[instr] = self._evaluate(instr)
-        return known[instr]
-
-    def _evaluate(self, instr: Instr) -> Array | None:
-        if instr.opcode == "constant":
-            literal = instr.attrs["literal"]
-            return literal if isinstance(literal, np.ndarray) else None
-        if instr.opcode in ("parameter", "custom-call") or not _is_folded(instr):
+        """The value of an array that depends on constants only, else None."""
+        unit = self.unit
+        if instr not in unit.foldable or not isinstance(instr.shape, ArrayShape):
             return None
-        computation = HloComputation("folded")
-        copies: list[Instr] = []
-        arguments: list[Array] = []
-        for operand in instr.operands:
-            value = self.constant_value(operand)
-            if value is None:
-                return None
-            number: dict[str, object] = {"parameter_number": len(copies)}
-            parameter = HloInstruction("parameter", "p", operand.shape, (), number)
-            copies.append(computation.add(parameter))
-            arguments.append(value)
-        copy = HloInstruction(instr.opcode, "r", instr.shape, copies, dict(instr.attrs))
-        computation.root = computation.add(copy)
-        return evaluate_computation(computation, arguments, EvaluationOptions("highest"))[0]
+        known = unit.constants.get(instr)
+        if known is None:
+            known = unit.constants[instr] = folded(instr)
+        return known
 
     def constant_ints(self, instr: Instr, what: str) -> tuple[int, ...]:
         """The numbers of an operand that must be constant."""
@@ -305,6 +287,7 @@ class Body(HloBuilder):
         if len(results) != op.result_count:
             op.fail(f"{op.result_count} results are named, it has {len(results)}")
         if results:
+            self.annotate(results)
             for result, want in zip(results, self.result_types(), strict=True):
                 if result.shape != want and not fits(result.shape, want):
                     found = print_shape(result.shape, False)
@@ -313,6 +296,34 @@ class Body(HloBuilder):
         for name, count in op.results:
             self.values[name] = tuple(results[position : position + count])
             position += count
+
+    def annotate(self, results: list[Instr]) -> None:
+        """Give the results the shardings and frontend attributes that the operation carries."""
+        attributes = self.op.attributes
+        if not any(name in attributes for name in ANNOTATIONS):
+            return
+        owner = results[0]
+        if len(results) > 1 and owner.opcode == "get-tuple-element":
+            owner = owner.operands[0]
+        if owner in self.operands():
+            results[0] = self.annotated(owner, attributes)
+        else:
+            owner.attrs |= self.annotations(attributes)
+
+    def annotations(self, attributes: dict[str, Attribute]) -> dict[str, object]:
+        """The HLO attributes for annotations that stand in `attributes`."""
+        unit = self.unit
+        try:
+            return annotation_attrs(attributes, unit.document.meshes, unit.device_count)
+        except ValueError as error:
+            self.op.fail(str(error))
+
+    def annotated(self, value: Instr, attributes: dict[str, Attribute]) -> Instr:
+        """A value that is annotated where it is not made: a ``Sharding`` custom call."""
+        attrs = {"custom_call_target": "Sharding", **self.annotations(attributes)}
+        if "sharding" not in attrs:
+            return value
+        return self.instruction("custom-call", (value,), attrs, value.shape)
 
     def bind(self, name: str, value: Instr) -> None:
         """Let a block argument stand for an instruction."""
@@ -346,14 +357,6 @@ def check_results(unit: Unit, function: Operation, results: Sequence[Instr]) -> 
 
 def _is_tuple_result(instr: Instr) -> bool:
     return not isinstance(instr.shape, ArrayShape)
-
-
-def _is_folded(instr: Instr) -> bool:
-    if OPCODES[instr.opcode].traits & _NOT_FOLDED:
-        return False
-    if not isinstance(instr.shape, ArrayShape):
-        return False
-    return all(leaf.element_count <= _FOLDED_ELEMENTS for leaf in leaves(instr.shape))
 
 
 def _unknown(name: str, table: dict[str, Lowering]) -> str:

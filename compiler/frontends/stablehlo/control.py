@@ -39,13 +39,20 @@ def _collect(region: Region, outer: set[str], found: dict[str, None]) -> None:
 
 
 def _captures(b: Body, regions: Sequence[Region]) -> dict[str, Instr]:
-    """What the regions need to be passed: free names that are not constants, once per value."""
+    """What the regions need to be passed: free names that are not plain constants."""
     found: dict[str, Instr] = {}
     for name in free_names(regions):
         value = b.value(name)
-        if b.constant_value(value) is None:
+        if not _is_plain_constant(value):
             found[name] = value
     return found
+
+
+def _is_plain_constant(value: Instr) -> bool:
+    """A constant as the text has it: a literal, or one value spread over a shape."""
+    return value.opcode == "constant" or (
+        value.opcode == "broadcast" and value.operands[0].opcode == "constant"
+    )
 
 
 def _distinct(captured: dict[str, Instr]) -> list[Instr]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 
 from compiler.frontends.stablehlo import chlo
+from compiler.frontends.stablehlo.annotations import config_text
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
-from compiler.frontends.stablehlo.sharding import sharding_attrs
-from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Symbol
-from compiler.hlo.attribute_text import quote
-from compiler.hlo.attributes import FrontendAttributes, OutputOperandAlias
+from compiler.frontends.stablehlo.syntax import Attribute, Operation, Raw, Symbol
+from compiler.hlo.attributes import OutputOperandAlias
 from compiler.hlo.shape import TupleShape, is_compatible
 
 _API_VERSIONS = {
@@ -82,24 +81,10 @@ def _attrs(b: Body, op: Operation, target: str) -> dict[str, object]:
         )
     if version := _API_VERSIONS.get(a.integer("api_version", 1)):
         attrs["api_version"] = version
-    attrs |= sharding_attrs(b, op.attributes, "result")
-    if "frontend_attributes" not in attrs:
-        attrs |= frontend_attributes(op.attributes)
     config = op.attributes.get("mhlo.backend_config", op.attributes.get("backend_config", ""))
-    if text := config if isinstance(config, str) else _config_text(config):
+    if text := config if isinstance(config, str) else config_text(config):
         attrs["backend_config"] = text
     return attrs
-
-
-def frontend_attributes(attributes: dict[str, Attribute]) -> dict[str, object]:
-    """``mhlo.frontend_attributes = {a = "b"}`` as HLO's attribute."""
-    value = attributes.get("mhlo.frontend_attributes")
-    if not isinstance(value, dict):
-        return {}
-    items = tuple(
-        (k, quote(v) if isinstance(v, str) else _config_text(v)) for k, v in value.items()
-    )
-    return {"frontend_attributes": FrontendAttributes(items)}
 
 
 def _aliases(value: Attribute) -> tuple[OutputOperandAlias, ...]:
@@ -112,26 +97,6 @@ def _aliases(value: Attribute) -> tuple[OutputOperandAlias, ...]:
 
 def _ints(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part.strip())
-
-
-def _config_text(value: Attribute) -> str:
-    """A configuration dictionary as XLA prints it: ``{a = 1, b = "c"}``."""
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{k} = {_config_text(v)}" for k, v in value.items()) + "}"
-        case tuple():
-            return "[" + ", ".join(map(_config_text, value)) + "]"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return quote(value)
-        case Symbol():
-            return f"@{value.name}"
-        case Dense():
-            return f"{value.text} : {value.type_text}"
-        case Raw():
-            return value.text
-    return str(value)
 
 
 TABLE: dict[str, Lowering] = {"stablehlo.custom_call": _custom_call}

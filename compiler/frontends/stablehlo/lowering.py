@@ -143,14 +143,14 @@ def _lower_entry(unit: Unit, function: Operation) -> None:
             )
         parameter = b.parameter(shape, argument.lstrip("%"))
         attributes = region.attributes[i] if i < len(region.attributes) else {}
-        parameter.attrs |= sharding.sharding_attrs(b, attributes, f"argument {argument}")
+        parameter.attrs |= b.annotations(attributes)
         b.bind(argument, parameter)
     results = b.lower_block(region.operations)
     check_results(unit, function, results)
     annotations = function.attributes.get("res_attrs", ())
     if isinstance(annotations, tuple) and len(annotations) == len(results):
         pairs = zip(results, annotations, strict=True)
-        results = [sharding.annotate(b, r, a if isinstance(a, dict) else {}) for r, a in pairs]
+        results = [b.annotated(r, a if isinstance(a, dict) else {}) for r, a in pairs]
     module = b.build_entry(b.pack(results))
     _order_header(module)
     _read_aliases(module, function, len(results))

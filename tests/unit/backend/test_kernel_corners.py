@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from compiler.analysis.dot_parts import dot_parts
 from compiler.diagnostics import UnsupportedError
-from tests.support.run_hlo import ADD, check_text, compile_text, normal
+from compiler.hlo.parser import parse_module
+from tests.support.run_hlo import ADD, check_text, normal
 
 
 def test_empty_arrays_need_no_kernel() -> None:
@@ -121,7 +123,7 @@ ENTRY %e (x: f32[8,128]) -> (f32[8,128], s32[]) {{
     assert run.outputs[1] > 3
 
 
-def test_an_operation_without_a_kernel_is_refused_by_name_and_line() -> None:
+def test_an_integer_dot_is_refused_by_name_and_line() -> None:
     text = """HloModule m
 ENTRY %e (x: s32[30,20], y: s32[20,40]) -> s32[30,40] {
   %x = s32[30,20] parameter(0)
@@ -129,5 +131,6 @@ ENTRY %e (x: s32[30,20], y: s32[20,40]) -> s32[30,40] {
   ROOT %d = s32[30,40] dot(%x, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
+    dot = parse_module(text, "test.hlo").entry.root_instruction
     with pytest.raises(UnsupportedError, match=r"s32 x s32 -> s32 dot.*\n.*test.hlo:5"):
-        compile_text(text)
+        dot_parts(dot, "default")

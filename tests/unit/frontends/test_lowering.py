@@ -247,6 +247,34 @@ def test_tokens_and_host_transfers() -> None:
     assert {"infeed", "outfeed", "after-all"} <= set(opcodes)
 
 
+def test_a_long_chain_of_constants_is_folded() -> None:
+    steps = "\n".join(f"%c{i + 1} = stablehlo.add %c{i}, %c0 : tensor<1xi32>" for i in range(2000))
+    (result,) = run(
+        f"""
+        func.func @main(%x: tensor<f32>) -> tensor<?xf32> {{
+          %c0 = stablehlo.constant dense<1> : tensor<1xi32>
+          {steps}
+          %0 = stablehlo.dynamic_broadcast_in_dim %x, %c2000, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+          return %0 : tensor<?xf32>
+        }}""",
+        np.float32(1),  # type: ignore[arg-type]
+    )
+    assert result.shape == (2001,)
+
+
+def test_a_device_number_is_no_constant() -> None:
+    with pytest.raises(CompileError, match="the shape operand must be constant"):
+        parse_stablehlo(
+            """
+            func.func @main(%x: tensor<f32>) -> tensor<?xf32> {
+              %0 = stablehlo.replica_id : tensor<ui32>
+              %1 = stablehlo.reshape %0 : (tensor<ui32>) -> tensor<1xui32>
+              %2 = stablehlo.dynamic_broadcast_in_dim %x, %1, dims = [] : (tensor<f32>, tensor<1xui32>) -> tensor<?xf32>
+              return %2 : tensor<?xf32>
+            }"""
+        )
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

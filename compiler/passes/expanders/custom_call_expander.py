@@ -1,0 +1,162 @@
+"""Custom calls that frameworks emit for one device, by target; others are refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.eigen import eigen_decomposition
+from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.passes.expanders.factorizations import (
+    lu_decomposition,
+    product_of_reflectors,
+    qr_decomposition,
+)
+from compiler.passes.expanders.linear_algebra import working
+from compiler.passes.topk_expander import MAX_K
+
+Instr = HloInstruction
+Target = Callable[[Emitter, Instr], Instr]
+
+
+def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
+    """Expand every custom call of a known target, and `topk` of many elements."""
+    return expand(module, context, {"custom-call": expand_custom_call, "topk": expand_topk})
+
+
+def expand_custom_call(instr: Instr) -> Instr | None:
+    """The result of the target's expansion; raises UnsupportedError for an unknown target."""
+    target = str(instr.attrs["custom_call_target"])
+    function = TARGETS.get(target)
+    if function is None:
+        known = ", ".join(sorted(TARGETS))
+        raise UnsupportedError(
+            f"%{instr.name}: custom call {target!r} is unknown; known are {known}", instr.span
+        )
+    return function(Emitter.at(instr), instr)
+
+
+def _typed(e: Emitter, instr: Instr, values: list[Instr]) -> Instr:
+    """The values in the types the call declares."""
+    shapes = instr.shape.elements if isinstance(instr.shape, TupleShape) else (instr.shape,)
+    cast: list[Instr] = []
+    for value, shape in zip(values, shapes, strict=True):
+        assert isinstance(shape, ArrayShape)
+        cast.append(e.cast(value, shape.dtype))
+    return result_of(e, instr, cast)
+
+
+def _lu(e: Emitter, instr: Instr) -> Instr:
+    return _typed(e, instr, lu_decomposition(e, working(e, instr.operands[0])))
+
+
+def _qr(e: Emitter, instr: Instr) -> Instr:
+    return _typed(e, instr, qr_decomposition(e, working(e, instr.operands[0])))
+
+
+def _reflectors(e: Emitter, instr: Instr) -> Instr:
+    packed, scales = (working(e, operand) for operand in instr.operands)
+    return _typed(e, instr, product_of_reflectors(e, packed, scales))
+
+
+def _eigh(e: Emitter, instr: Instr) -> Instr:
+    """``backend_config="lower,sorted,sweeps,tolerance"``: one triangle is read."""
+    config = str(instr.attrs.get("backend_config", "1,1")).strip('"').split(",")
+    is_lower = config[0].strip() != "0"
+    matrix = working(e, instr.operands[0])
+    dims = matrix.array.dims
+    place, across = e.positions(dims, -2), e.positions(dims, -1)
+    own = e.compare(place, across, "GE" if is_lower else "LE")
+    mirrored = e.conj(e.swap_last(matrix))
+    diagonal = e.compare(place, across, "EQ")
+    whole = e.select(own, matrix, mirrored)
+    whole = e.select(diagonal, e.as_type(e.real(matrix), matrix.array.dtype), whole)
+    return _typed(e, instr, eigen_decomposition(e, whole, is_sorted=True))
+
+
+def _top_k(e: Emitter, instr: Instr) -> Instr:
+    """The `topk` operation, whose k is in the result's shape."""
+    assert isinstance(instr.shape, TupleShape)
+    shape = instr.shape.elements[0]
+    assert isinstance(shape, ArrayShape)
+    attrs: dict[str, object] = {"k": shape.dims[-1], "largest": True}
+    return e.instruction("topk", instr.operands[:1], attrs, instr.shape)
+
+
+def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
+    """Exactly the first elements, which any recall target allows."""
+    count = (len(instr.operands)) // 2
+    comparator = next(iter(instr.called_computations()), None)
+    assert isinstance(instr.shape, TupleShape)
+    result = instr.shape.elements[0]
+    assert isinstance(result, ArrayShape)
+    dim = _reduced_dim(instr, result)
+    if comparator is None:
+        raise UnsupportedError(f"%{instr.name}: no comparator is named", instr.span)
+    ordered = e.sort(instr.operands[:count], dim, comparator, stable=True)
+    values = (
+        [ordered] if count == 1 else [e.get_tuple_element(ordered, i) for i in range(count)]
+    )
+    return result_of(e, instr, [e.part(value, dim, 0, result.dims[dim]) for value in values])
+
+
+def _reduced_dim(instr: Instr, result: ArrayShape) -> int:
+    """``reduction_dim`` of the configuration, or the dimension that shrinks."""
+    text = str(instr.attrs.get("backend_config", "{}"))
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError:
+        config = {}
+    if isinstance(config, dict) and "reduction_dim" in config:
+        dim = int(config["reduction_dim"])
+        return dim % len(result.dims)
+    pairs = zip(instr.operands[0].array.dims, result.dims, strict=True)
+    return next((d for d, (a, b) in enumerate(pairs) if a != b), len(result.dims) - 1)
+
+
+def expand_topk(instr: Instr) -> Instr | None:
+    """A topk too large for rounds of maximum: a stable sort in total order, cut."""
+    operand, k = instr.operands[0], instr.attrs["k"]
+    assert isinstance(k, int)
+    is_largest = bool(instr.attrs.get("largest", True))
+    if is_largest and 0 < k <= MAX_K:
+        return None
+    e = Emitter.at(instr)
+    dim = operand.array.rank - 1
+    place = e.positions(operand.array.dims, dim)
+    comparator = _total_order(e, operand.array, is_descending=is_largest)
+    ordered = e.sort((operand, place), dim, comparator, stable=True)
+    return e.tuple([e.part(e.get_tuple_element(ordered, i), dim, 0, k) for i in (0, 1)])
+
+
+def _total_order(e: Emitter, array: ArrayShape, *, is_descending: bool) -> HloComputation:
+    """A comparator of keys; positions are not looked at."""
+    b = HloBuilder("total_order", e.module)
+    key = ArrayShape(array.dtype, ())
+    place = ArrayShape(S32, ())
+    x, y = b.parameter(key), b.parameter(key)
+    b.parameter(place)
+    b.parameter(place)
+    attrs: dict[str, object] = {"direction": "GT" if is_descending else "LT"}
+    if array.dtype.is_float:
+        attrs["type"] = "TOTALORDER"
+    return b.build(b.instruction("compare", (x, y), attrs))
+
+
+TARGETS: dict[str, Target] = {
+    "ApproxTopK": _approximate_top_k,
+    "Eigh": _eigh,
+    "LuDecomposition": _lu,
+    "PartialReduce": _approximate_top_k,
+    "ProductOfElementaryHouseholderReflectors": _reflectors,
+    "Qr": _qr,
+    "QrDecomposition": _qr,
+    "TopK": _top_k,
+}

@@ -1,0 +1,145 @@
+"""Integer dots, exact modulo 2^32, on a matrix unit that multiplies floats.
+
+    few products    multiply and reduce on the vector unit
+    8-bit values    bf16 holds them; a sum of products is exact in f32 up to 2^24, so the
+                    contracted dimension is cut where it could pass that
+    wider values    as 8-bit digits: every pair of digits is a dot, shifted and added
+
+An operand that was widened from a narrower integer counts as that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.hlo.dtypes import BF16, F32, PRED, S32, DType
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.dot_canonicalizer import DotSide, dot_sides
+from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.emitter import Emitter
+
+Instr = HloInstruction
+MAX_PRODUCTS = 1 << 18  # on the vector unit
+EXACT_SUM = 1 << 24
+DIGIT = 8
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Values below ``2^bits`` in magnitude, in bf16, that count ``2^shift``."""
+
+    value: Instr
+    bits: int
+    shift: int
+
+
+def expand_integer_dots(module: HloModule, context: PassContext) -> bool:
+    """Expand every dot of integers of up to 32 bits."""
+    return expand(module, context, {"dot": expand_integer_dot})
+
+
+def expand_integer_dot(instr: Instr) -> Instr | None:
+    """The dot in s32 arithmetic, converted to the declared type."""
+    if not all(_is_small_integer(operand.array.dtype) for operand in instr.operands):
+        return None
+    if instr.array.dtype.bits > 32 or 0 in instr.array.dims:
+        return None
+    e = Emitter.at(instr)
+    sides = dot_sides(instr)
+    left, right = _matrix(e, sides[0], swap=False), _matrix(e, sides[1], swap=True)
+    batch, m, k = left.array.dims
+    n = right.array.dims[2]
+    if k == 0:
+        return e.like(instr, 0)
+    is_small = batch * m * n * k <= MAX_PRODUCTS
+    total = _reduced(e, left, right) if is_small else _by_digits(e, left, right)
+    return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _is_small_integer(dtype: DType) -> bool:
+    return (dtype.is_integer or dtype == PRED) and dtype.bits <= 32
+
+
+def _narrowest(operand: Instr) -> Instr:
+    """What the operand was widened from, without a change of value."""
+    while operand.opcode == "convert":
+        source = operand.operands[0].array.dtype
+        target = operand.array.dtype
+        keeps = source == PRED or (
+            source.is_integer
+            and source.bits + (target.is_signed and not source.is_signed) <= target.bits
+            and (target.is_signed or not source.is_signed)
+        )
+        if not keeps:
+            break
+        operand = operand.operands[0]
+    return operand
+
+
+def _matrix(e: Emitter, side: DotSide, *, swap: bool) -> Instr:
+    """The operand as ``[batch, free, contracting]``, or the last two swapped."""
+    last = (side.contracting, side.free) if swap else (side.free, side.contracting)
+    order = (*side.batch, *last[0], *last[1])
+    sizes = (side.size(side.batch), side.size(last[0]), side.size(last[1]))
+    operand = _narrowest(side.operand)
+    turned = operand if order == tuple(range(len(order))) else e.transpose(operand, order)
+    return e.shaped(turned, sizes)
+
+
+def _reduced(e: Emitter, left: Instr, right: Instr) -> Instr:
+    batch, m, k = left.array.dims
+    n = right.array.dims[2]
+    full = (batch, m, n, k)
+    a = e.broadcast(e.cast(left, S32), full, (0, 1, 3))
+    b = e.broadcast(e.transpose(e.cast(right, S32), (0, 2, 1)), full, (0, 2, 3))
+    return e.total(e.multiply(a, b), 3)
+
+
+def _by_digits(e: Emitter, left: Instr, right: Instr) -> Instr:
+    sums: list[Instr] = []
+    for a in _digits(e, left):
+        for b in _digits(e, right):
+            shift = a.shift + b.shift
+            if shift < 32:
+                part = _exact_dot(e, a, b)
+                by = e.like(part, shift)
+                sums.append(part if shift == 0 else e.binary("shift-left", part, by))
+    total = sums[0]
+    for part in sums[1:]:
+        total = e.add(total, part)
+    return total
+
+
+def _digits(e: Emitter, operand: Instr) -> list[Digit]:
+    """Unsigned digits from below; the top one keeps a signed type's sign."""
+    dtype = operand.array.dtype
+    if dtype.bits <= DIGIT:
+        return [Digit(e.cast(operand, BF16), dtype.bits - dtype.is_signed, 0)]
+    words = e.cast(operand, S32)
+    found: list[Digit] = []
+    for shift in range(0, dtype.bits, DIGIT):
+        is_top = shift + DIGIT >= dtype.bits
+        is_signed = is_top and dtype.is_signed
+        kind = "shift-right-arithmetic" if is_signed else "shift-right-logical"
+        moved = e.binary(kind, words, e.like(words, shift)) if shift else words
+        if not is_signed:
+            moved = e.and_(moved, e.like(words, (1 << DIGIT) - 1))
+        found.append(Digit(e.cast(e.cast(moved, F32), BF16), DIGIT - is_signed, shift))
+    return found
+
+
+def _exact_dot(e: Emitter, a: Digit, b: Digit) -> Instr:
+    """The dot of two digits in s32, the contracted dimension in pieces whose sums are exact."""
+    k = a.value.array.dims[2]
+    piece = EXACT_SUM >> (a.bits + b.bits)
+    total: Instr | None = None
+    for start in range(0, k, piece):
+        limit = min(k, start + piece)
+        left, right = e.part(a.value, 2, start, limit), e.part(b.value, 1, start, limit)
+        dot = e.dot(left, right, ((2,), (1,)), ((0,), (0,)), F32)
+        part = e.cast(dot, S32)
+        total = part if total is None else e.add(total, part)
+    assert total is not None
+    return total
+

@@ -1,0 +1,221 @@
+"""Sub-byte types: s4, u4, s2 and u2 become s8 and u8 holding the same numbers.
+
+In device memory and in lanes an element has 8 bits, sign- or zero-extended. After each operation
+whose result may leave the range it is wrapped: the low bits are extended again. Sums and products
+in a reducer are wrapped once, after the reduction: arithmetic modulo 256 is right modulo 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.analysis.call_graph import reachable
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import S8, U8, DType
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.module_tools import callers
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.context import PassContext
+from compiler.passes.pair_types.emitter import Emitter
+from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
+from compiler.passes.reducers import reducer_kind
+from compiler.rewrite import make
+
+Instr = HloInstruction
+Rule = Callable[[Instr, DType], Instr]
+
+_HOLDERS = {"s4": S8, "s2": S8, "u4": U8, "u2": U8}
+_WRAPPED = frozenset(
+    {
+        "abs", "add", "convolution", "divide", "dot", "iota", "multiply", "negate", "not", "power",
+        "shift-left", "sign", "subtract",
+    }
+)  # fmt: skip
+"""Operations whose result on bytes must be wrapped."""
+_WRAPPED_LATER = frozenset({"add", "multiply"})
+_REDUCTIONS = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter"})
+
+
+def widen_sub_byte(module: HloModule, context: PassContext) -> bool:
+    """Rewrite every 2- and 4-bit integer of the module."""
+    computations = reachable(module)
+    if not any(has_type(i.shape, _holder) for c in computations for i in c):
+        return False
+    retype_entry(module, _holder)
+    loose = _loose_reducers(module)
+    for computation in computations:
+        context.counts["instructions"] += _Widener(computation, loose).run()
+    return True
+
+
+def _loose_reducers(module: HloModule) -> set[HloComputation]:
+    """Sums and products that only reductions call."""
+    return {
+        computation
+        for computation, found in callers(module).items()
+        if reducer_kind(computation) in _WRAPPED_LATER
+        and found
+        and all(caller.opcode in _REDUCTIONS for caller in found)
+    }
+
+
+def _holder(dtype: DType) -> DType:
+    return _HOLDERS.get(dtype.name, dtype)
+
+
+class _Widener:
+    """Rewrites one computation; `loose` are the reducers that do not wrap."""
+
+    def __init__(self, computation: HloComputation, loose: set[HloComputation]) -> None:
+        self.computation = computation
+        self.loose = loose
+
+    def run(self) -> int:
+        """Rewrite; return how many instructions changed type."""
+        narrow = {i: i.array.dtype for i in self.computation if _is_narrow(i)}
+        changed = [i for i in self.computation if has_type(i.shape, _holder)]
+        touched = [i for i in self.computation if any(o in narrow for o in i.operands)]
+        for instr in changed:
+            retype_instruction(instr, _holder)
+        for instr in dict.fromkeys((*changed, *touched)):
+            source = narrow.get(instr.operands[0]) if instr.operands else None
+            self._rewrite(instr, narrow.get(instr), source)
+        self.computation.sort()
+        return len(changed)
+
+    def _rewrite(self, instr: Instr, dtype: DType | None, source: DType | None) -> None:
+        if instr.opcode == "bitcast-convert":
+            _replace(instr, _bitcast(instr, source, dtype))
+        elif instr.opcode in _BY_BITS and source is not None:
+            _replace(instr, _BY_BITS[instr.opcode](instr, source))
+        elif dtype is not None and instr.opcode == "convert":
+            self._wrap_after(instr, dtype, is_clamped=instr.operands[0].array.dtype.is_float)
+        elif dtype is not None and self._needs_wrap(instr):
+            self._wrap_after(instr, dtype)
+        elif instr.opcode in _REDUCTIONS and isinstance(instr.shape, TupleShape):
+            self._refuse_loose(instr)
+
+    def _needs_wrap(self, instr: Instr) -> bool:
+        if instr.opcode in _REDUCTIONS:
+            return any(c in self.loose for c in instr.called_computations())
+        return instr.opcode in _WRAPPED and self.computation not in self.loose
+
+    def _refuse_loose(self, instr: Instr) -> None:
+        assert not any(c in self.loose for c in instr.called_computations())
+
+    def _wrap_after(self, instr: Instr, dtype: DType, *, is_clamped: bool = False) -> None:
+        users = list(instr.users)
+        is_root = self.computation.root is instr
+        e = Emitter(instr)
+        wrapped = _clamped(e, instr, dtype) if is_clamped else wrap(e, instr, dtype)
+        for user in users:
+            user.set_operands([wrapped if o is instr else o for o in user.operands])
+        if is_root:
+            self.computation.root = wrapped
+
+
+def _is_narrow(instr: Instr) -> bool:
+    return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in _HOLDERS
+
+
+def wrap(e: Emitter, x: Instr, dtype: DType) -> Instr:
+    """The low bits of a byte, extended again."""
+    if not dtype.is_signed:
+        return e.and_(x, e.like(x, (1 << dtype.bits) - 1))
+    shift = e.like(x, 8 - dtype.bits)
+    return e.binary("shift-right-arithmetic", e.shl(x, shift), shift)
+
+
+def _clamped(e: Emitter, x: Instr, dtype: DType) -> Instr:
+    """Floats saturate."""
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    high = (1 << (dtype.bits - dtype.is_signed)) - 1
+    return e.min(e.max(x, e.like(x, low)), e.like(x, high))
+
+
+def _replace(old: Instr, new: Instr) -> None:
+    """Use `new` for `old`, which may be among its operands no more."""
+    computation = old.computation
+    assert computation is not None
+    old.replace_all_uses_with(new)
+    computation.remove(old)
+
+
+def _low_bits(e: Emitter, x: Instr, dtype: DType) -> Instr:
+    return e.and_(x, e.like(x, (1 << dtype.bits) - 1))
+
+
+def _population(instr: Instr, dtype: DType) -> Instr:
+    e = Emitter(instr)
+    return wrap(e, e.unary("popcnt", _low_bits(e, instr.operands[0], dtype)), dtype)
+
+
+def _leading_zeros(instr: Instr, dtype: DType) -> Instr:
+    e = Emitter(instr)
+    zeros = e.unary("count-leading-zeros", _low_bits(e, instr.operands[0], dtype))
+    return wrap(e, e.sub(zeros, e.like(zeros, 8 - dtype.bits)), dtype)
+
+
+def _shift_right_logical(instr: Instr, dtype: DType) -> Instr:
+    e = Emitter(instr)
+    value, amount = instr.operands
+    return wrap(e, e.shr(_low_bits(e, value, dtype), amount), dtype)
+
+
+def _shift_right_arithmetic(instr: Instr, dtype: DType) -> Instr:
+    """Of an unsigned type too the top bit is the sign."""
+    e = Emitter(instr)
+    value, amount = instr.operands
+    shift = e.like(value, 8 - dtype.bits)
+    signed = e.binary("shift-right-arithmetic", e.shl(value, shift), shift)
+    return wrap(e, e.binary("shift-right-arithmetic", signed, amount), dtype)
+
+
+_BY_BITS: dict[str, Rule] = {
+    "count-leading-zeros": _leading_zeros,
+    "popcnt": _population,
+    "shift-right-arithmetic": _shift_right_arithmetic,
+    "shift-right-logical": _shift_right_logical,
+}
+
+
+def _bitcast(instr: Instr, source: DType | None, target: DType | None) -> Instr:
+    """Between 2- or 4-bit types and 8-bit ones or each other."""
+    e = Emitter(instr)
+    operand = instr.operands[0]
+    source_bits = operand.array.dtype.bits if source is None else source.bits
+    target_bits = instr.array.dtype.bits if target is None else target.bits
+    if max(source_bits, target_bits) > 8:
+        raise UnsupportedError(
+            f"%{instr.name}: bitcast-convert between {source or operand.array.dtype} and "
+            f"{target or instr.array.dtype}; go through u8",
+            instr.span,
+        )
+    words = e.bitcast(operand, U8)
+    if source is not None:
+        words = _low_bits(e, words, source)
+    if target_bits < source_bits:
+        words = _taken_apart(e, words, target_bits, source_bits // target_bits)
+    elif target_bits > source_bits:
+        words = _put_together(e, words, source_bits)
+    result = e.bitcast(words, instr.array.dtype)
+    return result if target is None else wrap(e, result, target)
+
+
+def _taken_apart(e: Emitter, words: Instr, bits: int, count: int) -> Instr:
+    dims = words.array.dims
+    pieces = [make.reshape(e.shr(words, k * bits), (*dims, 1)) for k in range(count)]
+    return e.op("concatenate", U8, (*dims, count), tuple(pieces), dimensions=(len(dims),))
+
+
+def _put_together(e: Emitter, words: Instr, bits: int) -> Instr:
+    *dims, count = words.array.dims
+    total: Instr | None = None
+    for k in range(count):
+        bounds = (*((0, d, 1) for d in dims), (k, k + 1, 1))
+        piece = e.shl(make.reshape(make.slice_(words, bounds), tuple(dims)), k * bits)
+        total = piece if total is None else e.or_(total, piece)
+    assert total is not None
+    return total
+
+

@@ -1,0 +1,67 @@
+"""Run a module as it is and rewritten into pairs, both in the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.ir import HloModule
+from compiler.hlo.parser import parse_module
+from compiler.hlo.shape import leaves
+from compiler.hlo.verifier import verify
+from compiler.passes.context import PassContext
+from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
+from tpu_sim.isa.chips import load_chip
+
+Array = npt.NDArray[np.generic]
+_WIDE = ("s64", "u64", "c64")
+
+
+def rewritten(text: str) -> HloModule:
+    """The module after the pass, verified; nothing in it is wide."""
+    module = parse_module(text, "test.hlo")
+    assert rewrite_pairs(module, PassContext(load_chip("v5e")))
+    verify(module)
+    shapes = [s for c in module.computations.values() for i in c for s in leaves(i.shape)]
+    assert not any(shape.dtype.name in _WIDE for shape in shapes)
+    return module
+
+
+def before_and_after(text: str, inputs: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Each result of the module and of the rewritten one, put together again."""
+    with np.errstate(all="ignore"):
+        wanted = evaluate(parse_module(text, "test.hlo"), list(inputs), "highest")
+        parts = [part for value in inputs for part in split(value)]
+        found = list(evaluate(rewritten(text), parts, "highest"))
+    return [(np.asarray(want), _joined(found, np.asarray(want))) for want in wanted]
+
+
+def split(value: Array) -> list[Array]:
+    """The parts of an array: two when its type is wide."""
+    value = np.asarray(value)
+    if value.dtype == np.complex64:
+        return [value.real.copy(), value.imag.copy()]
+    if value.dtype.kind in "iu" and value.dtype.itemsize == 8:
+        bits = value.view(np.uint64)
+        low = (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        return [low, (bits >> np.uint64(32)).astype(np.uint32)]
+    return [value]
+
+
+def _joined(parts: list[Array], like: Array) -> Array:
+    first = np.asarray(parts.pop(0))
+    if like.dtype == np.complex64:
+        second = np.asarray(parts.pop(0))
+        return (first + 1j * second).astype(np.complex64)
+    if like.dtype.kind in "iu" and like.dtype.itemsize == 8:
+        high = np.asarray(parts.pop(0)).astype(np.uint64) << np.uint64(32)
+        return np.asarray((first.astype(np.uint64) | high)).view(like.dtype)
+    return first
+
+
+def same(want: Array, got: Array) -> bool:
+    """Equal, NaN being equal to NaN."""
+    return bool(np.array_equal(want, got, equal_nan=want.dtype.kind in "fc"))

@@ -1,0 +1,69 @@
+"""The HBM allocator: first fit from the top, whole granules, a message when full."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from compiler.diagnostics import ResourceExhaustedError
+from runtime.allocator import GRANULE_BYTES, HbmAllocator
+
+CAPACITY = 64 * GRANULE_BYTES
+
+
+def test_blocks_come_from_the_top_in_whole_granules() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    assert allocator.low_water_bytes == CAPACITY
+    assert allocator.allocate(1) == CAPACITY - GRANULE_BYTES
+    assert allocator.allocate(GRANULE_BYTES + 1) == CAPACITY - 3 * GRANULE_BYTES
+    assert allocator.low_water_bytes == CAPACITY - 3 * GRANULE_BYTES
+    assert allocator.used_bytes == 3 * GRANULE_BYTES
+
+
+def test_a_block_without_bytes_is_still_a_place_of_its_own() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    assert allocator.allocate(0) != allocator.allocate(0)
+
+
+def test_a_hole_is_filled_by_what_fits_and_passed_by_what_does_not() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    blocks = [allocator.allocate(4 * GRANULE_BYTES) for _ in range(4)]
+    allocator.release(blocks[1])
+    assert allocator.allocate(5 * GRANULE_BYTES) == blocks[3] - 5 * GRANULE_BYTES
+    assert allocator.allocate(4 * GRANULE_BYTES) == blocks[1]
+
+
+def test_a_full_memory_says_who_has_it() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    allocator.floor_bytes = 32 * GRANULE_BYTES
+    allocator.allocate(30 * GRANULE_BYTES)
+    with pytest.raises(ResourceExhaustedError) as found:
+        allocator.allocate(3 * GRANULE_BYTES)
+    message = str(found.value)
+    assert "RESOURCE_EXHAUSTED: no room for 1,536 bytes" in message
+    assert "15,360 of 32,768 bytes are used by arrays, 16,384 by the program" in message
+    assert allocator.allocate(2 * GRANULE_BYTES) == allocator.floor_bytes
+
+
+def test_blocks_never_overlap_and_freed_ones_come_back() -> None:
+    allocator, rng = HbmAllocator(CAPACITY), random.Random(0)
+    live: dict[int, int] = {}
+    for _ in range(2000):
+        if live and rng.random() < 0.5:
+            offset = rng.choice(list(live))
+            del live[offset]
+            allocator.release(offset)
+            continue
+        size = rng.randint(1, 6) * GRANULE_BYTES
+        try:
+            offset = allocator.allocate(size)
+        except ResourceExhaustedError:
+            continue
+        assert 0 <= offset and offset + size <= CAPACITY
+        assert all(offset + size <= o or o + s <= offset for o, s in live.items())
+        live[offset] = size
+    assert allocator.used_bytes == sum(live.values())
+    for offset in live:
+        allocator.release(offset)
+    assert allocator.allocate(CAPACITY) == 0

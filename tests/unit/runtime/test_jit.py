@@ -1,0 +1,160 @@
+"""`tpuc.jit`: trees, statics, the cache, scalars, device arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler.diagnostics import CompileError
+from runtime.api import device_put
+from runtime.buffer import Array
+from runtime.jit import JitFunction, jit
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+B = np.float32([10, 20, 30])
+
+
+class Layer(NamedTuple):
+    w: np.ndarray
+    b: np.ndarray
+
+
+def counted(function):  # type: ignore[no-untyped-def]
+    """The function, and the list that grows by one whenever its body runs."""
+    runs: list[int] = []
+
+    def body(*args, **kwargs):  # type: ignore[no-untyped-def]
+        runs.append(1)
+        return function(*args, **kwargs)
+
+    body.__signature__ = __import__("inspect").signature(function)
+    return body, runs
+
+
+def test_nested_trees_in_and_out() -> None:
+    @jit
+    def model(params, x):  # type: ignore[no-untyped-def]
+        first, second = params["layers"]
+        hidden = x * first.w + first.b
+        return {"out": (hidden + second.b, None), "parts": [hidden, second.w * 2]}
+
+    layers = [Layer(X, B), Layer(X + 1, B + 1)]
+    result = model({"layers": layers}, X)
+    assert isinstance(result, dict) and sorted(result) == ["out", "parts"]
+    hidden = X * X + B
+    assert (result["out"][0] == hidden + B + 1).all()
+    assert result["out"][1] is None
+    assert isinstance(result["parts"], list)
+    assert (result["parts"][0] == hidden).all() and (result["parts"][1] == 2 * X + 2).all()
+
+
+def test_named_tuples_come_back_as_themselves() -> None:
+    swap = jit(lambda layer: Layer(layer.b + 0, layer.w + 0))
+    result = swap(Layer(X, B))
+    assert isinstance(result, Layer)
+    assert (result.w == B).all() and (result.b == X).all()
+
+
+def test_one_trace_per_signature() -> None:
+    body, runs = counted(lambda x: x + 1)
+    function = JitFunction(body)
+    for argument in (X, X * 2, np.ones((2, 3), np.float32)):
+        assert (function(argument) == argument + 1).all()
+    assert len(runs) == 1
+    function(X[:1])
+    function(X.astype(np.int32))
+    function(X.astype(ml_dtypes.bfloat16))
+    assert len(runs) == 4
+    function(X)
+    assert len(runs) == 4
+
+
+def test_keywords_and_defaults_share_the_cache() -> None:
+    body, runs = counted(lambda x, bias=2.0: x + bias)
+    function = JitFunction(body)
+    for result in (function(X), function(x=X), function(X, 2.0), function(bias=2.0, x=X)):
+        assert (result == X + 2).all()
+    assert (function(X, bias=5.0) == X + 5).all()
+    assert len(runs) == 1
+
+
+def test_statics_choose_the_program() -> None:
+    body, runs = counted(lambda x, times, name="add": x + times if name == "add" else x * times)
+    function = JitFunction(body, static=("times", "name"))
+    assert (function(X, 3) == X + 3).all()
+    assert (function(X, times=3) == X + 3).all()
+    assert (function(X, 4) == X + 4).all()
+    assert (function(X, 4, name="mul") == X * 4).all()
+    assert len(runs) == 3
+    with pytest.raises(ValueError, match="static argument 'depth' is no parameter"):
+        jit(lambda x: x, static=("depth",))
+    with pytest.raises(CompileError, match="static argument 'times'.*hashable"):
+        function(X, [3])
+
+
+def test_scalars_are_weak_and_results_of_rank_zero_are_arrays() -> None:
+    function = jit(lambda x, s: (x * s, s + 1, np.sum(x)))
+    for scalar in (2, 2.0, np.float32(2)):
+        scaled, one_more, total = function(X.astype(ml_dtypes.bfloat16), scalar)
+        want = np.float32 if isinstance(scalar, np.float32) else ml_dtypes.bfloat16
+        assert scaled.dtype == want
+        assert (scaled.astype(np.float32) == X * 2).all()
+        assert one_more.shape == () and float(one_more) == 3
+        assert float(total) == 15
+
+
+def test_true_and_one_are_different_signatures() -> None:
+    function = jit(lambda x, flag: np.where(flag, x, -x))
+    assert (function(X, True) == X).all()
+    assert (function(X, np.bool_(False)) == -X).all()
+
+
+def test_device_arrays_in_device_arrays_out() -> None:
+    function = jit(lambda p, x: {"y": x * p["w"] + p["b"], "x": x})
+    params = {"w": device_put(X), "b": device_put(B)}
+    result = function(params, device_put(X))
+    assert all(isinstance(leaf, Array) for leaf in result.values())
+    assert (np.asarray(result["y"]) == X * X + B).all()
+    assert (np.asarray(result["x"]) == X).all()
+    again = function(params, result["y"])
+    assert (np.asarray(again["y"]) == (X * X + B) * X + B).all()
+    mixed = function({"w": X, "b": params["b"]}, result["x"])
+    assert isinstance(mixed["y"], np.ndarray)
+
+
+def test_scalars_beside_device_arrays_leave_the_result_on_the_device() -> None:
+    function = jit(lambda x, rate: x - rate * x)
+    result = function(device_put(X), 0.5)
+    assert isinstance(result, Array)
+    assert (result.numpy() == X * 0.5).all()
+
+
+def test_a_function_without_arguments_and_one_that_returns_its_input() -> None:
+    assert jit(lambda: np.float32(2) + np.float32(3))() == 5
+    same = jit(lambda x: x)(X)
+    assert (same == X).all() and same is not X
+
+
+def test_what_cannot_be_traced_says_so() -> None:
+    with pytest.raises(CompileError, match="argument of type str"):
+        jit(lambda x: x)("text")
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        jit(lambda x: x)()
+    with pytest.raises(CompileError, match="if|bool|value"):
+        jit(lambda x: x if x[0, 0] else -x)(X)
+
+
+def test_the_decorator_keeps_name_and_options() -> None:
+    @jit(precision="highest")
+    def product(a, b):  # type: ignore[no-untyped-def]
+        """A product."""
+        return a @ b
+
+    assert product.__name__ == "product" and product.__doc__ == "A product."
+    a = np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32)
+    assert np.abs(product(a, a.T) - a @ a.T).max() < 1e-4
+    assert product.executable is not None
+    assert product.executable.program.metadata["precision"] == "highest"
