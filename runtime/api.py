@@ -17,6 +17,7 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.container import read_tpux
+from tpu_sim.isa.errors import ProgramError, TpuxError
 
 DEFAULT_TARGET = "v5e"
 
@@ -34,11 +35,14 @@ def compile(
     `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
     by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
     `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
-    three, "highest" six. Raises `CompileError` for anything wrong with the model.
+    three, "highest" six. Raises `CompileError` for anything wrong with the model; a `.tpux` that
+    was compiled for another `target` or `precision` than given here is an error too.
     """
     text, name = read_source(source)
     if text is None:
-        return load_executable(Path(name), machine)
+        executable = load_executable(Path(name), machine, _unless(target, DEFAULT_TARGET))
+        _expect_precision(executable, _unless(precision, "default"))
+        return executable
     options = options or CompileOptions(precision=precision)
     started = time.perf_counter()
     module = parse_model(text, name)
@@ -55,15 +59,34 @@ def compile(
     )
 
 
-def load_executable(path: Path, machine: MachineOptions | None = None) -> Executable:
-    """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``."""
+def load_executable(
+    path: Path, machine: MachineOptions | None = None, target: str | None = None
+) -> Executable:
+    """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``.
+
+    `target` is needed for a program of a chip file; another chip than the program's is an error.
+    """
     started = time.perf_counter()
-    program = read_tpux(path)
-    device = client_for(program.target).devices[0]
+    chip = load_chip(target) if target is not None else None
+    program = read_tpux(path, chip)
+    device = client_for(target or program.target).devices[0]
     seconds = time.perf_counter() - started
-    return Executable(
-        program, device, machine or MachineOptions(), None, seconds, {"load": seconds}
-    )
+    try:
+        return Executable(
+            program, device, machine or MachineOptions(), None, seconds, {"load": seconds}
+        )
+    except ProgramError as error:
+        raise TpuxError(str(error), str(path)) from error
+
+
+def _unless(value: str, default: str) -> str | None:
+    return None if value == default else value
+
+
+def _expect_precision(executable: Executable, precision: str | None) -> None:
+    saved = executable.program.metadata.get("precision", "default")
+    if precision not in (None, saved):
+        raise CompileError(f"the program was compiled with precision {saved}, not {precision}")
 
 
 def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
@@ -72,6 +95,8 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
         return source, "<bytes>"
     if isinstance(source, str) and is_model_text(source):
         return source, "<text>"
+    if not str(source):
+        raise CompileError("the name of the model is empty")
     path = Path(source)
     if path.suffix == ".tpux":
         return None, str(path)

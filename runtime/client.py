@@ -6,8 +6,10 @@ buffers placed by `device_put` lie at the top, growing downwards.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from threading import RLock
 
 from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
@@ -17,13 +19,17 @@ from tpu_sim.machine.memory import HbmMemory
 
 @dataclass
 class Device:
-    """One chip: `hbm` holds its memory, `allocator` the part above the running program."""
+    """One chip: `hbm` holds its memory, `allocator` the part above the running program.
+
+    `lock` is held from loading a program's inputs until its results are copied out.
+    """
 
     chip: Chip
     hbm: HbmMemory
     allocator: HbmAllocator
     resident: object = None  # the executable whose constants are in HBM
-    arena_bytes: int = field(default=0)
+    arena_bytes: int = 0
+    lock: AbstractContextManager[object] = field(default_factory=RLock)
 
     def claim_arena(self, owner: object, size_bytes: int) -> bool:
         """Give [0, size_bytes) to `owner`; return whether its constants must be written again."""

@@ -91,12 +91,18 @@ class Executable:
 
     def __call__(self, *args: npt.ArrayLike | Array) -> list[HostArray] | list[Array]:
         """Run once. Shapes and dtypes are those of the model's parameters."""
-        arrays = self._checked_arguments(args)
-        self._load(arrays)
-        self._last = self._run(self._machine_ready())
-        if arrays and all(isinstance(a, Array) for a in arrays):
-            return [self._device_output(port) for port in self.outputs]
-        return [self._host_output(port) for port in self.outputs]
+        return self.call(args, on_device=bool(args) and all(isinstance(a, Array) for a in args))
+
+    def call(
+        self, args: Sequence[npt.ArrayLike | Array], *, on_device: bool
+    ) -> list[HostArray] | list[Array]:
+        """Run once, with the results on the device or on the host. Calls take turns."""
+        with self.device.lock:
+            self._load(self._checked_arguments(args))
+            self._last = self._run(self._machine_ready())
+            if on_device:
+                return [self._device_output(port) for port in self.outputs]
+            return [self._host_output(port) for port in self.outputs]
 
     def _run(self, machine: Machine) -> _Call:
         started = time.perf_counter()

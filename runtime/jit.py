@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from compiler.diagnostics import CompileError
 from compiler.driver import CompileOptions, compile_module
 from runtime.api import DEFAULT_TARGET
 from runtime.buffer import Array
@@ -32,7 +33,7 @@ class JitFunction:
 
     Arguments may be nested tuples, lists and dicts of arrays and Python scalars; arguments named in
     `static` are passed to the function as they are and must be hashable. Results are NumPy arrays,
-    or `tpuc.Array` when all array arguments are. `executable` is the one used last.
+    or `tpuc.Array` when all array arguments are (scalars aside). `executable` is the one used last.
     """
 
     def __init__(
@@ -62,13 +63,20 @@ class JitFunction:
         statics = {k: v for k, v in bound.arguments.items() if k in self.static}
         dynamic = {k: v for k, v in bound.arguments.items() if k not in self.static}
         leaves, tree = flatten(dynamic)
-        key = (tuple(sorted(statics.items())), tree, tuple(_signature_of(leaf) for leaf in leaves))
+        key = (
+            tuple(_static_key(name, statics[name]) for name in sorted(statics)),
+            tree,
+            tuple(_signature_of(leaf) for leaf in leaves),
+        )
         compiled = self._cache.get(key)
         if compiled is None:
             compiled = self._cache[key] = self._compile(dynamic, statics)
         self.executable = compiled.executable
         arrays = [leaf if isinstance(leaf, Array) else _host_value(leaf) for leaf in leaves]
-        return unflatten(compiled.out_tree, list(compiled.executable(*arrays)))
+        sized = [leaf for leaf in leaves if hasattr(leaf, "shape")]
+        on_device = bool(sized) and all(isinstance(leaf, Array) for leaf in sized)
+        results = compiled.executable.call(arrays, on_device=on_device)
+        return unflatten(compiled.out_tree, list(results))
 
     def _compile(self, dynamic: dict[str, object], statics: dict[str, object]) -> _Compiled:
         def call(arguments: dict[str, object]) -> object:
@@ -102,6 +110,15 @@ def jit(
     if function is None:
         return functools.partial(JitFunction, target=target, precision=precision, static=static)
     return JitFunction(function, target, precision, static)
+
+
+def _static_key(name: str, value: object) -> tuple[str, type, object]:
+    """1, 1.0 and True are equal, but programs made with them are not."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise CompileError(f"static argument {name!r} must be hashable: {error}") from error
+    return name, type(value), value
 
 
 def _signature_of(leaf: object) -> tuple[object, ...]:

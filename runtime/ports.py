@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from compiler.hlo.shape import ArrayShape
-from compiler.hlo.shape_text import parse_shape
-from runtime.storage import device_type, plane_type
+from compiler.hlo.shape_text import parse_shape, print_shape
+from runtime.storage import device_type, plane_type, stored_bytes
+from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import HbmBuffer, Program
 
 
@@ -49,15 +51,32 @@ def _meets(buffers: tuple[HbmBuffer, ...], others: list[HbmBuffer]) -> bool:
 
 
 def _port(first: HbmBuffer, rest: Iterator[HbmBuffer]) -> Port:
-    device = _array(first.shape)
+    device = _array(first, first.shape)
     if not first.host_shape:
-        return Port((first,), device)
-    host = _array(first.host_shape)
-    more = [next(rest) for _ in range(plane_type(host.dtype)[1] - 1)]
-    return Port((first, *more), host.with_layout(device.layout))
+        return _checked(Port((first,), device))
+    host = _array(first, first.host_shape)
+    more = islice(rest, plane_type(host.dtype)[1] - 1)
+    return _checked(Port((first, *more), host.with_layout(device.layout)))
 
 
-def _array(text: str) -> ArrayShape:
-    shape = parse_shape(text)
-    assert isinstance(shape, ArrayShape), text
+def _array(buffer: HbmBuffer, text: str) -> ArrayShape:
+    try:
+        shape = parse_shape(text)
+    except ValueError as error:
+        raise ProgramError(f"buffer {buffer.name}: {error}") from error
+    if not isinstance(shape, ArrayShape):
+        raise ProgramError(f"buffer {buffer.name}: found {text}, want an array")
     return shape
+
+
+def _checked(port: Port) -> Port:
+    """The port, whose buffers must be as many and as large as its shape says."""
+    name, shape = port.buffers[0].name, port.shape
+    if shape.layout is not None and len(shape.layout.minor_to_major) != shape.rank:
+        raise ProgramError(f"buffer {name}: the layouts of device and host shape differ in rank")
+    planes = plane_type(shape.dtype)[1]
+    found, want = [b.size_bytes for b in port.buffers], [stored_bytes(shape) // planes] * planes
+    if found != want:
+        text = print_shape(shape)
+        raise ProgramError(f"buffer {name}: planes of {found} bytes, {text} wants {want}")
+    return port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -15,6 +16,10 @@ from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.files import fill_whole
 
 Array = npt.NDArray[np.generic]
+# What zipfile, zlib and NumPy raise for bytes that are no archive of arrays.
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, MemoryError, struct.error,
+)  # fmt: skip
 
 
 def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
@@ -25,14 +30,25 @@ def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Ar
     try:
         with zipfile.ZipFile(path) as archive:
             return [
-                _checked(path, f"{prefix}{i}", _member(archive, path, f"{prefix}{i}", i), shape)
+                _checked(path, f"{prefix}{i}", _member(archive, f"{prefix}{i}"), shape)
                 for i, shape in enumerate(shapes)
             ]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise CompileError(f"cannot read {path}: it is damaged or no .npz: {error}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CompileError(f"cannot read {path}: {reason}") from error
+    except KeyError as error:
+        message = f"{path} has no array {error.args[0]}; the model has {len(shapes)} of them"
+        raise CompileError(message) from error
+    except _DAMAGED as error:
+        raise CompileError(f"cannot read {path}: damaged, or no .npz file ({error})") from error
+    except OSError as error:
+        raise CompileError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> Array:
+    """The array of that name; KeyError without one."""
+    if f"{name}.npy" not in archive.NameToInfo:
+        raise KeyError(name)
+    with archive.open(f"{name}.npy") as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 def _checked(path: str, name: str, array: Array, shape: ArrayShape) -> Array:

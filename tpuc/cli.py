@@ -48,9 +48,9 @@ _data = _options(
     click.option(
         "--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"
     ),
-    click.option("--tol", type=float, help="largest normalised error allowed"),
+    click.option("--tol", type=click.FloatRange(min=0), help="largest normalised error allowed"),
     click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
-    click.option("--seed", type=int, default=0, help="seed of random inputs"),
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs"),
 )
 
 
@@ -66,7 +66,9 @@ def cli() -> None:
 @_target
 @_precision
 @click.option("--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), default=None, help="host threads")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
+)
 @click.option("--checked", is_flag=True, help="find races and uninitialised reads")
 @click.option("--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many")
 @_f64_as_f32
@@ -145,6 +147,7 @@ def main() -> None:
     """Entry point: run a command; turn a user's error into one message and an exit code."""
     try:
         code = cli.main(standalone_mode=False)  # an Exit comes back as its code
+        sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
@@ -152,7 +155,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
+    except BrokenPipeError:  # nobody reads any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -167,7 +170,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
         return f"error: {error}"
     if isinstance(error, OSError):
-        return f"error: {error.filename or ''}: {error.strerror or error}"
+        return f"error: {error.filename or 'standard output'}: {error.strerror or error}"
     if isinstance(error, MemoryError):
         return "error: this computer has not enough memory for the model"
     return (

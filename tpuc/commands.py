@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,10 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.assembly_parser import parse_program
-from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
+from tpu_sim.isa.errors import TargetError
+from tpu_sim.isa.files import check_writable
 from tpuc import tables
 from tpuc.arrays import Difference, compare, load_arrays, random_arrays, save_arrays
 
@@ -69,18 +72,20 @@ def run(
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     _writable(outputs)
+    _comparable(model, expect, check=check)
     options = MachineOptions(
         machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
     )
     executable = _executable(model, target, precision, dump_ir, options, f64_as_f32=f64_as_f32)
     shapes = [port.shape for port in executable.inputs]
     arguments = _arguments(inputs, shapes, seed)
+    expected = _expected(expect, [port.shape for port in executable.outputs])
     with _working("executing"):
         results = [_host(r) for r in executable(*arguments)]
     if outputs:
         save_arrays(outputs, results)
     precision = executable.program.metadata.get("precision", "default")
-    wanted = _wanted(model, arguments, expect, check, precision, executable)
+    wanted = _evaluated_anew(model, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
     tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
     report = executable.report
@@ -116,7 +121,7 @@ def opt(model: str, passes: str | None, target: str | None, f64_as_f32: bool) ->
     _warn_of_f32(f64_as_f32)
     names = None if passes is None else [p for p in passes.split(",") if p and p != "none"]
     options = CompileOptions(f64_as_f32=f64_as_f32)
-    run_passes(module, load_chip(target or DEFAULT_TARGET), names, options)
+    run_passes(module, _chip(target or DEFAULT_TARGET), names, options)
     sys.stdout.write(print_module(module))
 
 
@@ -152,11 +157,12 @@ def evaluate(
     shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     root = leaves(module.entry.root_instruction.shape)
     arguments = _arguments(inputs, shapes, seed)
+    expected = _expected(expect, root)
     with _working("evaluating"):
         results = _evaluated(module, arguments, precision, f64_as_f32=f64_as_f32)
     if outputs:
         save_arrays(outputs, results)
-    differences = compare(results, load_arrays(expect, "out", root)) if expect else None
+    differences = compare(results, expected) if expected is not None else None
     tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
     if as_json:
         record: dict[str, object] = {"model": model, "random_inputs": inputs is None}
@@ -189,6 +195,8 @@ def _warn_of_f32(f64_as_f32: bool) -> None:
 
 def targets(chip: str | None, as_json: bool) -> None:
     """``tpuc targets``: the chips; one chip's parameters with their provenance."""
+    if chip is not None:
+        _chip(chip)
     if as_json:
         click.echo(json.dumps(tables.chips_as_json(chip), indent=1))
     else:
@@ -204,6 +212,8 @@ def _executable(
     *,
     f64_as_f32: bool,
 ) -> Executable:
+    if target is not None:
+        _chip(target)
     if not model.endswith(".tpux"):
         _warn_of_f32(f64_as_f32)
         options = CompileOptions(
@@ -213,12 +223,11 @@ def _executable(
         )
         with _working(f"compiling {model}"):
             return compile(Path(model), target or DEFAULT_TARGET, machine=machine, options=options)
-    executable = load_executable(Path(model), machine)
+    try:
+        executable = load_executable(Path(model), machine, target)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
     saved = executable.program.metadata.get("precision", "default")
-    if target is not None and load_chip(target).name != executable.program.target:
-        raise click.UsageError(
-            f"{model} was compiled for {executable.program.target}, not for {target}"
-        )
     if precision is not None and precision != saved:
         raise click.UsageError(f"{model} was compiled with --precision {saved}, not {precision}")
     if f64_as_f32:
@@ -226,6 +235,14 @@ def _executable(
     if dump_ir is not None:
         raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
     return executable
+
+
+def _chip(name: str) -> Chip:
+    """A chip named on the command line."""
+    try:
+        return load_chip(name)
+    except ChipError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _parse(model: str) -> HloModule:
@@ -236,28 +253,29 @@ def _parse(model: str) -> HloModule:
 
 
 def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> list[Array]:
-    return load_arrays(path, "in", shapes) if path else random_arrays(shapes, seed)
+    return random_arrays(shapes, seed) if path is None else load_arrays(path, "in", shapes)
 
 
 def _host(value: Array | DeviceArray) -> Array:
     return value.numpy() if isinstance(value, DeviceArray) else value
 
 
-def _wanted(
-    model: str,
-    arguments: list[Array],
-    expect: str | None,
-    check: bool,
-    precision: str,
-    executable: Executable,
-) -> list[Array] | None:
-    """What the outputs are compared with, if anything."""
-    if expect:
-        return load_arrays(expect, "out", [port.shape for port in executable.outputs])
-    if not check:
-        return None
+def _comparable(model: str, expect: str | None, *, check: bool) -> None:
+    """Refuse a comparison that cannot be made, before any work."""
+    if check and expect is not None:
+        raise click.UsageError("--check and --expect exclude each other")
+    if check and model.endswith(".tpux"):
+        raise click.UsageError(f"--check evaluates a model, {model} is compiled: use --expect")
+
+
+def _expected(path: str | None, shapes: list[ArrayShape]) -> list[Array] | None:
+    return None if path is None else load_arrays(path, "out", shapes)
+
+
+def _evaluated_anew(model: str, arguments: list[Array], precision: str) -> list[Array]:
+    """What the evaluator makes of the model as it was given."""
     with _working("evaluating with NumPy"):
-        return evaluate_module(_parse(model), arguments, precision)
+        return list(evaluate_module(_parse(model), arguments, precision))
 
 
 def _judge(differences: list[Difference] | None, tolerance: float, *, quiet: bool) -> None:
@@ -276,18 +294,27 @@ def _print_json(
     if differences is not None:
         record["tolerance"] = tolerance
         record["errors"] = [
-            {"output": d.output, "absolute": d.absolute, "normalised": d.normalised}
+            {
+                "output": d.output,
+                "absolute": _finite(d.absolute),
+                "normalised": _finite(d.normalised),
+                "ok": d.normalised <= tolerance,
+            }
             for d in differences
         ]
-    click.echo(json.dumps(record))
+    click.echo(json.dumps(record, allow_nan=False))
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: null stands for it."""
+    return value if math.isfinite(value) else None
 
 
 def _writable(path: str | None) -> None:
     """Refuse an output that cannot be written before any long work."""
     if path is None:
         return
-    folder = Path(path).resolve().parent
-    if not folder.is_dir():
-        raise CompileError(f"cannot write {path}: the folder {folder} does not exist")
-    if not os.access(folder, os.W_OK) or (Path(path).exists() and not os.access(path, os.W_OK)):
-        raise CompileError(f"cannot write {path}: permission denied")
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise CompileError(f"cannot write {path}: {error.strerror}") from error

@@ -31,6 +31,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 
+Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
 """Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
 
@@ -42,6 +43,7 @@ class WindowPlanner:
     chip: Chip
     precision: str = "default"
     known: dict[Key, Blocks] = field(default_factory=dict)
+    configs: dict[Key, Config] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -51,10 +53,17 @@ class WindowPlanner:
         """
         return _Question(self, fusion).plan()
 
-    def config(self, fusion: HloInstruction, plan: WindowPlan) -> dict[str, dict[str, object]]:
-        """What to write into the fusion's `backend_config` for `plan`."""
+    def config(self, fusion: HloInstruction) -> Config:
+        """What to write into the fusion's `backend_config` for its plan; errors as of `plan`."""
         question = _Question(self, fusion)
-        return plan_config(question.body, question.space, plan)
+        asked = question.asked()
+        if asked is not None:
+            return plan_config(question.body, question.space, question.obeyed(*asked))
+        key = question.key()
+        if key not in self.configs:
+            found = question.found(key)
+            self.configs[key] = plan_config(question.body, question.space, found)
+        return self.configs[key]
 
 
 class _Question:
@@ -71,10 +80,11 @@ class _Question:
 
     def plan(self) -> WindowPlan:
         """As asked for, as known, or as found."""
-        asked = self._asked()
-        if asked is not None:
-            return self._obeyed(*asked)
-        key = self._key()
+        asked = self.asked()
+        return self.found(self.key()) if asked is None else self.obeyed(*asked)
+
+    def found(self, key: Key) -> WindowPlan:
+        """The cheapest plan, searched for unless an equal fusion was planned."""
         blocks = self.planner.known.get(key)
         if blocks is not None:
             return self._made(blocks)
@@ -82,7 +92,8 @@ class _Question:
         self.planner.known[key] = found.blocks
         return found
 
-    def _key(self) -> Key:
+    def key(self) -> Key:
+        """Equal for fusions that get equal blocks."""
         called = self.fusion.attrs["calls"]
         assert isinstance(called, HloComputation)
         shapes = tuple(o.shape for o in self.fusion.operands)
@@ -94,7 +105,7 @@ class _Question:
         plan = make_plan(self.fusion, self.body, self.space, blocks, results)
         return replace(plan, estimated_cycles=plan_cycles(self.body, plan, self.chip, self.parts))
 
-    def _asked(self) -> tuple[HloInstruction, WindowChoice] | None:
+    def asked(self) -> tuple[HloInstruction, WindowChoice] | None:
         """Who asks for what: the fusion first, else its dot."""
         is_matrix = is_matrix_space(self.body, self.space)
         for instr in (self.fusion, self.body.dot):
@@ -112,7 +123,8 @@ class _Question:
                 return instr, choice
         return None
 
-    def _obeyed(self, asker: HloInstruction, choice: WindowChoice) -> WindowPlan:
+    def obeyed(self, asker: HloInstruction, choice: WindowChoice) -> WindowPlan:
+        """The plan that `asker` asks for, in the cheapest grid order unless it says which."""
         wanted = _Wanted(asker, self)
         sizes = wanted.sizes(choice)
         orders = wanted.orders(choice)

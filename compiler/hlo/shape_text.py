@@ -10,6 +10,7 @@ Malformed text raises ValueError; the parser turns it into a CompileError with a
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
@@ -31,6 +32,7 @@ _ARRAY = re.compile(
 )
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _MEMORY_SPACE = re.compile(r"S\((\d+)\)")
+_MAX_ELEMENTS = 1 << 60  # so that sizes in bytes fit 64 bits
 _COMBINE = -1  # XLA's `*` inside a tile: this dimension is combined with the next one
 
 
@@ -99,7 +101,10 @@ def _dims(text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     sizes = [part.removeprefix("<=").strip() for part in parts]
     if not all(size.isdigit() for size in sizes):
         raise ValueError(f"want dimension sizes, found [{text}]")
-    return tuple(int(size) for size in sizes), dynamic if any(dynamic) else ()
+    dims = tuple(int(size) for size in sizes)
+    if math.prod(max(1, n) for n in dims) > _MAX_ELEMENTS:
+        raise ValueError(f"[{text}] has more than 2**60 elements")
+    return dims, dynamic if any(dynamic) else ()
 
 
 def _layout(minor_text: str, properties: str) -> Layout:
@@ -116,7 +121,10 @@ def _layout(minor_text: str, properties: str) -> Layout:
 
 
 def _tile_dims(text: str) -> tuple[int, ...]:
-    return tuple(_COMBINE if d.strip() == "*" else int(d) for d in text.split(","))
+    dims = tuple(_COMBINE if d.strip() == "*" else int(d) for d in text.split(","))
+    if any(d < 1 and d != _COMBINE for d in dims) or "-" in text:
+        raise ValueError(f"want tile sizes of at least 1, found ({text})")
+    return dims
 
 
 @lru_cache(maxsize=65536)

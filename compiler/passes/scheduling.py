@@ -27,8 +27,9 @@ def schedule(module: HloModule, context: PassContext) -> bool:
         assert len(order) == len(before), f"%{computation.name} has a cycle"
         computation.instructions = dict.fromkeys(order)
         context.counts["moved"] += sum(a is not b for a, b in zip(before, order, strict=True))
+    was_scheduled = module.attrs.get("is_scheduled") is True
     module.attrs["is_scheduled"] = True
-    return True
+    return bool(context.counts["moved"]) or not was_scheduled
 
 
 class _ListScheduler:

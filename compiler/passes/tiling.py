@@ -40,9 +40,8 @@ def _is_planned(instr: HloInstruction) -> bool:
 
 def _tile(fusion: HloInstruction, planner: WindowPlanner) -> bool:
     """Write the plan; whether that is news."""
-    plan = planner.plan(fusion)
     before = dict(fusion.attrs)
-    write_config(fusion, {**read_config(fusion), **planner.config(fusion, plan)})
+    write_config(fusion, {**read_config(fusion), **planner.config(fusion)})
     return fusion.attrs != before
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from tpu_sim.isa.block_checker import BlockSummary, summarize_block
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.errors import HazardError, ProgramError
+from tpu_sim.isa.errors import HazardError, ProgramError, TargetError
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
@@ -48,7 +48,7 @@ _MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 256
 def check_program(program: Program, chip: Chip) -> None:
     """Raise `ProgramError` (or `HazardError`) on the first rule that `program` breaks."""
     if program.target != chip.name:
-        raise ProgramError(f"the program is for {program.target}, the machine is {chip.name}")
+        raise TargetError(f"the program is for {program.target}, the machine is {chip.name}")
     _check_memory(program, chip)
     for name, kernel in program.kernels.items():
         if name != kernel.name:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
-from tpu_sim.isa.errors import ProgramError, TpuxError
+from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.files import write_whole
 from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take, write_nodes
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
@@ -39,7 +39,8 @@ def write_tpux(program: Program, path: Path | str) -> None:
 def read_tpux(path: Path | str, chip: Chip | None = None) -> Program:
     """Read and check the program in `path`; raises `TpuxError` if the file is no good.
 
-    Without `chip`, the program's target is one of the chips that tpuc knows by name.
+    Without `chip`, the program's target is one of the chips that tpuc knows by name; a `chip` that
+    is another than the program's is a `TargetError`.
     """
     try:
         data = Path(path).read_bytes()
@@ -48,6 +49,8 @@ def read_tpux(path: Path | str, chip: Chip | None = None) -> Program:
     try:
         program = load_program(data)
         check_program(program, chip or load_chip(program.target))
+    except TargetError as error:
+        raise TargetError(error.message, str(path)) from error
     except (ProgramError, ChipError) as error:
         raise TpuxError(str(error), str(path)) from error
     return program

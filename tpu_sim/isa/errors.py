@@ -26,6 +26,10 @@ class EncodingError(ProgramError):
     """An operand does not fit its field, or bytes are not an instruction."""
 
 
+class TargetError(ProgramError):
+    """A program was made for another chip."""
+
+
 class TpuxError(ProgramError):
     """A ``.tpux`` file is damaged, truncated, or not one at all."""
 

@@ -75,11 +75,12 @@ class _Widener:
         narrow = {i: i.array.dtype for i in self.computation if _is_narrow(i)}
         changed = [i for i in self.computation if has_type(i.shape, _holder)]
         touched = [i for i in self.computation if any(o in narrow for o in i.operands)]
+        work = dict.fromkeys((*changed, *touched))
+        sources = {i: narrow.get(i.operands[0]) if i.operands else None for i in work}
         for instr in changed:
             retype_instruction(instr, _holder)
-        for instr in dict.fromkeys((*changed, *touched)):
-            source = narrow.get(instr.operands[0]) if instr.operands else None
-            self._rewrite(instr, narrow.get(instr), source)
+        for instr in work:
+            self._rewrite(instr, narrow.get(instr), sources[instr])
         self.computation.sort()
         return len(changed)
 

@@ -60,7 +60,7 @@ def test_blocks_never_overlap_and_freed_ones_come_back() -> None:
             offset = allocator.allocate(size)
         except ResourceExhaustedError:
             continue
-        assert 0 <= offset and offset + size <= CAPACITY
+        assert offset >= 0 and offset + size <= CAPACITY
         assert all(offset + size <= o or o + s <= offset for o, s in live.items())
         live[offset] = size
     assert allocator.used_bytes == sum(live.values())

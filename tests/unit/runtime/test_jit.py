@@ -89,9 +89,10 @@ def test_statics_choose_the_program() -> None:
     assert (function(X, 4) == X + 4).all()
     assert (function(X, 4, name="mul") == X * 4).all()
     assert len(runs) == 3
+    assert [function(X.astype(np.int32), n).dtype for n in (1, 1.0)] == [np.int32, np.float32]
     with pytest.raises(ValueError, match="static argument 'depth' is no parameter"):
         jit(lambda x: x, static=("depth",))
-    with pytest.raises(CompileError, match="static argument 'times'.*hashable"):
+    with pytest.raises(CompileError, match=r"static argument 'times' must be hashable"):
         function(X, [3])
 
 
@@ -141,9 +142,9 @@ def test_a_function_without_arguments_and_one_that_returns_its_input() -> None:
 def test_what_cannot_be_traced_says_so() -> None:
     with pytest.raises(CompileError, match="argument of type str"):
         jit(lambda x: x)("text")
-    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+    with pytest.raises(TypeError, match=r"missing a required argument: 'x'"):
         jit(lambda x: x)()
-    with pytest.raises(CompileError, match="if|bool|value"):
+    with pytest.raises(CompileError, match=r"a condition .* needs the value of .*use np.where"):
         jit(lambda x: x if x[0, 0] else -x)(X)
 
 

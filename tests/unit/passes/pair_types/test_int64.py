@@ -125,7 +125,10 @@ def test_convert_from(source: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("other", "shape"), [("u32", "[600,2]"), ("s16", "[600,4]"), ("u8", "[600,8]"), ("f32", "[600,2]")])
+@pytest.mark.parametrize(
+    ("other", "shape"),
+    [("u32", "[600,2]"), ("s16", "[600,4]"), ("u8", "[600,8]"), ("f32", "[600,2]")],
+)
 def test_bitcast_convert_both_ways(other: str, shape: str, dtype: str) -> None:
     text = f"""HloModule m
 ENTRY e {{
