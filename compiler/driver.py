@@ -95,7 +95,7 @@ def run_passes(
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
     if options.f64_as_f32:
-        names = ("f64-as-f32", *(PIPELINE if names is None else names))
+        names = ("double-precision-narrower", *(PIPELINE if names is None else names))
     return run_pipeline(
         module,
         chip,

@@ -102,11 +102,15 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
         return None, str(path)
     try:
         data = path.read_bytes()
-        return (data if is_bytecode(data) else data.decode("utf-8")), str(path)
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return (data if is_bytecode(data) else data.decode("utf-8")), str(path)
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        message = f"{path}:{line}:{column}: not UTF-8 text: byte 0x{data[error.start]:02x}"
+        raise CompileError(message) from error
 
 
 def device_put(value: npt.ArrayLike, target: str = DEFAULT_TARGET) -> Array:

@@ -16,15 +16,17 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BY_NUMPY
 from runtime.buffer import Array
 from runtime.client import Device
-from runtime.machines import Machine, MachineOptions, make_machine
+from runtime.machines import Machine, MachineOptions, estimate_cycles, make_machine
 from runtime.ports import Port, ports
 from runtime.promotion import device_dtype
 from runtime.report import Report, build_report
 from runtime.storage import read_planes, write_planes
+from runtime.trace import write_trace
 from runtime.transfer import Bytes
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
 from tpu_sim.isa.program import Program
+from tpu_sim.jit.program_translator import DEFAULT_TRIPS
 from tpu_sim.machine.result import ExecutionResult
 
 HostArray = npt.NDArray[np.generic]
@@ -65,6 +67,7 @@ class Executable:
     stages: dict[str, float] = field(default_factory=dict)
     _machine: Machine | None = None
     _last: _Call | None = None
+    _result: ExecutionResult | None = None
     _held: dict[int, ReferenceType[Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +107,36 @@ class Executable:
                 return [self._device_output(port) for port in self.outputs]
             return [self._host_output(port) for port in self.outputs]
 
+    def estimate(self, trips: int = DEFAULT_TRIPS) -> Report:
+        """Report what a call would cost, from the same program with values off.
+
+        It takes no inputs and no memory for them. Loops whose trip count the program does not
+        state run `trips` times, and branches on data go as if the data were 0; all else costs what
+        it costs in a call.
+        """
+        if trips < 0:
+            raise ValueError(f"{trips} trips: want 0 or more")
+        started = time.perf_counter()
+        result, translating = estimate_cycles(self.program, self.device.chip, self.options, trips)
+        seconds = time.perf_counter() - started - translating
+        self._result = result
+        stages = self.stages | {"translate": translating}
+        return build_report(
+            self.program,
+            self.device.chip,
+            result,
+            self.compile_seconds + translating,
+            seconds,
+            stages,
+            assumed_trips=trips,
+        )
+
+    def write_trace(self, path: str | Path) -> None:
+        """Write the last call or estimate as a trace for ui.perfetto.dev; see `runtime.trace`."""
+        if self._result is None:
+            raise ValueError("nothing to trace: call the executable or its estimate() first")
+        write_trace(Path(path), self.program, self.device.chip, self._result)
+
     def _run(self, machine: Machine) -> _Call:
         started = time.perf_counter()
         try:
@@ -111,6 +144,7 @@ class Executable:
         except BaseException:
             self.device.resident = None  # what it left in the arena is anyone's guess
             raise
+        self._result = result
         return _Call(result, time.perf_counter() - started)
 
     def text(self, level: str) -> str:
@@ -187,7 +221,7 @@ def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray
     """Return the argument if it has the wanted dimensions and a dtype that stands for the port's.
 
     64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default;
-    one warning says so of f64.
+    one warning says so of f64 arrays.
     """
     array = value if isinstance(value, Array) else np.asarray(value)
     want = port.shape
@@ -196,7 +230,7 @@ def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray
             f"input {number} ({port.buffers[0].name}): found {array.dtype}{list(array.shape)}, "
             f"want {want.dtype.numpy}{list(want.dims)}"
         )
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype != want.dtype.numpy:
         device_dtype(value.dtype, warns=True)
     return array
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +57,8 @@ class JitFunction:
             message = f"static argument {sorted(unknown)[0]!r} is no parameter of {function}"
             raise ValueError(message)
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Run the function on the chip."""
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Run the function on the chip; the result is a tree like the function's."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         statics = {k: v for k, v in bound.arguments.items() if k in self.static}
@@ -97,6 +98,26 @@ class JitFunction:
             stages=dict(compiled.timings),
         )
         return _Compiled(executable, out_tree)
+
+
+@overload
+def jit(
+    function: Callable[..., object],
+    *,
+    target: str = ...,
+    precision: str = ...,
+    static: Sequence[str] = ...,
+) -> JitFunction: ...
+
+
+@overload
+def jit(
+    function: None = None,
+    *,
+    target: str = ...,
+    precision: str = ...,
+    static: Sequence[str] = ...,
+) -> Callable[[Callable[..., object]], JitFunction]: ...
 
 
 def jit(

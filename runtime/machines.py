@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
+from tpu_sim.jit.program_translator import estimate_kind
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 
@@ -47,6 +49,21 @@ class _OnLlvm:
 
     def run(self, hbm: HbmMemory) -> ExecutionResult:
         return self.machine.run(self.program, hbm)
+
+
+def estimate_cycles(
+    program: Program, chip: Chip, options: MachineOptions, trips: int
+) -> tuple[ExecutionResult, float]:
+    """Count cycles with values off; also returns the seconds that translation took.
+
+    `trips` is how often loops run whose trip count depends on data. Only the LLVM machine does it,
+    whatever `options` names; it has the cycles of both.
+    """
+    machine = LlvmMachine(chip, max_cycles=options.max_cycles, cache=options.cache)
+    started = time.perf_counter()
+    machine.prepare(program, estimate_kind(trips))
+    seconds = time.perf_counter() - started
+    return machine.estimate(program, trips), seconds
 
 
 def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machine:

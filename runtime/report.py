@@ -1,12 +1,13 @@
-"""What an execution cost: cycles by kernel, utilisation, memory; as a table or as JSON."""
+"""What an execution cost: cycles by kernel and cause, utilisation, memory, roofline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Program
-from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.isa.program import If, Loop, Node, Program, While
+from tpu_sim.machine.result import ExecutionResult, KernelRun
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,41 @@ class KernelReport:
     mxu_busy: float  # share of MXU cycles with a pass in them, padding included
     dma_wait_cycles: int
     hbm_bytes: int
+    causes: dict[str, int]  # cycles by label of `Cause`; they add up to `cycles`
+    roofline: str  # the roof above it: "hbm", "mxu", or "none" if it uses neither
+    roofline_share: float  # cycles at that roof over cycles
+
+    @property
+    def bound_by(self) -> str:
+        """The cause that takes most cycles."""
+        return max(self.causes, key=lambda label: self.causes[label])
+
+    def to_json(self) -> dict[str, object]:
+        """Return the JSON object of a kernel."""
+        return {
+            "name": self.name,
+            "note": self.note,
+            "calls": self.calls,
+            "cycles": self.cycles,
+            "mxu_utilisation": self.mxu_utilisation,
+            "mxu_busy": self.mxu_busy,
+            "dma_wait_cycles": self.dma_wait_cycles,
+            "hbm_bytes": self.hbm_bytes,
+            "bound_by": self.bound_by,
+            "causes": self.causes,
+            "roofline": self.roofline,
+            "roofline_share": self.roofline_share,
+        }
 
 
 @dataclass(frozen=True)
 class Report:
-    """The last execution of an executable. Times in seconds, memory in bytes."""
+    """The last execution of an executable, or an estimate. Times in seconds, memory in bytes.
+
+    `causes` holds the kernels' cycles by cause, and ``main`` the cycles between kernels; they add
+    up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
+    count depends on data, None for an execution.
+    """
 
     target: str
     cycles: int
@@ -39,10 +70,16 @@ class Report:
     compile_seconds: float
     execute_seconds: float
     stages: dict[str, float] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
+    assumed_trips: int | None = None
+    assumed_loops: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON object of ``tpuc run --json``."""
+        """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""
         return {
+            "estimated": self.assumed_trips is not None,
+            "assumed_trips": self.assumed_trips,
+            "assumed_loops": list(self.assumed_loops),
             "target": self.target,
             "cycles": self.cycles,
             "seconds": self.seconds,
@@ -54,19 +91,8 @@ class Report:
             "compile_seconds": self.compile_seconds,
             "execute_seconds": self.execute_seconds,
             "stages": self.stages,
-            "kernels": [
-                {
-                    "name": k.name,
-                    "note": k.note,
-                    "calls": k.calls,
-                    "cycles": k.cycles,
-                    "mxu_utilisation": k.mxu_utilisation,
-                    "mxu_busy": k.mxu_busy,
-                    "dma_wait_cycles": k.dma_wait_cycles,
-                    "hbm_bytes": k.hbm_bytes,
-                }
-                for k in self.kernels
-            ],
+            "causes": self.causes,
+            "kernels": [kernel.to_json() for kernel in self.kernels],
         }
 
 
@@ -79,6 +105,41 @@ class _Sum:
     mxu_busy_cycles: int = 0
     dma_wait_cycles: int = 0
     hbm_bytes: int = 0
+    causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
+
+    def add(self, run: KernelRun, flops: int) -> None:
+        """Take in one call of a kernel that does `flops` for the model."""
+        self.calls += 1
+        self.cycles += run.cycles
+        self.multiply_adds += flops // 2
+        self.mxu_busy_cycles += run.mxu_busy_cycles
+        self.dma_wait_cycles += run.dma_wait_cycles
+        self.hbm_bytes += run.hbm_bytes
+        self.causes = [a + b for a, b in zip(self.causes, run.causes, strict=True)]
+
+    def report(self, name: str, chip: Chip) -> KernelReport:
+        """The sum as people read it."""
+        at_mxu_roof = self.multiply_adds / peak_multiply_adds_per_cycle(chip)
+        at_hbm_roof = self.hbm_bytes / chip.hbm_peak_bytes_per_cycle
+        roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof}
+        roof = max(roofs, key=lambda name: roofs[name])
+        return KernelReport(
+            name=name,
+            note=self.note,
+            calls=self.calls,
+            cycles=self.cycles,
+            mxu_utilisation=_share(at_mxu_roof, self.cycles),
+            mxu_busy=_share(self.mxu_busy_cycles / chip.mxu_count, self.cycles),
+            dma_wait_cycles=self.dma_wait_cycles,
+            hbm_bytes=self.hbm_bytes,
+            causes={cause.label: self.causes[cause] for cause in Cause},
+            roofline=roof if roofs[roof] else "none",
+            roofline_share=_share(roofs[roof], self.cycles),
+        )
+
+
+def _share(ideal: float, cycles: int) -> float:
+    return ideal / cycles if cycles else 0.0
 
 
 def peak_multiply_adds_per_cycle(chip: Chip) -> float:
@@ -93,49 +154,45 @@ def build_report(
     compile_seconds: float,
     execute_seconds: float,
     stages: dict[str, float],
+    assumed_trips: int | None = None,
 ) -> Report:
     """Sum the kernel runs of `result` by call site."""
     sums: dict[str, _Sum] = {}
     for run in result.kernels:
         kernel = program.kernels[run.name]
-        entry = sums.setdefault(run.site or run.name, _Sum(note=kernel.note))
-        entry.calls += 1
-        entry.cycles += run.cycles
-        entry.multiply_adds += kernel.flops // 2
-        entry.mxu_busy_cycles += run.mxu_busy_cycles
-        entry.dma_wait_cycles += run.dma_wait_cycles
-        entry.hbm_bytes += run.hbm_bytes
-    peak = peak_multiply_adds_per_cycle(chip)
-
-    def share(amount: float, cycles: int, per_cycle: float) -> float:
-        return amount / (cycles * per_cycle) if cycles else 0.0
-
-    kernels = tuple(
-        KernelReport(
-            name=name,
-            note=s.note,
-            calls=s.calls,
-            cycles=s.cycles,
-            mxu_utilisation=share(s.multiply_adds, s.cycles, peak),
-            mxu_busy=share(s.mxu_busy_cycles, s.cycles, chip.mxu_count),
-            dma_wait_cycles=s.dma_wait_cycles,
-            hbm_bytes=s.hbm_bytes,
-        )
-        for name, s in sums.items()
-    )
-    everything = list(sums.values())
-    hbm_bytes = sum(s.hbm_bytes for s in everything)
+        sums.setdefault(run.site or run.name, _Sum(note=kernel.note)).add(run, kernel.flops)
+    multiply_adds = sum(s.multiply_adds for s in sums.values())
+    at_mxu_roof = multiply_adds / peak_multiply_adds_per_cycle(chip)
+    causes = {cause.label: count for cause, count in zip(Cause, result.causes, strict=True)}
     return Report(
         target=chip.name,
         cycles=result.cycles,
         seconds=result.cycles / chip.clock_hz,
-        kernels=kernels,
-        hbm_bytes=hbm_bytes,
+        kernels=tuple(entry.report(name, chip) for name, entry in sums.items()),
+        hbm_bytes=result.hbm_bytes,
         hbm_peak_bytes=program.hbm_bytes,
-        hbm_utilisation=share(hbm_bytes, result.cycles, chip.hbm_peak_bytes_per_cycle),
-        mxu_utilisation=share(sum(s.multiply_adds for s in everything), result.cycles, peak),
-        mxu_busy=share(sum(s.mxu_busy_cycles for s in everything), result.cycles, chip.mxu_count),
+        hbm_utilisation=_share(result.hbm_bytes / chip.hbm_peak_bytes_per_cycle, result.cycles),
+        mxu_utilisation=_share(at_mxu_roof, result.cycles),
+        mxu_busy=_share(result.mxu_busy_cycles / chip.mxu_count, result.cycles),
         compile_seconds=compile_seconds,
         execute_seconds=execute_seconds,
         stages=stages,
+        causes=causes | {"main": result.main_cycles},
+        assumed_trips=assumed_trips,
+        assumed_loops=() if assumed_trips is None else _assumed_loops(program.main),
     )
+
+
+def _assumed_loops(nodes: list[Node]) -> tuple[str, ...]:
+    """Names of the loops whose trip count the program does not state."""
+    found: list[str] = []
+    for node in nodes:
+        match node:
+            case Loop():
+                found += _assumed_loops(node.body)
+            case If():
+                found += _assumed_loops(node.then) + _assumed_loops(node.orelse)
+            case While():
+                found += [node.name] if node.expected_trips < 0 else []
+                found += _assumed_loops(node.test) + _assumed_loops(node.body)
+    return tuple(found)

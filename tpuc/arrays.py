@@ -34,7 +34,8 @@ def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Ar
                 for i, shape in enumerate(shapes)
             ]
     except KeyError as error:
-        message = f"{path} has no array {error.args[0]}; the model has {len(shapes)} of them"
+        wanted = " to ".join(f"{prefix}{i}" for i in sorted({0, len(shapes) - 1}))
+        message = f"{path} has no array {error.args[0]}; the model wants {wanted}"
         raise CompileError(message) from error
     except _DAMAGED as error:
         raise CompileError(f"cannot read {path}: damaged, or no .npz file ({error})") from error
@@ -76,11 +77,12 @@ def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:
     if dtype.is_integer:
         limit = min(16, 1 << (dtype.bits - (1 if dtype.is_signed else 0)))
         return rng.integers(0, limit, shape.dims).astype(dtype.numpy)
-    values = rng.standard_normal(shape.dims, np.float32) * np.float32(0.1)
+    values = np.asarray(rng.standard_normal(shape.dims, np.float32))
+    values *= np.float32(0.1)  # in place: inputs may be gigabytes
     if dtype.is_complex:
         imaginary = rng.standard_normal(shape.dims, np.float32) * np.float32(0.1)
         return (values + 1j * imaginary).astype(dtype.numpy)
-    return np.asarray(values).astype(dtype.numpy)
+    return values.astype(dtype.numpy, copy=False)
 
 
 def save_arrays(path: str, arrays: Sequence[Array]) -> None:

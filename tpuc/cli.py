@@ -31,6 +31,7 @@ def _options(
 
 
 _target = click.option("--target", default=None, help="chip name or chip file (default v5e)")
+_target_file = click.option("--target", help="the chip file, for a program of one")
 _precision = click.option(
     "--precision", type=_PRECISION, default=None, help="meaning of DEFAULT on a dot"
 )
@@ -41,6 +42,15 @@ _dump_ir = click.option(
     "--dump-ir",
     type=click.Path(file_okay=False),
     help="write the IR after each stage to this folder",
+)
+_max_cycles = click.option(
+    "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
+)
+_no_cache = click.option(
+    "--no-cache", is_flag=True, help="do not read or write compiled code on disk"
+)
+_trace = click.option(
+    "--trace", type=click.Path(dir_okay=False), help="write a trace for ui.perfetto.dev (JSON)"
 )
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
@@ -70,15 +80,38 @@ def cli() -> None:
     "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
 )
 @click.option("--checked", is_flag=True, help="find races and uninitialised reads")
-@click.option("--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many")
+@_max_cycles
 @_f64_as_f32
 @_dump_ir
-@click.option("--no-cache", is_flag=True, help="do not read or write compiled code on disk")
+@_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
+@_trace
 @_json
 def run(**options: object) -> None:
     """Compile (or load) MODEL, execute it on the emulated chip, report."""
     _command("run")(**options)
+
+
+@cli.command()
+@click.argument("model")
+@_target
+@_precision
+@click.option(
+    "--trips",
+    type=click.IntRange(0, 2**31 - 1),
+    default=10,
+    show_default=True,
+    help="iterations of loops whose trip count depends on data",
+)
+@_max_cycles
+@_f64_as_f32
+@_dump_ir
+@_no_cache
+@_trace
+@_json
+def estimate(**options: object) -> None:
+    """Compile (or load) MODEL and count the cycles of a run without computing values."""
+    _command("estimate")(**options)
 
 
 @cli.command("compile")
@@ -106,6 +139,7 @@ def opt(**options: object) -> None:
 @cli.command()
 @click.argument("source", metavar="FILE.tpu")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
+@_target_file
 def asm(**options: object) -> None:
     """Assemble bundle text to a program file (.tpux)."""
     _command("asm")(**options)
@@ -113,6 +147,7 @@ def asm(**options: object) -> None:
 
 @cli.command()
 @click.argument("program", metavar="FILE.tpux")
+@_target_file
 def disasm(**options: object) -> None:
     """Print a program file as bundle assembly."""
     _command("disasm")(**options)
@@ -171,6 +206,8 @@ def _describe(error: Exception) -> str:
         return f"error: {error}"
     if isinstance(error, OSError):
         return f"error: {error.filename or 'standard output'}: {error.strerror or error}"
+    if isinstance(error, RecursionError):
+        return "error: the model is nested too deep"
     if isinstance(error, MemoryError):
         return "error: this computer has not enough memory for the model"
     return (

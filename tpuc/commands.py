@@ -22,15 +22,18 @@ from compiler.hlo.evaluator import evaluate as evaluate_module
 from compiler.hlo.ir import HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.verifier import verify
+from compiler.passes.pipeline import check_order, find_passes
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
 from runtime.buffer import Array as DeviceArray
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.assembly_parser import parse_program
+from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
-from tpu_sim.isa.errors import TargetError
+from tpu_sim.isa.errors import ProgramError, TargetError
 from tpu_sim.isa.files import check_writable
 from tpuc import tables
 from tpuc.arrays import Difference, compare, load_arrays, random_arrays, save_arrays
@@ -68,10 +71,12 @@ def run(
     dump_ir: str | None,
     no_cache: bool,
     check: bool,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     _writable(outputs)
+    _writable(trace)
     _comparable(model, expect, check=check)
     options = MachineOptions(
         machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
@@ -84,6 +89,8 @@ def run(
         results = [_host(r) for r in executable(*arguments)]
     if outputs:
         save_arrays(outputs, results)
+    if trace:
+        executable.write_trace(trace)
     precision = executable.program.metadata.get("precision", "default")
     wanted = _evaluated_anew(model, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
@@ -96,6 +103,32 @@ def run(
     else:
         tables.print_report(report, model, random_seed=None if inputs else seed)
     _judge(differences, tolerance, quiet=as_json)
+
+
+def estimate(
+    model: str,
+    target: str | None,
+    precision: str | None,
+    f64_as_f32: bool,
+    trips: int,
+    max_cycles: int | None,
+    dump_ir: str | None,
+    no_cache: bool,
+    trace: str | None,
+    as_json: bool,
+) -> None:
+    """``tpuc estimate``: compile or load, count cycles without values, report."""
+    _writable(trace)
+    options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
+    executable = _executable(model, target, precision, dump_ir, options, f64_as_f32=f64_as_f32)
+    with _working("estimating"):
+        report = executable.estimate(trips)
+    if trace:
+        executable.write_trace(trace)
+    if as_json:
+        _print_json(report.to_json() | {"model": model}, None, 0.0)
+    else:
+        tables.print_report(report, model, random_seed=None)
 
 
 def compile_model(
@@ -119,24 +152,48 @@ def opt(model: str, passes: str | None, target: str | None, f64_as_f32: bool) ->
     """``tpuc opt``: HLO in, HLO out."""
     module = _parse(model)
     _warn_of_f32(f64_as_f32)
-    names = None if passes is None else [p for p in passes.split(",") if p and p != "none"]
+    names = None if passes is None else _pass_names(passes)
     options = CompileOptions(f64_as_f32=f64_as_f32)
     run_passes(module, _chip(target or DEFAULT_TARGET), names, options)
     sys.stdout.write(print_module(module))
 
 
-def asm(source: str, output: str) -> None:
-    """``tpuc asm``: bundle text to .tpux."""
+def _pass_names(listed: str) -> list[str]:
+    """Pass names between commas, of which "none" is none."""
+    names = [name.strip() for name in listed.split(",")]
+    names = [name for name in names if name not in ("", "none")]
+    try:
+        find_passes(names)
+        check_order(names)
+    except CompileError as error:
+        raise click.UsageError(str(error)) from error
+    return names
+
+
+def asm(source: str, output: str, target: str | None) -> None:
+    """``tpuc asm``: bundle text to .tpux, checked as a machine checks it."""
     _writable(output)
     text, name = read_source(Path(source))
     if not isinstance(text, str):
         raise click.UsageError(f"{source} is no bundle text")
-    write_tpux(parse_program(text, name), Path(output))
+    program = parse_program(text, name)
+    try:
+        check_program(program, _chip(target) if target is not None else load_chip(program.target))
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
+    except ProgramError as error:
+        raise ProgramError(error.message, f"{name}: {error.where}", error.bundle) from error
+    write_tpux(program, output)
 
 
-def disasm(program: str) -> None:
+def disasm(program: str, target: str | None) -> None:
     """``tpuc disasm``: .tpux to bundle text."""
-    sys.stdout.write(print_program(read_tpux(Path(program))))
+    chip = _chip(target) if target is not None else None
+    try:
+        found = read_tpux(program, chip)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
+    sys.stdout.write(print_program(found))
 
 
 def evaluate(
@@ -181,7 +238,7 @@ def _evaluated(
         return list(evaluate_module(module, arguments, precision))
     _warn_of_f32(f64_as_f32)
     types = [leaf.dtype.numpy for leaf in leaves(module.entry.root_instruction.shape)]
-    run_passes(module, load_chip(DEFAULT_TARGET), ["f64-as-f32"])
+    run_passes(module, load_chip(DEFAULT_TARGET), ["double-precision-narrower"])
     inputs = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     narrow = [a.astype(s.dtype.numpy) for a, s in zip(arguments, inputs, strict=True)]
     results = evaluate_module(module, narrow, precision)
@@ -222,7 +279,11 @@ def _executable(
             f64_as_f32=f64_as_f32,
         )
         with _working(f"compiling {model}"):
-            return compile(Path(model), target or DEFAULT_TARGET, machine=machine, options=options)
+            compiled = compile(
+                _model_path(model), target or DEFAULT_TARGET, machine=machine, options=options
+            )
+            _dump_texts(compiled, options.dump_dir)
+        return compiled
     try:
         executable = load_executable(Path(model), machine, target)
     except TargetError as error:
@@ -237,6 +298,13 @@ def _executable(
     return executable
 
 
+def _dump_texts(executable: Executable, folder: Path | None) -> None:
+    """Put the texts below HLO beside the passes' dumps."""
+    if folder is not None:
+        (folder / "kernels.llo").write_text(executable.text("llo"))
+        (folder / "program.tpu").write_text(executable.text("tpu"))
+
+
 def _chip(name: str) -> Chip:
     """A chip named on the command line."""
     try:
@@ -245,11 +313,23 @@ def _chip(name: str) -> Chip:
         raise click.UsageError(str(error)) from error
 
 
+def _model_path(model: str) -> Path:
+    """The path of a model; bundle text is none."""
+    if not model:
+        raise click.UsageError("the name of the model is empty")
+    if model.endswith(".tpu"):
+        raise click.UsageError(f"{model} is bundle text: make a program of it with `tpuc asm`")
+    return Path(model)
+
+
 def _parse(model: str) -> HloModule:
-    text, name = read_source(Path(model))
+    """The model in a file, parsed and verified."""
+    text, name = read_source(_model_path(model))
     if text is None:
         raise click.UsageError(f"{model} is a compiled program, not a model")
-    return parse_model(text, name)
+    module = parse_model(text, name)
+    verify(module)
+    return module
 
 
 def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> list[Array]:

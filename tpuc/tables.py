@@ -33,12 +33,16 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
     for name, value in _totals(report):
         totals.add_row(name, value)
     console.print(totals)
+    if report.assumed_loops:
+        loops = ", ".join(report.assumed_loops)
+        console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}", markup=False)
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
     )
-    for heading in ("kernel", "calls", "cycles", "share", "MXU", "DMA wait", "HBM MB", "what"):
-        table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
+    left = ("kernel", "bound by", "what")
+    for heading in ("kernel", "calls", "cycles", "share", "MXU", "bound by", "HBM MB", "what"):
+        table.add_column(heading, justify="left" if heading in left else "right")
     for kernel in slowest:
         table.add_row(*_kernel_row(kernel, report.cycles))
     console.print(table)
@@ -46,16 +50,25 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
 
 def _totals(report: Report) -> list[tuple[str, str]]:
     stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stages.items())
+    emulated = "emulated in" if report.assumed_trips is None else "estimated in"
     return [
         ("cycles", f"{report.cycles:,}"),
         ("time on the chip", f"{report.seconds * 1e3:,.3f} ms"),
         ("MXU utilisation", f"{report.mxu_utilisation:.1%} (busy {report.mxu_busy:.1%})"),
         ("HBM traffic", f"{report.hbm_bytes / 1e6:,.1f} MB ({report.hbm_utilisation:.1%} of peak)"),
         ("HBM peak", f"{report.hbm_peak_bytes / 1e6:,.1f} MB"),
+        ("cycles went to", _causes(report)),
         ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
         ("compiled in", f"{report.compile_seconds:.2f} s ({stages})"),
-        ("emulated in", f"{report.execute_seconds:.2f} s"),
+        (emulated, f"{report.execute_seconds:.2f} s"),
     ]
+
+
+def _causes(report: Report) -> str:
+    """The causes of one percent and more, largest first."""
+    ordered = sorted(report.causes.items(), key=lambda item: -item[1])
+    shares = ((label, cycles / max(report.cycles, 1)) for label, cycles in ordered)
+    return ", ".join(f"{label} {share:.0%}" for label, share in shares if share >= 0.01)
 
 
 def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
@@ -65,7 +78,7 @@ def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
         f"{kernel.cycles:,}",
         f"{kernel.cycles / max(total, 1):.1%}",
         f"{kernel.mxu_utilisation:.1%}",
-        f"{kernel.dma_wait_cycles / max(kernel.cycles, 1):.1%}",
+        f"{kernel.bound_by} {kernel.causes[kernel.bound_by] / max(kernel.cycles, 1):.0%}",
         f"{kernel.hbm_bytes / 1e6:,.1f}",
         kernel.note,
     ]

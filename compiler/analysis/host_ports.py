@@ -48,9 +48,7 @@ def set_host_ports(module: HloModule, ports: HostPorts) -> None:
         module.attrs.pop("frontend_attributes", None)
 
 
-def changed_ports(
-    module: HloModule, copies: Callable[[ArrayShape], int]
-) -> HostPorts:
+def changed_ports(module: HloModule, copies: Callable[[ArrayShape], int]) -> HostPorts:
     """The ports once each leaf is replaced by as many as `copies` says; 0 says it stays."""
     before = host_ports(module)
     inputs, outputs = entry_leaves(module.entry)

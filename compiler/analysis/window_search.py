@@ -37,8 +37,8 @@ from tpu_sim.isa.program import SMEM
 
 LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
-_TILE_TARGETS = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
-_WIDTH_LIMITS = (1 << 30, 16, 8, 4, 2, 1)
+_TILE_TARGETS: tuple[int, ...] = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
+_WIDTH_LIMITS: tuple[int, ...] = (1 << 30, 16, 8, 4, 2, 1)
 _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 """Tiles of K in a step."""
 ONE_PASS = DotParts()

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
-from compiler.backend.kernel_calls import Place, kernel_interface
+from compiler.analysis.trip_count import trip_count
+from compiler.backend.kernel_calls import Place, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter, runs_on_scalar_unit
 from compiler.diagnostics import CompileError, UnsupportedError
@@ -70,11 +71,7 @@ class ControlLowering:
                 continue
             lower = self._lower_opcode.get(instr.opcode)
             if lower is None:
-                raise UnsupportedError(
-                    f"%{instr.name}: {instr.opcode} has no kernel; "
-                    "rewrite it with operations that have",
-                    instr.span,
-                )
+                raise no_kernel(instr)
             if _has_no_elements(instr):
                 continue
             self.builder.source = instr.name
@@ -264,11 +261,13 @@ def _is_predicated(instr: HloInstruction) -> bool:
 
 
 def _known_trip_count(instr: HloInstruction) -> int:
-    """The trip count that an analysis left in the backend config, or -1."""
+    """The trip count that the backend config states or the loop's counter shows, or -1."""
     config = instr.attrs.get("backend_config")
-    if not isinstance(config, str) or not config.startswith("{"):
-        return -1
-    found = json.loads(config).get("known_trip_count")
+    found: object = None
+    if isinstance(config, str) and config.startswith("{"):
+        found = json.loads(config).get("known_trip_count")
     if isinstance(found, dict):
         found = found.get("n")
-    return int(found) if found is not None else -1
+    if found is None:
+        found = trip_count(instr)
+    return int(str(found)) if found is not None else -1

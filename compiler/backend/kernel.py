@@ -13,12 +13,12 @@ from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
-from compiler.backend.kernel_calls import KernelInterface, kernel_interface
+from compiler.backend.kernel_calls import KernelInterface, kernel_interface, no_kernel
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.pipeline import Pipeline
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
@@ -65,10 +65,7 @@ def lower_fusion(
 def _custom_emitter(fusion: HloInstruction, root: HloInstruction) -> CustomEmitter:
     found = CUSTOM_EMITTERS.get(root.opcode)
     if found is None:
-        raise UnsupportedError(
-            f"%{root.name}: {root.opcode} has no kernel; rewrite it with operations that have",
-            root.span or fusion.span,
-        )
+        raise no_kernel(root, fusion)
     return found
 
 

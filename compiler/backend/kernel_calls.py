@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.program import SMEM
@@ -56,3 +57,12 @@ def kernel_interface(instr: HloInstruction) -> KernelInterface:
 def _argument(index: int, shape: ArrayShape) -> Argument:
     is_smem = shape.layout is not None and shape.layout.memory_space == SMEM
     return Argument(index, shape, Place.SMEM if is_smem else Place.HBM)
+
+
+def no_kernel(instr: HloInstruction, fusion: HloInstruction | None = None) -> UnsupportedError:
+    """The error that says that nothing lowers `instr` (of `fusion`)."""
+    target = instr.attrs.get("custom_call_target")
+    what = instr.opcode if target is None else f"{instr.opcode} to {target!r}"
+    span = instr.span or (fusion.span if fusion is not None else None)
+    message = f"%{instr.name}: {what} has no kernel; rewrite it with operations that have"
+    return UnsupportedError(message, span)

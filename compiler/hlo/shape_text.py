@@ -32,6 +32,8 @@ _ARRAY = re.compile(
 )
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _MEMORY_SPACE = re.compile(r"S\((\d+)\)")
+_MAX_RANK = 64  # of a NumPy array
+_MAX_DEPTH = 100  # of tuples
 _MAX_ELEMENTS = 1 << 60  # so that sizes in bytes fit 64 bits
 _COMBINE = -1  # XLA's `*` inside a tile: this dimension is combined with the next one
 
@@ -46,17 +48,19 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
-def _shape_at(text: str, start: int) -> tuple[Shape, int]:
+def _shape_at(text: str, start: int, depth: int = 0) -> tuple[Shape, int]:
     found = _ARRAY.match(text, start)
     if found is not None:
         return _array(found[0].strip()), found.end()
     position = _skip_space(text, start)
     if text[position : position + 1] != "(":
         raise ValueError(f"want a shape, found {text[position : position + 40]!r}")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"tuples are nested deeper than {_MAX_DEPTH}")
     elements: list[Shape] = []
     position = _skip_space(text, position + 1)
     while text[position : position + 1] != ")":
-        element, position = _shape_at(text, position)
+        element, position = _shape_at(text, position, depth + 1)
         elements.append(element)
         position = _skip_space(text, position)
         if text[position : position + 1] == ",":
@@ -102,6 +106,8 @@ def _dims(text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     if not all(size.isdigit() for size in sizes):
         raise ValueError(f"want dimension sizes, found [{text}]")
     dims = tuple(int(size) for size in sizes)
+    if len(dims) > _MAX_RANK:
+        raise ValueError(f"{len(dims)} dimensions, at most {_MAX_RANK} are possible")
     if math.prod(max(1, n) for n in dims) > _MAX_ELEMENTS:
         raise ValueError(f"[{text}] has more than 2**60 elements")
     return dims, dynamic if any(dynamic) else ()

@@ -13,7 +13,8 @@ V6   A constant's literal has its shape's element type and dimensions.
 At every level:
 
 V7   A result shape is what shape inference gives (layouts aside).
-V8   A called computation is in the module, stands before its caller, and is not the entry.
+V8   A called computation is in the module, stands before its caller, and is not the entry;
+     calls are nested at most 100 deep.
 V9   A fusion's computation is called by that fusion alone.
 V10  ``entry_computation_layout`` and ``input_output_alias`` fit the entry computation.
 V11  ``replica_groups`` name a device once; ``source_target_pairs`` name a target once.
@@ -75,9 +76,13 @@ SCHEDULED_OPCODES = frozenset(
 """What may stand outside of fusions once the module is scheduled."""
 
 
+_MAX_CALL_DEPTH = 100
+
+
 def verify(module: HloModule, level: Level = Level.PARSED) -> None:
     """Check every invariant up to `level`; raises VerifyError for the first that is broken."""
     _check_computation_list(module)
+    _check_call_depth(module)
     control = set(control_computations(module))
     for computation in module.computations.values():
         _verify_computation(computation, level, is_control=computation in control)
@@ -213,6 +218,18 @@ def _fail_callee(module: HloModule, instr: HloInstruction, callee: HloComputatio
 
 
 # V6 to V11: values, shapes, calls.
+
+
+def _check_call_depth(module: HloModule) -> None:
+    depth: dict[HloComputation, int] = {}  # callees stand before their callers (V8)
+    for computation in module.computations.values():
+        depth[computation] = 0
+        for instr in computation.instructions:
+            for callee in instr.called_computations() if instr.attrs else ():
+                depth[computation] = max(depth[computation], depth.get(callee, 0) + 1)
+        if depth[computation] > _MAX_CALL_DEPTH:
+            message = f"calls are nested deeper than {_MAX_CALL_DEPTH} at %{computation.name}"
+            raise VerifyError(f"error[V8]: {message}", computation.span)
 
 
 def _check_shape(instr: HloInstruction) -> None:

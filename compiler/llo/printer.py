@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
-from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES, quote
-from tpu_sim.isa.program import Call, DmaDescriptor
+from tpu_sim.isa.assembly import descriptor_text, quote
+from tpu_sim.isa.program import Call
 from tpu_sim.isa.text import format_instr
 
 
@@ -45,17 +45,6 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
         yield f"  descriptor d{number} {descriptor_text(descriptor)}"
     yield from _body_lines(kernel.body, "  ")
     yield "}"
-
-
-def descriptor_text(descriptor: DmaDescriptor) -> str:
-    """A DMA descriptor on one line."""
-    source, target = SPACE_NAMES[descriptor.src_space], SPACE_NAMES[descriptor.dst_space]
-    window = f" w{descriptor.window}" if descriptor.window >= 0 else ""
-    dims = ", ".join(
-        f"{COUNT_NAMES.get(dim.count, dim.count)} x {dim.src_stride} -> {dim.dst_stride}"
-        for dim in descriptor.dims
-    )
-    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]"
 
 
 def _body_lines(nodes: list[LloNode], indent: str) -> Iterator[str]:

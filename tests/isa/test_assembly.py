@@ -144,7 +144,7 @@ def test_bad_instructions_are_named_with_their_line(bundle: str, message: str) -
     with pytest.raises(AssemblyError, match=message) as caught:
         parse_program(text, "bad.tpu")
     line = 1 + text.split("\n").index(f"{{ {bundle} }}")
-    assert caught.value.where == f"bad.tpu:{line}"
+    assert caught.value.where == f"bad.tpu:{line}:3"
 
 
 @pytest.mark.parametrize(

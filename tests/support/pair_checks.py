@@ -60,7 +60,7 @@ def _joined(parts: list[Array], like: Array) -> Array:
         return joined
     if like.dtype.kind in "iu" and like.dtype.itemsize == 8:
         high = np.asarray(parts.pop(0)).astype(np.uint64) << np.uint64(32)
-        return np.asarray((first.astype(np.uint64) | high)).view(like.dtype)
+        return np.asarray(first.astype(np.uint64) | high).view(like.dtype)
     return first
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tpu_sim.interp import mxu
 from tpu_sim.interp.numpy_lanes import NumpyLanes
+from tpu_sim.isa.causes import Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
 from tpu_sim.isa.program import SMEM, Bundle, Kernel, Window
@@ -64,15 +65,21 @@ class BundleExecutor:
                 case "dma_wait":
                     flag = self._flag(instr.operands[0], instr.operands[1])
                     state.counts.dma_wait_cycles += max(0, state.flag_done[flag] - state.now)
-                    issue = max(issue, state.flag_done[flag])
+                    issue = self._wait(issue, state.flag_done[flag], state.flag_causes[flag])
                 case "pop_mrf":
                     unit = instr.operands[1]
                     ready, _ = state.mxus[unit].results[popped[unit]]
                     popped[unit] += 1
-                    issue = max(issue, ready)
+                    issue = self._wait(issue, ready, Cause.MXU_RESULT)
                 case "matmul":
-                    issue = max(issue, state.mxus[instr.operands[0]].free_cycle)
+                    free = state.mxus[instr.operands[0]].free_cycle
+                    issue = self._wait(issue, free, Cause.MXU)
         state.now = issue
+
+    def _wait(self, issue: int, until: int, cause: Cause) -> int:
+        """The later time; what the bundle waits longer for this than for those before."""
+        self._state.counts.causes[cause] += max(0, until - issue)
+        return max(issue, until)
 
     def _step(self, instr: Instr) -> Commit:
         effect = instr.row.effect
@@ -324,9 +331,10 @@ class BundleExecutor:
         number = self._flag(flag, f)
         addresses = (state.sreg(src), state.sreg(dst))
         transfer = dma.resolve(descriptor, window, addresses, (state.sreg(c0), state.sreg(c1)))
-        return lambda: self._start_transfer(transfer, number)
+        cause = transfer_cause(descriptor)
+        return lambda: self._start_transfer(transfer, number, cause)
 
-    def _start_transfer(self, transfer: dma.Transfer, flag: int) -> None:
+    def _start_transfer(self, transfer: dma.Transfer, flag: int, cause: Cause) -> None:
         state = self._state
         if self._races:
             self._races.start(transfer, flag)
@@ -334,6 +342,7 @@ class BundleExecutor:
         free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, state.chip)
         state.dma_engine_free = free
         state.flag_done[flag] = max(state.flag_done[flag], done)
+        state.flag_causes[flag] = cause
         state.counts.hbm_bytes += transfer.hbm_bytes
 
     def _dma_wait(self, flag: int, f: int) -> Commit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpu_sim.interp.bundle_executor import BundleExecutor
+from tpu_sim.isa.causes import Cause, Counts, IssueCauses
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, Program, While
@@ -59,6 +60,10 @@ class _Run:
         self.kernel_name = ""
         self.bundle: Bundle = ()
         self.kernels: list[KernelRun] = []
+        self.causes = {
+            name: IssueCauses(kernel.body, machine.chip) for name, kernel in program.kernels.items()
+        }
+        self.issued = self.of_main = IssueCauses(program.main, machine.chip)
 
     def run(self) -> ExecutionResult:
         try:
@@ -89,13 +94,19 @@ class _Run:
             self.bundle = bundle
             self.executor.execute(bundle)
             self._check_limit()
+        self._charge(self.issued.of_block(block))
+
+    def _charge(self, counts: Counts) -> None:
+        for cause, count in counts:
+            self.state.counts.causes[cause] += count
 
     def _check_limit(self) -> None:
         if self.state.now > self.max_cycles:
             raise CycleLimitFault(f"the run passed {self.max_cycles} cycles")
 
-    def _end_iteration(self) -> None:
+    def _end_iteration(self, loop: Loop | While) -> None:
         self.state.now += self.chip.loop_overhead_cycles
+        self._charge(self.issued.of_iteration(loop))
         self._check_limit()
 
     def _loop(self, loop: Loop) -> None:
@@ -103,7 +114,7 @@ class _Run:
         for index in range(trip):
             self.state.sregs[loop.index] = index
             self._nodes(loop.body)
-            self._end_iteration()
+            self._end_iteration(loop)
 
     def _while(self, loop: While) -> None:
         while True:
@@ -111,7 +122,7 @@ class _Run:
             if self.state.sreg(loop.condition) == 0:
                 return
             self._nodes(loop.body)
-            self._end_iteration()
+            self._end_iteration(loop)
 
     def _call(self, call: Call) -> None:
         kernel = self.program.kernels[call.kernel]
@@ -121,6 +132,8 @@ class _Run:
         self.kernel_name = kernel.name
         state.now += self.chip.call_overhead_cycles
         self._enter(kernel)
+        self.issued = self.causes[kernel.name]
+        state.counts.causes[Cause.LAUNCH] = self.chip.call_overhead_cycles
         self._nodes(kernel.body)
         if self.races:
             self.races.leave_kernel()
@@ -133,9 +146,11 @@ class _Run:
                 dma_wait_cycles=state.counts.dma_wait_cycles,
                 hbm_bytes=state.counts.hbm_bytes,
                 start_cycle=start,
+                causes=tuple(state.counts.causes),
             )
         )
         self.kernel_name = ""
+        self.issued = self.of_main
         self.executor = outer
         state.enter_kernel(0)
 

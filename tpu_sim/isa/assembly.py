@@ -92,12 +92,13 @@ def _kernel_lines(kernel: Kernel) -> Iterator[str]:
     for number, window in enumerate(kernel.windows):
         yield f"  window w{number} {quote(window.name)} rows {window.base_row} + {window.rows}"
     for number, descriptor in enumerate(kernel.descriptors):
-        yield f"  descriptor d{number} {_descriptor_text(descriptor)}"
+        yield f"  descriptor d{number} {descriptor_text(descriptor)}"
     yield from _body_lines(kernel.body, "  ")
     yield "}"
 
 
-def _descriptor_text(descriptor: DmaDescriptor) -> str:
+def descriptor_text(descriptor: DmaDescriptor) -> str:
+    """A DMA descriptor on one line, without its number."""
     source, target = SPACE_NAMES[descriptor.src_space], SPACE_NAMES[descriptor.dst_space]
     window = f" w{descriptor.window}" if descriptor.window >= 0 else ""
     dims = ", ".join(

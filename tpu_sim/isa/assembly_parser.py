@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
 from tpu_sim.isa.errors import AssemblyError
+from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import (
     Block,
     Bundle,
@@ -30,6 +31,7 @@ from tpu_sim.isa.text import parse_instr
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _MAX_NOPS = 1 << 24
+_MAX_SHOWN = 160  # characters of a line in a message
 _SPACES = {name: number for number, name in SPACE_NAMES.items()}
 _COUNTS = {name: count for count, name in COUNT_NAMES.items()}
 _SPLIT = re.compile(rf"({_QUOTED})|;")
@@ -64,7 +66,7 @@ _NOP = _form("nop N")
 
 
 def parse_program(text: str, file: str = "<text>") -> Program:
-    """The program that `text` describes; raises `AssemblyError` with file and line."""
+    """The program that `text` describes; raises `AssemblyError` with file, line and column."""
     return _Parser(text, file).program()
 
 
@@ -74,7 +76,7 @@ class _Parser:
     def __init__(self, text: str, file: str) -> None:
         self._file = file
         self._lines = [
-            (number, line.strip())
+            (number, line.strip(), len(line) - len(line.lstrip()) + 1)
             for number, line in enumerate(text.split("\n"), 1)
             if line.strip() and not line.strip().startswith("//")
         ]
@@ -96,13 +98,17 @@ class _Parser:
     @property
     def _line(self) -> str:
         if self._at >= len(self._lines):
-            raise AssemblyError("the text ends too early", self._file)
+            number = self._lines[-1][0] if self._lines else 1
+            raise AssemblyError("the text ends too early", f"{self._file}:{number}")
         return self._lines[self._at][1]
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, offset: int = 0) -> None:
+        """Raise for the current line, `offset` characters after its indentation."""
         at = min(self._at, len(self._lines) - 1)
-        number, line = self._lines[at] if self._lines else (0, "")
-        raise AssemblyError(message, f"{self._file}:{number}", line)
+        number, line, column = self._lines[at]
+        start = max(0, offset - _MAX_SHOWN // 2)
+        shown = line[start : start + _MAX_SHOWN]
+        raise AssemblyError(message, f"{self._file}:{number}:{column + offset}", shown)
 
     def _accept(self, form: re.Pattern[str]) -> tuple[str, ...] | None:
         match = form.fullmatch(self._line)
@@ -242,12 +248,16 @@ class _Parser:
         line = self._line
         if not (line.startswith("{ ") and line.endswith(" }")):
             self._fail("want a bundle like { a ; b } or nop n")
-        try:
-            bundle = tuple([parse_instr(part) for part in split_instructions(line[1:-1])])
-        except AssemblyError as error:
-            self._fail(error.message)
+        bundle: list[Instr] = []
+        at = 0
+        for part in split_instructions(line[1:-1]):
+            at = line.index(part, at)
+            try:
+                bundle.append(parse_instr(part))
+            except AssemblyError as error:
+                self._fail(error.message, at + len(part) - len(part.lstrip()))
         self._at += 1
-        return bundle
+        return tuple(bundle)
 
     def _loop(self, found: tuple[str, ...]) -> Loop:
         index, trip, parallel, name = found

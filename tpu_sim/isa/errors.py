@@ -35,4 +35,4 @@ class TpuxError(ProgramError):
 
 
 class AssemblyError(ProgramError):
-    """A ``.tpu`` text does not parse; `where` is ``file:line``."""
+    """A ``.tpu`` text does not parse; `where` is ``file:line:column``."""

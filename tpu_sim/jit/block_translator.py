@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Row, Slot
@@ -77,18 +78,23 @@ def _nothing() -> None:
 
 
 class BlockTranslator:
-    """Translates one block. `occupancy` counts the results waiting in each MXU's queue."""
+    """Translates one block.
+
+    `occupancy` counts the results waiting in each MXU's queue, `issued` the bundles by cause.
+    """
 
     def __init__(
         self,
         scope: FunctionScope,
         block: Block,
+        issued: Counts,
         occupancy: dict[int, int],
         dma_function: Callable[[int], str],
     ) -> None:
         self._scope = scope
         self._emitter = scope.emitter
         self._block = block
+        self._issued = issued
         self._occupancy = occupancy
         self._dma_function = dma_function
         self._lanes = LlvmLanes(scope.emitter, 1)
@@ -117,7 +123,7 @@ class BlockTranslator:
         for number in sorted(self._written):
             self._scope.write_sreg(number, self._sregs[number].text)
         if self._clock is not None:
-            self._clock.finish()
+            self._clock.finish(self._issued)
 
     def _bundle(self, number: int, bundle: Bundle) -> None:
         self._scope.place = f"{self._block.name or 'block'}, bundle {number}"

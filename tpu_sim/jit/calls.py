@@ -1,11 +1,12 @@
 """Kernel calls from main: one native helper runs a kernel, charges the call and keeps a record.
 
 A record is: number of the call in the program, start cycle, and what cycles, MXU passes, DMA wait
-cycles and HBM bytes the call added.
+cycles, HBM bytes and cycles by cause the call added.
 """
 
 from __future__ import annotations
 
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, Word
 from tpu_sim.jit.emitter import Emitter
@@ -13,7 +14,11 @@ from tpu_sim.jit.emitter import Emitter
 RUN_CALL = "run_call"
 TOO_MANY_CALLS, PAST_LIMIT = -1, -2
 """Statuses of the helper that are not numbers of fault sites."""
-_COUNTERS = (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)
+_COUNTERS = (
+    *(int(word) for word in (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)),
+    *(Word.CAUSES + cause for cause in Cause),
+)
+assert 2 + len(_COUNTERS) <= RECORD_WORDS
 
 
 def run_call_function(chip: Chip, clock: bool) -> str:
@@ -22,7 +27,9 @@ def run_call_function(chip: Chip, clock: bool) -> str:
     before: list[str] = []
     if clock:
         before = [_load(e, word) for word in _COUNTERS]
-        _store(e, Word.NOW, e.value(f"add i64 {before[0]}, {chip.call_overhead_cycles}"))
+        for word in (Word.NOW, Word.CAUSES + Cause.LAUNCH):
+            start = before[_COUNTERS.index(word)]
+            _store(e, word, e.value(f"add i64 {start}, {chip.call_overhead_cycles}"))
     status = e.value("call i32 %kernel(ptr %ctx)")
     if clock:
         _return_if(e, e.value(f"icmp ne i32 {status}, 0"), status)
@@ -35,15 +42,15 @@ def run_call_function(chip: Chip, clock: bool) -> str:
     )
 
 
-def _pointer(e: Emitter, word: Word) -> str:
+def _pointer(e: Emitter, word: int) -> str:
     return e.offset("%ctx", int(word) * 8)
 
 
-def _load(e: Emitter, word: Word) -> str:
+def _load(e: Emitter, word: int) -> str:
     return e.load("i64", _pointer(e, word), 8)
 
 
-def _store(e: Emitter, word: Word, value: str) -> None:
+def _store(e: Emitter, word: int, value: str) -> None:
     e.store("i64", value, _pointer(e, word), 8)
 
 

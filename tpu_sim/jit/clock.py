@@ -7,6 +7,7 @@ queues, flags and the DMA engine are small functions of the module (`clock_funct
 
 from __future__ import annotations
 
+from tpu_sim.isa.causes import Cause, Counts, transfer_cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, Bundle, DmaDescriptor
 from tpu_sim.isa.timing import (
@@ -69,7 +70,7 @@ class BlockClock:
         sides = (descriptor.src_space == HBM) + (descriptor.dst_space == HBM)
         self._emitter.do(
             f"call void @clock_transfer(ptr %ctx, i64 {flag}, i64 {size}, i64 {sides}, "
-            f"i64 {self._now()})"
+            f"i64 {int(transfer_cause(descriptor))}, i64 {self._now()})"
         )
 
     def _transfer_bytes(self, descriptor: DmaDescriptor, counts: tuple[str, str]) -> str:
@@ -84,9 +85,16 @@ class BlockClock:
             total = e.value(f"mul i64 {total}, {wide}") if total else wide
         return e.value(f"mul i64 {total}, {size}") if total else str(size)
 
-    def finish(self) -> None:
-        """Write the time back."""
+    def finish(self, issued: Counts) -> None:
+        """Write the time back, and what the block's bundles count as."""
         self._scope.store_word(Word.NOW, self._now())
+        charge(self._scope, issued)
+
+
+def charge(scope: FunctionScope, counts: Counts) -> None:
+    """Add cycles to their causes."""
+    for cause, cycles in counts:
+        scope.add_to_word(Word.CAUSES + cause, cycles)
 
 
 class _ClockFunction:
@@ -114,6 +122,13 @@ class _ClockFunction:
         self.emitter.store("i64", total, pointer, 8)
         return old
 
+    def stall(self, cause: str, until: str) -> str:
+        """Wait from ``%now`` until a time, for a cause given by number; returns the later time."""
+        later = self.later("%now", until)
+        waited = self.emitter.value(f"sub i64 {later}, %now")
+        self.add(self.word(Word.CAUSES, cause), waited)
+        return later
+
     def later(self, a: str, b: str) -> str:
         """The maximum of two times."""
         return self.emitter.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
@@ -140,13 +155,13 @@ def clock_functions(chip: Chip) -> str:
 def _pop_function() -> str:
     f = _ClockFunction("i64 @clock_pop(ptr %ctx, i64 %unit, i64 %now)")
     oldest = f.add(f.word(Word.CLOCK_HEAD, "%unit"), 1)
-    return f.define(f"i64 {f.later('%now', f.load(f.ready(oldest)))}")
+    return f.define(f"i64 {f.stall(str(int(Cause.MXU_RESULT)), f.load(f.ready(oldest)))}")
 
 
 def _unit_function() -> str:
     f = _ClockFunction("i64 @clock_unit(ptr %ctx, i64 %unit, i64 %now)")
     free = f.load(f.word(Word.UNIT_FREE, "%unit"))
-    return f.define(f"i64 {f.later('%now', free)}")
+    return f.define(f"i64 {f.stall(str(int(Cause.MXU)), free)}")
 
 
 def _matmul_function(chip: Chip) -> str:
@@ -167,12 +182,13 @@ def _wait_function() -> str:
     done = f.load(f.word(Word.FLAG_DONE, "%flag"))
     waited = f.emitter.value(f"sub i64 {f.later(done, '%arrival')}, %arrival")
     f.add(f.word(Word.DMA_WAIT), waited)
-    return f.define(f"i64 {f.later(done, '%now')}")
+    cause = f.load(f.word(Word.FLAG_CAUSE, "%flag"))
+    return f.define(f"i64 {f.stall(cause, done)}")
 
 
 def _transfer_function(chip: Chip) -> str:
-    header = "void @clock_transfer(ptr %ctx, i64 %flag, i64 %size, i64 %sides, i64 %now)"
-    f = _ClockFunction(header)
+    parameters = "i64 %flag, i64 %size, i64 %sides, i64 %cause, i64 %now"
+    f = _ClockFunction(f"void @clock_transfer(ptr %ctx, {parameters})")
     e = f.emitter
     scaled = e.value(f"mul i64 %size, {dma_cycles_factor(chip)}")
     scaled = e.value(f"add i64 {scaled}, {(1 << _FRACTION_BITS) - 1}")
@@ -182,5 +198,6 @@ def _transfer_function(chip: Chip) -> str:
     e.store("i64", free, engine, 8)
     done = e.value(f"add i64 {free}, {chip.dma_latency_cycles}")
     e.store("i64", done, f.word(Word.FLAG_DONE, "%flag"), 8)
+    e.store("i64", "%cause", f.word(Word.FLAG_CAUSE, "%flag"), 8)
     f.add(f.word(Word.HBM_BYTES), e.value("mul i64 %size, %sides"))
     return f.define()

@@ -16,6 +16,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 
 ROW_BYTES = 512
@@ -25,7 +26,7 @@ WEIGHT_BYTES = 128 * 128 * 2
 TRANSPOSE_BYTES = 128 * 128 * 4
 MAX_UNITS = 8
 MAX_FLAGS = 256
-RECORD_WORDS = 8
+RECORD_WORDS = 16
 MAX_RECORDS = 1 << 22
 """Calls of kernels one run may make; their records lie in memory touched only as used."""
 
@@ -60,6 +61,7 @@ class Word(IntEnum):
     FUEL = 18  # loop iterations left where no clock runs
     SCRATCH = 20  # values within one component
     TASKS = 19  # table of tasks and their arguments
+    CAUSES = 21  # cycles by `Cause`
     TAIL = 32  # per unit: results pushed so far
     HEAD = TAIL + MAX_UNITS  # per unit: results popped so far
     ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
@@ -68,7 +70,8 @@ class Word(IntEnum):
     FLAG_DONE = UNIT_FREE + MAX_UNITS  # per flag: cycle its transfers are done
     CLOCK_TAIL = FLAG_DONE + MAX_FLAGS  # per unit: results pushed, as the clock counts them
     CLOCK_HEAD = CLOCK_TAIL + MAX_UNITS
-    READY = CLOCK_HEAD + MAX_UNITS  # per unit: ring of the cycles results are ready
+    FLAG_CAUSE = CLOCK_HEAD + MAX_UNITS  # per flag: the `Cause` of its last transfer
+    READY = FLAG_CAUSE + MAX_FLAGS  # per unit: ring of the cycles results are ready
 
     # words that other threads spin on, each in cache lines of its own
     TASK_STATE = READY + MAX_UNITS * READY_RING + 16
@@ -77,6 +80,8 @@ class Word(IntEnum):
 
 
 CONTEXT_WORDS = int(Word.WORKERS_STOP) + 16
+
+assert Word.CAUSES + len(Cause) <= Word.TAIL
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:
@@ -155,6 +160,7 @@ class ExecutionContext:
             Word.RECORD_COUNT, Word.TRANSPOSE_INDEX,
         ):  # fmt: skip
             self.words[word] = 0
+        self.words[Word.CAUSES : Word.CAUSES + len(Cause)] = 0
         self.words[Word.CYCLE_LIMIT] = cycle_limit
         self.words[Word.FUEL] = cycle_limit
 

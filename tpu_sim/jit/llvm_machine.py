@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from threading import Lock, current_thread, main_thread
 from weakref import WeakKeyDictionary, WeakSet
 
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
@@ -33,11 +34,12 @@ from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.program_translator import (
-    ESTIMATE,
+    DEFAULT_TRIPS,
     MAIN,
     RUN,
     ModuleKind,
     TranslatedModule,
+    estimate_kind,
     translate_program,
 )
 from tpu_sim.jit.scope import FaultKind
@@ -133,12 +135,13 @@ class LlvmMachine:
         with self._lock:
             return self._execute(native, hbm.address, hbm.size_bytes)
 
-    def estimate(self, program: Program) -> ExecutionResult:
+    def estimate(self, program: Program, trips: int = DEFAULT_TRIPS) -> ExecutionResult:
         """Cycles without computing values: control flow that depends on data takes its defaults.
 
-        A `While` runs its expected trip count where one is stated; SMEM filled by DMA reads 0.
+        A `While` runs its expected trip count where one is stated, else `trips` times; SMEM filled
+        by DMA reads 0. Everything else is counted as in `run`.
         """
-        native = self.prepare(program, ESTIMATE)
+        native = self.prepare(program, estimate_kind(trips))
         with self._lock:
             return self._execute(native, 0, 0)
 
@@ -188,8 +191,11 @@ class LlvmMachine:
     def _result(self, native: NativeProgram, context: ExecutionContext) -> ExecutionResult:
         calls = native.translated.calls
         runs = []
-        for number, start, cycles, passes, wait, moved in context.records()[:, :6].tolist():
+        used = 6 + len(Cause)
+        for number, start, cycles, passes, wait, moved, *causes in context.records()[
+            :, :used
+        ].tolist():
             name, site = calls[number]
             busy = passes * self.chip.matmul_cycles
-            runs.append(KernelRun(name, site, cycles, busy, wait, moved, start))
+            runs.append(KernelRun(name, site, cycles, busy, wait, moved, start, tuple(causes)))
         return ExecutionResult(int(context.words[Word.NOW]), tuple(runs))

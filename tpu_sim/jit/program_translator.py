@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
+from tpu_sim.isa.causes import IssueCauses
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
@@ -16,7 +17,7 @@ from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import RUN_CALL, run_call_function
-from tpu_sim.jit.clock import clock_functions
+from tpu_sim.jit.clock import charge, clock_functions
 from tpu_sim.jit.context import (
     TRANSPOSE_BYTES,
     VREG_BYTES,
@@ -39,16 +40,29 @@ _MXU_WORDS = (
 )  # fmt: skip
 
 
+DEFAULT_TRIPS = 10
+"""Iterations an estimate assumes of a loop whose trip count nobody knows."""
+
+
 @dataclass(frozen=True)
 class ModuleKind:
-    """Which half of the machine a module holds."""
+    """Which half of the machine a module holds.
+
+    `trips` is how often a `While` without an expected trip count runs where values are off.
+    """
 
     values: bool
     clock: bool
+    trips: int = DEFAULT_TRIPS
 
 
 RUN = ModuleKind(values=True, clock=True)
 ESTIMATE = ModuleKind(values=False, clock=True)
+
+
+def estimate_kind(trips: int) -> ModuleKind:
+    """The clock alone, with loops that depend on data running `trips` times."""
+    return ModuleKind(values=False, clock=True, trips=trips)
 
 
 @dataclass(frozen=True)
@@ -103,6 +117,7 @@ def _count(block: Block, effect: str) -> int:
 class _ProgramTranslator:
     def __init__(self, program: Program, chip: Chip, kind: ModuleKind, threads: int) -> None:
         self._program = program
+        self._trips = kind.trips
         blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
         pushes = max((2 * _count(b, "matmul") for b in blocks), default=0)
         swaps = max((_count(b, "xpose_swap") for b in blocks), default=0)
@@ -181,6 +196,10 @@ class _ProgramTranslator:
         self._calls.append((call.kernel, call.site))
         return len(self._calls) - 1
 
+    def assumed_trips(self, loop: While) -> int:
+        """Iterations of a loop whose condition is not computed."""
+        return loop.expected_trips if loop.expected_trips >= 0 else self._trips
+
     def function(self, kernel: str) -> str:
         """The native function of a kernel."""
         return self._functions[kernel]
@@ -211,14 +230,16 @@ class _NodeTranslator:
         self._emitter = scope.emitter
         self._dma = dma
         self._occupancy: dict[int, int] = {}
+        self._causes = IssueCauses(scope.kernel.body, scope.chip)
 
     def nodes(self, nodes: list[Node]) -> None:
         """Append the code of a list of nodes."""
         for node in nodes:
             match node:
                 case Block():
+                    issued = self._causes.of_block(node)
                     BlockTranslator(
-                        self._scope, node, self._occupancy, self._dma_function
+                        self._scope, node, issued, self._occupancy, self._dma_function
                     ).translate()
                 case Loop():
                     self._loop(node)
@@ -244,13 +265,14 @@ class _NodeTranslator:
                 self._scope.kernel.name,
             )
 
-    def _end_iteration(self) -> None:
+    def _end_iteration(self, loop: Loop | While) -> None:
         """Charge an iteration and stop a run that is past its limit."""
         scope = self._scope
         e = self._emitter
         if scope.module.clock:
             now = e.value(f"add i64 {scope.load_word(Word.NOW)}, {scope.chip.loop_overhead_cycles}")
             scope.store_word(Word.NOW, now)
+            charge(scope, self._causes.of_iteration(loop))
             self._check_limit(now)
         else:
             left = e.value(f"sub i64 {scope.load_word(Word.FUEL)}, 1")
@@ -278,7 +300,7 @@ class _NodeTranslator:
         e.place(body)
         self._scope.write_sreg(loop.index, index)
         self._body(loop.body, f"loop {loop.name}")
-        self._end_iteration()
+        self._end_iteration(loop)
         following = e.value(f"add i32 {index}, 1")
         e.lines[phi] = f" {index} = phi i32 [0, %{before}], [{following}, %{e.block}]"
         e.jump(head)
@@ -307,21 +329,21 @@ class _NodeTranslator:
     def _while(self, node: While) -> None:
         e = self._emitter
         head, body, done = e.new_label(), e.new_label(), e.new_label()
-        bounded = not self._scope.module.values and node.expected_trips >= 0
+        bounded = not self._scope.module.values
         before, index = e.block, e.fresh()
         e.jump(head)
         e.place(head)
         phi = len(e.lines)
         e.lines.append("")
         self._body(node.test, f"while {node.name}")
-        if bounded:  # values are off: the stated trip count stands for the condition
-            again = e.value(f"icmp slt i64 {index}, {node.expected_trips}")
+        if bounded:  # values are off: a trip count stands for the condition
+            again = e.value(f"icmp slt i64 {index}, {self._program.assumed_trips(node)}")
         else:
             again = e.value(f"icmp ne i32 {self._scope.read_sreg(node.condition)}, 0")
         e.branch(again, body, done)
         e.place(body)
         self._body(node.body, f"while {node.name}")
-        self._end_iteration()
+        self._end_iteration(node)
         following = e.value(f"add i64 {index}, 1")
         e.lines[phi] = f" {index} = phi i64 [0, %{before}], [{following}, %{e.block}]"
         e.jump(head)

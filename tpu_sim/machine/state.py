@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 
 U32 = npt.NDArray[np.uint32]
@@ -37,6 +38,7 @@ class KernelCounts:
     matmuls: int = 0
     dma_wait_cycles: int = 0
     hbm_bytes: int = 0
+    causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
 
 
 class CoreState:
@@ -66,6 +68,7 @@ class CoreState:
         self.xpose_active: U32 = np.zeros((BLOCK, BLOCK), np.uint32)
         self.mask_spills: dict[int, Mask] = {}
         self.flag_done = [0] * flags
+        self.flag_causes = [Cause.DMA_IN] * flags
         self.counts = KernelCounts()
 
     def sreg(self, number: int) -> int:

@@ -101,9 +101,7 @@ def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
     if comparator is None:
         raise UnsupportedError(f"%{instr.name}: no comparator is named", instr.span)
     ordered = e.sort(instr.operands[:count], dim, comparator, stable=True)
-    values = (
-        [ordered] if count == 1 else [e.get_tuple_element(ordered, i) for i in range(count)]
-    )
+    values = [ordered] if count == 1 else [e.get_tuple_element(ordered, i) for i in range(count)]
     return result_of(e, instr, [e.part(value, dim, 0, result.dims[dim]) for value in values])
 
 

@@ -55,9 +55,7 @@ def eigen_decomposition(e: Emitter, matrix: Instr, *, is_sorted: bool) -> list[I
 
 def _quarters(e: Emitter, matrix: Instr, half: int) -> list[Instr]:
     rows = (e.part(matrix, -2, 0, half), e.part(matrix, -2, half, 2 * half))
-    return [
-        e.part(part, -1, start, start + half) for part in rows for start in (0, half)
-    ]
+    return [e.part(part, -1, start, start + half) for part in rows for start in (0, half)]
 
 
 def _diagonal(e: Emitter, matrix: Instr) -> Instr:
@@ -87,11 +85,17 @@ def _round(e: Emitter, a: Quarters, v: Quarters) -> list[Instr]:
     top_left, top_right, bottom_left, bottom_right = _rotated_rows(e, a, c, s)
     left = _rotated_columns(e, top_left, top_right, c, s)
     right = _rotated_columns(e, bottom_left, bottom_right, c, s)
-    top_left, top_right = _with_diagonal(e, left[0], low), _with_diagonal(e, left[1], e.like(low, 0))
+    top_left, top_right = (
+        _with_diagonal(e, left[0], low),
+        _with_diagonal(e, left[1], e.like(low, 0)),
+    )
     bottom_left = _with_diagonal(e, right[0], e.like(low, 0))
     bottom_right = _with_diagonal(e, right[1], high)
     rotated = _rotated_rows(e, v, c, s)
-    rows = _moved_pair(e, (top_left, bottom_left), -2), _moved_pair(e, (top_right, bottom_right), -2)
+    rows = (
+        _moved_pair(e, (top_left, bottom_left), -2),
+        _moved_pair(e, (top_right, bottom_right), -2),
+    )
     (top_left, bottom_left), (top_right, bottom_right) = rows
     upper = _moved_pair(e, (top_left, top_right), -1)
     lower = _moved_pair(e, (bottom_left, bottom_right), -1)
@@ -188,9 +192,7 @@ def _ascending(e: Emitter, values: Instr, rows: Instr) -> tuple[Instr, Instr]:
     return _ordered(e, values, values, rows)
 
 
-def _ordered(
-    e: Emitter, key: Instr, values: Instr, rows: Instr
-) -> tuple[Instr, Instr]:
+def _ordered(e: Emitter, key: Instr, values: Instr, rows: Instr) -> tuple[Instr, Instr]:
     """Values and rows in the order of a key ``[.., n]``: rows by a product with a permutation."""
     dims = (*key.array.dims, key.array.dims[-1])
     mine, other = along_rows(e, key, dims), along_columns(e, key, dims)

@@ -71,13 +71,6 @@ class Emitter(HloBuilder):
         """A constant array."""
         return self.constant(dtype, np.asarray(values))
 
-    def spread(self, operand: Instr, dims: Dims, *dimensions: int) -> Instr:
-        """`operand` broadcast to `dims`; its dimensions become `dimensions` (negative: from the
-        end), or the leading ones when none is named."""
-        rank = len(dims)
-        mapping = tuple(d % rank for d in dimensions) or tuple(range(operand.array.rank))
-        return self.broadcast(operand, dims, mapping)
-
     def cast(self, operand: Instr, dtype: DType) -> Instr:
         """`operand` in another type, or itself."""
         return operand if operand.array.dtype == dtype else self.convert(operand, dtype)
@@ -267,4 +260,3 @@ def flag(instr: Instr, name: str, *, default: bool = False) -> bool:
 def result_of(e: Emitter, instr: Instr, values: Sequence[Instr]) -> Instr:
     """The values as what `instr` returns: one array, or a tuple."""
     return e.tuple(values) if isinstance(instr.shape, TupleShape) else values[0]
-

@@ -142,4 +142,3 @@ def _exact_dot(e: Emitter, a: Digit, b: Digit) -> Instr:
         total = part if total is None else e.add(total, part)
     assert total is not None
     return total
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import F32, PRED
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter, flag
@@ -155,8 +154,3 @@ def solve_triangular(e: Emitter, a: Instr, b: Instr, *, is_lower: bool, is_unit:
         return [matrix, e.select(is_at(e, dims, -2, i), spread, left)]
 
     return e.loop(count, [a, b], step)[1]
-
-
-def zeros(e: Emitter, shape: ArrayShape) -> Instr:
-    """An array of zeros."""
-    return e.full(shape.dtype, shape.dims, 0)

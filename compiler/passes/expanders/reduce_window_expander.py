@@ -1,7 +1,8 @@
 """Reduce-windows with any computation, several operands, dilations and large windows.
 
-The operand is padded with the start value first; then each dimension is reduced in turn, which
-the computation's associativity and commutativity allow:
+The operand is padded first, with a value that changes nothing (the start value, where it is not
+known what the computation does); then each dimension is reduced in turn, which the computation's
+associativity and commutativity allow:
 
     few taps          their strided slices one after another
     many taps         runs of 2, 4, 8 .. elements by doubling, and a window of runs
@@ -18,7 +19,7 @@ from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.passes.expanders.emitter import Emitter, identity, result_of
 from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
@@ -51,13 +52,21 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     if 0 in dims or any(d.size == 0 for d in window):
         return result_of(e, instr, inits)
     values = [
-        padded(e, operand, init, window)
+        padded(e, operand, _fill(e, computation, init), window)
         for operand, init in zip(instr.operands[:count], instr.operands[count:], strict=True)
     ]
     order = sorted(range(len(window)), key=lambda d: -window[d].stride)
     for dim in order:
         values = _along(e, computation, values, dim, window[dim], dims[dim])
     return result_of(e, instr, e.apply(computation, [*inits, *values]))
+
+
+def _fill(e: Emitter, computation: HloComputation, init: Instr) -> Instr:
+    """What padding holds, so that it does not count: the start value, unless another is known."""
+    kind = reducer_kind(computation)
+    if kind is None:
+        return init
+    return e.constant(init.array.dtype, identity(kind, init.array.dtype))
 
 
 def padded(e: Emitter, operand: Instr, fill: Instr, window: Sequence[WindowDim]) -> Instr:

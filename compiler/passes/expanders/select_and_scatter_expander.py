@@ -125,4 +125,3 @@ class _Windows:
         low = k - d.pad_low
         extent = (count - 1) * d.stride + 1
         return low, size - low - extent, d.stride - 1
-

@@ -128,9 +128,7 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
     threshold = e.unary("ceil", e.multiply(fraction, e.like(fraction, float(1 << bits))))
     words = e.cast(noise, U32)
     if noise.array.dtype.bits > bits:
-        words = e.binary(
-            "shift-right-logical", words, e.like(words, noise.array.dtype.bits - bits)
-        )
+        words = e.binary("shift-right-logical", words, e.like(words, noise.array.dtype.bits - bits))
     goes_up = e.compare(words, e.cast(threshold, U32), "LT")
     rounded = e.add(whole, e.cast(goes_up, F32))
     signed = e.select(e.compare_to(value, 0, "LT"), e.negate(rounded), rounded)
@@ -164,7 +162,9 @@ def _ragged_dot(instr: Instr) -> Instr | None:
         if group_dims:
             product = _group_product(b, instr, masked, right, i, group_dims[0])
             return [left, right, ends, counts, b.add(total, product)]
-        product = b.instruction("dot", (masked, right), _dot_attrs(instr), instr.array.with_dims(()))
+        product = b.instruction(
+            "dot", (masked, right), _dot_attrs(instr), instr.array.with_dims(())
+        )
         if ragged not in dims_attr(instr, "lhs_contracting_dims"):
             return [left, right, ends, counts, b.add(total, product)]
         zero = b.constant(S32, 0)

@@ -56,7 +56,10 @@ def simplify_single_device(module: HloModule, context: PassContext) -> bool:
 
 def device_count(module: HloModule) -> int:
     """How many devices run the module together."""
-    replicas, partitions = module.attrs.get("replica_count", 1), module.attrs.get("num_partitions", 1)
+    replicas, partitions = (
+        module.attrs.get("replica_count", 1),
+        module.attrs.get("num_partitions", 1),
+    )
     assert isinstance(replicas, int)
     assert isinstance(partitions, int)
     return replicas * partitions

@@ -37,9 +37,7 @@ def _narrowed(e: Emitter, instr: Instr, value: Pair) -> Instr:
     if target.bits < 8 or target.name == "pred":
         raise refuse(instr, f"its bits as {target}; go through u32")
     words = [make.reshape(e.bitcast(x, U32), (*value.dims, 1)) for x in value.parts]
-    both = e.op(
-        "concatenate", U32, (*value.dims, 2), tuple(words), dimensions=(len(value.dims),)
-    )
+    both = e.op("concatenate", U32, (*value.dims, 2), tuple(words), dimensions=(len(value.dims),))
     return narrow_words(e, both, target, instr.array.dims)
 
 
@@ -89,5 +87,3 @@ def _word(e: Emitter, bits: Instr, half: int) -> Instr:
         total = raised if total is None else e.or_(total, raised)
     assert total is not None
     return total
-
-

@@ -65,6 +65,15 @@ class Complex:
         parts = [self.e.compare(direction, x, y) for x, y in zip(a.parts, b.parts, strict=True)]
         return self.e.binary("and" if direction == "EQ" else "or", parts[0], parts[1])
 
+    def extreme(self, direction: str, a: Pair, b: Pair) -> Pair:
+        """The one that comes first (LT) or last (GT) by real, then imaginary part; NaN wins."""
+        e = self.e
+        is_tie = e.eq(a.first, b.first)
+        is_first = e.compare(direction, a.first, b.first)
+        is_chosen = e.or_(is_first, e.and_(is_tie, e.compare(direction, a.second, b.second)))
+        is_nan = e.or_(self._is_nan(a.first), self._is_nan(a.second))
+        return self.select(e.or_(is_chosen, is_nan), a, b)
+
     def absolute(self, a: Pair) -> Instr:
         """The modulus; no overflow on the way."""
         e = self.e
@@ -116,9 +125,7 @@ class Complex:
     def _unit(self, a: Pair) -> Pair:
         """1 for an infinite part, else 0, with the part's sign."""
         e = self.e
-        ones = [
-            self._with_sign(e.convert(e.eq(e.abs(x), _INF), F32), x) for x in a.parts
-        ]
+        ones = [self._with_sign(e.convert(e.eq(e.abs(x), _INF), F32), x) for x in a.parts]
         return self.pair(ones[0], ones[1])
 
     def _with_sign(self, size: Instr, sign: Instr) -> Instr:

@@ -1,8 +1,8 @@
 """dot and convolution of pairs.
 
 Complex: a dot is two real ones of twice the contracted length, so that what cancels is summed
-exactly alike; a convolution is four real ones. Integers: products of all pairs of rows and columns, summed; the matrix
-unit multiplies floats only.
+exactly alike; a convolution is four real ones. Integers: products of all pairs of rows and columns,
+summed; the matrix unit multiplies floats only.
 """
 
 from __future__ import annotations
@@ -121,4 +121,3 @@ def _spread(operand: Pair, order: Dims, positions: list[int], full: Dims) -> Pai
 
 
 CONTRACTION_RULES: dict[str, Rule] = {"convolution": _contraction, "dot": _contraction}
-

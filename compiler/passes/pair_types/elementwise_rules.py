@@ -57,6 +57,8 @@ _COMPLEX: dict[str, _Integer] = {
     "log": functions.logarithm,
     "log-plus-one": functions.log_plus_one,
     "logistic": functions.logistic,
+    "maximum": lambda c, a, b: c.extreme("GT", a, b),
+    "minimum": lambda c, a, b: c.extreme("LT", a, b),
     "multiply": Complex.multiply,
     "negate": Complex.negate,
     "power": functions.power,
@@ -144,7 +146,9 @@ def _convert(scope: Scope, instr: Instr) -> Value:
     if isinstance(value, Pair):
         if target.is_complex:
             return Complex(e).from_real(from_int64(Int64(e), value, F32))
-        return value.retyped(target) if is_wide(instr.shape) else from_int64(Int64(e), value, target)
+        return (
+            value.retyped(target) if is_wide(instr.shape) else from_int64(Int64(e), value, target)
+        )
     assert isinstance(value, HloInstruction)
     return Complex(e).from_real(value) if target.is_complex else _real_to(e, value, instr)
 

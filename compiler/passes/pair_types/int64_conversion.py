@@ -89,5 +89,3 @@ def saturated_index(e: Emitter, a: Pair) -> Instr:
     fits = e.eq(a.second, e.sra(a.first, 31))
     bottom = e.like(low, -(1 << 31))
     return e.select(fits, low, e.select(e.is_negative(a.second), bottom, top))
-
-

@@ -24,9 +24,7 @@ def groups_of(reducer: HloComputation, count: int) -> list[list[int]]:
         for operand in operands:
             old, new = group[operand], group[result]
             group = [new if g == old else g for g in group]
-    return [
-        [k for k in range(count) if group[k] == number] for number in dict.fromkeys(group)
-    ]
+    return [[k for k in range(count) if group[k] == number] for number in dict.fromkeys(group)]
 
 
 def results_of(reducer: HloComputation) -> list[Instr]:
@@ -71,9 +69,7 @@ def separated(reducer: HloComputation, count: int, chosen: Sequence[int]) -> Hlo
     return target
 
 
-def _copy_needed(
-    results: list[Instr], target: HloComputation, made: dict[Instr, Instr]
-) -> None:
+def _copy_needed(results: list[Instr], target: HloComputation, made: dict[Instr, Instr]) -> None:
     """Copy what the results need, operands first."""
     for result in results:
         waiting = [result]

@@ -218,5 +218,3 @@ def _put_together(e: Emitter, words: Instr, bits: int) -> Instr:
         total = piece if total is None else e.or_(total, piece)
     assert total is not None
     return total
-
-

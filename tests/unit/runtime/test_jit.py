@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import ml_dtypes
@@ -22,21 +23,21 @@ class Layer(NamedTuple):
     b: np.ndarray
 
 
-def counted(function):  # type: ignore[no-untyped-def]
+def counted(function):
     """The function, and the list that grows by one whenever its body runs."""
     runs: list[int] = []
 
-    def body(*args, **kwargs):  # type: ignore[no-untyped-def]
+    def body(*args, **kwargs):
         runs.append(1)
         return function(*args, **kwargs)
 
-    body.__signature__ = __import__("inspect").signature(function)
+    body.__signature__ = inspect.signature(function)
     return body, runs
 
 
 def test_nested_trees_in_and_out() -> None:
     @jit
-    def model(params, x):  # type: ignore[no-untyped-def]
+    def model(params, x):
         first, second = params["layers"]
         hidden = x * first.w + first.b
         return {"out": (hidden + second.b, None), "parts": [hidden, second.w * 2]}
@@ -150,7 +151,7 @@ def test_what_cannot_be_traced_says_so() -> None:
 
 def test_the_decorator_keeps_name_and_options() -> None:
     @jit(precision="highest")
-    def product(a, b):  # type: ignore[no-untyped-def]
+    def product(a, b):
         """A product."""
         return a @ b
 

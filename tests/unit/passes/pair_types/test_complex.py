@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from compiler.diagnostics import UnsupportedError
-from tests.support.pair_checks import before_and_after, rewritten
+from tests.support.pair_checks import before_and_after, rewritten, same
 
 Array = npt.NDArray[np.generic]
 COUNT = 800
@@ -84,6 +84,15 @@ def test_divide_by_zero_and_infinity() -> None:
     assert np.isinf(got[0].real) and np.isinf(got[0].imag)
     assert np.isinf(got[1].real)
     assert got[2] == 0 and got[3] == 0
+
+
+@pytest.mark.parametrize("opcode", ["maximum", "minimum"])
+def test_order_by_real_then_imaginary_part(opcode: str) -> None:
+    a, b = values(1), values(2)
+    b[::3] = a[::3].real + 1j * b[::3].imag
+    a[5], b[7] = complex(np.nan, 1), complex(1, np.nan)
+    ((want, got),) = before_and_after(text_of(opcode, "c64", 2), [a, b])
+    assert same(want, got)
 
 
 @pytest.mark.parametrize("opcode", ["real", "imag"])

@@ -45,7 +45,9 @@ def test_narrowed_on_request() -> None:
 
 
 def test_bits_of_an_f64_are_refused() -> None:
-    text = "HloModule m\nENTRY e {\n  x = f64[] parameter(0)\n  ROOT r = s64[] bitcast-convert(x)\n}\n"
+    text = (
+        "HloModule m\nENTRY e {\n  x = f64[] parameter(0)\n  ROOT r = s64[] bitcast-convert(x)\n}\n"
+    )
     module = parse_module(text, "t.hlo")
     with pytest.raises(UnsupportedError, match="needs the bits of an f64"):
         compile_module(module, load_chip("v5e"), CompileOptions(f64_as_f32=True))

@@ -56,7 +56,9 @@ def test_binary(opcode: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("opcode", ["abs", "count-leading-zeros", "negate", "not", "popcnt", "sign"])
+@pytest.mark.parametrize(
+    "opcode", ["abs", "count-leading-zeros", "negate", "not", "popcnt", "sign"]
+)
 def test_unary(opcode: str, dtype: str) -> None:
     check(text_of(opcode, dtype, dtype), numbers(dtype, 1))
 

@@ -150,7 +150,8 @@ ENTRY e {{
   i = {dtype}[5] iota(), iota_dimension=0
   b = {dtype}[4,5] broadcast(i), dimensions={{1}}
   o = {dtype}[4,6] opt-barrier(u)
-  ROOT z = ({dtype}[7,6], {dtype}[4,3], {dtype}[24], {dtype}[4,12], {dtype}[4,6], {dtype}[4,5]) tuple(p, q, s, t, o, b)
+  ROOT z = ({dtype}[7,6], {dtype}[4,3], {dtype}[24], {dtype}[4,12], {dtype}[4,6], {dtype}[4,5])
+    tuple(p, q, s, t, o, b)
 }}
 """,
         x.astype({"s64": np.int64, "u64": np.uint64, "c64": np.complex64}[dtype]),
@@ -167,7 +168,8 @@ ENTRY e {
   y = f32[3] dynamic-slice(x, i), dynamic_slice_sizes={3}
   w = f32[8] dynamic-update-slice(x, y, i)
   n = s64[1] reshape(i)
-  g = f32[2] gather(x, n), offset_dims={0}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=0, slice_sizes={2}
+  g = f32[2] gather(x, n), offset_dims={0}, collapsed_slice_dims={}, start_index_map={0},
+    index_vector_dim=0, slice_sizes={2}
   u = u64[] bitcast-convert(i)
   v = f32[3] dynamic-slice(x, u), dynamic_slice_sizes={3}
   ROOT t = (f32[3], f32[8], f32[2], f32[3]) tuple(y, w, g, v)
@@ -277,7 +279,8 @@ ENTRY e {{
   x = s64[8] parameter(0)
   i = s64[5,1] parameter(1)
   u = s64[5] parameter(2)
-  ROOT r = s64[8] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=f
+  ROOT r = s64[8] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=f
 }}
 """,
         integers(8),
@@ -286,7 +289,9 @@ ENTRY e {{
     )
 
 
-@pytest.mark.parametrize(("left", "right", "result"), [("s64", "s64", "s64"), ("c64", "c64", "c64")])
+@pytest.mark.parametrize(
+    ("left", "right", "result"), [("s64", "s64", "s64"), ("c64", "c64", "c64")]
+)
 def test_dot(left: str, right: str, result: str) -> None:
     make = complexes if result == "c64" else integers
     check(
@@ -294,7 +299,8 @@ def test_dot(left: str, right: str, result: str) -> None:
 ENTRY e {{
   x = {left}[2,3,4,5] parameter(0)
   y = {right}[5,2,6,3] parameter(1)
-  ROOT r = {result}[2,4,6] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{1}}, lhs_contracting_dims={{1,3}}, rhs_contracting_dims={{3,0}}
+  ROOT r = {result}[2,4,6] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{1}},
+    lhs_contracting_dims={{1,3}}, rhs_contracting_dims={{3,0}}
 }}
 """,
         make(2, 3, 4, 5),
@@ -302,7 +308,8 @@ ENTRY e {{
     )
 
 
-SIGNATURE = """HloModule m, input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {1}, may-alias) }, entry_computation_layout={((f32[2], c64[3]), s64[4], f32[5])->(s64[4], c64[3], f32[5])}
+SIGNATURE = """HloModule m, input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {1}, may-alias) },
+  entry_computation_layout={((f32[2], c64[3]), s64[4], f32[5])->(s64[4], c64[3], f32[5])}
 ENTRY e {
   a = (f32[2], c64[3]) parameter(0)
   b = s64[4] parameter(1)

@@ -74,7 +74,9 @@ def test_binary(opcode: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("opcode", ["abs", "negate", "not", "sign", "popcnt", "count-leading-zeros"])
+@pytest.mark.parametrize(
+    "opcode", ["abs", "negate", "not", "sign", "popcnt", "count-leading-zeros"]
+)
 def test_unary(opcode: str, dtype: str) -> None:
     a, _ = pairs(dtype)
     check(
@@ -159,6 +161,8 @@ ENTRY e {
 
 
 def test_the_host_keeps_its_type() -> None:
-    module = widened("HloModule m\nENTRY e {\n  x = s4[5] parameter(0)\n  ROOT r = s32[5] convert(x)\n}\n")
+    module = widened(
+        "HloModule m\nENTRY e {\n  x = s4[5] parameter(0)\n  ROOT r = s32[5] convert(x)\n}\n"
+    )
     assert host_ports(module).parameters == ("s4[5]",)
     assert host_ports(module).results == ("",)

@@ -1,0 +1,389 @@
+"""For each opcode the smallest module of one element type: what `benchmarks.coverage` runs.
+
+`case(opcode, dtype)` is None where XLA's shape inference admits no operand of that type. ``T`` in a
+text stands for the type, ``A`` for an array of it, ``Z`` for its zero.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+
+DIMS = "5,7"
+_ANY, _NUMBER, _REAL, _FLOAT, _INTEGER = "PSUFC", "SUFC", "PSUF", "F", "SU"
+_LETTERS = {"pred": "P", "signed": "S", "unsigned": "U", "float": "F", "complex": "C"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module's text; `inputs` says of which kind its arguments are (see `coverage`)."""
+
+    text: str
+    inputs: str = "plain"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The entry's lines for the types in `kinds` (letters of P S U F C) or named in `only`."""
+
+    kinds: str
+    lines: str
+    computations: str = ""
+    inputs: str = "plain"
+    only: tuple[str, ...] = ()
+
+
+_ADD = "add_T { x = T[] parameter(0) y = T[] parameter(1) ROOT r = T[] add(x, y) }\n"
+_TWICE = f"twice {{ x = T[{DIMS}] parameter(0) ROOT r = T[{DIMS}] add(x, x) }}\n"
+_SAME = f"same {{ x = T[{DIMS}] parameter(0) ROOT r = T[{DIMS}] copy(x) }}\n"
+_ORDER = "order { x = T[] parameter(0) y = T[] parameter(1) ROOT r = pred[] compare(x, y), "
+_LESS = _ORDER + "direction=LT }\n"
+_GREATER = _ORDER + "direction=GE }\n"
+_LOOP = (
+    "test { s = (s32[], A) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] "
+    "constant(3) ROOT r = pred[] compare(i, n), direction=LT }\n"
+    "body { s = (s32[], A) parameter(0) i = s32[] get-tuple-element(s), index=0 one = s32[] "
+    "constant(1) j = s32[] add(i, one) x = A get-tuple-element(s), index=1 y = A add(x, x) "
+    "ROOT r = (s32[], A) tuple(j, y) }\n"
+)
+_P = "p = A parameter(0) "
+_PQ = _P + "q = A parameter(1) "
+_INDEX = "i = s32[] parameter(1) j = s32[] constant(2) "
+_ROWS_AT = "at = s32[3,1] constant({{0},{4},{2}}) "
+_ALONE = "replica_groups={{0}}"
+_TOKEN = "t = token[] after-all() "
+_NORM = "p = T[3,4,5] parameter(0) a = T[5] parameter(1) b = T[5] parameter(2) "
+_NORM_5 = _NORM + "c = T[5] parameter(3) "
+_NORM_ATTRS = "epsilon=0.01, feature_index=2"
+_WHERE = ", update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}"
+_ASYNC = "s = ((A), A, s32[]) async-start(p), calls=same u = ((A), A, s32[]) async-update(s)"
+
+
+def _elementwise() -> dict[str, _Row]:
+    rows = {op: _Row("FC", f"{_P} ROOT r = A {op}(p)") for op in ELEMENTWISE_UNARY}
+    rows |= {op: _Row(_NUMBER, f"{_PQ} ROOT r = A {op}(p, q)") for op in ELEMENTWISE_BINARY}
+    for op in ("floor", "ceil", "cbrt", "erf", "round-nearest-afz", "round-nearest-even"):
+        rows[op] = _Row(_FLOAT, f"{_P} ROOT r = A {op}(p)")
+    for op in ("count-leading-zeros", "popcnt"):
+        rows[op] = _Row(_INTEGER, f"{_P} ROOT r = A {op}(p)")
+    for op in ("mulhi", "shift-left", "shift-right-arithmetic", "shift-right-logical"):
+        rows[op] = _Row(_INTEGER, f"{_PQ} ROOT r = A {op}(p, q)")
+    for op in ("and", "or", "xor"):
+        rows[op] = _Row("PSU", f"{_PQ} ROOT r = A {op}(p, q)")
+    for op in ("maximum", "minimum"):
+        rows[op] = _Row(_REAL, f"{_PQ} ROOT r = A {op}(p, q)")
+    for op in ("add", "multiply"):
+        rows[op] = _Row(_ANY, f"{_PQ} ROOT r = A {op}(p, q)")
+    return rows | {
+        "abs": _Row("SFC", f"{_P} ROOT r = R abs(p)"),
+        "atan2": _Row("FC", f"{_PQ} ROOT r = A atan2(p, q)"),
+        "clamp": _Row("SUF", f"{_PQ} l = A parameter(2) ROOT r = A clamp(l, p, q)"),
+        "compare": _Row(_ANY, f"{_PQ} ROOT r = pred[{DIMS}] compare(p, q), direction=DIR"),
+        "complex": _Row("", f"{_PQ} ROOT r = c64[{DIMS}] complex(p, q)", only=("f32",)),
+        "convert": _Row(
+            _ANY,
+            f"{_P} n = s32[{DIMS}] parameter(1) a = W convert(p) b = A convert(n) "
+            f"ROOT r = (W, A) tuple(a, b)",
+        ),
+        "imag": _Row("FC", f"{_P} ROOT r = R imag(p)"),
+        "is-finite": _Row(_FLOAT, f"{_P} ROOT r = pred[{DIMS}] is-finite(p)"),
+        "negate": _Row(_NUMBER, f"{_P} ROOT r = A negate(p)"),
+        "not": _Row("PSU", f"{_P} ROOT r = A not(p)"),
+        "real": _Row("FC", f"{_P} ROOT r = R real(p)"),
+        "reduce-precision": _Row(
+            _FLOAT, f"{_P} ROOT r = A reduce-precision(p), exponent_bits=4, mantissa_bits=1"
+        ),
+        "remainder": _Row("SUF", f"{_PQ} ROOT r = A remainder(p, q)"),
+        "select": _Row(
+            _ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"
+        ),
+        "sign": _Row("SFC", f"{_P} ROOT r = A sign(p)"),
+        "stochastic-convert": _Row(
+            _FLOAT, f"{_P} n = B parameter(1) ROOT r = s8[{DIMS}] stochastic-convert(p, n)"
+        ),
+        "subtract": _Row(_NUMBER, f"{_PQ} ROOT r = A subtract(p, q)"),
+    }
+
+
+_ARRAYS = {
+    "bitcast": _Row(_ANY, f"{_P} ROOT r = T[35] bitcast(p)"),
+    "bitcast-convert": _Row("SUF", f"{_P} ROOT r = B bitcast-convert(p)"),
+    "broadcast": _Row(_ANY, "p = T[7] parameter(0) ROOT r = A broadcast(p), dimensions={1}"),
+    "concatenate": _Row(_ANY, f"{_PQ} ROOT r = T[5,14] concatenate(p, q), dimensions={{1}}"),
+    "constant": _Row(_ANY, "ROOT r = T[2,3] constant({{0,1,1},{1,0,1}})"),
+    "copy": _Row(_ANY, f"{_P} ROOT r = A copy(p)"),
+    "dynamic-reshape": _Row(
+        _ANY, f"{_P} i = s32[] parameter(1) ROOT r = T[<=5,7] dynamic-reshape(p, i, i)"
+    ),
+    "dynamic-slice": _Row(
+        _ANY,
+        f"{_P} {_INDEX} ROOT r = T[2,3] dynamic-slice(p, i, j), dynamic_slice_sizes={{2,3}}",
+    ),
+    "dynamic-update-slice": _Row(
+        _ANY, f"{_P} {_INDEX} u = T[2,3] parameter(2) ROOT r = A dynamic-update-slice(p, u, i, j)"
+    ),
+    "gather": _Row(
+        _ANY,
+        f"{_P} {_ROWS_AT} ROOT r = T[3,7] gather(p, at), offset_dims={{1}}, "
+        "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,7}",
+    ),
+    "get-dimension-size": _Row(
+        _ANY, f"{_P} ROOT r = s32[] get-dimension-size(p), dimensions={{0}}"
+    ),
+    "iota": _Row(_NUMBER, "ROOT r = T[2,3] iota(), iota_dimension=1"),
+    "pad": _Row(_ANY, f"{_P} z = T[] constant(Z) ROOT r = T[12,6] pad(p, z), padding=1_2_1x0_-1"),
+    "parameter": _Row(_ANY, "ROOT p = A parameter(0)"),
+    "reshape": _Row(_ANY, f"{_P} ROOT r = T[7,5] reshape(p)"),
+    "reverse": _Row(_ANY, f"{_P} ROOT r = A reverse(p), dimensions={{0,1}}"),
+    "set-dimension-size": _Row(
+        _ANY,
+        f"{_P} i = s32[] parameter(1) "
+        "ROOT r = T[<=5,7] set-dimension-size(p, i), dimensions={0}",
+    ),
+    "shuffle": _Row(_ANY, f"{_P} ROOT r = A shuffle(p)"),
+    "slice": _Row(_ANY, f"{_P} ROOT r = T[2,3] slice(p), slice={{[1:5:2], [3:6]}}"),
+    "transpose": _Row(_ANY, f"{_P} ROOT r = T[7,5] transpose(p), dimensions={{1,0}}"),
+}
+
+_COMPUTE = {
+    "batch-norm-grad": _Row(
+        _FLOAT,
+        f"{_NORM_5} g = T[3,4,5] parameter(4) "
+        f"ROOT r = (T[3,4,5], T[5], T[5]) batch-norm-grad(p, a, b, c, g), {_NORM_ATTRS}",
+        inputs="positive",
+    ),
+    "batch-norm-inference": _Row(
+        _FLOAT,
+        f"{_NORM_5} d = T[5] parameter(4) "
+        f"ROOT r = T[3,4,5] batch-norm-inference(p, a, b, c, d), {_NORM_ATTRS}",
+        inputs="positive",
+    ),
+    "batch-norm-training": _Row(
+        _FLOAT,
+        f"{_NORM} ROOT r = (T[3,4,5], T[5], T[5]) batch-norm-training(p, a, b), {_NORM_ATTRS}",
+        inputs="positive",
+    ),
+    "cholesky": _Row(
+        "FC", "p = T[4,4] parameter(0) ROOT r = T[4,4] cholesky(p), lower=true", inputs="definite"
+    ),
+    "convolution": _Row(
+        _NUMBER,
+        "p = T[1,6,6,2] parameter(0) q = T[3,3,2,4] parameter(1) ROOT r = T[1,4,4,4] "
+        "convolution(p, q), window={size=3x3}, dim_labels=b01f_01io->b01f",
+        inputs="small",
+    ),
+    "dot": _Row(
+        _ANY,
+        "p = T[5,7] parameter(0) q = T[7,3] parameter(1) ROOT r = T[5,3] dot(p, q), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        inputs="small",
+    ),
+    "fft": _Row(
+        "",
+        "p = T[2,8] parameter(0) ROOT r = c64[2,FFT_RESULT",
+        inputs="small",
+        only=("f32", "c64"),
+    ),
+    "map": _Row(_ANY, f"{_PQ} ROOT r = A map(p, q), dimensions={{0,1}}, to_apply=add_T", _ADD),
+    "ragged-dot": _Row(
+        _NUMBER,
+        "p = T[6,4] parameter(0) q = T[2,4,3] parameter(1) n = s32[2] constant({2,4}) "
+        "ROOT r = T[6,3] ragged-dot(p, q, n), lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
+        "lhs_ragged_dims={0}, rhs_group_dims={0}",
+        inputs="small",
+    ),
+    "reduce": _Row(
+        _ANY,
+        f"{_P} z = T[] constant(Z) ROOT r = T[5] reduce(p, z), dimensions={{1}}, to_apply=add_T",
+        _ADD,
+        "small",
+    ),
+    "reduce-window": _Row(
+        _ANY,
+        f"{_P} z = T[] constant(Z) ROOT r = T[5,5] reduce-window(p, z), window={{size=1x3}}, "
+        "to_apply=add_T",
+        _ADD,
+        "small",
+    ),
+    "rng": _Row(
+        "PSUF",
+        "a = T[] constant(0) b = T[] constant(1) ROOT r = A rng(a, b), distribution=rng_uniform",
+        inputs="random",
+    ),
+    "rng-bit-generator": _Row(
+        "",
+        "p = u64[2] parameter(0) "
+        "ROOT r = (u64[2], A) rng-bit-generator(p), algorithm=rng_three_fry",
+        only=("u8", "u16", "u32", "u64"),
+    ),
+    "rng-get-and-update-state": _Row(
+        "", "ROOT r = u64[2] rng-get-and-update-state(), delta=1", inputs="random", only=("u64",)
+    ),
+    "scaled-dot": _Row(
+        _FLOAT,
+        "p = T[4,8] parameter(0) q = T[8,4] parameter(1) a = bf16[4,2] parameter(2) b = bf16[2,4] "
+        "parameter(3) ROOT r = f32[4,4] scaled-dot(p, q, a, b), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}",
+        inputs="small",
+    ),
+    "scan": _Row(
+        _ANY,
+        f"{_P} z = T[7] parameter(1) ROOT r = (A, T[7]) scan(p, z), dimensions={{0}}, "
+        "is_reverse=false, num_carries=1, to_apply=step",
+        "step { x = T[7] parameter(0) c = T[7] parameter(1) y = T[7] add(x, c) "
+        "ROOT r = (T[7], T[7]) tuple(y, y) }\n",
+    ),
+    "scatter": _Row(
+        _ANY,
+        f"{_P} {_ROWS_AT} u = T[3,7] parameter(1) ROOT r = A scatter(p, at, u)"
+        f"{_WHERE}, index_vector_dim=1, to_apply=add_T",
+        _ADD,
+        "small",
+    ),
+    "select-and-scatter": _Row(
+        "SUF",
+        "p = T[4,8] parameter(0) q = T[4,4] parameter(1) z = T[] constant(0) ROOT r = T[4,8] "
+        "select-and-scatter(p, q, z), window={size=1x2 stride=1x2}, select=order, scatter=add_T",
+        _ADD + _GREATER,
+        "small",
+    ),
+    "sort": _Row(_REAL, f"{_P} ROOT r = A sort(p), dimensions={{1}}, to_apply=order", _LESS),
+    "topk": _Row("SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true"),
+    "triangular-solve": _Row(
+        "FC",
+        "p = T[4,4] parameter(0) q = T[4,3] parameter(1) ROOT r = T[4,3] triangular-solve(p, q), "
+        "left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE",
+        inputs="definite",
+    ),
+}
+
+_TOKENS = f"{_P} {_TOKEN} ROOT r = A add-dependency(p, t)"
+_STARTED = f"{_P} {_ASYNC} ROOT r = A async-done(u)"
+_COPIED = f"{_P} s = (A, A, u32[]) copy-start(p) ROOT r = A copy-done(s)"
+_SENT = f"{_P} {_TOKEN} s = (A, u32[], token[]) send(p, t), channel_id=1 d = token[] "
+_SENT += "send-done(s), channel_id=1 ROOT r = A add-dependency(p, d)"
+_RECEIVED = f"{_TOKEN} s = (A, u32[], token[]) recv(t), channel_id=1 d = (A, token[]) "
+_RECEIVED += "recv-done(s), channel_id=1 ROOT r = A get-tuple-element(d), index=0"
+
+_CONTROL = {
+    "add-dependency": _Row(_ANY, _TOKENS),
+    "after-all": _Row(_ANY, _TOKENS),
+    **dict.fromkeys(("async-done", "async-start", "async-update"), _Row(_ANY, _STARTED, _SAME)),
+    "call": _Row(_ANY, f"{_P} ROOT r = A call(p), to_apply=twice", _TWICE, "small"),
+    "conditional": _Row(
+        _ANY,
+        f"{_P} c = pred[] parameter(1) ROOT r = A conditional(c, p, p), true_computation=twice, "
+        "false_computation=same",
+        _TWICE + _SAME,
+        "small",
+    ),
+    **dict.fromkeys(("copy-done", "copy-start"), _Row(_ANY, _COPIED)),
+    "custom-call": _Row(
+        _ANY,
+        f'{_P} ROOT r = A custom-call(p), custom_call_target="Sharding", sharding={{replicated}}',
+    ),
+    "domain": _Row(
+        _ANY,
+        f'{_P} ROOT r = A domain(p), domain={{kind="sharding", entry={{maximal device=0}}, '
+        "exit={maximal device=0}}",
+    ),
+    "fusion": _Row(_ANY, f"{_P} ROOT r = A fusion(p), kind=kLoop, calls=twice", _TWICE, "small"),
+    "get-tuple-element": _Row(
+        _ANY, "p = (f32[3], A) parameter(0) ROOT r = A get-tuple-element(p), index=1"
+    ),
+    "infeed": _Row(
+        _ANY, f"{_TOKEN} s = (A, token[]) infeed(t) ROOT r = A get-tuple-element(s), index=0"
+    ),
+    "opt-barrier": _Row(_ANY, f"{_P} ROOT r = A opt-barrier(p)"),
+    "outfeed": _Row(
+        _ANY,
+        f"{_P} {_TOKEN} o = token[] outfeed(p, t), outfeed_shape=A "
+        "ROOT r = A add-dependency(p, o)",
+    ),
+    **dict.fromkeys(("recv", "recv-done"), _Row(_ANY, _RECEIVED)),
+    **dict.fromkeys(("send", "send-done"), _Row(_ANY, _SENT)),
+    "tuple": _Row(_ANY, f"{_PQ} ROOT r = (A, A) tuple(q, p)"),
+    "while": _Row(
+        _ANY,
+        f"{_P} i = s32[] constant(0) s = (s32[], A) tuple(i, p) "
+        "w = (s32[], A) while(s), condition=test, body=body "
+        "ROOT r = A get-tuple-element(w), index=1",
+        _LOOP,
+        "small",
+    ),
+}
+
+_GATHERED = f"{_P} s = (A, A) all-gather-start(p), {_ALONE}, dimensions={{0}} "
+_GATHERED += "ROOT r = A all-gather-done(s)"
+_REDUCED = f"{_P} s = A all-reduce-start(p), {_ALONE}, to_apply=add_T ROOT r = A all-reduce-done(s)"
+_PERMUTED = f"{_P} s = (A, A, u32[], u32[]) collective-permute-start(p), "
+_PERMUTED += "source_target_pairs={{0,0}} ROOT r = A collective-permute-done(s)"
+
+_COLLECTIVES = {
+    "all-gather": _Row(_ANY, f"{_P} ROOT r = A all-gather(p), {_ALONE}, dimensions={{0}}"),
+    **dict.fromkeys(("all-gather-done", "all-gather-start"), _Row(_ANY, _GATHERED)),
+    "all-reduce": _Row(_ANY, f"{_P} ROOT r = A all-reduce(p), {_ALONE}, to_apply=add_T", _ADD),
+    **dict.fromkeys(("all-reduce-done", "all-reduce-start"), _Row(_ANY, _REDUCED, _ADD)),
+    "all-to-all": _Row(_ANY, f"{_P} ROOT r = A all-to-all(p), {_ALONE}, dimensions={{0}}"),
+    "collective-broadcast": _Row(_ANY, f"{_P} ROOT r = A collective-broadcast(p), {_ALONE}"),
+    "collective-permute": _Row(
+        _ANY, f"{_P} ROOT r = A collective-permute(p), source_target_pairs={{{{0,0}}}}"
+    ),
+    **dict.fromkeys(
+        ("collective-permute-done", "collective-permute-start"), _Row(_ANY, _PERMUTED)
+    ),
+    "collective-reduce": _Row(
+        _ANY, f"{_P} ROOT r = A collective-reduce(p), {_ALONE}, to_apply=add_T", _ADD
+    ),
+    "partition-id": _Row("", "ROOT r = u32[] partition-id()", only=("u32",)),
+    "ragged-all-to-all": _Row(
+        _ANY,
+        f"{_PQ} z = s32[1] constant({{0}}) n = s32[1] constant({{5}}) "
+        f"ROOT r = A ragged-all-to-all(p, q, z, n, z, n), {_ALONE}",
+    ),
+    "reduce-scatter": _Row(
+        _ANY, f"{_P} ROOT r = A reduce-scatter(p), {_ALONE}, dimensions={{0}}, to_apply=add_T", _ADD
+    ),
+    "replica-id": _Row("", "ROOT r = u32[] replica-id()", only=("u32",)),
+}
+
+_ROWS = {**_elementwise(), **_ARRAYS, **_COMPUTE, **_CONTROL, **_COLLECTIVES}
+
+
+def case(opcode: str, dtype: str) -> Case | None:
+    """The module of an opcode at an element type, or None where the type does not go with it."""
+    row, element = _ROWS[opcode], BY_NAME[dtype]
+    if _LETTERS[element.kind] not in row.kinds and dtype not in row.only:
+        return None
+    words = _words(dtype)
+    text = f"HloModule m\n{row.computations}ENTRY e {{\n  {row.lines}\n}}\n"
+    if opcode == "fft":
+        kind, half = ("FFT", "8") if element.is_complex else ("RFFT", "5")
+        text = text.replace("FFT_RESULT", f"{half}] fft(p), fft_type={kind}, fft_length={{8}}")
+    elif opcode == "constant" and element.kind == "pred":
+        text = text.replace("0", "false").replace("1", "true")
+    elif opcode == "constant" and element.is_complex:
+        text = re.sub(r"(?<=[{,])([01])(?=[,}])", r"(\1,-1)", text)
+    elif opcode == "convert" and element.is_complex:
+        text = text.replace("a = W convert(p) ", "").replace("(W, A) tuple(a, b)", "(A, A) tuple(p, b)")
+    pattern = re.compile(r"\b(?:" + "|".join(words) + r")\b|(?<=_)T\b")
+    return Case(pattern.sub(lambda found: words[found[0]], text), row.inputs)
+
+
+def _words(dtype: str) -> dict[str, str]:
+    """What the capital letters of a row's text stand for."""
+    element = BY_NAME[dtype]
+    real = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
+    zero = {"pred": "false", "complex": "(0,0)"}.get(element.kind, "0")
+    return {
+        "T": dtype,
+        "A": f"{dtype}[{DIMS}]",
+        "B": f"u{element.bits}[{DIMS}]",
+        "R": f"{real}[{DIMS}]",
+        "W": f"f32[{DIMS}]",
+        "Z": zero,
+        "DIR": "EQ" if element.is_complex else "LT",
+    }

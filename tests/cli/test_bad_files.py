@@ -1,0 +1,241 @@
+"""Damaged inputs, programs and bundle texts, and outputs that cannot be written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import MODEL, Call
+
+_PREFIX = struct.Struct("<5sHIQQ")
+
+
+def _archive(path: Path, x: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:
+    np.savez(path, in0=x)
+    return path.read_bytes()
+
+
+def _deflated_and_damaged(path: Path) -> bytes:
+    np.savez_compressed(path, in0=np.arange(1024, dtype=np.float32).reshape(8, 128))
+    data = bytearray(path.read_bytes())
+    for at in range(100, 140):
+        data[at] ^= 0x55
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["empty", "cut", "flipped", "deflated", "npy", "pickle", "no npy"])
+def test_a_damaged_input_file_is_named(kind: str, call: Call, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    good = _archive(path, np.zeros((8, 128), np.float32))
+    if kind == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((8, 128), np.float32))
+    elif kind == "no npy":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("in0.npy", b"hello")
+    else:
+        flipped = good[:300] + bytes([good[300] ^ 255]) + good[301:]
+        damaged = {
+            "empty": b"", "cut": good[: len(good) // 2], "flipped": flipped,
+            "deflated": _deflated_and_damaged(path), "pickle": b"\x80\x04K\x01.",
+        }  # fmt: skip
+        path.write_bytes(damaged[kind])
+    done = call("eval", model, "--inputs", path)
+    assert done.code == 1
+    assert f"cannot read {path}" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_an_array_that_is_missing_or_of_another_type_is_named(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.npz"
+    np.savez(path, in1=np.zeros((8, 128), np.float32))
+    assert "has no array in0; the model wants in0" in call("eval", model, "--inputs", path).err
+    np.savez(path, in0=np.zeros((8, 128), np.float64))
+    done = call("eval", model, "--inputs", path)
+    assert done.code == 1
+    assert "in0 is float64[8, 128], the model wants float32[8, 128]" in done.err
+
+
+def test_expected_outputs_are_read_before_the_run(call: Call, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    done = call("run", model, "--expect", tmp_path / "none.npz", "--outputs", out)
+    assert done.code == 1
+    assert "none.npz" in done.err
+    assert not out.exists()
+
+
+BAD_TEXTS = {
+    "tuples": ("HloModule m\nENTRY e {\n  ROOT p = " + "(" * 90_000, 3),
+    "calls": (
+        "HloModule m\n"
+        + "".join(
+            f"c{i} {{\n  a = f32[8] parameter(0)\n  ROOT r = f32[8] "
+            + (f"call(a), to_apply=c{i - 1}\n}}\n" if i else "negate(a)\n}\n")
+            for i in range(1500)
+        )
+        + "ENTRY e {\n  a = f32[8] parameter(0)\n  ROOT r = f32[8] call(a), to_apply=c1499\n}\n",
+        406,
+    ),
+    "dimension": (MODEL.replace("8,128]{1,0} parameter", "9" * 30 + ",128]{1,0} parameter"), 4),
+    "rank": ("ENTRY e {\n  ROOT p = f32[" + ",".join("1" * 70) + "] parameter(0)\n}\n", 2),
+    "dtypes": (MODEL.replace("f32[8,128]{1,0} parameter", "s32[8,128]{1,0} parameter"), 5),
+    "nul": (MODEL.replace("add(x", "add(\0x"), 5),
+}
+
+
+@pytest.mark.parametrize("command", ["opt", "eval", "run"])
+@pytest.mark.parametrize("name", BAD_TEXTS)
+def test_a_bad_text_is_refused_with_its_line(
+    name: str, command: str, call: Call, tmp_path: Path
+) -> None:
+    text, line = BAD_TEXTS[name]
+    path = tmp_path / "bad.hlo"
+    path.write_text(text)
+    done = call(command, path)
+    assert done.code == 1
+    assert f"bad.hlo:{line}:" in done.err
+    assert done.out == ""
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "bad.hlo"
+    path.write_bytes(MODEL.encode().replace(b"add", b"a\xffd"))
+    done = call("eval", path)
+    assert done.code == 1
+    assert "bad.hlo:5:29: not UTF-8 text: byte 0xff" in done.err
+
+
+def _with_header(data: bytes, edit: dict[str, object]) -> bytes:
+    """A program with other header entries and a digest that fits."""
+    magic, version, header_bytes, code_bytes, data_bytes = _PREFIX.unpack_from(data)
+    end = _PREFIX.size + header_bytes
+    header = json.loads(data[_PREFIX.size : end])
+    text = json.dumps(header | edit).encode()
+    prefix = _PREFIX.pack(magic, version, len(text), code_bytes, data_bytes)
+    body = prefix + text + data[end:-32]
+    return body + hashlib.sha256(body).digest()
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("f31[8,128]{1,0:T(8,128)}", "unknown element type 'f31'"),
+        ("f32[8,256]{1,0:T(8,128)}", "planes of \\[4096\\] bytes"),
+        ("f32[8,128]{1,0:T(1.5,128)}", "buffer"),
+        ("f32[8,128]{1,0:T(0,128)}", "tile sizes of at least 1"),
+        ("(f32[8,128])", "want an array"),
+        ("f32[8]{1,0}", "does not order 1 dimensions"),
+    ],
+)
+def test_a_program_whose_buffers_lie_is_refused(
+    shape: str, message: str, call: Call, program: Path
+) -> None:
+    data = program.read_bytes()
+    _, _, size, _, _ = _PREFIX.unpack_from(data)
+    buffers = json.loads(data[_PREFIX.size : _PREFIX.size + size])["buffers"]
+    for buffer in buffers:
+        if buffer[1] == "input":
+            buffer[4] = shape
+    program.write_bytes(_with_header(data, {"buffers": buffers}))
+    done = call("run", program)
+    assert done.code == 1
+    assert program.name in done.err
+    assert re.search(message, done.err)
+
+
+def test_flipped_bits_never_get_through(call: Call, program: Path) -> None:
+    whole = program.read_bytes()
+    rng = random.Random(7)
+    for _ in range(40):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        program.write_bytes(data)
+        done = call("disasm", program)
+        assert done.code == 1
+        assert program.name in done.err
+
+
+def test_an_error_in_bundle_text_has_line_and_column(call: Call, program: Path) -> None:
+    text = call("disasm", program).out
+    source, output = program.with_suffix(".tpu"), program.with_name("again.tpux")
+    source.write_text(text)
+    assert call("asm", source, "-o", output).code == 0
+    assert output.read_bytes() == program.read_bytes()
+    output.unlink()
+    lines = text.split("\n")
+    number = next(i for i, line in enumerate(lines) if "vadd.f32" in line)
+    column = lines[number].index("vadd.f32") + 1
+    source.write_text(text.replace("vadd.f32", "vadd.f33"))
+    done = call("asm", source, "-o", output)
+    assert done.code == 1
+    assert f"{source}:{number + 1}:{column}: unknown instruction" in done.err
+    assert not output.exists()
+    source.write_text(text.replace("vadd.f32 v", "vadd.f32 v9"))
+    done = call("asm", source, "-o", output)
+    assert done.code == 1
+    assert str(source) in done.err and "vadd.f32" in done.err
+    assert not output.exists()
+
+
+def test_bundle_text_is_no_model(call: Call, program: Path) -> None:
+    source = program.with_suffix(".tpu")
+    source.write_text(call("disasm", program).out)
+    done = call("run", source)
+    assert done.code == 2
+    assert "tpuc asm" in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("command", [("compile", "-o"), ("run", "--outputs")])
+def test_a_full_disk_is_named(command: tuple[str, str], call: Call, model: Path) -> None:
+    done = call(command[0], model, command[1], "/dev/full")
+    assert done.code == 1
+    assert "/dev/full: No space left on device" in done.err
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize(("name", "message"), [("model.hlo/x", "not a folder"), ("no/x", "exist")])
+def test_a_folder_that_is_none_is_named(
+    name: str, message: str, call: Call, model: Path, tmp_path: Path
+) -> None:
+    for command, option in (("compile", "-o"), ("run", "--outputs"), ("eval", "--outputs")):
+        done = call(command, model, option, tmp_path / name)
+        assert done.code == 1
+        assert message in done.err and name in done.err
+
+
+def test_outputs_follow_links_keep_modes_and_leave_nothing_beside(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    real, link = tmp_path / "real.npz", tmp_path / "link.npz"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    assert call("eval", model, "--outputs", link).code == 0
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert np.load(real)["out0"].shape == (8, 128)
+    mask = os.umask(0)
+    os.umask(mask)
+    fresh = tmp_path / "fresh.npz"
+    assert call("eval", model, "--outputs", fresh).code == 0
+    assert fresh.stat().st_mode & 0o777 == 0o666 & ~mask
+    assert not [p for p in tmp_path.iterdir() if "part" in p.name]
+
+
+def test_a_failed_run_leaves_the_old_output(call: Call, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    out.write_bytes(b"old")
+    assert call("run", model, "--outputs", out, "--max-cycles", "1").code == 1
+    assert out.read_bytes() == b"old"

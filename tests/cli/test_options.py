@@ -1,0 +1,113 @@
+"""What options mean together, what goes to which stream, and what JSON holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import Call
+from tpu_sim.isa import chips
+
+_PROMISED = {
+    "target", "cycles", "seconds", "kernels", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
+    "mxu_busy", "compile_seconds", "execute_seconds",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--seed", "-1"), ("--tol", "-1"), ("--tol", "x"), ("--max-cycles", "0"),
+        ("--threads", "0"), ("--threads", "100000"), ("--target", "v99"), ("--target", ""),
+        ("--check", "--expect", "x.npz"), ("--machine", "gpu"), ("--precision", "low"),
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_a_usage_error(options: tuple[str, ...], call: Call, model: Path) -> None:
+    done = call("run", model, *options)
+    assert done.code == 2
+    assert "Error:" in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("passes", ["frobnicate", "dce,frobnicate", "scheduling,tiling,dce,foo"])
+def test_an_unknown_pass_is_a_usage_error(passes: str, call: Call, model: Path) -> None:
+    done = call("opt", model, "--passes", passes)
+    assert done.code == 2
+    assert "there is no pass" in done.err
+
+
+def test_a_program_is_not_compared_with_the_evaluator(call: Call, program: Path) -> None:
+    done = call("run", program, "--check")
+    assert done.code == 2
+    assert "--expect" in done.err
+
+
+def test_json_is_one_object_with_what_is_promised(call: Call, model: Path) -> None:
+    done = call("run", model, "--json", "--check")
+    assert done.code == 0 and done.err == ""
+    record = json.loads(done.out)
+    assert record.keys() >= _PROMISED
+    assert record["kernels"][0].keys() >= {"name", "cycles", "mxu_utilisation", "hbm_bytes"}
+    assert record["errors"] == [{"output": 0, "absolute": 0.0, "normalised": 0.0, "ok": True}]
+
+
+def test_json_has_no_infinity(call: Call, model: Path, tmp_path: Path) -> None:
+    inputs, expect = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(inputs, in0=np.ones((8, 128), np.float32))
+    np.savez(expect, out0=np.full((8, 128), np.nan, np.float32))
+    done = call("eval", model, "--inputs", inputs, "--expect", expect, "--json")
+    assert done.code == 1
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    record = json.loads(done.out, parse_constant=refuse)
+    assert record["errors"] == [{"output": 0, "absolute": None, "normalised": None, "ok": False}]
+
+
+def test_a_piped_run_shows_no_progress(call: Call, model: Path) -> None:
+    done = call("run", model)
+    assert done.code == 0
+    assert done.err == ""
+    assert "\x1b" not in done.out
+
+
+def test_dumps_go_down_to_the_bundles(call: Call, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ir"
+    assert call("run", model, "--dump-ir", folder).code == 0
+    names = {path.name for path in folder.iterdir()}
+    assert {"00.input.hlo", "kernels.llo", "program.tpu"} <= names
+    assert (folder / "kernels.llo").read_text().startswith("kernel ")
+    again = tmp_path / "again.tpux"
+    assert call("asm", folder / "program.tpu", "-o", again).code == 0
+    assert call("run", again).code == 0
+    for path in folder.glob("*.hlo"):
+        assert call("opt", path, "--passes", "none").out == path.read_text()
+
+
+def test_a_program_of_a_chip_file_needs_that_file(call: Call, model: Path, tmp_path: Path) -> None:
+    chip, program = tmp_path / "mine.toml", tmp_path / "p.tpux"
+    text = (Path(chips.__file__).parent / "chip_data" / "v5e.toml").read_text()
+    chip.write_text(text.replace('"v5e"', '"mine"', 1))
+    assert call("compile", model, "--target", chip, "-o", program).code == 0
+    assert "unknown chip 'mine'" in call("run", program).err
+    assert "mine" in call("run", program, "--target", chip).out
+    assert call("run", program, "--target", "v5e").code == 2
+    listing = call("disasm", program, "--target", chip).out
+    source = tmp_path / "p.tpu"
+    source.write_text(listing)
+    again = tmp_path / "q.tpux"
+    assert call("asm", source, "-o", again).code == 1
+    assert call("asm", source, "-o", again, "--target", chip).code == 0
+    assert again.read_bytes() == program.read_bytes()
+
+
+@pytest.mark.parametrize("where", ["a file", "missing"])
+def test_a_cache_folder_that_cannot_be_is_no_error(
+    where: str, call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUC_CACHE_DIR", str(model if where == "a file" else "/proc/none"))
+    assert call("run", model, "--check").code == 0

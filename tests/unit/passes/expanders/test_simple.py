@@ -1,0 +1,156 @@
+"""Map, batch normalisation, ragged products, single-device collectives, top-k by sort."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.diagnostics import UnsupportedError
+from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
+
+BODIES = """add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+greater {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=GT
+}
+double {
+  x = f32[4,30] parameter(0)
+  ROOT r = f32[4,30] add(x, x)
+}
+"""
+BATCH = """
+  x = f32[4,3,8] parameter(0)
+  s = f32[8] parameter(1)
+  o = f32[8] parameter(2)
+"""
+CASES = {
+    "map": (
+        "x = f32[4,30] parameter(0)\n  ROOT r = f32[4,30] map(x, x), dimensions={0,1}, to_apply=add",
+        "map",
+    ),
+    "training": (
+        BATCH + "ROOT r = (f32[4,3,8], f32[8], f32[8]) batch-norm-training(x, s, o), "
+        "epsilon=0.001, feature_index=2",
+        "batch-norm-training",
+    ),
+    "inference": (
+        BATCH + "ROOT r = f32[4,3,8] batch-norm-inference(x, s, o, o, s), "
+        "epsilon=0.001, feature_index=2",
+        "batch-norm-inference",
+    ),
+    "gradient": (
+        BATCH + "ROOT r = (f32[4,3,8], f32[8], f32[8]) batch-norm-grad(x, o, o, s, x), "
+        "epsilon=0.001, feature_index=2",
+        "batch-norm-grad",
+    ),
+    "ragged rows": (
+        "x = f32[16,8] parameter(0)\n  y = f32[3,8,5] parameter(1)\n  s = s32[3] parameter(2)\n"
+        "  ROOT r = f32[16,5] ragged-dot(x, y, s), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}",
+        "ragged-dot",
+    ),
+    "ragged contraction": (
+        "x = f32[16,8] parameter(0)\n  y = f32[16,5] parameter(1)\n  s = s32[3] parameter(2)\n"
+        "  ROOT r = f32[3,8,5] ragged-dot(x, y, s), lhs_contracting_dims={0}, "
+        "rhs_contracting_dims={0}, lhs_ragged_dims={0}",
+        "ragged-dot",
+    ),
+    "stochastic": (
+        "x = f32[4,30] parameter(0)\n  n = u32[4,30] parameter(1)\n"
+        "  ROOT r = s8[4,30] stochastic-convert(x, n)",
+        "stochastic-convert",
+    ),
+    "all-reduce": (
+        "x = f32[4,30] parameter(0)\n  a = f32[4,30] all-reduce(x), replica_groups={{0}}, "
+        "to_apply=add\n  p = u32[] partition-id()\n  q = f32[] convert(p)\n"
+        "  w = f32[4,30] broadcast(q), dimensions={}\n  ROOT r = f32[4,30] add(a, w)",
+        "all-reduce",
+    ),
+    "asynchronous copy": (
+        "x = f32[4,30] parameter(0)\n  a = (f32[4,30], f32[4,30], u32[]) copy-start(x)\n"
+        "  ROOT r = f32[4,30] copy-done(a)",
+        "copy-start",
+    ),
+    "asynchronous call": (
+        "x = f32[4,30] parameter(0)\n"
+        "  a = ((f32[4,30]), f32[4,30], s32[]) async-start(x), calls=double\n"
+        "  ROOT r = f32[4,30] async-done(a), calls=double",
+        "async-start",
+    ),
+    "sharding": (
+        'x = f32[4,30] parameter(0)\n  ROOT r = f32[4,30] custom-call(x), '
+        'custom_call_target="Sharding"',
+        "custom-call",
+    ),
+    "top 20": (
+        "x = f32[4,30] parameter(0)\n  ROOT r = (f32[4,20], s32[4,20]) topk(x), k=20, largest=true",
+        "topk",
+    ),
+    "bottom 3": (
+        "x = f32[4,30] parameter(0)\n  ROOT r = (f32[4,3], s32[4,3]) topk(x), k=3, largest=false",
+        "topk",
+    ),
+    "TopK": (
+        "x = f32[4,30] parameter(0)\n  ROOT r = (f32[4,3], s32[4,3]) custom-call(x), "
+        'custom_call_target="TopK"',
+        "custom-call",
+    ),
+}  # fmt: skip
+PASSES = ["single-device", "call-inliner", "simple-expansions", "custom-call-expander",
+          "topk-expander", "sort-expander"]  # fmt: skip
+
+
+def _inputs(body: str) -> list[Array]:
+    rng = np.random.default_rng(0)
+    made: list[Array] = []
+    for line in body.splitlines():
+        if " parameter(" not in line:
+            continue
+        kind, dims = line.split("= ")[1].split("]")[0].split("[")
+        shape = [int(n) for n in dims.split(",")]
+        if kind == "f32":
+            made.append(np.abs(rng.standard_normal(shape)).astype(np.float32) * 3)
+        elif kind == "s32":
+            made.append(np.array([5, 0, 7], np.int32))
+        else:
+            made.append(rng.integers(0, 2**32, shape, dtype=np.uint32))
+    return made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_meaning_is_kept(case: str) -> None:
+    body, opcode = CASES[case]
+    text = f"HloModule m\n{BODIES}ENTRY e {{\n  {body}\n}}\n"
+    inputs = _inputs(body)
+    want = reference(text, inputs)
+    assert_close(want, expanded(text, inputs, PASSES, [opcode]), 1e-6)
+    assert_close(want, on_machine(text, inputs), 1e-5)
+
+
+def test_approximate_top_k_is_exact() -> None:
+    body = """x = f32[4,30] parameter(0)
+  k = s32[4,30] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  none = s32[] constant(-1)
+  ROOT r = (f32[4,6], s32[4,6]) custom-call(x, k, low, none), custom_call_target="ApproxTopK",
+    called_computations={greater}, backend_config={"reduction_dim": 1}
+"""
+    (x,) = _inputs(body)
+    values, places = expanded(f"HloModule m\n{BODIES}ENTRY e {{\n{body}}}\n", [x], PASSES)
+    order = np.argsort(-x, 1, kind="stable")[:, :6]
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+def test_sizes_known_only_at_run_time_are_refused() -> None:
+    text = "HloModule m\nENTRY e {\n  x = f32[4] parameter(0)\n  n = s32[] constant(3)\n"
+    text += "  ROOT r = f32[<=4] set-dimension-size(x, n), dimensions={0}\n}\n"
+    with pytest.raises(UnsupportedError, match="use static shapes"):
+        expanded(text, [np.zeros(4, np.float32)], ["single-device"])

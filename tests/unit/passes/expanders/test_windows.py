@@ -1,0 +1,122 @@
+"""Reduce-windows of any kind, and select-and-scatter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.expansions import assert_close, expanded, on_machine, reference
+
+BODIES = """add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+logaddexp {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  top = f32[] maximum(a, b)
+  gap = f32[] subtract(a, b)
+  size = f32[] abs(gap)
+  minus = f32[] negate(size)
+  exp = f32[] exponential(minus)
+  log = f32[] log-plus-one(exp)
+  ROOT r = f32[] add(top, log)
+}
+argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  more = pred[] compare(a, b), direction=GT
+  same = pred[] compare(a, b), direction=EQ
+  before = pred[] compare(i, j), direction=LT
+  tie = pred[] and(same, before)
+  first = pred[] or(more, tie)
+  value = f32[] select(first, a, b)
+  place = s32[] select(first, i, j)
+  ROOT r = (f32[], s32[]) tuple(value, place)
+}
+ge {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=GE
+}
+"""
+ONE = """HloModule m
+{bodies}
+ENTRY e {{
+  x = f32[6,40] parameter(0)
+  i = f32[] constant({init})
+  ROOT r = f32[{result}] reduce-window(x, i), window={{{window}}}, to_apply={body}
+}}
+"""
+ONES = {
+    "generic": ("logaddexp", "-1e9", "6,38", "size=1x3"),
+    "start value counts": ("add", "5", "6,40", "size=1x3 pad=0_0x1_1"),
+    "long": ("logaddexp", "-1e9", "6,21", "size=1x20"),
+    "long, strided, dilated": ("add", "0", "6,6", "size=1x12 stride=1x3 rhs_dilate=1x2"),
+    "base dilated": ("add", "0", "11,77", "size=1x3 lhs_dilate=2x2"),
+    "disjoint": ("add", "0", "6,2", "size=1x20 stride=1x20"),
+    "both": ("add", "2", "3,4", "size=2x10 stride=2x10"),
+}
+VARIADIC = f"""HloModule m
+{BODIES}
+ENTRY e {{
+  x = f32[6,40] parameter(0)
+  k = s32[6,40] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  last = s32[] constant(2147483647)
+  ROOT r = (f32[6,37], s32[6,37]) reduce-window(x, k, low, last), window={{size=1x4}},
+    to_apply=argmax
+}}
+"""
+PASSES = ["dce", "window-expander", "reduce-window-expander"]
+
+
+def _input() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.random.default_rng(0).integers(-4, 5, (6, 40)).astype(np.float32)
+
+
+@pytest.mark.parametrize("case", ONES)
+def test_one_operand(case: str) -> None:
+    body, init, result, window = ONES[case]
+    text = ONE.format(bodies=BODIES, body=body, init=init, result=result, window=window)
+    want = reference(text, [_input()])
+    assert_close(want, expanded(text, [_input()], PASSES, ["reduce-window"]), 1e-6)
+
+
+def test_several_operands() -> None:
+    want = reference(VARIADIC, [_input()])
+    assert_close(want, expanded(VARIADIC, [_input()], PASSES, ["reduce-window"]), 0)
+    assert_close(want, on_machine(VARIADIC, [_input()]), 0)
+
+
+SCATTER = """HloModule m
+{bodies}
+ENTRY e {{
+  x = f32[6,40] parameter(0)
+  s = f32[{source}] parameter(1)
+  i = f32[] constant({init})
+  ROOT r = f32[6,40] select-and-scatter(x, s, i), window={{{window}}}, select=ge, scatter=add
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "window", "init"),
+    [
+        ("3,20", "size=2x2 stride=2x2", "0"),
+        ("4,38", "size=3x3", "0"),
+        ("3,14", "size=3x4 stride=2x3 pad=0_1x1_2", "7"),
+    ],
+)
+def test_select_and_scatter(source: str, window: str, init: str) -> None:
+    text = SCATTER.format(bodies=BODIES, source=source, window=window, init=init)
+    dims = [int(n) for n in source.split(",")]
+    inputs = [_input(), np.random.default_rng(1).standard_normal(dims).astype(np.float32)]
+    want = reference(text, inputs)
+    names = ["select-and-scatter-expander"]
+    assert_close(want, expanded(text, inputs, names, ["select-and-scatter"]), 1e-6)
+    if init == "7":
+        assert_close(want, on_machine(text, inputs), 1e-6)

@@ -1,0 +1,139 @@
+"""Why cycles pass: every cycle of a kernel call has exactly one cause.
+
+A cycle in which a bundle issues is classified by where the bundle stands, once and for all
+(`IssueCauses`); a stall by what the bundle waited for; launch and loop overhead are causes of
+their own. Both machines count by these rules, so the counts of a call add up to its cycles.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Slot
+from tpu_sim.isa.program import HBM, Block, Bundle, Call, DmaDescriptor, If, Loop, Node, While
+
+
+class Cause(IntEnum):
+    """What a cycle went to; the value is its place in `KernelRun.causes`."""
+
+    LAUNCH = 0  # overhead of the call
+    LOOP = 1  # overhead of loop iterations
+    DMA_IN = 2  # stalled in dma.wait on a transfer into VMEM or SMEM
+    DMA_OUT = 3  # stalled in dma.wait on a transfer to HBM
+    MXU = 4  # an MXU pass in flight, or stalled because the MXU is occupied
+    MXU_RESULT = 5  # stalled in vpop.mrf: fill and drain of the array that nothing hides
+    MXU_WEIGHTS = 6  # weights go into an MXU while no pass is in flight
+    VECTOR = 7  # vector instructions issue
+    SCALAR = 8  # scalar, DMA and sync instructions issue alone
+    LATENCY = 9  # empty bundles: a latency that the schedule could not hide
+
+    @property
+    def label(self) -> str:
+        """The name in reports and JSON."""
+        return self.name.lower()
+
+
+_PUSHES = frozenset({"matpush", "matpush_t", "matswap"})
+_QUIET_SLOTS = frozenset({Slot.SCALAR, Slot.MISC})
+
+
+Counts = list[tuple[Cause, int]]
+"""Cycles by cause, without causes of none."""
+
+
+class IssueCauses:
+    """The causes of what issues in a kernel (or in main), found from its text alone.
+
+    A pass counts as in flight for `Chip.matmul_cycles` bundles from its ``vmatmul``, on through
+    the following blocks and iterations: exact where nothing stalls in between. The first iteration
+    of a loop is taken to be like the others.
+    """
+
+    def __init__(self, nodes: list[Node], chip: Chip) -> None:
+        self._chip = chip
+        self._counts: dict[int, Counts] = {}
+        self._walk(nodes, 0)
+
+    def of_block(self, block: Block) -> Counts:
+        """Bundles of a block by cause."""
+        return self._counts[id(block)]
+
+    def of_iteration(self, loop: Loop | While) -> Counts:
+        """Overhead cycles of an iteration by cause."""
+        return self._counts[id(loop)]
+
+    def _walk(self, nodes: list[Node], busy: int) -> None:
+        """Count in nodes that a pass with `busy` cycles to go enters."""
+        for node in nodes:
+            match node:
+                case Block():
+                    self._counts[id(node)] = self._block(node, busy)
+                case Loop():
+                    self._loop(node, node.body, busy if node.trip == 1 else 0)
+                case While():
+                    self._loop(node, [*node.test, *node.body], 0)
+                case If():
+                    self._walk(node.then, busy)
+                    self._walk(node.orelse, busy)
+            busy = self._left(node, busy)
+
+    def _loop(self, loop: Loop | While, body: list[Node], busy: int) -> None:
+        overhead = self._chip.loop_overhead_cycles
+        left = self._left_of_all(body, 0)
+        self._walk(body, max(busy, left - overhead))
+        covered = min(left, overhead)
+        split = ((Cause.LOOP, overhead - covered), (Cause.MXU, covered))
+        self._counts[id(loop)] = [(cause, cycles) for cause, cycles in split if cycles]
+
+    def _block(self, block: Block, busy: int) -> Counts:
+        counts = [0] * len(Cause)
+        for bundle in block.bundles:
+            if _multiplies(bundle):
+                busy = self._chip.matmul_cycles
+            counts[Cause.MXU if busy > 0 else _own_cause(bundle)] += 1
+            busy -= 1
+        return [(cause, counts[cause]) for cause in Cause if counts[cause]]
+
+    def _left_of_all(self, nodes: list[Node], busy: int) -> int:
+        for node in nodes:
+            busy = self._left(node, busy)
+        return busy
+
+    def _left(self, node: Node, busy: int) -> int:
+        """Cycles that the last pass has still to go after a node."""
+        match node:
+            case Block():
+                occupied = self._chip.matmul_cycles
+                tail = node.bundles[-occupied:]
+                since = next((i for i, b in enumerate(reversed(tail)) if _multiplies(b)), None)
+                if since is None:
+                    return max(0, busy - len(node.bundles))
+                return occupied - 1 - since
+            case Loop():
+                return max(0, self._left_of_all(node.body, 0) - self._chip.loop_overhead_cycles)
+            case If():
+                branches = (node.then, node.orelse)
+                return min(self._left_of_all(branch, busy) for branch in branches)
+            case While():
+                return self._left_of_all(node.test, 0)
+            case Call():
+                return 0
+
+
+def _multiplies(bundle: Bundle) -> bool:
+    return any(instr.row.effect == "matmul" for instr in bundle)
+
+
+def _own_cause(bundle: Bundle) -> Cause:
+    if not bundle:
+        return Cause.LATENCY
+    if any(instr.row.effect in _PUSHES for instr in bundle):
+        return Cause.MXU_WEIGHTS
+    quiet = all(instr.row.slot in _QUIET_SLOTS for instr in bundle)
+    return Cause.SCALAR if quiet else Cause.VECTOR
+
+
+def transfer_cause(descriptor: DmaDescriptor) -> Cause:
+    """What a wait for a transfer counts as."""
+    return Cause.DMA_OUT if descriptor.dst_space == HBM else Cause.DMA_IN
