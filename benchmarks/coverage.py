@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import re
 import signal
 import sys
 import time
@@ -176,14 +177,14 @@ def _integers(rng: np.random.Generator, shape: ArrayShape, kind: str) -> Array:
         low, high = max(low, -4), min(high, 4)
     values = rng.integers(low, high, dims, dtype=wide, endpoint=True)
     if kind == "plain" and values.size > 8:
-        edges = rng.permutation([0, 0, 1, 1, low, low, high, high if low == 0 else -1])
-        values.reshape(-1)[:8] = edges.astype(wide)
+        edges = np.array([0, 0, 1, 1, low, low, high, high if low == 0 else -1], wide)
+        values.reshape(-1)[:8] = rng.permutation(edges)
     return values.astype(dtype.numpy)
 
 
 def _without_name(message: str) -> str:
     """The reason alone, on one line: no instruction name, no place."""
-    line = message.strip().splitlines()[0]
+    line = re.sub(r" \(in %[^)]*\)$", "", message.strip().splitlines()[0])
     return line.partition(": ")[2] if line.startswith("%") and ": " in line else line
 
 

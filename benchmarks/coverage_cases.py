@@ -14,6 +14,10 @@ from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
 DIMS = "5,7"
 _ANY, _NUMBER, _REAL, _FLOAT, _INTEGER = "PSUFC", "SUFC", "PSUF", "F", "SU"
+_ORDERS = {
+    "pred": "UNSIGNED", "unsigned": "UNSIGNED", "signed": "SIGNED", "float": "TOTALORDER",
+    "complex": "FLOAT",
+}  # fmt: skip
 _LETTERS = {"pred": "P", "signed": "S", "unsigned": "U", "float": "F", "complex": "C"}
 
 
@@ -40,7 +44,7 @@ _ADD = "add_T { x = T[] parameter(0) y = T[] parameter(1) ROOT r = T[] add(x, y)
 _TWICE = f"twice {{ x = T[{DIMS}] parameter(0) ROOT r = T[{DIMS}] add(x, x) }}\n"
 _SAME = f"same {{ x = T[{DIMS}] parameter(0) ROOT r = T[{DIMS}] copy(x) }}\n"
 _ORDER = "order { x = T[] parameter(0) y = T[] parameter(1) ROOT r = pred[] compare(x, y), "
-_LESS = _ORDER + "direction=LT }\n"
+_LESS = _ORDER + "direction=LT, type=ORDER }\n"
 _GREATER = _ORDER + "direction=GE }\n"
 _LOOP = (
     "test { s = (s32[], A) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] "
@@ -385,5 +389,6 @@ def _words(dtype: str) -> dict[str, str]:
         "R": f"{real}[{DIMS}]",
         "W": f"f32[{DIMS}]",
         "Z": zero,
+        "ORDER": _ORDERS[element.kind],
         "DIR": "EQ" if element.is_complex else "LT",
     }

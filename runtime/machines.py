@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
 from tpu_sim.jit.program_translator import estimate_kind
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.system import machine as system
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Machine(Protocol):
 
 @dataclass
 class _OnNumpy:
-    machine: NumpyMachine
+    machine: system.Machine
     program: Program
 
     def run(self, hbm: HbmMemory) -> ExecutionResult:
@@ -71,13 +71,14 @@ def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machi
 
     The detectors of `checked` live in the NumPy machine, so a checked run goes there.
     """
-    if options.machine == "numpy" or options.checked:
-        machine = NumpyMachine(chip, checked=options.checked, max_cycles=options.max_cycles)
-        return _OnNumpy(machine, program)
-    native = LlvmMachine(
+    machine = system.create_machine(
         chip,
+        options.machine,
         threads=options.threads,
+        checked=options.checked,
         max_cycles=options.max_cycles,
         cache=options.cache,
     )
-    return _OnLlvm(native, native.prepare(program))
+    if isinstance(machine, LlvmMachine):
+        return _OnLlvm(machine, machine.prepare(program))
+    return _OnNumpy(machine, program)

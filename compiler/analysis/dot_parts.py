@@ -19,7 +19,12 @@ from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
 
 _PARTS = {"default": 1, "high": 2, "highest": 3}
-_EXACT_IN_BF16 = frozenset({"bf16", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "s8", "u8", "pred"})
+_EXACT_IN_BF16 = frozenset(
+    {
+        "bf16", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "f8e4m3b11fnuz", "f8e4m3fnuz",
+        "f8e5m2fnuz", "s8", "u8", "pred",
+    }
+)  # fmt: skip
 _ALGORITHM_PRECISION = {
     "dot_bf16_bf16_f32": "default",
     "dot_bf16_bf16_bf16": "default",

@@ -13,14 +13,15 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.dtypes import DType
+from compiler.hlo.dtypes import C64, F32, F64, DType
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
 Literal = npt.NDArray[np.generic] | tuple["Literal", ...]
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NOT_STRUCTURE = re.compile(r"[^{},]+")
-_COMPLEX = re.compile(r"\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
+_PART = r"\s*((?:[^(),]|\([^()]*\))+?)\s*"  # a number or nan(0x1)
+_COMPLEX = re.compile(rf"\({_PART},{_PART}\)")
 _NAN = re.compile(r"([+-]?)nan(?:\(0x([0-9a-fA-F]+)\))?")
 
 
@@ -98,7 +99,7 @@ def _values(elements: list[str], dtype: DType) -> npt.NDArray[np.generic]:
             wide = np.array([float(e) for e in elements], dtype=np.float64)
         except ValueError:
             return np.concatenate([_float(e, dtype) for e in elements])
-        return wide.astype(dtype.numpy)
+        return _narrowed(wide, dtype)
     if dtype.kind == "pred":
         return np.array([_bool(e.strip()) for e in elements], dtype=np.bool_)
     numbers = [int(e) for e in elements]
@@ -108,6 +109,13 @@ def _values(elements: list[str], dtype: DType) -> npt.NDArray[np.generic]:
         raise ValueError(f"a value is outside of {dtype}'s range {least}..{least + span - 1}")
     wide_type = np.uint64 if dtype.kind == "unsigned" else np.int64
     return np.array(numbers, dtype=wide_type).astype(dtype.numpy)
+
+
+def _narrowed(wide: npt.NDArray[np.float64], dtype: DType) -> npt.NDArray[np.generic]:
+    values: npt.NDArray[np.generic] = wide.astype(dtype.numpy)
+    if dtype.name == "f8e8m0fnu":  # ml_dtypes makes 2^-126 of 2^-127, whose code is 0
+        values.view(np.uint8)[wide < 1.5 * 2.0**-127] = 0
+    return values
 
 
 def _bool(text: str) -> bool:
@@ -142,8 +150,9 @@ def _parse_complex(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
     if len(pairs) != shape.element_count or skeleton != _structure(shape.dims):
         raise ValueError(f"want (real, imaginary) pairs nested as {list(shape.dims)}")
     values = np.empty(len(pairs), dtype=shape.dtype.numpy)
-    values.real = [float(re_text) for re_text, _ in pairs]
-    values.imag = [float(im_text) for _, im_text in pairs]
+    part = F32 if shape.dtype is C64 else F64
+    values.real = _values([re_text for re_text, _ in pairs], part)
+    values.imag = _values([im_text for _, im_text in pairs], part)
     return values.reshape(shape.dims)
 
 

@@ -1,4 +1,4 @@
-"""Call inliner: every `call` is replaced by a copy of what it calls."""
+"""Call inliner: every `call`, and every fusion of the input, is replaced by a copy of its body."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import clone
 
+_CALLEE = {"call": "to_apply", "fusion": "calls"}
+"""The attribute that names the body. A fusion is another compiler's choice, for its own machine."""
+
 
 def inline_calls(module: HloModule, context: PassContext) -> bool:
     """Inline all calls, callees first, then drop the computations no longer needed."""
     for computation in reachable(module):
-        calls = [i for i in computation if i.opcode == "call"]
+        calls = [i for i in computation if i.opcode in _CALLEE]
         for call in calls:
             _inline(computation, call)
         if calls:
@@ -23,7 +26,7 @@ def inline_calls(module: HloModule, context: PassContext) -> bool:
 
 def _inline(caller: HloComputation, call: HloInstruction) -> None:
     """Replace one call by a copy of its callee's body (which holds no calls any more)."""
-    callee = call.attrs["to_apply"]
+    callee = call.attrs[_CALLEE[call.opcode]]
     assert isinstance(callee, HloComputation)
     made = dict(zip(callee.parameters, call.operands, strict=True))
     for instr in callee:

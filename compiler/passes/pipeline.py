@@ -154,7 +154,7 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
     ("window-expander", "pair-types", "windows of any type become slices"),
-    ("constant-folding", "double-precision-check", "an f64 constant that is converted to f32 does no harm"),
+    ("constant-folding", "double-precision-check", "f64 constants made f32 do no harm"),
     ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
     ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from compiler.hlo.dtypes import DType
@@ -37,12 +38,19 @@ def extreme(kind: str, dtype: DType) -> float | int:
     """The identity of maximum or minimum: the least or greatest value of the type."""
     sign = -1 if kind == "maximum" else 1
     if dtype.is_float:
-        return sign * float("inf")
+        return sign * _greatest(dtype)
     if dtype.kind == "pred":
         return 0 if kind == "maximum" else 1
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     high = (1 << (dtype.bits - dtype.is_signed)) - 1
     return low if kind == "maximum" else high
+
+
+def _greatest(dtype: DType) -> float:
+    """Infinity, or the greatest value of a float type without one (8-bit "fn" types and such)."""
+    with np.errstate(all="ignore"):
+        infinity = float(np.asarray(np.inf).astype(dtype.numpy))
+    return infinity if infinity == np.inf else float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 def has_identity_init(reduce: HloInstruction) -> bool:

@@ -12,20 +12,32 @@ from compiler.llo.ir import VReg
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """`exponent` and `mantissa` bits; without infinities only the all-ones code is NaN."""
+    """`exponent` and `mantissa` bits; without infinities only the all-ones code is NaN.
+
+    `stated_bias` marks the "fnuz" formats: an exponent bias of their own, one zero, and the code
+    of minus zero as the only NaN, to which what is too large rounds.
+    """
 
     exponent: int
     mantissa: int
     has_infinity: bool = True
+    stated_bias: int = 0
+
+    @property
+    def has_one_zero(self) -> bool:
+        """Whether there is no minus zero (its code is NaN)."""
+        return self.stated_bias > 0
 
     @property
     def bias(self) -> int:
         """Exponent bias."""
-        return (1 << (self.exponent - 1)) - 1
+        return self.stated_bias or (1 << (self.exponent - 1)) - 1
 
     @property
     def infinity(self) -> int:
         """Magnitude code of infinity; for formats without, of the value after the largest, NaN."""
+        if self.has_one_zero:
+            return 1 << (self.exponent + self.mantissa)
         top = ((1 << self.exponent) - 1) << self.mantissa
         return top if self.has_infinity else top | ((1 << self.mantissa) - 1)
 
@@ -41,6 +53,9 @@ FORMATS: dict[str, FloatFormat] = {
     "f8e4m3": FloatFormat(4, 3),
     "f8e3m4": FloatFormat(3, 4),
     "f8e4m3fn": FloatFormat(4, 3, has_infinity=False),
+    "f8e4m3b11fnuz": FloatFormat(4, 3, has_infinity=False, stated_bias=11),
+    "f8e4m3fnuz": FloatFormat(4, 3, has_infinity=False, stated_bias=8),
+    "f8e5m2fnuz": FloatFormat(5, 2, has_infinity=False, stated_bias=16),
 }
 """Formats decoded and encoded by integer code (bf16 has instructions of its own)."""
 
@@ -65,7 +80,10 @@ def decode(ops: Ops, code: VReg, dtype: DType) -> VReg:
     value = ops.mul_real(scaled, 2.0 ** (127 - form.bias))
     nan = ops.integer(0x7FC00000)
     special = ops.emit("vori", scaled, INFINITY_BITS) if form.has_infinity else nan
-    is_special = ops.compare_integer("ge", magnitude, form.infinity)
+    if form.has_one_zero:
+        is_special = ops.compare_integer("eq", code, form.infinity)
+    else:
+        is_special = ops.compare_integer("ge", magnitude, form.infinity)
     value = ops.select(is_special, special, value)
     sign = ops.emit("vshli", ops.emit("vshri", code, dtype.bits - 1), 31)
     return ops.emit("vor", value, sign)
@@ -90,7 +108,10 @@ def encode(ops: Ops, value: VReg, dtype: DType) -> VReg:
     is_nan = ops.compare("ne", "f32", value, value)
     code = ops.select(is_nan, ops.integer(form.quiet_nan), code)
     sign = ops.emit("vshli", ops.emit("vshri", value, 31), dtype.bits - 1)
-    return ops.emit("vor", code, sign)
+    signed = ops.emit("vor", code, sign)
+    if not form.has_one_zero:
+        return signed
+    return ops.select(ops.compare_integer("eq", code, 0), code, signed)
 
 
 def round_to(ops: Ops, value: VReg, dtype: DType) -> VReg:

@@ -210,6 +210,18 @@ def _group_product(
     return b.instruction("dot", (left, other), attrs, instr.array.with_dims(()))
 
 
+def _real(instr: Instr) -> Instr | None:
+    """Of a real number, itself."""
+    operand = instr.operands[0]
+    return None if operand.array.dtype.is_complex else operand
+
+
+def _imag(instr: Instr) -> Instr | None:
+    """Of a real number, zero."""
+    operand = instr.operands[0]
+    return None if operand.array.dtype.is_complex else Emitter.at(instr).like(operand, 0)
+
+
 def _scaled_dot(instr: Instr) -> Instr | None:
     """Both sides times their block scales, then a plain product."""
     e = Emitter.at(instr)
@@ -238,8 +250,10 @@ _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
+    "imag": _imag,
     "map": _mapped,
     "ragged-dot": _ragged_dot,
+    "real": _real,
     "scaled-dot": _scaled_dot,
     "stochastic-convert": _stochastic_convert,
 }

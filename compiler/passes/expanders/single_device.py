@@ -194,11 +194,12 @@ def _dynamic(instr: Instr) -> Instr | None:
     )
 
 
-def _domain(instr: Instr) -> Instr | None:
+def _first(instr: Instr) -> Instr | None:
     return instr.operands[0]
 
 
 _TABLE: dict[str, Expansion] = {
+    "add-dependency": _first,
     "all-gather": _same,
     "all-gather-done": _done,
     "all-reduce": _same,
@@ -211,7 +212,7 @@ _TABLE: dict[str, Expansion] = {
     "collective-reduce": _same,
     "copy-done": _done,
     "custom-call": _note,
-    "domain": _domain,
+    "domain": _first,
     "dynamic-reshape": _dynamic,
     "get-dimension-size": _size,
     "partition-id": _number,

@@ -51,7 +51,8 @@ def _arrays() -> st.SearchStrategy[Shape]:
         dtype = BY_NAME[draw(st.sampled_from(sorted(BY_NAME)))]
         if not draw(st.booleans()):
             return ArrayShape(dtype, dims)
-        tile = st.builds(Tile, st.lists(st.sampled_from((-1, 1, 2, 8, 128)), min_size=1, max_size=2).map(tuple))
+        sizes = st.lists(st.sampled_from((-1, 1, 2, 8, 128)), min_size=1, max_size=2)
+        tile = st.builds(Tile, sizes.map(tuple))
         order = tuple(draw(st.permutations(range(len(dims)))))
         tiles = tuple(draw(st.lists(tile, max_size=2)))
         extra = draw(st.sampled_from(["", "E(4)", "L(128)"]))
