@@ -1,6 +1,6 @@
 """Run the example models on an emulated v5e and write docs/main-job.md.
 
-    python -m benchmarks.main_job [--match TEXT] [--xla]
+    python -m benchmarks.main_job [--match TEXT] [--without TEXT] [--xla]
 
 Each model is compiled and executed in a process of its own with random inputs. With ``--xla`` (needs jax)
 the same text also runs on XLA's CPU backend in turn, for the ratio of execution times.
@@ -130,6 +130,7 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--match", default="")
+    parser.add_argument("--without", default="", help="leave out models whose name contains this")
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--timeout", type=float, default=1800)
     args = parser.parse_args()
@@ -140,7 +141,8 @@ def main() -> None:
             paths.append(Path(folder) / f"dot_bf16_{size}.hlo")
             paths[-1].write_text(dot_text(size))
         for path in paths:
-            if args.match in path.stem:
+            left_out = args.without and args.without in path.stem
+            if args.match in path.stem and not left_out:
                 rows.append(measure(path, with_xla=args.xla, timeout=args.timeout))
                 print(line(rows[-1]), flush=True)
     if not args.match:

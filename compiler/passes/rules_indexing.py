@@ -54,6 +54,13 @@ def _clamped_starts(
     return tuple(found)
 
 
+# dynamic-update-slice(x, y without elements, ..) == x
+@rule("dynamic-update-slice-of-nothing", Op("dynamic-update-slice"))
+def dynamic_update_slice_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """An update of nothing is the operand."""
+    return instr.operands[0] if instr.operands[1].array.element_count == 0 else None
+
+
 # dynamic-update-slice(x, y of x's dimensions, ..) == y
 @rule("dynamic-update-slice-of-all", Op("dynamic-update-slice"))
 def dynamic_update_slice_of_all(instr: HloInstruction, _: Match) -> HloInstruction | None:
@@ -315,6 +322,7 @@ def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | Non
 
 INDEXING_RULES: tuple[Rule, ...] = (
     dynamic_slice_at_constant,
+    dynamic_update_slice_of_nothing,
     dynamic_update_slice_of_all,
     gather_of_one_box,
     scatter_of_one_box,
