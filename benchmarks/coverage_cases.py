@@ -255,7 +255,7 @@ _COMPUTE = {
         "small",
     ),
     "sort": _Row(_REAL, f"{_P} ROOT r = A sort(p), dimensions={{1}}, to_apply=order", _LESS),
-    "topk": _Row("SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true"),
+    "topk": _Row("SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true", inputs="ordered"),
     "triangular-solve": _Row(
         "FC",
         "p = T[4,4] parameter(0) q = T[4,3] parameter(1) ROOT r = T[4,3] triangular-solve(p, q), "

@@ -1,4 +1,4 @@
-"""Fill the generated parts of README.md and docs/architecture.md from real output: ``python docs/generate.py``.
+"""Fill the generated parts of README.md and docs/architecture.md: ``python docs/generate.py``.
 
 A part stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
 """

@@ -135,7 +135,7 @@ class Executable:
         """Write the last call or estimate as a trace for ui.perfetto.dev; see `runtime.trace`."""
         if self._result is None:
             raise ValueError("nothing to trace: call the executable or its estimate() first")
-        write_trace(Path(path), self.program, self.device.chip, self._result)
+        write_trace(path, self.program, self.device.chip, self._result)
 
     def _run(self, machine: Machine) -> _Call:
         started = time.perf_counter()

@@ -179,8 +179,13 @@ def build_report(
         stages=stages,
         causes=causes | {"main": result.main_cycles},
         assumed_trips=assumed_trips,
-        assumed_loops=() if assumed_trips is None else _assumed_loops(program.main),
+        assumed_loops=() if assumed_trips is None else _all_assumed_loops(program),
     )
+
+
+def _all_assumed_loops(program: Program) -> tuple[str, ...]:
+    bodies = [program.main, *(kernel.body for kernel in program.kernels.values())]
+    return tuple(name for body in bodies for name in _assumed_loops(body))
 
 
 def _assumed_loops(nodes: list[Node]) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.files import fill_whole
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.result import ExecutionResult, KernelRun
 
@@ -51,13 +53,16 @@ def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Itera
     yield from _counters(end, 0.0, 0.0, chip)
 
 
-def write_trace(path: Path, program: Program, chip: Chip, result: ExecutionResult) -> None:
-    """Write the trace of a run as a JSON object."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ns", "traceEvents": [')
+def write_trace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
+    """Write the trace of a run as a JSON object, whole or not at all."""
+
+    def fill(file: BinaryIO) -> None:
+        file.write(b'{"displayTimeUnit": "ns", "traceEvents": [')
         for number, event in enumerate(trace_events(program, chip, result)):
-            file.write(("," if number else "") + "\n" + json.dumps(event))
-        file.write("\n]}\n")
+            file.write(f"{',' if number else ''}\n{json.dumps(event)}".encode())
+        file.write(b"\n]}\n")
+
+    fill_whole(path, fill)
 
 
 def _call_events(run: KernelRun, note: str, chip: Chip) -> Iterator[Event]:

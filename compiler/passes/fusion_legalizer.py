@@ -20,6 +20,7 @@ from compiler.passes.layout_assignment import with_default_layout
 from compiler.rewrite.graph import emit, remove_dead, replace
 
 _ATTEMPTS = ((0,), (1,), (0, 1))
+_STORED = frozenset({"transpose", "concatenate", "pad"})
 _INDEX_WORK = frozenset({"transpose", "reshape", "concatenate", "pad", "dynamic-slice", "reverse"})
 
 
@@ -93,13 +94,30 @@ def _split(fusion: HloInstruction, judge: _Judge) -> bool:
         operands = _dot(fusion).operands
         if any(operands[n].opcode in ("parameter", "constant") for n in attempt):
             continue
-        made = [_materialised(fusion, operands[n]) for n in attempt]
+        made = [_divided(_materialised(fusion, operands[n]), judge) for n in attempt]
         rest = _without(fusion, {operands[n]: m for n, m in zip(attempt, made, strict=True)})
         if all(judge.has_window(f) for f in (*made, rest)):
             replace(fusion, rest)
             return True
         remove_dead(rest)
     return False
+
+
+def _divided(fusion: HloInstruction, judge: _Judge) -> HloInstruction:
+    """A loop fusion without windows, with one of its inner arrays stored where that helps."""
+    if judge.has_window(fusion):
+        return fusion
+    body = _body(fusion)
+    for node in reversed(list(body)):
+        if node.opcode not in _STORED or node is body.root_instruction:
+            continue
+        inner = _materialised(fusion, node)
+        outer = _without(fusion, {node: inner})
+        if judge.has_window(inner) and judge.has_window(outer):
+            replace(fusion, outer)
+            return outer
+        remove_dead(outer)
+    return fusion
 
 
 def _materialised(fusion: HloInstruction, node: HloInstruction) -> HloInstruction:
@@ -133,7 +151,9 @@ def _without(
         else:
             made[instr] = _copy(body, instr, made)
     root = made[_body(fusion).root_instruction]
-    return _fusion(fusion, body, root, operands, "kOutput")
+    kind = fusion.attrs["kind"]
+    assert isinstance(kind, str)
+    return _fusion(fusion, body, root, operands, kind)
 
 
 def _needed(

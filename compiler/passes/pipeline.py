@@ -30,6 +30,7 @@ from compiler.passes.expanders.rng_expander import expand_random
 from compiler.passes.expanders.select_and_scatter_expander import expand_select_and_scatters
 from compiler.passes.expanders.simple_expansions import expand_simple
 from compiler.passes.expanders.single_device import simplify_single_device
+from compiler.passes.expanders.small_dot_expander import expand_small_dots
 from compiler.passes.expanders.sort_expander import expand_sorts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
@@ -68,6 +69,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("random-state", thread_random_state),
         FunctionPass("rng-expander", expand_random),
         FunctionPass("integer-dot-expander", expand_integer_dots),
+        FunctionPass("small-dot-expander", expand_small_dots),
         FunctionPass("reduce-window-expander", expand_reduce_windows),
         FunctionPass("select-and-scatter-expander", expand_select_and_scatters),
         FunctionPass("simple-expansions", expand_simple),
@@ -112,6 +114,7 @@ PIPELINE: tuple[str, ...] = (
     "sub-byte-types",
     "pair-types",
     "integer-dot-expander",
+    "small-dot-expander",
     "dot-canonicalizer",
     "algebraic-simplifier",
     "constant-folding",
@@ -151,6 +154,9 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("random-state", "rng-expander", "a state that is read is one that bits are made of"),
     ("pair-types", "integer-dot-expander", "a 64-bit dot has an expansion of its own"),
     ("integer-dot-expander", "dot-canonicalizer", "it makes dots of digits"),
+    ("pair-types", "small-dot-expander", "it makes real dots of complex ones"),
+    ("window-expander", "small-dot-expander", "it makes dots of convolutions"),
+    ("small-dot-expander", "dot-canonicalizer", "arithmetic needs no canonical dimensions"),
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
     ("window-expander", "pair-types", "windows of any type become slices"),

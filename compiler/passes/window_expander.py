@@ -3,8 +3,9 @@
 A *tap* is one position of the window; the elements it meets, over all output positions, are a
 strided slice of the padded input.
 
-    reduce-window        combines its taps' slices elementwise, or, for a running total (a window
-                         over everything before), by doubling shifts: log2(n) steps
+    reduce-window        combines its taps' slices elementwise; a running total (a window over
+                         everything before) so too when short, one tap after another as a loop
+                         would round it, else by doubling shifts: log2(n) steps
     convolution          concatenates its taps' slices along the features and is then one dot;
                          with few output positions and many taps (a kernel's gradient) it
                          stacks what each position meets instead: the same matrix
@@ -28,6 +29,8 @@ from compiler.rewrite.graph import emit, replace
 
 Dims = tuple[int, ...]
 MAX_TAPS = 64  # of a window that is combined tap by tap
+MAX_SEQUENTIAL = 32  # positions of a running total that is added up one after another
+MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling is cheaper
 MAX_SLICES = 512  # that a convolution's input is cut into
 
 
@@ -97,13 +100,25 @@ def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
     if kind is None or not has_identity_init(instr) or any(d.reversal for d in window):
         return None
     running = _running_dim(operand, window)
-    if running is not None:
+    size = math.prod(d.size for d in window)
+    is_short = size <= MAX_SEQUENTIAL and operand.array.element_count <= MAX_SEQUENTIAL_ELEMENTS
+    if running is not None and not is_short:
         return _running_total(instr, kind, *running)
-    if math.prod(d.size for d in window) > MAX_TAPS:
+    if size > MAX_TAPS:
         return None
     padded = _padded(operand, init, window)
     parts = [_tap(padded, window, offsets, instr.array.dims) for offsets in _taps(window)]
-    return _tree(instr, kind, parts)
+    if running is None:
+        return _tree(instr, kind, parts)
+    return _chain(instr, kind, parts[::-1] if running[1] else parts)
+
+
+def _chain(like: HloInstruction, kind: str, parts: list[HloInstruction]) -> HloInstruction:
+    """Combine one after another; padding comes first and changes nothing."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = emit(like, kind, like.array, (total, part))
+    return total
 
 
 def _tree(like: HloInstruction, kind: str, parts: list[HloInstruction]) -> HloInstruction:

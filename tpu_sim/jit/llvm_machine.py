@@ -186,6 +186,8 @@ class LlvmMachine:
         if status == PAST_LIMIT:
             return CycleLimitFault(f"the run passed {self.max_cycles} cycles", "main")
         site = native.translated.sites[status - 1]
+        if site.kind is FaultKind.CYCLE_LIMIT:
+            return CycleLimitFault(f"the run passed {self.max_cycles} cycles", site.kernel)
         return _FAULTS[site.kind](site.message, site.kernel, site.bundle)
 
     def _result(self, native: NativeProgram, context: ExecutionContext) -> ExecutionResult:

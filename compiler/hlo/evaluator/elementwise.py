@@ -194,8 +194,9 @@ def _convert(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 def _reduce_precision(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     dtype = from_numpy(operands[0].dtype)
     source = special_functions.FORMATS.get(dtype.name)
-    if source is None:
-        raise unsupported(instr, f"no rule for {dtype}; convert to f32 first")
+    if source is None:  # 8 bits: XLA computes on f32
+        wide = np.asarray(operands[0]).astype(np.float32)
+        return _reduce_precision(ctx, instr, [wide]).astype(dtype.numpy)
     exponent_bits = attribute.integer(instr, "exponent_bits")
     mantissa_bits = attribute.integer(instr, "mantissa_bits")
     if source.exponent_bits <= exponent_bits and source.mantissa_bits <= mantissa_bits:

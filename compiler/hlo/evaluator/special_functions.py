@@ -151,7 +151,4 @@ FORMATS = {
     "bf16": Format(8, 7),
     "f32": Format(8, 23),
     "f64": Format(11, 52),
-    "f8e5m2": Format(5, 2),
-    "f8e4m3": Format(4, 3),
-    "f8e3m4": Format(3, 4),
 }

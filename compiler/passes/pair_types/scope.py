@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.int64_conversion import saturated_index
 from compiler.passes.pair_types.values import (
@@ -145,8 +145,9 @@ def kept_attrs(instr: Instr) -> Attrs:
 
 def wide_dtype(instr: Instr) -> DType:
     """The first wide type among operands and result."""
-    for shape in (*(o.shape for o in instr.operands), instr.shape):
-        if isinstance(shape, ArrayShape) and part_dtype(shape.dtype) is not None:
+    shapes = (*(o.shape for o in instr.operands), instr.shape)
+    for shape in (leaf for outer in shapes for leaf in leaves(outer)):
+        if part_dtype(shape.dtype) is not None:
             return shape.dtype
     message = f"%{instr.name} has no wide array"
     raise AssertionError(message)
