@@ -17,8 +17,8 @@ from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter
 
 Instr = HloInstruction
-MAX_CONTRACTED = 64
-MAX_LANES = 1 << 18  # of products, padded to whole vregs: 256 vregs
+MAX_CONTRACTED = 32
+MAX_LANES = 1 << 15  # of products, padded to whole vregs: 32 vregs
 SUBLANES, LANES = 8, 128
 
 
