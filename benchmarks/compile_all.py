@@ -119,7 +119,7 @@ def _child(path: Path, pipe: multiprocessing.connection.Connection) -> None:
 
 def measure_apart(path: Path, timeout: float) -> Row:
     """Compile one model in a process that is ended after `timeout` seconds."""
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(path, theirs))
     process.start()

@@ -101,9 +101,7 @@ def _elementwise() -> dict[str, _Row]:
             _FLOAT, f"{_P} ROOT r = A reduce-precision(p), exponent_bits=4, mantissa_bits=1"
         ),
         "remainder": _Row("SUF", f"{_PQ} ROOT r = A remainder(p, q)"),
-        "select": _Row(
-            _ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"
-        ),
+        "select": _Row(_ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"),
         "sign": _Row("SFC", f"{_P} ROOT r = A sign(p)"),
         "stochastic-convert": _Row(
             _FLOAT, f"{_P} n = B parameter(1) ROOT r = s8[{DIMS}] stochastic-convert(p, n)"
@@ -144,8 +142,7 @@ _ARRAYS = {
     "reverse": _Row(_ANY, f"{_P} ROOT r = A reverse(p), dimensions={{0,1}}"),
     "set-dimension-size": _Row(
         _ANY,
-        f"{_P} i = s32[] parameter(1) "
-        "ROOT r = T[<=5,7] set-dimension-size(p, i), dimensions={0}",
+        f"{_P} i = s32[] parameter(1) ROOT r = T[<=5,7] set-dimension-size(p, i), dimensions={{0}}",
     ),
     "shuffle": _Row(_ANY, f"{_P} ROOT r = A shuffle(p)"),
     "slice": _Row(_ANY, f"{_P} ROOT r = T[2,3] slice(p), slice={{[1:5:2], [3:6]}}"),
@@ -255,7 +252,9 @@ _COMPUTE = {
         "small",
     ),
     "sort": _Row(_REAL, f"{_P} ROOT r = A sort(p), dimensions={{1}}, to_apply=order", _LESS),
-    "topk": _Row("SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true", inputs="ordered"),
+    "topk": _Row(
+        "SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true", inputs="ordered"
+    ),
     "triangular-solve": _Row(
         "FC",
         "p = T[4,4] parameter(0) q = T[4,3] parameter(1) ROOT r = T[4,3] triangular-solve(p, q), "
@@ -304,8 +303,7 @@ _CONTROL = {
     "opt-barrier": _Row(_ANY, f"{_P} ROOT r = A opt-barrier(p)"),
     "outfeed": _Row(
         _ANY,
-        f"{_P} {_TOKEN} o = token[] outfeed(p, t), outfeed_shape=A "
-        "ROOT r = A add-dependency(p, o)",
+        f"{_P} {_TOKEN} o = token[] outfeed(p, t), outfeed_shape=A ROOT r = A add-dependency(p, o)",
     ),
     **dict.fromkeys(("recv", "recv-done"), _Row(_ANY, _RECEIVED)),
     **dict.fromkeys(("send", "send-done"), _Row(_ANY, _SENT)),
@@ -336,9 +334,7 @@ _COLLECTIVES = {
     "collective-permute": _Row(
         _ANY, f"{_P} ROOT r = A collective-permute(p), source_target_pairs={{{{0,0}}}}"
     ),
-    **dict.fromkeys(
-        ("collective-permute-done", "collective-permute-start"), _Row(_ANY, _PERMUTED)
-    ),
+    **dict.fromkeys(("collective-permute-done", "collective-permute-start"), _Row(_ANY, _PERMUTED)),
     "collective-reduce": _Row(
         _ANY, f"{_P} ROOT r = A collective-reduce(p), {_ALONE}, to_apply=add_T", _ADD
     ),
@@ -372,7 +368,9 @@ def case(opcode: str, dtype: str) -> Case | None:
     elif opcode == "constant" and element.is_complex:
         text = re.sub(r"(?<=[{,])([01])(?=[,}])", r"(\1,-1)", text)
     elif opcode == "convert" and element.is_complex:
-        text = text.replace("a = W convert(p) ", "").replace("(W, A) tuple(a, b)", "(A, A) tuple(p, b)")
+        text = text.replace("a = W convert(p) ", "").replace(
+            "(W, A) tuple(a, b)", "(A, A) tuple(p, b)"
+        )
     pattern = re.compile(r"\b(?:" + "|".join(words) + r")\b|(?<=_)T\b")
     return Case(pattern.sub(lambda found: words[found[0]], text), row.inputs)
 

@@ -1,20 +1,25 @@
-"""Call inliner: every `call`, and every fusion of the input, is replaced by a copy of its body."""
+"""Call inliner: every `call` is replaced by a copy of what it calls.
+
+So is a fusion of the input that has no plan of ours: it was another compiler's choice, for its own
+machine. One with a plan comes from a dump and is compiled as it stands.
+"""
 
 from __future__ import annotations
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.analysis.window_config import OWN, read_config
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import clone
 
 _CALLEE = {"call": "to_apply", "fusion": "calls"}
-"""The attribute that names the body. A fusion is another compiler's choice, for its own machine."""
+"""The attribute that names the body."""
 
 
 def inline_calls(module: HloModule, context: PassContext) -> bool:
     """Inline all calls, callees first, then drop the computations no longer needed."""
     for computation in reachable(module):
-        calls = [i for i in computation if i.opcode in _CALLEE]
+        calls = [i for i in computation if _is_inlined(i)]
         for call in calls:
             _inline(computation, call)
         if calls:
@@ -22,6 +27,10 @@ def inline_calls(module: HloModule, context: PassContext) -> bool:
         context.counts["calls"] += len(calls)
     dropped = drop_unreachable(module)
     return bool(context.counts["calls"] or dropped)
+
+
+def _is_inlined(instr: HloInstruction) -> bool:
+    return instr.opcode in _CALLEE and OWN not in read_config(instr)
 
 
 def _inline(caller: HloComputation, call: HloInstruction) -> None:

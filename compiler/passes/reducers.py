@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from compiler.hlo.dtypes import DType
@@ -50,7 +49,10 @@ def _greatest(dtype: DType) -> float:
     """Infinity, or the greatest value of a float type without one (8-bit "fn" types and such)."""
     with np.errstate(all="ignore"):
         infinity = float(np.asarray(np.inf).astype(dtype.numpy))
-    return infinity if infinity == np.inf else float(ml_dtypes.finfo(dtype.numpy).max)
+    if infinity == np.inf:
+        return infinity
+    codes = np.arange(1 << dtype.bits, dtype=np.uint8)
+    return float(np.nanmax(codes.view(dtype.numpy).astype(np.float32)))
 
 
 def has_identity_init(reduce: HloInstruction) -> bool:

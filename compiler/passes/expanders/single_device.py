@@ -194,6 +194,21 @@ def _dynamic(instr: Instr) -> Instr | None:
     )
 
 
+def _host_transfer(instr: Instr) -> Instr | None:
+    raise UnsupportedError(
+        f"%{instr.name}: {instr.opcode}: transfers with the host or another device during a run; "
+        "make the value a parameter or a result",
+        instr.span,
+    )
+
+
+def _no_lowering(instr: Instr) -> Instr | None:
+    raise UnsupportedError(
+        f"%{instr.name}: {instr.opcode} has no kernel; rewrite it with operations that have",
+        instr.span,
+    )
+
+
 def _first(instr: Instr) -> Instr | None:
     return instr.operands[0]
 
@@ -215,8 +230,14 @@ _TABLE: dict[str, Expansion] = {
     "domain": _first,
     "dynamic-reshape": _dynamic,
     "get-dimension-size": _size,
+    "infeed": _host_transfer,
+    "outfeed": _host_transfer,
     "partition-id": _number,
+    "recv": _host_transfer,
     "reduce-scatter": _same,
     "replica-id": _number,
+    "scan": _no_lowering,
+    "send": _host_transfer,
     "set-dimension-size": _dynamic,
+    "shuffle": _no_lowering,
 }

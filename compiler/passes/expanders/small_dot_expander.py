@@ -1,9 +1,10 @@
 """Small dots of high precision as multiply and reduce on the vector unit.
 
-The matrix unit makes an f32 product of three or six bf16 passes, each with its own error, and
-pays for loading weights in each. A few vregs of products are multiplied and added in f32 there
-instead: no slower, since such a kernel waits for its operands anyway, and rounded like plain f32
-arithmetic in the order of the contracted dimension.
+The matrix unit makes an f32 product of three or six bf16 passes: what is left when large products
+cancel is theirs, and each pass loads weights anew. Up to 32 vregs of products are multiplied and
+added in f32 instead: rounded like plain f32 arithmetic, and no slower, since so small a kernel
+mostly waits for its operands. Larger ones are no faster, as what makes their operands may be
+fused into the products and so repeated.
 """
 
 from __future__ import annotations

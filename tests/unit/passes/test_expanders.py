@@ -10,6 +10,7 @@ from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
 from compiler.passes.pipeline import PASSES, run_pipeline
+from tests.support.expansions import on_machine
 from tpu_sim.isa.chips import load_chip
 
 CONVOLUTION = """HloModule m
@@ -61,6 +62,7 @@ WINDOWS = {
                  "size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_1x0_1x0_0"),
     "average": ("add", "2,6,6,3", "0", "2,5,5,3", "size=1x2x2x1"),
     "running sum": ("add", "70,3", "0", "70,3", "size=70x1 pad=69_0x0_0"),
+    "short running product": ("multiply", "2,6,5", "1", "2,6,5", "size=1x6x1 pad=0_0x5_0x0_0"),
     "backward maximum": ("maximum", "3,70", "-inf", "3,70", "size=1x70 pad=0_0x0_69"),
     "dilated": ("minimum", "3,20", "inf", "3,14", "size=1x4 rhs_dilate=1x2"),
 }  # fmt: skip
@@ -93,6 +95,34 @@ def test_reduce_window(name: str) -> None:
     text = REDUCE_WINDOW.format(kind=kind, operand=operand, init=init, result=result, window=window)
     found, wanted = _values(text)
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", ["31_0", "0_31"])
+def test_a_short_running_sum_is_rounded_like_a_loop(padding: str) -> None:
+    text = REDUCE_WINDOW.format(
+        kind="add", operand="5,32", init="0", result="5,32", window=f"size=1x32 pad=0_0x{padding}"
+    )
+    x = np.random.default_rng(5).standard_normal((5, 32)).astype(np.float32)
+    order = slice(None, None, 1 if padding == "31_0" else -1)
+    wanted = np.add.accumulate(x[:, order], axis=1)[:, order]
+    np.testing.assert_array_equal(on_machine(text, [x])[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("operand", "window", "additions"),
+    [
+        ("32,2048", "size=32x1 pad=31_0x0_0", 31),
+        ("32,2049", "size=32x1 pad=31_0x0_0", 5),
+        ("33,3", "size=33x1 pad=32_0x0_0", 6),
+    ],
+)
+def test_long_or_large_running_sums_double(operand: str, window: str, additions: int) -> None:
+    text = REDUCE_WINDOW.format(
+        kind="add", operand=operand, init="0", result=operand, window=window
+    )
+    module = parse_module(text)
+    PASSES["window-expander"].run(module, PassContext(load_chip("v5e")))
+    assert sum(i.opcode == "add" for i in module.entry) == additions
 
 
 TOP = """HloModule m

@@ -1,0 +1,117 @@
+"""Small dots of high precision are f32 arithmetic; others stay dots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.hlo.parser import parse_module
+from compiler.passes.pipeline import run_pipeline
+from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
+from tpu_sim.isa.chips import load_chip
+
+HIGHEST = ", operand_precision={highest,highest}"
+PASS = ["small-dot-expander"]
+MATRICES = ("4,7", "7,6", "4,6", "lhs_contracting_dims={1}, rhs_contracting_dims={0}")
+CASES = {
+    "matrices": MATRICES,
+    "vector on the right": ("9,7", "7", "9", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "inner product": ("7", "7", "", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    "outer product": ("3", "5", "3,5", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
+    "batch inside": (
+        "4,3,5", "5,3,6", "3,4,6",
+        "lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "two contracted": (
+        "3,4,5", "5,3,2", "4,2", "lhs_contracting_dims={0,2}, rhs_contracting_dims={1,0}",
+    ),
+}  # fmt: skip
+
+
+def _text(
+    case: tuple[str, str, str, str], types: tuple[str, str, str] = ("f32",) * 3, tail: str = HIGHEST
+) -> str:
+    x, y, result, attrs = case
+    a, b, c = types
+    return (
+        f"HloModule m\nENTRY e {{\n  x = {a}[{x}] parameter(0)\n  y = {b}[{y}] parameter(1)\n"
+        f"  ROOT d = {c}[{result}] dot(x, y), {attrs}{tail}\n}}\n"
+    )
+
+
+def _inputs(text: str) -> list[Array]:
+    rng = np.random.default_rng(3)
+    shapes = [p.array for p in parse_module(text).entry.parameters]
+    return [rng.standard_normal(s.dims).astype(s.dtype.numpy) for s in shapes]
+
+
+def _is_left(text: str, precision: str = "default") -> bool:
+    """Whether the pass leaves a dot of its module."""
+    module = parse_module(text)
+    run_pipeline(module, load_chip("v5e"), passes=PASS, precision=precision)
+    return any(i.opcode == "dot" for i in module.entry)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str) -> None:
+    text = _text(CASES[name])
+    inputs = _inputs(text)
+    assert_close(reference(text, inputs), expanded(text, inputs, PASS, ["dot"]), 1e-6)
+
+
+def test_half_precision_is_summed_in_f32() -> None:
+    text = _text(MATRICES, ("f16", "f32", "f16"))
+    inputs = _inputs(text)
+    want = (inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)).astype(np.float16)
+    (got,) = expanded(text, inputs, PASS, ["dot"])
+    assert_close([want], [got], 2e-3)
+
+
+def test_sums_that_cancel_are_rounded_like_a_loop() -> None:
+    text = _text(("4,3", "3,6", "4,6", MATRICES[3]), tail="")
+    x, y = _inputs(text)
+    y[-1] -= (x[0] @ y) / x[0, -1]
+    want = x[:, 0, None] * y[0] + x[:, 1, None] * y[1] + x[:, 2, None] * y[2]
+    np.testing.assert_array_equal(on_machine(text, [x, y])[0], want)
+
+
+@pytest.mark.parametrize("dims", [(10, 32, 100), (9, 20, 1), (1, 32, 9)])
+def test_the_error_is_that_of_f32_sums(dims: tuple[int, int, int]) -> None:
+    m, k, n = dims
+    text = _text((f"{m},{k}", f"{k},{n}", f"{m},{n}", MATRICES[3]), tail="")
+    x, y = _inputs(text)
+    want = x.astype(np.float64) @ y.astype(np.float64)
+    bound = k * 2.0**-24 * (np.abs(x).astype(np.float64) @ np.abs(y))
+    got = on_machine(text, [x, y])[0].astype(np.float64)
+    assert np.all(np.abs(got - want) <= bound)
+
+
+def test_precision_decides() -> None:
+    bare = _text(MATRICES, tail="")
+    assert _is_left(bare)
+    assert not _is_left(bare, "high")
+    assert not _is_left(bare, "highest")
+    assert not _is_left(_text(MATRICES))
+
+
+def test_what_one_pass_computes_exactly_stays() -> None:
+    assert _is_left(_text(MATRICES, ("bf16", "bf16", "f32")), "highest")
+    assert not _is_left(_text(MATRICES, ("bf16", "f32", "f32")), "highest")
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "result"),
+    [
+        ("4,33", "33,6", "4,6"),
+        ("8,32", "32,129", "8,129"),
+        ("9,32", "32,128", "9,128"),
+        ("4,0", "0,6", "4,6"),
+        ("0,4", "4,6", "0,6"),
+    ],
+)
+def test_large_and_empty_ones_stay(x: str, y: str, result: str) -> None:
+    assert _is_left(_text((x, y, result, MATRICES[3])))
+
+
+def test_integers_stay() -> None:
+    assert _is_left(_text(MATRICES, ("s32", "s32", "s32"), tail=""), "highest")
