@@ -79,7 +79,9 @@ def cli() -> None:
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
 )
-@click.option("--checked", is_flag=True, help="find races and uninitialised reads")
+@click.option(
+    "--checked", is_flag=True, help="find races and uninitialised reads, on the NumPy machine"
+)
 @_max_cycles
 @_f64_as_f32
 @_dump_ir
