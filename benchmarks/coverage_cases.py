@@ -94,6 +94,9 @@ def _elementwise() -> dict[str, _Row]:
         ),
         "imag": _Row("FC", f"{_P} ROOT r = R imag(p)"),
         "is-finite": _Row(_FLOAT, f"{_P} ROOT r = pred[{DIMS}] is-finite(p)"),
+        "multiply-add": _Row(
+            "", f"{_PQ} c = A parameter(2) ROOT r = A multiply-add(p, q, c)", only=("f32",)
+        ),
         "negate": _Row(_NUMBER, f"{_P} ROOT r = A negate(p)"),
         "not": _Row("PSU", f"{_P} ROOT r = A not(p)"),
         "real": _Row("FC", f"{_P} ROOT r = R real(p)"),

@@ -1,18 +1,18 @@
 """The compiler on one page: HLO in, program out.
 
-    verify                is the module well-formed?
-    run_pipeline          simplify, canonicalise, fuse, assign layouts and memory spaces, schedule
-    assign_buffers        an address for every array
-    lower_module          fusions to LLO to bundles; control flow to main
+verify                is the module well-formed?
+run_pipeline          simplify, canonicalise, fuse, assign layouts and memory spaces, schedule
+assign_buffers        an address for every array
+lower_module          fusions to LLO to bundles; control flow to main
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.backend.kernel_options import KernelOptions
@@ -20,27 +20,12 @@ from compiler.backend.lower_module import LoweredModule, lower_module
 from compiler.hlo.ir import HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify
+from compiler.options import CompileOptions as CompileOptions
+from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import PIPELINE, run_pipeline
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
-
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """What a user may choose.
-
-    `precision` of f32 dots: "default" one bf16 pass, "high" three, "highest" six. `dump_dir` gets
-    the HLO after every pass. `progress` is told what is being done. `f64_as_f32` computes f64 as
-    f32 and c128 as c64 instead of refusing them; the host keeps its types.
-    """
-
-    precision: str = "default"
-    dump_dir: Path | None = None
-    progress: Progress | None = None
-    f64_as_f32: bool = False
 
 
 @dataclass
@@ -70,7 +55,11 @@ def compile_module(
 
     Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
     """
-    options = options or CompileOptions()
+    with _no_collector():
+        return _compile(module, chip, options or CompileOptions())
+
+
+def _compile(module: HloModule, chip: Chip, options: CompileOptions) -> CompiledModule:
     kernel_options = KernelOptions(options.precision)
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
@@ -103,7 +92,20 @@ def run_passes(
         precision=options.precision,
         dump_dir=options.dump_dir,
         progress=options.progress,
+        windows=options.windows,
     )
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without Python's cycle collector: it would look at the whole module again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

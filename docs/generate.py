@@ -25,7 +25,9 @@ def run(*arguments: str) -> str:
 
 def indented(text: str, limit: int = 110) -> str:
     """A code block; long lines are cut with an ellipsis."""
-    lines = (line if len(line) <= limit else line[: limit - 3] + "..." for line in text.splitlines())
+    lines = (
+        line if len(line) <= limit else line[: limit - 3] + "..." for line in text.splitlines()
+    )
     return "\n".join(f"    {line}".rstrip() for line in lines)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from pathlib import Path
 
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from compiler.driver import CompileOptions, compile_module
-from compiler.frontends.models import is_bytecode, is_model_text, parse_model
+from compiler.frontends.recognition import is_bytecode, is_model_text
+from compiler.options import CompileOptions
 from runtime.buffer import Array
 from runtime.buffer import device_put as put_on_device
 from runtime.client import client_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.program_store import Compilation, executable_of, read_checked
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.container import read_tpux
 from tpu_sim.isa.errors import ProgramError, TpuxError
 
 DEFAULT_TARGET = "v5e"
@@ -43,20 +44,15 @@ def compile(
         executable = load_executable(Path(name), machine, _unless(target, DEFAULT_TARGET))
         _expect_precision(executable, _unless(precision, "default"))
         return executable
-    options = options or CompileOptions(precision=precision)
-    started = time.perf_counter()
-    module = parse_model(text, name)
-    parsed = time.perf_counter()
-    compiled = compile_module(module, load_chip(target), options)
-    stages = {"parse": parsed - started, **compiled.timings}
-    return Executable(
-        program=compiled.program,
-        device=client_for(target).devices[0],
-        options=machine or MachineOptions(),
-        texts=compiled,
-        compile_seconds=time.perf_counter() - started,
-        stages=stages,
-    )
+    chosen = options or CompileOptions(precision=precision)
+
+    def compile_now() -> Compilation:
+        """The compiler is heavy to import and not needed for what is in the store."""
+        compiler = importlib.import_module("runtime.compilation")
+        made: Compilation = compiler.compile_source(text, name, target, chosen)
+        return made
+
+    return executable_of(text, target, chosen, machine or MachineOptions(), compile_now)
 
 
 def load_executable(
@@ -67,14 +63,14 @@ def load_executable(
     `target` is needed for a program of a chip file; another chip than the program's is an error.
     """
     started = time.perf_counter()
+    machine = machine or MachineOptions()
     chip = load_chip(target) if target is not None else None
-    program = read_tpux(path, chip)
+    program, digest = read_checked(path, chip, machine)
     device = client_for(target or program.target).devices[0]
     seconds = time.perf_counter() - started
+    stages = {"load": seconds}
     try:
-        return Executable(
-            program, device, machine or MachineOptions(), None, seconds, {"load": seconds}
-        )
+        return Executable(program, device, machine, None, seconds, stages, digest=digest)
     except ProgramError as error:
         raise TpuxError(str(error), str(path)) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,20 +20,35 @@ from runtime.storage import (
 )
 from runtime.transfer import Bytes
 
+_DISCARDED_BYTES = 1 << 20
+"""From this size on, the pages of a new array's block go back to the host when it is given up. Those
+of an array that moves out and in again are wanted again."""
+
 
 class Array:
     """An array on a device, never changed. `numpy()` or `np.asarray` copies it to the host.
 
-    Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout,
-    `offset_bytes` its place in HBM, where its planes (`runtime.storage`) follow each other. The
-    block is freed when the object dies.
+    Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout. Its planes
+    (`runtime.storage`) follow each other in a block of HBM, which is freed when the object dies. A
+    program's result stays where the program left it, at `places`, until the next program runs:
+    by then most results are no longer wanted, and the others move to blocks of their own. An
+    argument that a program leaves as it is lies in that program's arena, and only there, until
+    another program runs.
     """
 
-    def __init__(self, device: Device, device_shape: ArrayShape) -> None:
+    def __init__(
+        self, device: Device, device_shape: ArrayShape, places: tuple[int, ...] = ()
+    ) -> None:
         self.device = device
         self.device_shape = device_shape
         self.size_bytes = stored_bytes(device_shape)
-        self.offset_bytes = device.allocator.allocate(self.size_bytes)
+        self._places = places
+        self._block: int | None = None
+        self._is_new = not places
+        if places:
+            device.lent.append(ref(self))
+        else:
+            self._block = device.allocator.allocate(self.size_bytes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,13 +62,38 @@ class Array:
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """Copy to the host."""
-        return read_planes(self.planes(), self.device_shape)
+        with self.device.lock:  # no program may run over it or move it meanwhile
+            return read_planes(self.planes(), self.device_shape)
 
     def planes(self) -> list[Bytes]:
-        """Views of the bytes of each plane in device memory."""
+        """Views of the bytes of each plane in device memory, valid while `device.lock` is held."""
         count = plane_type(self.device_shape.dtype)[1]
         size = self.size_bytes // count
-        return [self.device.hbm.view(self.offset_bytes + k * size, size) for k in range(count)]
+        places = self._places
+        if self._block is not None:
+            places = tuple(self._block + k * size for k in range(count))
+        return [self.device.hbm.view(place, size) for place in places]
+
+    def settle(self, places: tuple[int, ...]) -> None:
+        """Lie at `places` in the arena, where a copy is already, and give up the own block."""
+        block = self._block
+        if block is None:
+            return
+        self._places, self._block = places, None
+        self.device.settled.add(self)
+        if self._is_new and self.size_bytes >= _DISCARDED_BYTES:
+            self.device.hbm.discard(block, self.size_bytes)
+        self._is_new = False
+        self.device.allocator.release(block)
+
+    def leave_arena(self) -> None:
+        """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
+        if self._block is not None:
+            return
+        sources = self.planes()
+        self._block = self.device.allocator.allocate(self.size_bytes)
+        for source, target in zip(sources, self.planes(), strict=True):
+            target[:] = source
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -66,8 +108,9 @@ class Array:
         return f"tpuc.Array({self.device_shape.dtype}{list(self.shape)}, {self.device.chip.name})"
 
     def __del__(self) -> None:
-        if hasattr(self, "offset_bytes"):
-            self.device.allocator.release(self.offset_bytes)
+        block = getattr(self, "_block", None)
+        if block is not None:
+            self.device.allocator.release(block)
 
 
 def device_put(value: npt.ArrayLike, device: Device) -> Array:

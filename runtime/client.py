@@ -6,10 +6,13 @@ buffers placed by `device_put` lie at the top, growing downwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import RLock
+from typing import Protocol
+from weakref import WeakSet
 
 from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
@@ -17,11 +20,20 @@ from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.machine.memory import HbmMemory
 
 
+class Tenant(Protocol):
+    """A value that may lie in the arena after the program that made it has ended."""
+
+    def leave_arena(self) -> None:
+        """Move to a block of its own, if it has none."""
+
+
 @dataclass
 class Device:
     """One chip: `hbm` holds its memory, `allocator` the part above the running program.
 
-    `lock` is held from loading a program's inputs until its results are copied out.
+    `lock` is held while a program's arena is written or read. `lent` are weak references to
+    results that lie in the arena; they leave it before any program runs. `settled` are arguments
+    that lie there; they leave it before another program runs.
     """
 
     chip: Chip
@@ -30,6 +42,20 @@ class Device:
     resident: object = None  # the executable whose constants are in HBM
     arena_bytes: int = 0
     lock: AbstractContextManager[object] = field(default_factory=RLock)
+    lent: list[Callable[[], Tenant | None]] = field(default_factory=list)
+    settled: WeakSet[Tenant] = field(default_factory=WeakSet)
+
+    def clear_arena(self, owner: object) -> None:
+        """Let what `owner` would overwrite, and somebody still holds, leave the arena."""
+        while self.lent:
+            tenant = self.lent[-1]()
+            if tenant is not None:
+                tenant.leave_arena()
+            self.lent.pop()
+        if self.resident is not owner:
+            for settled in list(self.settled):
+                settled.leave_arena()
+            self.settled.clear()
 
     def claim_arena(self, owner: object, size_bytes: int) -> bool:
         """Give [0, size_bytes) to `owner`; return whether its constants must be written again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +57,7 @@ class Executable:
 
     NumPy arrays in give NumPy arrays out; if every argument is a `tpuc.Array`, the results are too.
     Wrong count, dimensions or dtype raise `CompileError`. `report` tells of the last call.
+    `digest` names the program's content, if known: native code made earlier is found by it.
     """
 
     program: Program
@@ -65,6 +66,7 @@ class Executable:
     texts: Texts | None = None
     compile_seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
+    digest: str | None = None
     _machine: Machine | None = None
     _last: _Call | None = None
     _result: ExecutionResult | None = None
@@ -97,15 +99,24 @@ class Executable:
         return self.call(args, on_device=bool(args) and all(isinstance(a, Array) for a in args))
 
     def call(
-        self, args: Sequence[npt.ArrayLike | Array], *, on_device: bool
+        self, args: Iterable[npt.ArrayLike | Array], *, on_device: bool
     ) -> list[HostArray] | list[Array]:
-        """Run once, with the results on the device or on the host. Calls take turns."""
+        """Run once, with the results on the device or on the host. Calls take turns.
+
+        Arguments of a sequence are all checked first; those of an iterator one by one, so that the
+        host need not hold them together.
+        """
         with self.device.lock:
             self._load(self._checked_arguments(args))
             self._last = self._run(self._machine_ready())
             if on_device:
                 return [self._device_output(port) for port in self.outputs]
             return [self._host_output(port) for port in self.outputs]
+
+    def prepare(self) -> None:
+        """Translate to native code now instead of at the first call."""
+        with self.device.lock:
+            self._machine_ready()
 
     def estimate(self, trips: int = DEFAULT_TRIPS) -> Report:
         """Report what a call would cost, from the same program with values off.
@@ -117,7 +128,9 @@ class Executable:
         if trips < 0:
             raise ValueError(f"{trips} trips: want 0 or more")
         started = time.perf_counter()
-        result, translating = estimate_cycles(self.program, self.device.chip, self.options, trips)
+        result, translating = estimate_cycles(
+            self.program, self.device.chip, self.options, trips, self.digest
+        )
         seconds = time.perf_counter() - started - translating
         self._result = result
         stages = self.stages | {"translate": translating}
@@ -166,29 +179,44 @@ class Executable:
     def _machine_ready(self) -> Machine:
         if self._machine is None:
             started = time.perf_counter()
-            self._machine = make_machine(self.program, self.device.chip, self.options)
+            self._machine = make_machine(self.program, self.device.chip, self.options, self.digest)
             self.stages["translate"] = time.perf_counter() - started
         return self._machine
 
-    def _checked_arguments(self, args: Sequence[npt.ArrayLike | Array]) -> list[HostArray | Array]:
-        if len(args) != len(self.inputs):
-            raise CompileError(f"the model takes {len(self.inputs)} inputs, got {len(args)}")
-        return [
-            _checked(number, value, port)
-            for number, (value, port) in enumerate(zip(args, self.inputs, strict=True))
-        ]
+    def _checked_arguments(
+        self, args: Iterable[npt.ArrayLike | Array]
+    ) -> Iterable[HostArray | Array]:
+        if isinstance(args, Sequence):
+            self._expect_count(len(args))
+            return list(self._each_checked(args))
+        return self._each_checked(args)
 
-    def _load(self, arrays: list[HostArray | Array]) -> None:
+    def _each_checked(self, args: Iterable[npt.ArrayLike | Array]) -> Iterator[HostArray | Array]:
+        count = 0
+        for value in args:
+            if count == len(self.inputs):
+                self._expect_count(count + 1)
+            yield _checked(count, value, self.inputs[count])
+            count += 1
+        self._expect_count(count)
+
+    def _expect_count(self, count: int) -> None:
+        if count != len(self.inputs):
+            raise CompileError(f"the model takes {len(self.inputs)} inputs, got {count}")
+
+    def _load(self, arrays: Iterable[HostArray | Array]) -> None:
         """Bring constants and inputs into the arena, save what is there since the last call."""
+        self.device.clear_arena(self)
         if self.device.claim_arena(self, self.program.hbm_bytes):
             self._held.clear()
             for offset, constant in self.program.constants:
                 self.device.hbm.write(offset, constant)
-        for number, (value, port) in enumerate(zip(arrays, self.inputs, strict=True)):
+        for number, value in enumerate(arrays):
+            port = self.inputs[number]
             if isinstance(value, Array) and value.device_shape == port.device_shape:
                 self._load_resident(number, value, port)
             else:
-                self._held.pop(number, None)
+                self._let_go(number)
                 host = value.numpy() if isinstance(value, Array) else value
                 host = host.astype(port.shape.dtype.numpy, copy=False)
                 write_planes(host, port.shape, self._planes(port), use_cache=self.options.cache)
@@ -197,10 +225,19 @@ class Executable:
         held = self._held.get(number)
         if held is not None and held() is value:
             return
+        self._let_go(number)
         for source, target in zip(value.planes(), self._planes(port), strict=True):
             target[: source.size] = source
         if port.is_kept:
             self._held[number] = ref(value)
+            value.settle(tuple(b.offset_bytes for b in port.buffers))
+
+    def _let_go(self, number: int) -> None:
+        """An input's buffers are about to be overwritten: who lies there moves out."""
+        held = self._held.pop(number, None)
+        array = held() if held is not None else None
+        if array is not None:
+            array.leave_arena()
 
     def _host_output(self, port: Port) -> HostArray:
         return read_planes(self._planes(port), port.shape, use_cache=self.options.cache)
@@ -211,10 +248,8 @@ class Executable:
         return [hbm.view(b.offset_bytes, b.size_bytes) for b in port.buffers]
 
     def _device_output(self, port: Port) -> Array:
-        array = Array(self.device, port.device_shape)
-        for source, target in zip(self._planes(port), array.planes(), strict=True):
-            target[:] = source[: target.size]
-        return array
+        """The output, for now where the program left it."""
+        return Array(self.device, port.device_shape, tuple(b.offset_bytes for b in port.buffers))
 
 
 def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray | Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from compiler.driver import CompileOptions, compile_module
+from compiler.hlo.printer import print_module
+from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET
 from runtime.buffer import Array
-from runtime.client import client_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.program_store import Compilation, executable_of
 from runtime.pytree import TreeDef, flatten, unflatten
 from runtime.tracing import abstract_type, trace
-from tpu_sim.isa.chips import load_chip
 
 
 @dataclass
@@ -88,15 +89,15 @@ class JitFunction:
         call.__name__ = getattr(self.function, "__name__", "function")
         module, _, out_tree = trace(call, (dynamic,))
         options = CompileOptions(precision=self.precision)
-        compiled = compile_module(module, load_chip(self.target), options)
-        executable = Executable(
-            program=compiled.program,
-            device=client_for(self.target).devices[0],
-            options=MachineOptions(),
-            texts=compiled,
-            compile_seconds=sum(compiled.timings.values()),
-            stages=dict(compiled.timings),
-        )
+
+        def compile_now() -> Compilation:
+            compiler = importlib.import_module("runtime.compilation")
+            made: Compilation = compiler.compile_hlo(module, self.target, options)
+            return made
+
+        text = print_module(module)
+        machine = MachineOptions()
+        executable = executable_of(text, self.target, options, machine, compile_now)
         return _Compiled(executable, out_tree)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tpu_sim.isa.chips import Chip
@@ -15,12 +16,22 @@ from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.system import machine as system
 
 
+def processor_count() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class MachineOptions:
-    """How to execute. `checked` finds races and uninitialised reads; `max_cycles` bounds the run."""
+    """How to execute. `checked` finds races and uninitialised reads; `max_cycles` bounds the run.
+
+    `threads` are host threads, by default one per processor; values and cycles do not depend on it.
+    """
 
     machine: str = "llvm"
-    threads: int = 1
+    threads: int = field(default_factory=processor_count)
     checked: bool = False
     max_cycles: int | None = None
     cache: bool = True
@@ -52,7 +63,7 @@ class _OnLlvm:
 
 
 def estimate_cycles(
-    program: Program, chip: Chip, options: MachineOptions, trips: int
+    program: Program, chip: Chip, options: MachineOptions, trips: int, digest: str | None = None
 ) -> tuple[ExecutionResult, float]:
     """Count cycles with values off; also returns the seconds that translation took.
 
@@ -61,13 +72,17 @@ def estimate_cycles(
     """
     machine = LlvmMachine(chip, max_cycles=options.max_cycles, cache=options.cache)
     started = time.perf_counter()
-    machine.prepare(program, estimate_kind(trips))
+    machine.prepare(program, estimate_kind(trips), digest)
     seconds = time.perf_counter() - started
     return machine.estimate(program, trips), seconds
 
 
-def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machine:
+def make_machine(
+    program: Program, chip: Chip, options: MachineOptions, digest: str | None = None
+) -> Machine:
     """Prepare `program` for the machine that `options` names; translation happens here.
+
+    With the program's content `digest`, a translation made earlier is taken from disk.
 
     The detectors of `checked` live in the NumPy machine, so a checked run goes there.
     """
@@ -80,5 +95,5 @@ def make_machine(program: Program, chip: Chip, options: MachineOptions) -> Machi
         cache=options.cache,
     )
     if isinstance(machine, LlvmMachine):
-        return _OnLlvm(machine, machine.prepare(program))
+        return _OnLlvm(machine, machine.prepare(program, digest=digest))
     return _OnNumpy(machine, program)

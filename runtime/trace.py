@@ -4,16 +4,19 @@ Times are microseconds at the chip's clock. The tracks:
 
     program          one slice per kernel call, at its place in time
     unit tracks      MXU, vector, scalar, waits for DMA, ...: within each call, one slice as long as
-                     the cycles the unit accounts for, set at the start of the call
+                     the cycles the unit accounts for, set at the start of the call, by the kernel's
+                     name; the cause is an argument
     counters         HBM traffic in GB/s and MXU occupancy in percent, a step per kernel call
 
-The resolution is a kernel call: how a unit's cycles spread within a call is not recorded.
+The resolution is a kernel call: how a unit's cycles spread within a call is not recorded, nor how
+passes spread over the MXUs, which have one track. A run of more than `MOST_CALLS` calls has several
+consecutive ones in a slice, so that a trace of any run can be opened.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +30,7 @@ Event = dict[str, object]
 
 _PROCESS = 1
 _PROGRAM_TRACK = 1
+_SHOWN_NAMES = 4
 _UNITS: dict[str, tuple[Cause, ...]] = {
     "MXU": (Cause.MXU,),
     "MXU fill, drain, weights": (Cause.MXU_RESULT, Cause.MXU_WEIGHTS),
@@ -36,6 +40,8 @@ _UNITS: dict[str, tuple[Cause, ...]] = {
     "wait for DMA out": (Cause.DMA_OUT,),
 }
 """Every cause has one track, so the slices of a call add up to the call."""
+MOST_CALLS = 20_000
+"""Calls that have a slice each; a trace has about 2 kB for each."""
 
 
 def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Iterator[Event]:
@@ -45,12 +51,37 @@ def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Itera
         yield _name("thread_name", number, track)
         yield _metadata("thread_sort_index", number, {"sort_index": number})
     end = 0
-    for run in result.kernels:
+    for number, run in _joined(result.kernels):
         if run.start_cycle > end:
             yield from _counters(end, 0.0, 0.0, chip)
-        yield from _call_events(run, program.kernels[run.name].note, chip)
+        note = program.kernels[run.name].note if number == 1 else f"{number} calls"
+        yield from _call_events(run, note, chip)
         end = run.start_cycle + run.cycles
     yield from _counters(end, 0.0, 0.0, chip)
+
+
+def _joined(runs: Sequence[KernelRun]) -> Iterator[tuple[int, KernelRun]]:
+    """The calls, as many at a time (given first) as leave no more than `MOST_CALLS`."""
+    step = max(1, -(-len(runs) // MOST_CALLS))
+    for first in range(0, len(runs), step):
+        part = runs[first : first + step]
+        yield len(part), part[0] if len(part) == 1 else _sum(part)
+
+
+def _sum(runs: Sequence[KernelRun]) -> KernelRun:
+    """Consecutive calls as one; the cycles between them are not among its own."""
+    names = list(dict.fromkeys(run.site or run.name for run in runs))
+    shown = names if len(names) <= _SHOWN_NAMES else [*names[:_SHOWN_NAMES], ".."]
+    return KernelRun(
+        name=", ".join(shown),
+        site="",
+        cycles=sum(run.cycles for run in runs),
+        mxu_busy_cycles=sum(run.mxu_busy_cycles for run in runs),
+        dma_wait_cycles=sum(run.dma_wait_cycles for run in runs),
+        hbm_bytes=sum(run.hbm_bytes for run in runs),
+        start_cycle=runs[0].start_cycle,
+        causes=tuple(sum(run.causes[cause] for run in runs) for cause in Cause),
+    )
 
 
 def write_trace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
@@ -66,20 +97,19 @@ def write_trace(path: Path | str, program: Program, chip: Chip, result: Executio
 
 
 def _call_events(run: KernelRun, note: str, chip: Chip) -> Iterator[Event]:
-    busy = run.mxu_busy_cycles / (chip.mxu_count * run.cycles) if run.cycles else 0.0
+    busy = run.mxu_busy_cycles / (chip.mxu_units * run.cycles) if run.cycles else 0.0
     causes = {cause.label: run.causes[cause] for cause in Cause if run.causes[cause]}
     about: Event = {"kernel": run.name, "what": note, "cycles": run.cycles}
     about |= {"HBM bytes": run.hbm_bytes, "MXU busy": f"{busy:.1%}", "cycles by cause": causes}
     name = run.site or run.name
     yield _slice(_PROGRAM_TRACK, name, run.start_cycle, run.cycles, about, chip)
-    for number, (track, parts) in enumerate(_UNITS.items(), _PROGRAM_TRACK + 1):
+    for number, parts in enumerate(_UNITS.values(), _PROGRAM_TRACK + 1):
         start = run.start_cycle
         for cause in parts:
             cycles = run.causes[cause]
             if cycles:
-                title = cause.label if len(parts) > 1 else track
-                share: Event = {"kernel": name, "cycles": cycles}
-                yield _slice(number, title, start, cycles, share, chip)
+                share: Event = {"cause": cause.label, "cycles": cycles}
+                yield _slice(number, name, start, cycles, share, chip)
             start += cycles
     seconds = run.cycles / chip.clock_hz
     rate = run.hbm_bytes / seconds / 1e9 if seconds else 0.0

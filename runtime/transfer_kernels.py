@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import cache
 
-from tpu_sim.jit.code_cache import CodeCache
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.engine import Engine, NativeModule, UnsupportedHostError, detect_host
+from tpu_sim.machine.disk_cache import open_cache
 
 LANES = 128
 GRANULE_BYTES = 4 * LANES
@@ -66,7 +66,7 @@ def kernels(width: int, *, is_dense: bool, use_cache: bool) -> Kernels | None:
     `is_dense`: elements of a host row follow each other.
     """
     try:
-        engine = Engine(detect_host(), CodeCache() if use_cache else None, _CODEGEN_LEVEL)
+        engine = Engine(detect_host(), open_cache(wanted=use_cache), _CODEGEN_LEVEL)
     except UnsupportedHostError:
         return None
     text = "\n".join(_function(width, is_dense, is_write) for is_write in (True, False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from tests.support import filecheck
 from tests.support import filecheck_commands as _registers_commands  # noqa: F401
 from tests.support import llo_commands as _registers_llo_commands  # noqa: F401
+from tpu_sim.isa.verification import VARIABLE
 
+os.environ.setdefault(VARIABLE, "1")  # verify after every pass, and native code's IR
 _SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir")
 
 

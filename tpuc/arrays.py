@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,16 +23,19 @@ _DAMAGED = (
 
 
 def load_arrays(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
-    """Read ``<prefix>0..`` from an .npz and check them against `shapes`.
+    """Read ``<prefix>0..`` from an .npz and check them against `shapes`."""
+    return list(loaded(path, prefix, shapes))
+
+
+def loaded(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> Iterator[Array]:
+    """The arrays of `load_arrays`, each read when it is asked for.
 
     NumPy stores ml_dtypes as raw bytes; those are viewed as the wanted type again.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return [
-                _checked(path, f"{prefix}{i}", _member(archive, f"{prefix}{i}"), shape)
-                for i, shape in enumerate(shapes)
-            ]
+            for i, shape in enumerate(shapes):
+                yield _checked(path, f"{prefix}{i}", _member(archive, f"{prefix}{i}"), shape)
     except KeyError as error:
         wanted = " to ".join(f"{prefix}{i}" for i in sorted({0, len(shapes) - 1}))
         message = f"{path} has no array {error.args[0]}; the model wants {wanted}"
@@ -66,8 +69,14 @@ def _checked(path: str, name: str, array: Array, shape: ArrayShape) -> Array:
 
 def random_arrays(shapes: Sequence[ArrayShape], seed: int) -> list[Array]:
     """Random inputs: floats 0.1 N(0, 1), integers uniform in [0, 16), pred fair."""
+    return list(randoms(shapes, seed))
+
+
+def randoms(shapes: Sequence[ArrayShape], seed: int) -> Iterator[Array]:
+    """The arrays of `random_arrays`, each made when it is asked for."""
     rng = np.random.default_rng(seed)
-    return [_random(rng, shape) for shape in shapes]
+    for shape in shapes:
+        yield _random(rng, shape)
 
 
 def _random(rng: np.random.Generator, shape: ArrayShape) -> Array:

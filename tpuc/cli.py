@@ -43,11 +43,18 @@ _dump_ir = click.option(
     type=click.Path(file_okay=False),
     help="write the IR after each stage to this folder",
 )
+_window = click.option(
+    "--window",
+    "windows",
+    multiple=True,
+    metavar="NAME=bm,bk,bn",
+    help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
+)
 _max_cycles = click.option(
     "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
 )
 _no_cache = click.option(
-    "--no-cache", is_flag=True, help="do not read or write compiled code on disk"
+    "--no-cache", is_flag=True, help="do not read or write what was compiled before on disk"
 )
 _trace = click.option(
     "--trace", type=click.Path(dir_okay=False), help="write a trace for ui.perfetto.dev (JSON)"
@@ -84,6 +91,7 @@ def cli() -> None:
 )
 @_max_cycles
 @_f64_as_f32
+@_window
 @_dump_ir
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
@@ -107,6 +115,7 @@ def run(**options: object) -> None:
 )
 @_max_cycles
 @_f64_as_f32
+@_window
 @_dump_ir
 @_no_cache
 @_trace
@@ -122,7 +131,9 @@ def estimate(**options: object) -> None:
 @_target
 @_precision
 @_f64_as_f32
+@_window
 @_dump_ir
+@_no_cache
 def compile_command(**options: object) -> None:
     """Compile MODEL to a program file (.tpux)."""
     _command("compile_model")(**options)
@@ -131,6 +142,11 @@ def compile_command(**options: object) -> None:
 @cli.command()
 @click.argument("model")
 @click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
+@click.option(
+    "--style",
+    type=click.Choice(["default", "short"]),
+    help="print exactly as XLA does; without this option nothing is elided or normalised",
+)
 @_target
 @_f64_as_f32
 def opt(**options: object) -> None:

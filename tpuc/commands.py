@@ -1,4 +1,8 @@
-"""What each command does: load, call the library once, print."""
+"""What each command does: load, call the library once, print.
+
+The compiler and the evaluator are imported by what needs them, so that a model found in the cache
+runs without them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -16,27 +21,20 @@ import numpy.typing as npt
 from rich.console import Console
 
 from compiler.diagnostics import CompileError
-from compiler.driver import CompileOptions, run_passes
-from compiler.frontends.models import parse_model
-from compiler.hlo.evaluator import evaluate as evaluate_module
 from compiler.hlo.ir import HloModule
-from compiler.hlo.printer import print_module
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.hlo.verifier import verify
-from compiler.passes.pipeline import check_order, find_passes
+from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
 from runtime.buffer import Array as DeviceArray
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from tpu_sim.isa.assembly import print_program
-from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
 from tpu_sim.isa.errors import ProgramError, TargetError
 from tpu_sim.isa.files import check_writable
 from tpuc import tables
-from tpuc.arrays import Difference, compare, load_arrays, random_arrays, save_arrays
+from tpuc.arrays import Difference, compare, load_arrays, loaded, randoms, save_arrays
 
 Array = npt.NDArray[np.generic]
 _TOLERANCE = {"highest": 2e-3}
@@ -64,6 +62,7 @@ def run(
     target: str | None,
     precision: str | None,
     f64_as_f32: bool,
+    windows: tuple[str, ...],
     machine: str,
     threads: int | None,
     checked: bool,
@@ -81,12 +80,17 @@ def run(
     options = MachineOptions(
         machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
     )
-    executable = _executable(model, target, precision, dump_ir, options, f64_as_f32=f64_as_f32)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
+    executable = _executable(model, choices, options)
     shapes = [port.shape for port in executable.inputs]
-    arguments = _arguments(inputs, shapes, seed)
+    each = _arguments(inputs, shapes, seed)
+    arguments = list(each) if check else []  # else the host never holds them all
     expected = _expected(expect, [port.shape for port in executable.outputs])
+    is_read = bool(outputs) or check or expected is not None
     with _working("executing"):
-        results = [_host(r) for r in executable(*arguments)]
+        results = [
+            _host(r) for r in executable.call(arguments or each, on_device=not is_read) if is_read
+        ]
     if outputs:
         save_arrays(outputs, results)
     if trace:
@@ -110,6 +114,7 @@ def estimate(
     target: str | None,
     precision: str | None,
     f64_as_f32: bool,
+    windows: tuple[str, ...],
     trips: int,
     max_cycles: int | None,
     dump_ir: str | None,
@@ -120,7 +125,8 @@ def estimate(
     """``tpuc estimate``: compile or load, count cycles without values, report."""
     _writable(trace)
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
-    executable = _executable(model, target, precision, dump_ir, options, f64_as_f32=f64_as_f32)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
+    executable = _executable(model, choices, options)
     with _working("estimating"):
         report = executable.estimate(trips)
     if trace:
@@ -137,29 +143,41 @@ def compile_model(
     target: str | None,
     precision: str | None,
     f64_as_f32: bool,
+    windows: tuple[str, ...],
     dump_ir: str | None,
+    no_cache: bool,
 ) -> None:
     """``tpuc compile``: write a .tpux."""
     if model.endswith(".tpux"):
         raise click.UsageError(f"{model} is compiled already")
     _writable(output)
-    machine = MachineOptions()
-    executable = _executable(model, target, precision, dump_ir, machine, f64_as_f32=f64_as_f32)
-    executable.save(output)
+    machine = MachineOptions(cache=not no_cache)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
+    _executable(model, choices, machine).save(output)
 
 
-def opt(model: str, passes: str | None, target: str | None, f64_as_f32: bool) -> None:
+def opt(
+    model: str, passes: str | None, style: str | None, target: str | None, f64_as_f32: bool
+) -> None:
     """``tpuc opt``: HLO in, HLO out."""
-    module = _parse(model)
-    _warn_of_f32(f64_as_f32)
+    from compiler.driver import run_passes
+    from compiler.hlo.printer import print_module
+    from compiler.hlo.styled_printer import STYLES, print_styled
+
     names = None if passes is None else _pass_names(passes)
-    options = CompileOptions(f64_as_f32=f64_as_f32)
-    run_passes(module, _chip(target or DEFAULT_TARGET), names, options)
-    sys.stdout.write(print_module(module))
+    is_changed = names is None or bool(names) or f64_as_f32
+    module = _parse(model, is_verified=is_changed or style is None)
+    _warn_of_f32(f64_as_f32)
+    if is_changed:
+        options = CompileOptions(f64_as_f32=f64_as_f32)
+        run_passes(module, _chip(target or DEFAULT_TARGET), names, options)
+    sys.stdout.write(print_module(module) if style is None else print_styled(module, STYLES[style]))
 
 
 def _pass_names(listed: str) -> list[str]:
     """Pass names between commas, of which "none" is none."""
+    from compiler.passes.pipeline import check_order, find_passes
+
     names = [name.strip() for name in listed.split(",")]
     names = [name for name in names if name not in ("", "none")]
     try:
@@ -172,6 +190,8 @@ def _pass_names(listed: str) -> list[str]:
 
 def asm(source: str, output: str, target: str | None) -> None:
     """``tpuc asm``: bundle text to .tpux, checked as a machine checks it."""
+    from tpu_sim.isa.assembly_parser import parse_program
+
     _writable(output)
     text, name = read_source(Path(source))
     if not isinstance(text, str):
@@ -188,6 +208,8 @@ def asm(source: str, output: str, target: str | None) -> None:
 
 def disasm(program: str, target: str | None) -> None:
     """``tpuc disasm``: .tpux to bundle text."""
+    from tpu_sim.isa.assembly import print_program
+
     chip = _chip(target) if target is not None else None
     try:
         found = read_tpux(program, chip)
@@ -213,7 +235,7 @@ def evaluate(
     module = _parse(model)
     shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     root = leaves(module.entry.root_instruction.shape)
-    arguments = _arguments(inputs, shapes, seed)
+    arguments = list(_arguments(inputs, shapes, seed))
     expected = _expected(expect, root)
     with _working("evaluating"):
         results = _evaluated(module, arguments, precision, f64_as_f32=f64_as_f32)
@@ -234,6 +256,9 @@ def _evaluated(
     module: HloModule, arguments: list[Array], precision: str, *, f64_as_f32: bool
 ) -> list[Array]:
     """The evaluator's results in the module's types; with `f64_as_f32` computed in f32."""
+    from compiler.driver import run_passes
+    from compiler.hlo.evaluator import evaluate as evaluate_module
+
     if not f64_as_f32:
         return list(evaluate_module(module, arguments, precision))
     _warn_of_f32(f64_as_f32)
@@ -260,42 +285,68 @@ def targets(chip: str | None, as_json: bool) -> None:
         tables.print_chips(chip)
 
 
-def _executable(
-    model: str,
-    target: str | None,
-    precision: str | None,
-    dump_ir: str | None,
-    machine: MachineOptions,
-    *,
-    f64_as_f32: bool,
-) -> Executable:
-    if target is not None:
-        _chip(target)
-    if not model.endswith(".tpux"):
-        _warn_of_f32(f64_as_f32)
-        options = CompileOptions(
-            precision=precision or "default",
-            dump_dir=Path(dump_ir) if dump_ir else None,
-            f64_as_f32=f64_as_f32,
+@dataclass(frozen=True)
+class _Choices:
+    """The options of a command that compiles."""
+
+    target: str | None
+    precision: str | None
+    f64_as_f32: bool
+    windows: tuple[str, ...]
+    dump_ir: str | None
+
+
+def _executable(model: str, choices: _Choices, machine: MachineOptions) -> Executable:
+    """Compile a model, or load a program, which leaves nothing to choose."""
+    if choices.target is not None:
+        _chip(choices.target)
+    if model.endswith(".tpux"):
+        return _loaded(model, choices, machine)
+    _warn_of_f32(choices.f64_as_f32)
+    options = CompileOptions(
+        precision=choices.precision or "default",
+        dump_dir=Path(choices.dump_ir) if choices.dump_ir else None,
+        f64_as_f32=choices.f64_as_f32,
+        windows=_windows(choices.windows),
+    )
+    with _working(f"compiling {model}"):
+        compiled = compile(
+            _model_path(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
         )
-        with _working(f"compiling {model}"):
-            compiled = compile(
-                _model_path(model), target or DEFAULT_TARGET, machine=machine, options=options
-            )
-            _dump_texts(compiled, options.dump_dir)
-        return compiled
+        _dump_texts(compiled, options.dump_dir)
+    return compiled
+
+
+def _loaded(model: str, choices: _Choices, machine: MachineOptions) -> Executable:
     try:
-        executable = load_executable(Path(model), machine, target)
+        executable = load_executable(Path(model), machine, choices.target)
     except TargetError as error:
         raise click.UsageError(str(error)) from error
     saved = executable.program.metadata.get("precision", "default")
-    if precision is not None and precision != saved:
-        raise click.UsageError(f"{model} was compiled with --precision {saved}, not {precision}")
-    if f64_as_f32:
+    if choices.precision not in (None, saved):
+        raise click.UsageError(
+            f"{model} was compiled with --precision {saved}, not {choices.precision}"
+        )
+    if choices.f64_as_f32 or choices.windows:
         raise click.UsageError(f"{model} is compiled already; give the model it came from")
-    if dump_ir is not None:
+    if choices.dump_ir is not None:
         raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
     return executable
+
+
+def _windows(texts: tuple[str, ...]) -> dict[str, tuple[int, int, int]]:
+    """The windows of ``--window NAME=bm,bk,bn``."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        numbers = [n.strip() for n in sizes.split(",")]
+        name = name.strip().removeprefix("%")
+        if not name or len(numbers) != 3 or not all(n.isdecimal() for n in numbers):
+            raise click.UsageError(f"--window {text}: want NAME=bm,bk,bn in elements")
+        if name in found:
+            raise click.UsageError(f"--window {name} is given twice")
+        found[name] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    return found
 
 
 def _dump_texts(executable: Executable, folder: Path | None) -> None:
@@ -322,18 +373,23 @@ def _model_path(model: str) -> Path:
     return Path(model)
 
 
-def _parse(model: str) -> HloModule:
-    """The model in a file, parsed and verified."""
+def _parse(model: str, *, is_verified: bool = True) -> HloModule:
+    """The model in a file, parsed and (unless it is only to be printed) verified."""
+    from compiler.frontends.models import parse_model
+    from compiler.hlo.verifier import verify
+
     text, name = read_source(_model_path(model))
     if text is None:
         raise click.UsageError(f"{model} is a compiled program, not a model")
     module = parse_model(text, name)
-    verify(module)
+    if is_verified:
+        verify(module)
     return module
 
 
-def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> list[Array]:
-    return random_arrays(shapes, seed) if path is None else load_arrays(path, "in", shapes)
+def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> Iterator[Array]:
+    """The inputs, each read or made when it is asked for."""
+    return randoms(shapes, seed) if path is None else loaded(path, "in", shapes)
 
 
 def _host(value: Array | DeviceArray) -> Array:
@@ -354,6 +410,8 @@ def _expected(path: str | None, shapes: list[ArrayShape]) -> list[Array] | None:
 
 def _evaluated_anew(model: str, arguments: list[Array], precision: str) -> list[Array]:
     """What the evaluator makes of the model as it was given."""
+    from compiler.hlo.evaluator import evaluate as evaluate_module
+
     with _working("evaluating with NumPy"):
         return list(evaluate_module(_parse(model), arguments, precision))
 

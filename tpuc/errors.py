@@ -5,6 +5,7 @@ from __future__ import annotations
 from compiler.diagnostics import CompileError
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.errors import ProgramError
+from tpu_sim.jit.host import UnsupportedHostError
 from tpu_sim.machine.faults import MachineFault
 
 USER_ERRORS: tuple[type[Exception], ...] = (
@@ -12,4 +13,5 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     ChipError,
     ProgramError,
     MachineFault,
+    UnsupportedHostError,
 )

@@ -140,8 +140,10 @@ def dot_operand_boxes(dot: HloInstruction, box: Box, depth: Box | None) -> tuple
     columns = Box(box.low[-1:], box.extent[-1:])
     is_transposed = is_rhs_transposed(dot)
     lhs = _concatenated(batch, rows, depth)
-    rhs = _concatenated(batch, columns, depth) if is_transposed else _concatenated(
-        batch, depth, columns
+    rhs = (
+        _concatenated(batch, columns, depth)
+        if is_transposed
+        else _concatenated(batch, depth, columns)
     )
     return lhs, rhs
 

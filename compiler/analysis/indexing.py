@@ -15,9 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from compiler.hlo.ir import HloInstruction
+
+
+def _identity(item: Var | Quotient | Remainder | Expr) -> int:
+    """The hash of a value, computed once: these are the keys of every table of a kernel."""
+    fields = item.__dict__
+    found: int | None = fields.get("_hash")
+    if found is None:
+        found = fields["_hash"] = hash(item.compared())
+    return found
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,12 @@ class Var:
     start_of: HloInstruction | None = None
     dim: int = -1
 
+    __hash__ = _identity
+
+    def compared(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
+        return self.name, self.low, self.high, self.start_of, self.dim
+
     def __str__(self) -> str:
         return self.name
 
@@ -45,6 +60,22 @@ class Quotient:
     body: Expr
     divisor: int
 
+    __hash__ = _identity
+
+    def compared(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
+        return "//", self.body, self.divisor
+
+    @cached_property
+    def low(self) -> int:
+        """The least value."""
+        return self.body.low // self.divisor
+
+    @cached_property
+    def high(self) -> int:
+        """The greatest value."""
+        return self.body.high // self.divisor
+
     def __str__(self) -> str:
         return f"({self.body})//{self.divisor}"
 
@@ -55,6 +86,23 @@ class Remainder:
 
     body: Expr
     divisor: int
+
+    __hash__ = _identity
+
+    def compared(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
+        return "%", self.body, self.divisor
+
+    @property
+    def low(self) -> int:
+        """A lower bound of the value."""
+        return 0
+
+    @cached_property
+    def high(self) -> int:
+        """An upper bound of the value."""
+        top = self.divisor - 1
+        return min(top, self.body.high) if self.body.low >= 0 else top
 
     def __str__(self) -> str:
         return f"({self.body})%{self.divisor}"
@@ -76,6 +124,16 @@ class Expr:
     low: int = field(compare=False, repr=False, default=0)
     high: int = field(compare=False, repr=False, default=0)
 
+    def __post_init__(self) -> None:
+        """Work out the bounds, whatever is given; `_built` is the way past this."""
+        self.__dict__["low"], self.__dict__["high"] = _bounds(self.terms, self.constant)
+
+    __hash__ = _identity
+
+    def compared(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
+        return self.terms, self.constant
+
     def range(self) -> tuple[int, int]:
         """Inclusive bounds of the value; tight when no variable occurs in two terms."""
         return self.low, self.high
@@ -87,7 +145,11 @@ class Expr:
 
     def __add__(self, other: Expr | int) -> Expr:
         if isinstance(other, int):
-            return _make(self.terms, self.constant + other)
+            return _shifted(self, other)
+        if not other.terms:
+            return _shifted(self, other.constant)
+        if not self.terms:
+            return _shifted(other, self.constant)
         return _sum(((self, 1), (other, 1)))
 
     def __radd__(self, other: int) -> Expr:
@@ -95,7 +157,9 @@ class Expr:
 
     def __sub__(self, other: Expr | int) -> Expr:
         if isinstance(other, int):
-            return _make(self.terms, self.constant - other)
+            return _shifted(self, -other)
+        if not other.terms:
+            return _shifted(self, -other.constant)
         return _sum(((self, 1), (other, -1)))
 
     def __rsub__(self, other: int) -> Expr:
@@ -107,6 +171,8 @@ class Expr:
     def __mul__(self, factor: int) -> Expr:
         if factor == 0:
             return const(0)
+        if factor == 1:
+            return self
         return _make(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
 
     def __rmul__(self, factor: int) -> Expr:
@@ -125,9 +191,28 @@ class Expr:
         return " + ".join(parts)
 
 
+def _built(terms: tuple[Term, ...], constant: int, low: int, high: int) -> Expr:
+    """`Expr(...)`, several times faster than the constructor of a frozen dataclass."""
+    expr = object.__new__(Expr)
+    fields = expr.__dict__
+    fields["terms"] = terms
+    fields["constant"] = constant
+    fields["low"] = low
+    fields["high"] = high
+    return expr
+
+
+def _shifted(expr: Expr, amount: int) -> Expr:
+    """`expr + amount`."""
+    if not amount:
+        return expr
+    return _built(expr.terms, expr.constant + amount, expr.low + amount, expr.high + amount)
+
+
+@lru_cache(maxsize=4096)
 def const(value: int) -> Expr:
     """The constant expression `value`."""
-    return Expr((), value, value, value)
+    return _built((), value, value, value)
 
 
 def var(variable: Var) -> Expr:
@@ -137,6 +222,11 @@ def var(variable: Var) -> Expr:
     return _make(((variable, 1),), 0)
 
 
+def multiple(atom: Atom, factor: int) -> Expr:
+    """The expression of one term, `factor * atom`."""
+    return _make(((atom, factor),), 0)
+
+
 def ranged(name: str, count: int) -> Expr:
     """A fresh variable over 0 .. count-1, as an expression."""
     return var(Var(name, 0, count - 1))
@@ -144,7 +234,10 @@ def ranged(name: str, count: int) -> Expr:
 
 def variables(expr: Expr) -> frozenset[Var]:
     """All variables that occur in `expr`, nested ones included."""
-    return frozenset().union(*(_atom_variables(atom) for atom, _ in expr.terms))
+    terms = expr.terms
+    if len(terms) == 1:
+        return _atom_variables(terms[0][0])
+    return frozenset().union(*[_atom_variables(atom) for atom, _ in terms])
 
 
 @lru_cache(maxsize=65536)
@@ -198,9 +291,13 @@ def evaluate(expr: Expr, values: Mapping[Var, int]) -> int:
 
 def split_terms(expr: Expr, keep: Callable[[Atom], bool]) -> tuple[Expr, Expr]:
     """`expr` as (sum of the terms whose atom satisfies `keep`, the rest and the constant)."""
-    kept = tuple(term for term in expr.terms if keep(term[0]))
-    rest = tuple(term for term in expr.terms if not keep(term[0]))
-    return _make(kept, 0), _make(rest, expr.constant)
+    kept: list[Term] = []
+    rest: list[Term] = []
+    for term in expr.terms:
+        (kept if keep(term[0]) else rest).append(term)
+    if not kept:
+        return const(0), expr
+    return _make(tuple(kept), 0), _make(tuple(rest), expr.constant)
 
 
 def coefficient(expr: Expr, variable: Var) -> int | None:
@@ -240,30 +337,32 @@ def _sort_key(atom: Atom) -> str:
     return f"~{atom}"
 
 
-def _atom_range(atom: Atom) -> tuple[int, int]:
-    if isinstance(atom, Var):
-        return atom.low, atom.high
-    low, high = atom.body.range()
-    if isinstance(atom, Quotient):
-        return low // atom.divisor, high // atom.divisor
-    top = atom.divisor - 1
-    return 0, min(top, high) if low >= 0 else top
+def _bounds(terms: tuple[Term, ...], constant: int) -> tuple[int, int]:
+    low = high = constant
+    for atom, factor in terms:
+        if factor > 0:
+            low += factor * atom.low
+            high += factor * atom.high
+        else:
+            low += factor * atom.high
+            high += factor * atom.low
+    return low, high
 
 
 def _make(terms: tuple[Term, ...], constant: int) -> Expr:
     """An expression of terms that are already normal; computes the bounds."""
-    low = high = constant
-    for atom, factor in terms:
-        atom_low, atom_high = _atom_range(atom)
-        low += factor * (atom_low if factor > 0 else atom_high)
-        high += factor * (atom_high if factor > 0 else atom_low)
-    return Expr(terms, constant, low, high)
+    return _built(terms, constant, *_bounds(terms, constant))
 
 
 def _collect(totals: dict[Atom, int], constant: int) -> Expr:
     terms = [(atom, factor) for atom, factor in totals.items() if factor]
-    terms.sort(key=lambda term: _sort_key(term[0]))
+    if len(terms) > 1:
+        terms.sort(key=_term_key)
     return _make(tuple(terms), constant)
+
+
+def _term_key(term: Term) -> str:
+    return _sort_key(term[0])
 
 
 def _plain_sum(parts: Iterable[tuple[Expr, int]]) -> Expr:
@@ -285,8 +384,11 @@ def _sum(parts: Iterable[tuple[Expr, int]]) -> Expr:
 
 def _rejoin(total: Expr) -> Expr | None:
     """One step of k*(e//k) + e%k -> e, or of e - k*(e//k) -> e%k; None when neither applies."""
-    factors = dict(total.terms)
-    for atom, factor in total.terms:
+    terms = total.terms
+    if all(type(atom) is not Quotient for atom, _ in terms):
+        return None
+    factors = dict(terms)
+    for atom, factor in terms:
         if not isinstance(atom, Quotient) or factor % atom.divisor:
             continue
         scale = factor // atom.divisor

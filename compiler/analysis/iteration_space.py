@@ -73,6 +73,8 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     whole_rows = any(len(_result_dims(r)) < len(sizes) for r in body.reduces)
     placed = [(r.array, dims) for r, dims in zip(body.roots, root_dims, strict=True)]
     dims = _dims(sizes, placed, _packing(body, sizes))
+    if body.dot is None:
+        _keep_turned_rows(body, dims)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_packed_rows(dims[-2])
     if whole_rows and dims:
@@ -80,6 +82,22 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     if body.dot is not None and parts.passes == 1:
         dims.append(_depth_dim(body.dot))
     return IterationSpace(tuple(dims), root_dims)
+
+
+def _keep_turned_rows(body: FusionBody, dims: list[IterationDim]) -> None:
+    """Blocks of whole row tiles along major dimensions that are the rows of what is read.
+
+    With smaller ones each block would fetch the tiles of several.
+    """
+    sizes = tuple(d.size for d in dims)
+    rows = len(sizes) - 2
+    for node in body.computation:
+        if node.opcode != "transpose" or node.array.dims != sizes or rows < 1:
+            continue
+        place = dims_attr(node).index(rows)
+        unit = SUBLANES * node.array.dtype.packing
+        if place < rows and sizes[place] % unit == 0:
+            dims[place] = replace(dims[place], unit=math.lcm(dims[place].unit, unit))
 
 
 def _depth_dim(dot: HloInstruction) -> IterationDim:

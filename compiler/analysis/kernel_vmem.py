@@ -168,9 +168,7 @@ def _dot_windows(
     return found
 
 
-def prepared_operands(
-    dot: HloInstruction, plan: WindowPlan, parts: DotParts
-) -> dict[int, Box]:
+def prepared_operands(dot: HloInstruction, plan: WindowPlan, parts: DotParts) -> dict[int, Box]:
     """The boxes of the dot operands that do not feed the MXU as their windows lie."""
     boxes = dot_operand_boxes(dot, plan.boxes[dot], plan.depths.get(dot))
     windows = {window.node: window for window in plan.inputs}
@@ -187,8 +185,6 @@ def prepared_operands(
     return found
 
 
-def is_fed(
-    dot: HloInstruction, number: int, shape: ArrayShape, held: Box, wanted: Box
-) -> bool:
+def is_fed(dot: HloInstruction, number: int, shape: ArrayShape, held: Box, wanted: Box) -> bool:
     """Whether a dot operand held like this goes to the MXU as it lies."""
     return held == wanted and feeds_mxu(dot, number, shape, held)

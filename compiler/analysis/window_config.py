@@ -28,6 +28,8 @@ SUBLANES = 8
 LANES = 128
 WINDOW_CONFIG = "window_config"
 OWN = "tpuc"
+REQUEST = "window_request"
+"""Of a config written for ``--window NAME=..``: the name."""
 _OPERAND_BOUNDS = ("kernel_window_bounds", "output_window_bounds", "input_window_bounds")
 _MATRIX = {
     "kernel_window_bounds": ("K", "N"),
@@ -137,9 +139,7 @@ def _object(instr: HloInstruction, config: dict[str, object], key: str) -> dict[
     return found
 
 
-def _numbers(
-    instr: HloInstruction, config: dict[str, object], key: str
-) -> tuple[int, ...] | None:
+def _numbers(instr: HloInstruction, config: dict[str, object], key: str) -> tuple[int, ...] | None:
     """A list of whole numbers, written as numbers or as strings."""
     if key not in config:
         return None
@@ -151,6 +151,15 @@ def _numbers(
     raise CompileError(
         f"%{instr.name}: {key} is {json.dumps(values)}, want a list of whole numbers", instr.span
     )
+
+
+def matrix_config(m: int, k: int, n: int) -> dict[str, object]:
+    """The `window_config` that asks for blocks of so many elements of M, K and N."""
+    sizes = {"M": m, "K": k, "N": n}
+    bounds: dict[str, object] = {}
+    for key, (rows, columns) in _MATRIX.items():
+        bounds[key] = _text((-(-sizes[rows] // SUBLANES), -(-sizes[columns] // LANES)))
+    return bounds
 
 
 def transposed_request(dot: HloInstruction, rows: int) -> str:
@@ -206,7 +215,9 @@ def plan_config(
         bounds = {
             "kernel_window_bounds": (),
             "output_window_bounds": _tiles(output.shape, output.extent),
-            "input_window_bounds": () if operand is None else _space_tiles(operand, space, blocks.sizes),
+            "input_window_bounds": ()
+            if operand is None
+            else _space_tiles(operand, space, blocks.sizes),
         }
         steps = tuple(-(-d.tiles // b) for d, b in zip(space.dims, blocks.sizes, strict=True))
         lead = len(space.dims)

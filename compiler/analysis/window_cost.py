@@ -23,6 +23,8 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import HBM, VMEM
+from tpu_sim.isa.timing import dma_cost
 
 TILE_BYTES = 4096
 _FREE = frozenset(
@@ -35,7 +37,9 @@ _PREPARE_CYCLES = 8
 _DOT_STEP_CYCLES = 160
 """To fill and drain the MXUs in a step."""
 _STEP_CYCLES = 40
-"""Of scalar work in a step, and 12 more for every window."""
+"""Of scalar work in a step."""
+_WINDOW_CYCLES = 12
+"""Of scalar work for a window in a step."""
 _ACCUMULATE_CYCLES = 1
 """For an f32 tile that is added to in VMEM."""
 
@@ -47,16 +51,17 @@ def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
 
 def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts) -> int:
     """Estimated cycles of the whole kernel."""
-    rate = chip.hbm_bytes_per_cycle
     latency = chip.dma_latency_cycles
-    moved = sum(_fetches(plan, w) * _window_bytes(w) for w in (*plan.inputs, *plan.outputs))
-    first = sum(_window_bytes(w) for w in plan.inputs) / rate
-    last = sum(_window_bytes(w) for w in plan.outputs) / rate
+    cost = dma_cost(HBM, VMEM, chip)
+    windows = (*plan.inputs, *plan.outputs)
+    moved = sum(_fetches(plan, w) * cost.cycles(_window_bytes(w)) for w in windows)
+    first = sum(cost.cycles(_window_bytes(w)) for w in plan.inputs)
+    last = sum(cost.cycles(_window_bytes(w)) for w in plan.outputs)
     compute = _step_compute(body, plan, chip, parts)
     steps = plan.steps
-    step_dma = max(0.0, moved / rate - first - last) / max(1, steps - 1) if steps > 1 else 0.0
+    step_dma = max(0.0, moved - first - last) / max(1, steps - 1) if steps > 1 else 0.0
     period = max(step_dma, compute, (step_dma + compute + latency) / 2)
-    overhead = _STEP_CYCLES + 12 * (len(plan.inputs) + len(plan.outputs))
+    overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
     total = first + latency + (steps - 1) * period + compute + last + latency + steps * overhead
     return int(total)
 
@@ -115,9 +120,7 @@ def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -
     return box_vreg_tiles(operand, extent)
 
 
-def _dot_cycles(
-    dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotParts
-) -> float:
+def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotParts) -> float:
     """MXU cycles of a step, and what preparing operands takes, spread over the steps."""
     box = plan.boxes[dot]
     batch = math.prod(box.extent[:-2])
@@ -125,7 +128,7 @@ def _dot_cycles(
     cols = -(-box.extent[-1] // LANES)
     depth = -(-_depth(dot, plan) // LANES)
     matmuls = batch * rows * cols * depth * parts.passes
-    cycles = matmuls * chip.matmul_cycles / chip.mxu_count + _DOT_STEP_CYCLES
+    cycles = matmuls * chip.matmul_cycles / chip.mxu_sustained / chip.mxu_units + _DOT_STEP_CYCLES
     if dot in plan.depths:
         cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
     for number, part in prepared_operands(dot, plan, parts).items():

@@ -16,6 +16,7 @@ from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.structural_key import Key, computation_key
 from compiler.analysis.window_config import (
     OWN,
+    REQUEST,
     WindowChoice,
     has_choice,
     is_matrix_space,
@@ -114,8 +115,8 @@ class _Question:
             is_stray = self.body.dot is not None and OWN not in read_config(instr)
             if is_stray and not is_matrix:
                 raise CompileError(
-                    f"%{instr.name}: window_config of a dot whose fusion's results have other "
-                    "dimensions than the canonical dot; remove it",
+                    f"%{instr.name}: window_config (or --window) of a dot whose fusion's results "
+                    "have other dimensions than the canonical dot; remove it",
                     instr.span or self.fusion.span,
                 )
             choice = read_choice(instr, is_matrix=is_matrix)
@@ -151,7 +152,9 @@ class _Wanted:
     def fail(self, why: str) -> NoReturn:
         """Raise the user's error."""
         span = self.asker.span or self.question.fusion.span
-        raise CompileError(f"%{self.asker.name}: windows asked for in backend_config: {why}", span)
+        name = read_config(self.asker).get(REQUEST)
+        asked = f"%{self.asker.name}: windows asked for in backend_config"
+        raise CompileError(f"{asked if name is None else f'--window {name}'}: {why}", span)
 
     def sizes(self, choice: WindowChoice) -> tuple[int, ...]:
         """Units per dimension of the space."""
@@ -208,7 +211,8 @@ class _Wanted:
             )
         if not dim.parallel and dim.tiles % units:
             self.fail(
-                f"{name} in blocks of {units * dim.unit}, which do not divide {dim.tiles * dim.unit}"
+                f"{name} in blocks of {units * dim.unit}, which do not divide "
+                f"{dim.tiles * dim.unit}; want one of {_divisor_list(dim)}"
             )
         return units
 
@@ -236,3 +240,7 @@ class _Wanted:
                 f"iteration_bounds {list(given)}, but these blocks take {list(wanted)} steps "
                 "(of N, M and K)"
             )
+
+
+def _divisor_list(dim: IterationDim) -> str:
+    return ", ".join(str(n * dim.unit) for n in range(1, dim.tiles + 1) if dim.tiles % n == 0)

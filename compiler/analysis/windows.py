@@ -7,9 +7,10 @@
       derived    window origins that are clamped into their array
 
 A box is an origin (one index expression per logical dimension, over the grid's variables) and
-constant extents, whole vreg tiles in the tiled dimensions. A grid variable counts tiles from the
-start of the iteration space to the first tile of the block; the last block of a dimension that the
-block does not divide starts earlier, so that it ends with the array: every block is whole.
+constant extents, whole vreg tiles in the tiled dimensions. A grid variable counts the blocks of a
+dimension that the block divides: index expressions then know that origins are its multiples. Else it
+counts tiles from the start of the iteration space to the first tile of the block, and the last block
+starts earlier, so that it ends with the array: every block is whole.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from compiler.hlo.shape import ArrayShape
 class GridDim:
     """One dimension of the grid: `steps` blocks of `block` tiles over `total` tiles.
 
-    `variable` is the first tile of the step's block; `unit` elements make a tile. An `arbitrary`
-    dimension (not `parallel`) carries values from step to step: its block divides `total`.
+    `variable` is the number of the step's block if `is_even`, else its first tile; `unit` elements
+    make a tile. An `arbitrary` dimension (not `parallel`) carries values from step to step: its
+    block divides `total`.
     """
 
     variable: Var
@@ -45,15 +47,20 @@ class GridDim:
     @property
     def origin(self) -> Expr:
         """First element of the step's block."""
-        return var(self.variable) * self.unit
+        return var(self.variable) * (self.unit * self.block if self.is_even else self.unit)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the block divides the dimension."""
+        return self.total % self.block == 0
 
 
-def grid_dim(
-    name: str, unit: int, total: int, block: int, *, parallel: bool = True
-) -> GridDim:
+def grid_dim(name: str, unit: int, total: int, block: int, *, parallel: bool = True) -> GridDim:
     """A grid dimension whose variable has its exact range."""
-    assert parallel or total % block == 0, f"{name}: {block} does not divide {total}"
-    return GridDim(Var(name, 0, total - block), unit, total, block, parallel)
+    is_even = total % block == 0
+    assert parallel or is_even, f"{name}: {block} does not divide {total}"
+    last = total // block - 1 if is_even else total - block
+    return GridDim(Var(name, 0, last), unit, total, block, parallel)
 
 
 @dataclass(frozen=True)

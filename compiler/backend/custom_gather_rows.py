@@ -1,9 +1,9 @@
 """gather of whole rows or whole trailing matrices: one DMA a slice, the operand stays in HBM.
 
-    blocks   slices are whole tiles: HBM to HBM
-    rows     rows of a 32-bit operand: HBM to HBM, granule by granule
-    packed   rows of a narrower operand: their words (which hold neighbouring rows too) are brought
-             to VMEM, the row's part is shifted out and packed with that of the next result row
+blocks   slices are whole tiles: HBM to HBM
+rows     rows of a 32-bit operand: HBM to HBM, granule by granule
+packed   rows of a narrower operand: their words (which hold neighbouring rows too) are brought
+         to VMEM, the row's part is shifted out and packed with that of the next result row
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class RowGather:
         self.indices_argument = arguments[dims.indices].index
         components = len(dims.start_map)
         base = kernel.smem.reserve(shape.count * components)
-        self.staging = IndexStaging(
-            self.builder, dims.indices, dims.vector_dim, shape.count, base
-        )
+        self.staging = IndexStaging(self.builder, dims.indices, dims.vector_dim, shape.count, base)
 
     def emit(self) -> None:
         """Emit everything."""
@@ -175,9 +173,7 @@ class RowGather:
         tiles = -(-rows // unit)
         most = max(1, _STAGED_ROWS_BYTES // (unit * cols * 512))
         block = max(n for n in range(1, tiles + 1) if n <= most and tiles % n == 0)
-        majors = tuple(
-            grid_dim(f"g{i}", 1, size, 1) for i, size in enumerate(result.dims[:-2])
-        )
+        majors = tuple(grid_dim(f"g{i}", 1, size, 1) for i, size in enumerate(result.dims[:-2]))
         row_dim = grid_dim("rows", unit, tiles, block)
         box = whole_box(result)
         low = (*(d.origin for d in majors), row_dim.origin, box.low[-1])

@@ -219,7 +219,11 @@ class Scatter:
         """The part of updates or indices that a chunk needs."""
         shape = node.array
         is_cut = bool(self.dims.batch_dims) and self.dims.batch_dims[0] == 0
-        if not is_cut or shape.rank == 0 or (node is self.dims.indices and self.dims.vector_dim == 0):
+        if (
+            not is_cut
+            or shape.rank == 0
+            or (node is self.dims.indices and self.dims.vector_dim == 0)
+        ):
             return Box(tuple(const(0) for _ in shape.dims), shape.dims)
         box = Box((low, *(const(0) for _ in shape.dims[1:])), (chunk, *shape.dims[1:]))
         return round_to_tiles(shape, box)

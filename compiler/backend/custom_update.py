@@ -25,9 +25,7 @@ def emit_update(kernel: CustomKernel) -> None:
     """Emit the kernel of a dynamic-update-slice fusion."""
     operand = kernel.root.operands[0]
     if operand.opcode == "parameter":
-        plan = search(
-            kernel.fusion, kernel.body, update_space(kernel.root), kernel.chip
-        )
+        plan = search(kernel.fusion, kernel.body, update_space(kernel.root), kernel.chip)
     else:  # the operand is computed too: every element of the result is
         plan = plan_windows(kernel.fusion, kernel.chip)
     arguments = list(kernel.interface.operands)

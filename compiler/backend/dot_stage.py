@@ -98,9 +98,7 @@ class DotStage:
 
     def _scratch(self, box: Box) -> VmemArray:
         shape = ArrayShape(F32, self.dot.array.dims)
-        window = self.builder.window(
-            f"scratch.{self.dot.name}", buffer_rows(shape, box.extent)
-        )
+        window = self.builder.window(f"scratch.{self.dot.name}", buffer_rows(shape, box.extent))
         return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
 
     @contextmanager

@@ -165,4 +165,4 @@ class _FusedRoots:
         if not row.is_constant or left >= 8 * _PACKING:
             return var(SUBLANE)
         high = -(-left // _PACKING) - 1
-        return Expr(((Var("s", 0, high), 1),), 0, 0, high)
+        return var(Var("s", 0, high))

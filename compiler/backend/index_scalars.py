@@ -11,7 +11,7 @@ from compiler.llo.ir import SReg
 
 def emit_index(builder: LloBuilder, expr: Expr, sregs: Mapping[Var, SReg]) -> SReg:
     """The value of `expr`; `sregs` holds its variables. Division and remainder are floor's."""
-    total = builder.sconst(0)
+    total: SReg | None = None
     for atom, factor in expr.terms:
         if isinstance(atom, Var):
             value = sregs[atom]
@@ -19,8 +19,11 @@ def emit_index(builder: LloBuilder, expr: Expr, sregs: Mapping[Var, SReg]) -> SR
             value = _floor_divide(builder, atom, sregs)
         else:
             value = _remainder(builder, atom, sregs)
-        total = builder.sadd(total, builder.smuli(value, factor))
-    return builder.saddi(total, expr.constant)
+        term = value if factor == 1 else builder.smuli(value, factor)
+        total = term if total is None else builder.sadd(total, term)
+    if total is None:
+        return builder.sconst(expr.constant)
+    return builder.saddi(total, expr.constant) if expr.constant else total
 
 
 def emit_clamp(builder: LloBuilder, value: SReg, low: int, high: int) -> SReg:

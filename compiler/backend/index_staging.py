@@ -47,7 +47,12 @@ class IndexStaging:
         """Stage the vectors from number `first` on (a multiple of `INDEX_TILE` words)."""
         b = self.builder
         target = VmemArray(
-            self._shape, self._window, 0, (first * self.components,), (self.words,), guard=GUARD_ROWS
+            self._shape,
+            self._window,
+            0,
+            (first * self.components,),
+            (self.words,),
+            guard=GUARD_ROWS,
         )
         with flattened(self.indices, self.vector_dim) as flat:
             emitter.emit_stage([flat], [target])

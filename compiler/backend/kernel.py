@@ -1,8 +1,8 @@
 """From a fusion to the LLO of its kernel.
 
-    kLoop, kInput, kOutput   a grid of windows (`pipeline`) around stages (`stages`)
-    kCustom                  an emitter of its own, by the root's opcode
-    copy                     a fusion of one copy (or transpose, where dimension orders differ)
+kLoop, kInput, kOutput   a grid of windows (`pipeline`) around stages (`stages`)
+kCustom                  an emitter of its own, by the root's opcode
+copy                     a fusion of one copy (or transpose, where dimension orders differ)
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class GridKernel:
         scalars, starts = bind_scalars(b, self.body, self.interface.operands)
         numbers = {p: i for i, p in enumerate(self.body.parameters)}
         input_arguments = [self.interface.operands[numbers[w.node]] for w in self.plan.inputs]
-        pipeline = Pipeline(
-            b, self.plan, input_arguments, list(self.interface.results), starts
-        )
+        pipeline = Pipeline(b, self.plan, input_arguments, list(self.interface.results), starts)
         stages = StageEmitter(b, self.chip, self.body, self.plan, scalars, self.parts)
         pipeline.emit(stages.emit)
         b.flops = dot_flops(self.body)

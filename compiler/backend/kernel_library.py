@@ -37,9 +37,7 @@ class KernelLibrary:
         self.requests: dict[str, KernelRequest] = {}
         self._names: dict[Key, str] = {}
 
-    def kernel_for(
-        self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = ()
-    ) -> str:
+    def kernel_for(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = ()) -> str:
         """The name of the kernel that runs `instr` (a fusion or copy)."""
         key = self._key(instr, in_place)
         name = self._names.get(key)

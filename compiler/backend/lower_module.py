@@ -1,9 +1,9 @@
 """From a scheduled HLO module to a program: kernels, the control flow that calls them, constants.
 
-    lower_module(module, buffers, chip, options) -> LoweredModule
-      ControlLowering  entry, while and conditional bodies as scalar code and calls
-      KernelLibrary    one kernel for each distinct fusion
-      constants        the bytes of array constants, in device layout
+lower_module(module, buffers, chip, options) -> LoweredModule
+  ControlLowering  entry, while and conditional bodies as scalar code and calls
+  KernelLibrary    one kernel for each distinct fusion
+  constants        the bytes of array constants, in device layout
 """
 
 from __future__ import annotations
@@ -148,6 +148,4 @@ def _buffer(
     index: int,
 ) -> HbmBuffer:
     place = buffers.allocation(instr, leaf)
-    return HbmBuffer(
-        instr.name, kind, place.offset, place.size_bytes, print_shape(shape), index
-    )
+    return HbmBuffer(instr.name, kind, place.offset, place.size_bytes, print_shape(shape), index)

@@ -9,6 +9,7 @@ from functools import cache
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Kind, Row, Slot
+from tpu_sim.isa.timing import occupancy_cycles
 
 assert _rows.valu  # importing the package fills ROWS
 
@@ -128,7 +129,7 @@ def _op_info(row: Row, chip: Chip) -> OpInfo:
         code=code,
         resource=CLASS_INDEX[row.slot],
         latency=chip.latency(row.latency),
-        occupies=_occupancy(row, chip),
+        occupies=max(1, occupancy_cycles(row, chip)),
         defines=defines,
         vregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.VS),
         masks=tuple(i for i, kind in enumerate(kinds) if kind is Kind.MS),
@@ -148,10 +149,4 @@ _DURABLE = frozenset({Code.STORE, Code.SMEM_STORE, Code.XPOSE_PUSH, Code.XPOSE_S
 
 def _tail(row: Row, code: Code, defines: str, chip: Chip) -> int:
     durable = defines == "s" or code in _DURABLE
-    return max(1, _occupancy(row, chip), chip.latency(row.latency) if durable else 1)
-
-
-def _occupancy(row: Row, chip: Chip) -> int:
-    if row.effect == "load_indexed":
-        return max(1, chip.load_indexed_cycles)
-    return max(1, chip.store_indexed_cycles) if row.effect == "store_indexed" else 1
+    return max(1, occupancy_cycles(row, chip), chip.latency(row.latency) if durable else 1)

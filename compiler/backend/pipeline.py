@@ -211,7 +211,7 @@ class Pipeline:
         b = self.builder
         sregs = dict(self.fixed)
         for dim, counter in zip(self.plan.grid, counters, strict=True):
-            sregs[dim.variable] = _first_tile(b, dim, counter)
+            sregs[dim.variable] = counter if dim.is_even else _first_tile(b, dim, counter)
         for derived in self.plan.derived:
             sregs[derived.variable] = _derived(b, derived, sregs)
         return sregs
@@ -336,10 +336,8 @@ class Pipeline:
 
 
 def _first_tile(builder: LloBuilder, dim: GridDim, counter: SReg) -> SReg:
-    """First tile of block `counter`; the last block ends with the dimension."""
+    """First tile of block `counter` where the last block ends with the dimension."""
     tile = builder.smuli(counter, dim.block)
-    if dim.total % dim.block == 0:
-        return tile
     return builder.smin(tile, builder.sconst(dim.total - dim.block))
 
 

@@ -83,9 +83,7 @@ class RowUpdate:
             return
         self._shifted(updates, index, width)
 
-    def _shifted(
-        self, updates: Sequence[HloInstruction], index: IndexOf, width: int
-    ) -> None:
+    def _shifted(self, updates: Sequence[HloInstruction], index: IndexOf, width: int) -> None:
         """From any lane on: the tiles that the row may touch, each if it is in the array."""
         b = self._b
         column = self._rows[0].column

@@ -1,8 +1,8 @@
 """Rank-0 HLO on the scalar unit: each node becomes an sreg holding raw 32-bit values.
 
-    f32                 its bits
-    s32 u32 s16 u8 ..   the value, sign- or zero-extended to 32 bits
-    pred                0 or 1
+f32                 its bits
+s32 u32 s16 u8 ..   the value, sign- or zero-extended to 32 bits
+pred                0 or 1
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _FLOAT_BINARY = {
     "maximum": "smax.f32",
     "minimum": "smin.f32",
 }
-_SAME_VALUE = frozenset({"reshape", "broadcast", "copy", "bitcast", "transpose", "reduce-precision"})
+_SAME_VALUE = frozenset(
+    {"reshape", "broadcast", "copy", "bitcast", "transpose", "reduce-precision"}
+)
 _UNARY = frozenset({"negate", "abs", "not", "sign", "convert", "bitcast-convert", "is-finite"})
 _OTHERS = frozenset({"constant", "compare", "select", "clamp", "parameter", "tuple"})
 
@@ -82,7 +84,9 @@ def _is_supported(node: HloInstruction) -> bool:
         return node.attrs.get("exponent_bits") == 8 and node.attrs.get("mantissa_bits") == 23
     if node.opcode in _SAME_VALUE or node.opcode in _UNARY or node.opcode in _OTHERS:
         return True
-    return isinstance(node.shape, ArrayShape) and binary_row(node.opcode, node.array.dtype) is not None
+    return (
+        isinstance(node.shape, ArrayShape) and binary_row(node.opcode, node.array.dtype) is not None
+    )
 
 
 def _has_scalar_form(dtype: DType) -> bool:

@@ -95,6 +95,7 @@ class _Attempt:
         self.priorities = priorities
         self.window = window
         self.capacities = class_capacities(chip)
+        self.units_per_mxu = chip.units_per_mxu
         self.queue_entries = (chip.eup_entries, chip.xlu_entries)
         self.files = {"v": _File(chip.vregs), "m": _File(chip.vmasks)}
         self._count_reads()
@@ -186,7 +187,7 @@ class _Attempt:
             return
         resource = info.resource
         if resource == MXU_CLASS:
-            resource += self.ops[index].operands[info.unit]
+            resource += self.ops[index].operands[info.unit] // self.units_per_mxu
         heappush(self.heaps[resource], self.priorities[index])
 
     def _fill(self, resource: int, heap: list[int], cycle: int, bundle: list[int]) -> None:

@@ -116,8 +116,12 @@ class StageEmitter:
                 if not is_cut and not is_row_reduction(node):  # rows that pad its tiles
                     emit_clear(self.builder, target)
         elif is_cut:
-            assert direct is not None, f"%{node.name}: a reduce cut by the grid is read in its fusion"
-            targets = [self._sums(part, array) for part, (_, array) in zip(parts, direct, strict=True)]
+            assert direct is not None, (
+                f"%{node.name}: a reduce cut by the grid is read in its fusion"
+            )
+            targets = [
+                self._sums(part, array) for part, (_, array) in zip(parts, direct, strict=True)
+            ]
         else:
             targets = [self._scratch(node, number) for number in range(len(parts))]
         if is_cut:
@@ -145,9 +149,7 @@ class StageEmitter:
         is_replicated = _reduces_columns(node) and shape.rank > 0
         rows = buffer_rows(shape, output.extent, replicated=is_replicated)
         window = self.builder.window(f"sums.{node.name}", rows)
-        return VmemArray(
-            shape, window, 0, output.origin, output.extent, is_replicated, GUARD_ROWS
-        )
+        return VmemArray(shape, window, 0, output.origin, output.extent, is_replicated, GUARD_ROWS)
 
     def _direct_targets(
         self, parts: Sequence[HloInstruction], outputs: list[tuple[HloInstruction, VmemArray]]
@@ -182,9 +184,7 @@ class StageEmitter:
         is_row = is_row_reduction(reduce) and shape.rank > 0
         rows = buffer_rows(shape, box.extent, replicated=is_row)
         window = self.builder.window(f"scratch.{reduce.name}", rows)
-        return VmemArray(
-            shape, window, 0, box.low, box.extent, replicated=is_row, guard=GUARD_ROWS
-        )
+        return VmemArray(shape, window, 0, box.low, box.extent, replicated=is_row, guard=GUARD_ROWS)
 
     def _stored(self, node: HloInstruction, emitter: VectorEmitter) -> None:
         """An elementwise node that several stages read, into scratch."""
@@ -241,6 +241,5 @@ def _takes_sums(node: HloInstruction, direct: Sequence[tuple[int, VmemArray]]) -
     """Whether output windows have the arrangement that partial results come in."""
     is_replicated = _reduces_columns(node)
     return all(
-        array.packing == 1 and (not is_replicated or array.shape.rank == 0)
-        for _, array in direct
+        array.packing == 1 and (not is_replicated or array.shape.rank == 0) for _, array in direct
     )

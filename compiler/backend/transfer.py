@@ -71,9 +71,13 @@ def hbm_tiling(shape: ArrayShape) -> HbmTiling:
     Raises UnsupportedError for layouts whose dimensions are not in descending order and for
     elements wider than 32 bits.
     """
-    layout = shape.layout if shape.layout is not None and shape.layout.tiles else default_layout(shape)
+    layout = (
+        shape.layout if shape.layout is not None and shape.layout.tiles else default_layout(shape)
+    )
     if layout.minor_to_major != tuple(reversed(range(shape.rank))):
-        raise UnsupportedError(f"{print_shape(shape)}: kernels read arrays in descending layout only")
+        raise UnsupportedError(
+            f"{print_shape(shape)}: kernels read arrays in descending layout only"
+        )
     if shape.dtype.bits > 32:
         raise UnsupportedError(
             f"{print_shape(shape)}: kernels compute on elements of at most 32 bits; convert it"
@@ -186,9 +190,7 @@ def _piece(
     return Piece(descriptor, first * tiling.row_stride, first * g)
 
 
-def _merge(
-    dims: list[tuple[int, int, int]], chunk: int
-) -> tuple[list[tuple[int, int, int]], int]:
+def _merge(dims: list[tuple[int, int, int]], chunk: int) -> tuple[list[tuple[int, int, int]], int]:
     """Drop dimensions of count 1 and join those that continue each other or the chunk."""
     kept: list[tuple[int, int, int]] = []  # innermost first
     for count, hbm, vmem in reversed(dims):

@@ -14,10 +14,10 @@ from compiler.hlo.attributes import (
     OutputOperandAlias,
 )
 from compiler.hlo.shape import Shape, TupleShape
-from compiler.hlo.shape_text import inside_braces, join_indexed, parse_shape, print_shape
+from compiler.hlo.shape_text import inside_braces, parse_shape, print_shape
 
 _ALIAS = re.compile(
-    r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}\s*(?:,\s*([a-z-]+)\s*)?\)\s*,?\s*"
+    r"\{([\d,\s]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([\d,\s]*)\}\s*(?:,\s*([a-z-]+)\s*)?\)\s*,?\s*"
 )
 _DONOR = re.compile(r"\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}\s*\)\s*,?\s*")
 
@@ -83,7 +83,7 @@ def encode_buffer_donor(value: object) -> str:
 
 
 def _braced(index: tuple[int, ...]) -> str:
-    return "{" + ", ".join(map(str, index)) + "}"
+    return "{" + ",".join(map(str, index)) + "}"
 
 
 def decode_layout(text: str) -> ComputationLayout:
@@ -112,4 +112,4 @@ def decode_shapes(text: str) -> tuple[Shape, ...]:
 def encode_shapes(value: object) -> str:
     """Write a list of shapes."""
     assert isinstance(value, tuple), value
-    return "{" + join_indexed([print_shape(shape) for shape in value]) + "}"
+    return "{" + ", ".join(print_shape(shape) for shape in value) + "}"

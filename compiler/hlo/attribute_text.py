@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from compiler.hlo import alias_text, window_text
 from compiler.hlo.attributes import FrontendAttributes, IotaReplicaGroups, OpMetadata, RawText
+from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape_text import inside_braces
 
@@ -27,6 +28,11 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class InlineBody:
+    """A computation written out in the place of its name; the text is with the token."""
+
+
+@dataclass(frozen=True)
 class AttributeForm:
     """How one kind of attribute value is read and written."""
 
@@ -37,7 +43,22 @@ class AttributeForm:
 def decode(name: str, text: str) -> object:
     """Read the value of attribute `name`; raises ValueError saying what was expected."""
     form = FORMS.get(name)
-    return RawText(text) if form is None else form.decode(text)
+    return RawText(_one_line(text)) if form is None else form.decode(text)
+
+
+_SPACES = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=\{)\s+|\s+(?=[},])|\s+')
+
+
+def _one_line(text: str) -> str:
+    """Runs of white space outside of strings as one blank; none inside of braces' ends."""
+    if not any(c.isspace() for c in text):
+        return text
+    return _SPACES.sub(lambda found: found[1] or _blank(found, text), text)
+
+
+def _blank(found: re.Match[str], text: str) -> str:
+    before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
+    return "" if before == "{" or after in ("}", ",") else " "
 
 
 def encode(name: str, value: object) -> str:
@@ -91,32 +112,7 @@ def _decode_word(text: str) -> str:
 
 
 def _decode_string(text: str) -> str:
-    if not text.startswith('"'):
-        raise ValueError(f"want a quoted string, found {text[:40]!r}")
-    return _unescape(text[1:-1])
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return re.sub(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)", _unescape_one, text, flags=re.DOTALL)
-
-
-def _unescape_one(found: re.Match[str]) -> str:
-    code = found[1]
-    if code[0] == "x" and len(code) == 3:
-        return chr(int(code[1:], 16))
-    if len(code) == 3:
-        return chr(int(code, 8))
-    return {"n": "\n", "t": "\t", "r": "\r"}.get(code, code)
-
-
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-def quote(text: str) -> str:
-    """Return a C-escaped string in double quotes, as XLA writes it."""
-    return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
+    return unquote(text)
 
 
 def _encode_string(value: object) -> str:
@@ -138,6 +134,10 @@ def _decode_words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in inside.split(",")) if inside else ()
 
 
+def _decode_lower_words(text: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _decode_words(text))
+
+
 def _decode_groups(text: str) -> tuple[tuple[int, ...], ...]:
     inside = inside_braces(text)
     if inside and not re.fullmatch(r"\{[\d,\s]*\}(?:\s*,\s*\{[\d,\s]*\})*", inside):
@@ -150,10 +150,14 @@ def _encode_groups(value: object) -> str:
     return "{" + ",".join(_encode_ints(group) for group in value) + "}"
 
 
-_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
 
 
-def _decode_replica_groups(text: str) -> tuple[tuple[int, ...], ...] | IotaReplicaGroups:
+def _decode_replica_groups(
+    text: str,
+) -> tuple[tuple[int, ...], ...] | IotaReplicaGroups | RawText:
+    if text.startswith("mesh"):
+        return RawText(text)
     found = _IOTA.fullmatch(text)
     if found is None:
         return _decode_groups(text)
@@ -184,18 +188,33 @@ def _decode_slice(text: str) -> tuple[tuple[int, int, int], ...]:
     return tuple(ranges)
 
 
+def _decode_slice_sizes(text: str) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
+    """``{1,2}`` of a gather, ``{{1,2},{3,4}}`` of a collective-permute of slices."""
+    return _decode_groups(text) if re.match(r"\{\s*\{", text) else _decode_ints(text)
+
+
+def _encode_slice_sizes(value: object) -> str:
+    assert isinstance(value, tuple), value
+    return _encode_groups(value) if value and isinstance(value[0], tuple) else _encode_ints(value)
+
+
 def _encode_slice(value: object) -> str:
     assert isinstance(value, tuple), value
-    parts = [f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in value]
+    if all(stride == 1 for _, _, stride in value):
+        parts = [f"[{start}:{limit}]" for start, limit, _ in value]
+    else:
+        parts = [f"[{start}:{limit}:{stride}]" for start, limit, stride in value]
     return "{" + ", ".join(parts) + "}"
 
 
-def _decode_computation(text: str) -> Reference:
+def _decode_computation(text: str) -> Reference | InlineBody:
+    if text.startswith("{"):
+        return InlineBody()
     return Reference((_decode_word(text).removeprefix("%"),), is_list=False)
 
 
-def _decode_computations(text: str) -> Reference:
-    if not text.startswith("{"):
+def _decode_computations(text: str) -> Reference | InlineBody:
+    if not text.startswith("{") or "=" in text:
         return _decode_computation(text)
     return Reference(tuple(n.removeprefix("%") for n in _decode_words(text)), is_list=True)
 
@@ -260,7 +279,7 @@ _FLOAT = AttributeForm(_decode_float, _encode_float)
 _WORD = AttributeForm(_decode_word, str)
 _STRING = AttributeForm(_decode_string, _encode_string)
 _INTS = AttributeForm(_decode_ints, _encode_ints)
-_WORDS = AttributeForm(_decode_words, _encode_ints)
+_WORDS = AttributeForm(_decode_lower_words, _encode_ints)
 _PAIRS = AttributeForm(_decode_groups, _encode_groups)
 _COMPUTATION = AttributeForm(_decode_computation, _encode_computations)
 _COMPUTATIONS = AttributeForm(_decode_computations, _encode_computations)
@@ -292,7 +311,7 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
         _INTS,
         "dimensions lhs_contracting_dims rhs_contracting_dims lhs_batch_dims rhs_batch_dims "
         "lhs_ragged_dims rhs_group_dims fft_length offset_dims collapsed_slice_dims "
-        "start_index_map operand_batching_dims start_indices_batching_dims slice_sizes "
+        "start_index_map operand_batching_dims start_indices_batching_dims "
         "dynamic_slice_sizes update_window_dims inserted_window_dims "
         "scatter_dims_to_operand_dims input_batching_dims scatter_indices_batching_dims",
     ),
@@ -306,6 +325,7 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     (AttributeForm(_decode_instructions, _encode_computations), "control-predecessors"),
     (AttributeForm(_decode_replica_groups, _encode_replica_groups), "replica_groups"),
     (AttributeForm(_decode_slice, _encode_slice), "slice"),
+    (AttributeForm(_decode_slice_sizes, _encode_slice_sizes), "slice_sizes"),
     (AttributeForm(window_text.decode_padding, window_text.encode_padding), "padding"),
     (AttributeForm(window_text.decode_window, window_text.encode_window), "window"),
     (AttributeForm(window_text.decode_dim_labels, window_text.encode_dim_labels), "dim_labels"),

@@ -112,6 +112,10 @@ class FrontendAttributes:
 
     items: tuple[tuple[str, str], ...]
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.items)
+
     def get(self, key: str) -> str | None:
         """The value of `key` without its quotes or braces, or None."""
         for name, text in self.items:

@@ -16,6 +16,9 @@ import numpy.typing as npt
 from compiler.hlo.dtypes import C64, F32, F64, DType
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
+ELIDED = "{...}"
+"""What stands for a literal that XLA was told not to print."""
+
 Literal = npt.NDArray[np.generic] | tuple["Literal", ...]
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -30,14 +33,26 @@ def parse_literal(text: str, shape: Shape) -> Literal:
     if "/*" in text:
         text = _COMMENT.sub("", text)
     text = text.strip()
-    if "..." in text:
-        raise ValueError("the literal is elided ({...}); print with large constants included")
     if isinstance(shape, TupleShape):
         return _parse_tuple(text, shape)
     if not isinstance(shape, ArrayShape):
         raise ValueError(f"a literal of {shape} has no text form")
+    if text.replace(" ", "") == ELIDED:
+        return made_up_values(shape)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN payloads; 1e40 as f32 is inf
         return _parse_array(text, shape)
+
+
+def made_up_values(shape: ArrayShape) -> npt.NDArray[np.generic]:
+    """Values for a literal whose text is elided: the bit patterns 0, 1, 2, ... as in XLA."""
+    if shape.dtype.kind == "pred":
+        return np.resize(np.array([False, True]), shape.dims)
+    size = shape.element_count * shape.dtype.numpy.itemsize
+    words = np.arange(-(-size // 4), dtype=np.uint32)
+    if shape.dtype.bits < 8:  # one element per byte in NumPy: only the low bits count
+        words &= np.uint32(0x01010101 * ((1 << (shape.dtype.bits - 1)) - 1))
+    values: npt.NDArray[np.generic] = words.view(np.uint8)[:size].view(shape.dtype.numpy)
+    return values.reshape(shape.dims)
 
 
 def _parse_tuple(text: str, shape: TupleShape) -> Literal:
@@ -73,7 +88,16 @@ def _split_top_level(text: str) -> list[str]:
 def _parse_array(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
     if shape.dtype.is_complex:
         return _parse_complex(text, shape)
+    if shape.dims and "{" not in text and shape.element_count:
+        return _first_element(text, shape)
     return _values(_elements(text, shape), shape.dtype).reshape(shape.dims)
+
+
+def _first_element(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
+    """``f32[3] constant(5)``: XLA sets the first element and leaves the others zero."""
+    values = np.zeros(shape.element_count, shape.dtype.numpy)
+    values[:1] = _values([text], shape.dtype)
+    return values.reshape(shape.dims)
 
 
 def _elements(text: str, shape: ArrayShape) -> list[str]:
@@ -105,6 +129,8 @@ def _values(elements: list[str], dtype: DType) -> npt.NDArray[np.generic]:
     numbers = [int(e) for e in elements]
     span = 1 << dtype.bits
     least = -(span >> 1) if dtype.is_signed else 0
+    if not dtype.is_signed and dtype.bits == 64:  # XLA reads these through a signed number
+        numbers = [n % span if n >= -(span >> 1) else n for n in numbers]
     if numbers and (min(numbers) < least or max(numbers) >= least + span):
         raise ValueError(f"a value is outside of {dtype}'s range {least}..{least + span - 1}")
     wide_type = np.uint64 if dtype.kind == "unsigned" else np.int64

@@ -166,6 +166,9 @@ _ELEMENTWISE_ROWS = (
     OpcodeInfo("xor", 2, _AC),
 )
 
+_MACHINE_ROWS = (OpcodeInfo("multiply-add", 3, ELEMENTWISE),)
+"""Not XLA's: passes make it. ``a * b + c`` of f32 with one rounding."""
+
 _ARRAY_ROWS = (
     OpcodeInfo("bitcast", 1, DATA_MOVEMENT),
     OpcodeInfo("bitcast-convert", 1),
@@ -257,7 +260,14 @@ _COLLECTIVE_ROWS = (
     OpcodeInfo("replica-id", 0),
 )
 
-_GROUPS = (_ELEMENTWISE_ROWS, _ARRAY_ROWS, _COMPUTE_ROWS, _CONTROL_ROWS, _COLLECTIVE_ROWS)
+_GROUPS = (
+    _ELEMENTWISE_ROWS,
+    _MACHINE_ROWS,
+    _ARRAY_ROWS,
+    _COMPUTE_ROWS,
+    _CONTROL_ROWS,
+    _COLLECTIVE_ROWS,
+)
 
 OPCODES: dict[str, OpcodeInfo] = {row.name: row for group in _GROUPS for row in group}
 

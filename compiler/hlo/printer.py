@@ -15,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.hlo import attribute_text
+from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.literal_text import print_literal
 from compiler.hlo.shape import ArrayShape, Shape, leaves
 from compiler.hlo.shape_text import join_indexed, print_shape
+from compiler.hlo.stack_frames import StackFrames, print_stack_frames
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,13 @@ _HEADER_ONLY = ("parameter_number", "literal")  # printed between the parenthese
 def print_module(module: HloModule, options: PrintOptions = _DEFAULT) -> str:
     """Return the text of a whole module, the computations in the module's order."""
     head = f"HloModule {module.name}" + "".join(
-        f", {name}={attribute_text.encode(name, value)}" for name, value in module.attrs.items()
+        f", {name}={attribute_text.encode(name, value)}"
+        for name, value in module.attrs.items()
+        if not isinstance(value, StackFrames)
     )
+    frames = module.attrs.get("stack_frames")
+    if options.metadata and isinstance(frames, StackFrames):
+        head += print_stack_frames(frames)
     bodies = [print_computation(c, options) for c in module.computations.values()]
     return "\n\n".join([head, *bodies]) + "\n\n"
 
@@ -81,7 +88,7 @@ def print_instruction(instr: HloInstruction, options: PrintOptions = _DEFAULT) -
         f"{instr.opcode}({_operands(instr, options)})"
     )
     for name, value in instr.attrs.items():
-        if _is_printed(name, options):
+        if _is_printed(name, value, options):
             text += f", {name}={_attribute(name, value, options)}"
     return text
 
@@ -94,9 +101,9 @@ def _attribute(name: str, value: object, options: PrintOptions) -> str:
     return text if options.percent or not is_reference else text.replace("%", "")
 
 
-def _is_printed(name: str, options: PrintOptions) -> bool:
+def _is_printed(name: str, value: object, options: PrintOptions) -> bool:
     if name in _HEADER_ONLY:
-        return False
+        return name == "literal" and isinstance(value, RawText)  # a custom call's
     if name == "metadata":
         return options.metadata
     return name != "backend_config" or options.backend_config

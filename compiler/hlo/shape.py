@@ -100,7 +100,14 @@ class OpaqueShape:
     """XLA's ``opaque[]``."""
 
 
-Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape
+@dataclass(frozen=True)
+class BufferShape:
+    """``b(f32[8])``: an array in memory that may be written in place, as XLA:GPU has them."""
+
+    array: ArrayShape
+
+
+Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape | BufferShape
 
 
 def array(dtype: DType, *dims: int) -> ArrayShape:
@@ -118,6 +125,8 @@ def is_compatible(a: Shape, b: Shape) -> bool:
             and len(a.elements) == len(b.elements)
             and all(is_compatible(x, y) for x, y in zip(a.elements, b.elements, strict=True))
         )
+    if isinstance(a, BufferShape):
+        return isinstance(b, BufferShape) and a.array.is_same_array(b.array)
     return type(a) is type(b)
 
 

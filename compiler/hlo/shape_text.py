@@ -17,6 +17,7 @@ from functools import lru_cache
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.shape import (
     ArrayShape,
+    BufferShape,
     Layout,
     OpaqueShape,
     Shape,
@@ -28,7 +29,7 @@ from compiler.hlo.shape import (
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ARRAY = re.compile(
     r"\s*(?P<dtype>[a-z]\w*)\s*\[(?P<dims>[^\]]*)\]"
-    r"(?:\{(?P<minor>[\d,\s]*)(?::(?P<properties>(?:[^{}]|\{[^{}]*\})*))?\})?\s*"
+    r"\s*(?:\{(?P<minor>[\d,\s]*)(?::(?P<properties>(?:[^{}]|\{[^{}]*\})*))?\})?\s*"
 )
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _MEMORY_SPACE = re.compile(r"S\((\d+)\)")
@@ -53,6 +54,11 @@ def _shape_at(text: str, start: int, depth: int = 0) -> tuple[Shape, int]:
     if found is not None:
         return _array(found[0].strip()), found.end()
     position = _skip_space(text, start)
+    if text.startswith("b(", position):
+        inner, position = _shape_at(text, position + 2, depth + 1)
+        if not isinstance(inner, ArrayShape) or text[position : position + 1] != ")":
+            raise ValueError(f"want b(array shape), found {text[start : start + 40]!r}")
+        return BufferShape(inner), _skip_space(text, position + 1)
     if text[position : position + 1] != "(":
         raise ValueError(f"want a shape, found {text[position : position + 40]!r}")
     if depth > _MAX_DEPTH:
@@ -145,6 +151,21 @@ def print_shape(shape: Shape, layouts: bool = True) -> str:
             return "token[]"
         case OpaqueShape():
             return "opaque[]"
+        case BufferShape():
+            return f"b({_print_array(shape.array, layouts)})"
+
+
+@lru_cache(maxsize=65536)
+def with_default_layouts(shape: Shape) -> Shape:
+    """Give every array that has no layout the descending one, as XLA does when it reads text."""
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(with_default_layouts(element) for element in shape.elements))
+    if isinstance(shape, BufferShape):
+        array = with_default_layouts(shape.array)
+        return BufferShape(array) if isinstance(array, ArrayShape) else shape
+    if isinstance(shape, ArrayShape) and shape.layout is None and shape.dims:
+        return shape.with_layout(Layout(shape.minor_to_major))
+    return shape
 
 
 def join_indexed(items: list[str]) -> str:

@@ -77,7 +77,7 @@ def encode_window(value: object) -> str:
     return "{" + " ".join(parts) + "}"
 
 
-_LABELS = re.compile(r"([bf\d]+)_([io\d]+)->([bf\d]+)")
+_LABELS = re.compile(r"([bf\d?]+)_([io\d?]+)->([bf\d?]+)")
 
 
 def decode_dim_labels(text: str) -> ConvDims:
@@ -86,9 +86,9 @@ def decode_dim_labels(text: str) -> ConvDims:
     if found is None:
         raise ValueError(f"want labels like b01f_01io->b01f, found {text!r}")
     lhs, rhs, out = found.groups()
-    spatial = [str(d) for d in range(len(lhs) - 2)]
+    spatial = [str(d) for d in range(len(lhs.replace("?", "")) - 2)]
     for labels, ends in ((lhs, "bf"), (rhs, "io"), (out, "bf")):
-        if sorted(labels) != sorted([*ends, *spatial]):
+        if sorted(labels.replace("?", "")) != sorted([*ends, *spatial]):
             raise ValueError(f"labels {labels!r} are not {ends} and {len(spatial)} spatial ones")
     return ConvDims(
         lhs.index("b"), lhs.index("f"), tuple(lhs.index(d) for d in spatial),
@@ -109,4 +109,4 @@ def encode_dim_labels(value: object) -> str:
 
 def _labels(ends: dict[int, str], spatial: tuple[int, ...]) -> str:
     by_dim = ends | {dim: str(number) for number, dim in enumerate(spatial)}
-    return "".join(by_dim[dim] for dim in range(len(by_dim)))
+    return "".join(by_dim.get(dim, "?") for dim in range(max(by_dim) + 1))

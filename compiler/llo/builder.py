@@ -193,9 +193,12 @@ class LloBuilder(ScalarBuilder):
         return result
 
     def _emit_scalar(self, plan: RowPlan, operands: tuple[int, ...]) -> SReg:
-        mutable = self._versions and any(
-            operands[i] in self._versions for i in plan.scalar_operands
-        )
+        read = plan.scalar_operands
+        mutable = False
+        if self._versions:
+            for i in read:
+                if operands[i] in self._versions:
+                    mutable = True
         if mutable or self._calls:
             key: tuple[object, ...] = (plan.name, operands, self._versions_of(plan, operands))
             found = self._values.get(key)
@@ -204,14 +207,17 @@ class LloBuilder(ScalarBuilder):
             return found
         key = (plan.name, operands)
         depths = self._depth_of
-        depth = max([depths[operands[i]] for i in plan.scalar_operands], default=-1)
+        depth = -1
+        for i in read:
+            if depths[operands[i]] > depth:
+                depth = depths[operands[i]]
         if depth < 0:  # a constant: reuse an enclosing one, else put it here
             for scope in self._scopes:
                 if key in scope.scalars:
                     return scope.scalars[key]
             depth = len(self._scopes) - 1
         # not numbered across blocks where it stands: that would keep a sreg busy between them
-        is_here = depth == len(self._scopes) - 1 and bool(plan.scalar_operands)
+        is_here = depth == len(self._scopes) - 1 and bool(read)
         scope = self._scopes[depth]
         table = self._values if is_here else scope.scalars
         found = table.get(key)

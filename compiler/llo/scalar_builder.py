@@ -16,6 +16,11 @@ from compiler.llo.scalar_folding import (
 )
 from tpu_sim.isa.instruction import Row
 
+_UNCHANGED_BY_ZERO = frozenset({"sadd.s32", "ssub.s32", "sor", "sxor", "sshl", "sshr", "ssra"})
+_ZERO_BY_ZERO = frozenset({"smul.s32", "sand"})
+_UNCHANGED_BY_ONE = frozenset({"smul.s32", "sdiv.s32", "sdiv.u32"})
+_ZERO_BY_ONE = frozenset({"srem.u32", "srem.s32"})
+
 
 class ScalarBuilder:
     """Mixin of `LloBuilder`; needs its `emit` and `is_variable`."""
@@ -63,19 +68,20 @@ class ScalarBuilder:
 
     def _immediate(self, name: str, a: SReg, b: SReg, k: int) -> SReg:
         """`a` op constant `k` (held in `b`), by the laws of the operation."""
-        match name, k:
-            case ("sadd.s32" | "ssub.s32" | "sor" | "sxor" | "sshl" | "sshr" | "ssra", 0):
+        if k == 0:
+            if name in _UNCHANGED_BY_ZERO:
                 return a
-            case ("smul.s32" | "sand", 0):
+            if name in _ZERO_BY_ZERO:
                 return 0
-            case ("smul.s32" | "sdiv.s32" | "sdiv.u32", 1):
+        elif k == 1:
+            if name in _UNCHANGED_BY_ONE:
                 return a
-            case ("srem.u32" | "srem.s32", 1):
+            if name in _ZERO_BY_ONE:
                 return 0
-            case ("sadd.s32", _):
-                return self._add_constant(a, k)
-            case ("ssub.s32", _):
-                return self._add_constant(a, -k)
+        if name == "sadd.s32":
+            return self._add_constant(a, k)
+        if name == "ssub.s32":
+            return self._add_constant(a, -k)
         if k > 1 and k & (k - 1) == 0:
             shift = k.bit_length() - 1
             match name:

@@ -14,10 +14,22 @@ from compiler.passes.rules_arithmetic import ARITHMETIC_RULES
 from compiler.passes.rules_indexing import INDEXING_RULES
 from compiler.passes.rules_motion import MOTION_RULES
 from compiler.passes.rules_reduction import REDUCTION_RULES
+from compiler.passes.rules_scatter import SCATTER_RULES
 from compiler.passes.rules_shape import SHAPE_RULES
+from compiler.passes.rules_update import UPDATE_RULES
 from compiler.rewrite.rewriter import RuleSet, rewrite_computation
 
-RULES = RuleSet((*SHAPE_RULES, *ARITHMETIC_RULES, *REDUCTION_RULES, *INDEXING_RULES, *MOTION_RULES))
+RULES = RuleSet(
+    (
+        *SHAPE_RULES,
+        *ARITHMETIC_RULES,
+        *REDUCTION_RULES,
+        *INDEXING_RULES,
+        *SCATTER_RULES,
+        *UPDATE_RULES,
+        *MOTION_RULES,
+    )
+)
 
 
 def simplify_algebra(module: HloModule, context: PassContext) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from compiler.analysis.window_planner import WindowPlanner
+from compiler.analysis.window_request import WindowRequests
 from tpu_sim.isa import chips
 
 
@@ -27,12 +28,14 @@ class PassContext:
     """What a pass reads (the chip) and writes (counts and remarks of what it did).
 
     `planner` plans windows, one for all passes of a pipeline; None when the chip is not a whole one.
+    `windows` are those asked for by name.
     """
 
     chip: Chip
     counts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
     planner: WindowPlanner | None = None
+    windows: WindowRequests = field(default_factory=WindowRequests)
 
     def __post_init__(self) -> None:
         if self.planner is None and isinstance(self.chip, chips.Chip):

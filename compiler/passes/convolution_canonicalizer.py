@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass
 
 from compiler.analysis.call_graph import reachable
+from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit, replace
@@ -68,6 +70,9 @@ def _as_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
     """``[batch, positions.., taps.., features] x [taps.., features, out] -> result``."""
     image, kernel = instr.operands
     labels = conv.labels
+    is_pointwise = all(d.size == 1 for d in conv.window)
+    if is_pointwise and image_order(instr).batch_inside:
+        return _as_turned_dot(instr, conv)
     image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
     kernel = make.transpose(
         kernel,
@@ -84,6 +89,30 @@ def _as_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
     dot = emit(instr, "dot", instr.array.with_dims(dims), (rows, matrix), attrs)
     order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
     return make.transpose(dot, inverse(order))
+
+
+def _as_turned_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
+    """``[positions.., batch, features] x [features, out] -> result``, of a kernel of one tap."""
+    image, kernel = instr.operands
+    labels = conv.labels
+    order = ImageOrder(batch_inside=True)
+    image = make.transpose(image, order.image(labels))
+    batch, features = image.array.dims[-2:]
+    bounds = tuple(
+        (0, min(n * d.stride, size), d.stride)
+        for n, d, size in zip(conv.positions, conv.window, image.array.dims, strict=False)
+    )
+    rows = make.slice_(image, (*bounds, (0, batch, 1), (0, features, 1)))
+    matrix = make.transpose(
+        kernel,
+        (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature),
+    )
+    out = matrix.array.dims[-1]
+    dims = (*conv.positions, batch, out)
+    count = math.prod(dims[:-1])
+    sides = make.reshape(rows, (count, features)), make.reshape(matrix, (features, out))
+    dot = emit(instr, "dot", instr.array.with_dims((count, out)), sides, _dot_attrs(instr, 1))
+    return make.transpose(make.reshape(dot, dims), inverse(order.result(labels)))
 
 
 def _patches(image: HloInstruction, conv: _Conv) -> HloInstruction:
@@ -137,4 +166,4 @@ def _dot_attrs(instr: HloInstruction, contracted: int) -> dict[str, object]:
     for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
         if name in instr.attrs:
             attrs[name] = instr.attrs[name]
-    return attrs
+    return attrs | carried_request(instr)

@@ -195,13 +195,13 @@ class _Inserter:
             for reader in pending.pop().users:
                 if reader is user:
                     continue
+                if reader is self.computation.root:
+                    return True
                 if reader.opcode == "tuple" and set(reader.users) <= {user}:
                     continue
-                if reader.opcode in _FORWARDS and reader is not self.computation.root:
+                if reader.opcode in _FORWARDS:
                     pending.append(reader)
-                elif self.order.get(reader, len(self.order)) >= at or (
-                    reader is self.computation.root
-                ):
+                elif self.order.get(reader, len(self.order)) >= at:
                     return True
         return False
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node
+from compiler.passes.fusion_nodes import Access, Node, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -197,6 +197,8 @@ class Legality:
             return FusionDecision.refuse("the operand has other users, so it is stored anyway")
         if leaf in self.hard:
             return FusionDecision.refuse("the operand is needed in memory")
+        if is_turned_image(leaf, self.nodes):
+            return FusionDecision.refuse("rows would be moved anew in many places")
         replays = self._replays(dot, leaf)
         if replays * producer.op_count > REPLAY_BUDGET:
             return FusionDecision.refuse(

@@ -27,6 +27,8 @@ from compiler.rewrite.make import dims_attr
 
 MAX_VIRTUAL_OPS = 14
 MAX_VIRTUAL_LEAVES = 5
+_TURNED_USERS = 4
+_TURNED_ELEMENTS = 1 << 16
 SMALL_ELEMENTS = 1024  # below this, recomputing anything cheap beats another kernel
 
 _FIXED = frozenset(
@@ -144,11 +146,26 @@ def _hard_uses(computation: HloComputation) -> set[HloInstruction]:
             hard.add(instr.operands[0])
         if is_fusible(instr):
             continue
-        hard.update(instr.operands)
-        for operand in instr.operands:
+        for operand in _stored_operands(instr):
+            hard.add(operand)
             if is_free_reshape(operand):
                 hard.add(operand.operands[0])
     return hard
+
+
+def _stored_operands(instr: HloInstruction) -> list[HloInstruction]:
+    """The operands that an unfusible instruction reads from memory.
+
+    A scatter's kernel fills its blocks by itself where it scatters into one repeated constant.
+    """
+    if instr.opcode != "scatter":
+        return instr.operands
+    targets = len(instr.operands) // 2
+    return [o for n, o in enumerate(instr.operands) if n >= targets or not _is_filled(o)]
+
+
+def _is_filled(instr: HloInstruction) -> bool:
+    return instr.opcode == "broadcast" and is_scalar_constant(instr.operands[0])
 
 
 def is_fusible(instr: HloInstruction) -> bool:
@@ -170,14 +187,18 @@ def _classify_one(
     if not is_fusible(instr):
         is_fixed = instr.opcode in _FIXED or instr.opcode == "constant"
         node = Node(instr, Role.FIXED if is_fixed else Role.CUSTOM)
-        node.leaves = dict.fromkeys(instr.operands, Access.OTHER)
+        node.leaves = dict.fromkeys(_stored_operands(instr), Access.OTHER)
         return node
     node = _gather_leaves(instr, nodes)
     if instr.opcode in ("dot", "reduce") or (is_hard and not is_free_reshape(instr)):
         node.role = Role.REAL
     elif is_hard:
         node.role = Role.VIRTUAL if _is_placed(instr.operands[0], nodes) else Role.REAL
-    elif _is_cheap_to_repeat(node) and not _is_better_stored(node, nodes):
+    elif (
+        _is_cheap_to_repeat(node)
+        and not _is_better_stored(node, nodes)
+        and not is_turned_image(instr, nodes)
+    ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
         node.op_count = op_cost(instr)
@@ -272,6 +293,24 @@ def read_bytes(node: Node) -> int:
             elements = min(count, leaf.array.element_count)
             total += elements * leaf.array.dtype.bits // 8
     return total
+
+
+def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether an array with its rows moved elsewhere is read in many places: each would move them.
+
+    The padded image of a convolution is.
+    """
+    if len(instr.users) < _TURNED_USERS or instr.array.element_count < _TURNED_ELEMENTS:
+        return False
+    while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
+        if instr.opcode == "transpose" and dims_attr(instr)[-2:] != tuple(
+            range(instr.array.rank - 2, instr.array.rank)
+        ):
+            return True
+        if not instr.operands or nodes[instr.operands[0]].role is not Role.VIRTUAL:
+            return False
+        instr = instr.operands[0]
+    return False
 
 
 def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:

@@ -3,18 +3,20 @@
 A pass expects valid HLO and leaves valid HLO; inside it, anything goes. It reports whether it
 changed anything; hashes of every computation, taken before and after, expose one that lies.
 The computations that a pass touched are verified after it, the whole module where the level
-changes (before the first pass, at layout assignment, at scheduling).
+changes (before the first pass, at layout assignment, at scheduling). All this is for finding bugs of
+passes (`tpu_sim.isa.verification`); otherwise the module is verified once, after the last pass.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from compiler.analysis.window_planner import WindowPlanner
+from compiler.analysis.window_request import WindowRequests
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.module_tools import computation_hash
@@ -69,7 +71,8 @@ class PassTiming:
 class PassManager:
     """Runs a sequence of passes. `progress` is told each pass's name before it runs.
 
-    `precision` is that of f32 dots that state none; windows depend on it.
+    `precision` is that of f32 dots that state none; windows depend on it. `windows` are those asked
+    for by name.
     """
 
     passes: Sequence[Pass]
@@ -79,18 +82,19 @@ class PassManager:
     is_verifying: bool = True
     level: Level = Level.PARSED
     precision: str = "default"
+    windows: WindowRequests = field(default_factory=WindowRequests)
 
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
         timings: list[PassTiming] = []
-        hashes = _hashes(module)
+        hashes = _hashes(module) if self.is_verifying else {}
         self._dump(module, 0, "input")
         whole = self.chip if isinstance(self.chip, chips.Chip) else None
         planner = WindowPlanner(whole, self.precision) if whole is not None else None
         for number, item in enumerate(self.passes, start=1):
             if self.progress is not None:
                 self.progress(item.name)
-            context = PassContext(self.chip, planner=planner)
+            context = PassContext(self.chip, planner=planner, windows=self.windows)
             start = time.perf_counter()
             is_changed = item.run(module, context)
             seconds = time.perf_counter() - start
@@ -106,12 +110,16 @@ class PassManager:
                 )
             )
             self._dump(module, number, f"after_{item.name}", context.remarks)
+        if not self.is_verifying and self.passes:
+            _verified(lambda: verify(module, self.level), "the last pass")
         return timings
 
     def _check(
         self, module: HloModule, item: Pass, *, is_changed: bool, before: dict[str, int]
     ) -> dict[str, int]:
         """Expose a lie about `changed`; verify what was touched. Returns the new hashes."""
+        if item.level is not None:
+            self.level = item.level
         if not self.is_verifying:
             return before
         after = _hashes(module) if is_changed or item.level is None else before
@@ -123,20 +131,16 @@ class PassManager:
         assert has_changed or not is_changed, (
             f"pass '{item.name}' says it changed the module, but did not"
         )
-        if item.level is not None:
-            self.level = item.level
-        try:
-            if item.level is not None:
-                verify(module, self.level)
-            else:
-                for name in touched:
-                    if name:
-                        verify_computation(module.computations[name], self.level)
-        except CompileError as error:
-            raise type(error)(
-                f"{error.message}\n  while verifying after pass '{item.name}'", error.span
-            ) from error
+        _verified(lambda: self._verify(module, item, touched), f"pass '{item.name}'")
         return after
+
+    def _verify(self, module: HloModule, item: Pass, touched: list[str]) -> None:
+        if item.level is not None:
+            verify(module, self.level)
+            return
+        for name in touched:
+            if name:
+                verify_computation(module.computations[name], self.level)
 
     def _dump(
         self, module: HloModule, number: int, label: str, remarks: Sequence[str] = ()
@@ -149,6 +153,15 @@ class PassManager:
         if remarks:
             text = "\n".join(remarks) + "\n"
             (self.dump_dir / f"{number:02d}.{label}.remarks.txt").write_text(text)
+
+
+def _verified(check: Callable[[], None], after: str) -> None:
+    """Run a check; its errors say after what the module was invalid."""
+    try:
+        check()
+    except CompileError as error:
+        message = f"{error.message}\n  while verifying after {after}"
+        raise type(error)(message, error.span) from error
 
 
 def _hashes(module: HloModule) -> dict[str, int]:

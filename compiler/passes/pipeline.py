@@ -5,9 +5,10 @@ Names are those of ``tpuc opt --passes a,b,c``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from compiler.analysis.window_request import Window, WindowRequests
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.verifier import Level
@@ -36,6 +37,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
+from compiler.passes.loop_double_buffering import double_buffer_loops
 from compiler.passes.memory_space_assignment import assign_memory_spaces
 from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
@@ -47,6 +49,8 @@ from compiler.passes.topk_expander import expand_topk
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
+from compiler.passes.zero_sized_elimination import eliminate_zero_sized
+from tpu_sim.isa.verification import is_verifying
 
 PASSES: dict[str, Pass] = {
     item.name: item
@@ -54,6 +58,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("layout-stripping", strip_layouts),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
+        FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
         FunctionPass("cse", eliminate_common_subexpressions),
         FunctionPass("algebraic-simplifier", simplify_algebra),
@@ -84,6 +89,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("fusion-legalizer", legalize_fusions),
         FunctionPass("memory-space-assignment", assign_memory_spaces),
         FunctionPass("tiling", tile_fusions),
+        FunctionPass("loop-double-buffering", double_buffer_loops),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
     )
@@ -95,6 +101,7 @@ PIPELINE: tuple[str, ...] = (
     "call-inliner",
     "simple-expansions",
     "random-state",
+    "zero-sized-elimination",
     "dce",
     "cse",
     "algebraic-simplifier",
@@ -126,6 +133,7 @@ PIPELINE: tuple[str, ...] = (
     "fusion-legalizer",
     "memory-space-assignment",
     "tiling",
+    "loop-double-buffering",
     "scheduling",
     "copy-insertion",
 )
@@ -138,6 +146,10 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),
     ("constant-folding", "while-simplifier", "a trip count is read off folded constants"),
     ("call-inliner", "while-simplifier", "jax wraps loop bodies in calls"),
+    ("while-simplifier", "loop-double-buffering", "only even trip counts are halved"),
+    ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
+    ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
+    ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
     ("convolution-canonicalizer", "window-expander", "a patch is cheaper than taps side by side"),
     ("window-expander", "dot-canonicalizer", "it makes dots of convolutions"),
     ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
@@ -209,14 +221,24 @@ def run_pipeline(
     precision: str = "default",
     dump_dir: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    windows: Mapping[str, Window] | None = None,
 ) -> list[PassTiming]:
     """Run `passes` (default: the whole pipeline) on a module, in place; return their timings.
 
-    `precision` is that of f32 dots that state none.
+    `precision` is that of f32 dots that state none. `windows` are elements of M, K and N in a grid
+    step, by the name of a dot, a convolution or a fusion.
     """
+    requests = WindowRequests(windows or {})
+    requests.place(module)
     names = PIPELINE if passes is None else tuple(passes)
     check_order(names)
     manager = PassManager(
-        find_passes(names), chip, dump_dir, progress, precision=precision
+        find_passes(names),
+        chip,
+        dump_dir,
+        progress,
+        is_verifying=is_verifying() or dump_dir is not None,
+        precision=precision,
+        windows=requests,
     )
     return manager.run(module)

@@ -20,7 +20,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
-from compiler.rewrite.pattern import Match, Op, splat_value
+from compiler.rewrite.pattern import Match, Op, clamped_starts, splat_value
 from compiler.rewrite.rewriter import Rule, rule
 
 Dims = tuple[int, ...]
@@ -31,27 +31,11 @@ Dims = tuple[int, ...]
 def dynamic_slice_at_constant(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A slice, when all starts are known or the whole dimension is taken."""
     operand, sizes = instr.operands[0], instr.array.dims
-    starts = _clamped_starts(instr.operands[1:], operand.array.dims, sizes)
+    starts = clamped_starts(instr.operands[1:], operand.array.dims, sizes)
     if starts is None:
         return None
     bounds = tuple((a, a + n, 1) for a, n in zip(starts, sizes, strict=True))
     return make.slice_(operand, bounds)
-
-
-def _clamped_starts(
-    starts: list[HloInstruction], dims: Dims, sizes: Dims
-) -> tuple[int, ...] | None:
-    """The starts as numbers, moved so that the box lies inside; None when one is not known."""
-    found: list[int] = []
-    for start, dim, size in zip(starts, dims, sizes, strict=True):
-        value = splat_value(start)
-        if dim == size:
-            found.append(0)
-        elif value is None:
-            return None
-        else:
-            found.append(min(max(int(value), 0), dim - size))
-    return tuple(found)
 
 
 # dynamic-update-slice(x, y without elements, ..) == x

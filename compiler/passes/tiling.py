@@ -12,8 +12,15 @@ from __future__ import annotations
 
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.fusion_body import fusion_body
-from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
+from compiler.analysis.window_config import (
+    OWN,
+    REQUEST,
+    WINDOW_CONFIG,
+    read_config,
+    write_config,
+)
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.analysis.window_request import WindowRequests
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.memory_space_assignment import is_scalar_fusion
@@ -26,9 +33,10 @@ def tile_fusions(module: HloModule, context: PassContext) -> bool:
         return False
     fusions = [i for c in control_computations(module) for i in c if _is_planned(i)]
     for fusion in fusions:
-        context.counts["tiled"] += _tile(fusion, planner)
+        context.counts["tiled"] += _tile(fusion, planner, context.windows)
     for fusion in fusions:  # only now: fusions may share a computation
         context.counts["moved"] += _forget_request(fusion)
+    context.windows.check(f.name for f in fusions if fusion_body(f).dot is not None)
     context.counts["distinct"] = len(planner.known)
     return bool(context.counts["tiled"] or context.counts["moved"])
 
@@ -38,10 +46,15 @@ def _is_planned(instr: HloInstruction) -> bool:
     return is_kernel and not is_scalar_fusion(instr)
 
 
-def _tile(fusion: HloInstruction, planner: WindowPlanner) -> bool:
+def _tile(fusion: HloInstruction, planner: WindowPlanner, windows: WindowRequests) -> bool:
     """Write the plan; whether that is news."""
     before = dict(fusion.attrs)
-    write_config(fusion, {**read_config(fusion), **planner.config(fusion)})
+    if windows.asked:
+        dot = fusion_body(fusion).dot
+        windows.take([fusion] if windows.claim(fusion, dot) else [dot])
+    config = {**read_config(fusion), **planner.config(fusion)}
+    config.pop(REQUEST, None)
+    write_config(fusion, config)
     return fusion.attrs != before
 
 
@@ -51,7 +64,8 @@ def _forget_request(fusion: HloInstruction) -> bool:
     if dot is None:
         return False
     config = read_config(dot)
-    rest = {key: value for key, value in config.items() if key not in (WINDOW_CONFIG, OWN)}
+    moved = (WINDOW_CONFIG, OWN, REQUEST)
+    rest = {key: value for key, value in config.items() if key not in moved}
     if rest == config:
         return False
     write_config(dot, rest)

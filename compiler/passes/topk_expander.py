@@ -2,14 +2,15 @@
 
     m = max over the row of what is left; i = the first position that holds m; strike i out
 
-A NaN counts as the greatest element, and equal elements come in order of position, as a stable
-sort would give them. The rounds are row reductions of one array, so they are one kernel.
+Floats are searched as integers in their total order (-NaN < -inf < .. < -0 < 0 < .. < inf < NaN),
+and equal elements come in order of position, as a stable sort would give them. The rounds are row
+reductions of one array, so they are one kernel.
 """
 
 from __future__ import annotations
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
-from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.dtypes import F32, PRED, S32, DType
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
@@ -36,7 +37,7 @@ def _is_expandable(instr: HloInstruction) -> bool:
     operand, k = instr.operands[0].array, instr.attrs["k"]
     assert isinstance(k, int)
     if instr.attrs.get("largest", True) is not True:
-        return False  # minimum would put a NaN first, where it belongs last
+        return False
     is_small = 0 < k <= min(MAX_K, operand.dims[-1])
     return is_small and (operand.dtype.is_float or operand.dtype.is_integer)
 
@@ -44,12 +45,40 @@ def _is_expandable(instr: HloInstruction) -> bool:
 def _expanded(instr: HloInstruction) -> HloInstruction:
     operand, k = instr.operands[0], instr.attrs["k"]
     assert isinstance(k, int)
-    search = _Search(instr, operand)
+    is_float = operand.array.dtype.is_float
+    search = _Search(instr, _order_key(instr, operand) if is_float else operand)
     rounds = [search.next() for _ in range(k)]
     values = _stacked(instr, [value for value, _ in rounds])
+    if is_float:
+        values = _of_order_key(instr, values, operand.array.dtype)
     indices = _stacked(instr, [index for _, index in rounds])
     shape = TupleShape((values.shape, indices.shape))
     return emit(instr, "tuple", shape, (values, indices))
+
+
+def _order_key(near: HloInstruction, operand: HloInstruction) -> HloInstruction:
+    """Floats of at most 32 bits as s32 in the total order."""
+    shape = operand.array.with_layout(None)
+    wide = operand
+    if shape.dtype != F32:
+        wide = emit(near, "convert", shape.with_dtype(F32), (operand,))
+    bits = emit(near, "bitcast-convert", shape.with_dtype(S32), (wide,))
+    return _flipped(near, bits)
+
+
+def _of_order_key(near: HloInstruction, key: HloInstruction, dtype: DType) -> HloInstruction:
+    value = emit(near, "bitcast-convert", key.array.with_dtype(F32), (_flipped(near, key),))
+    if dtype == F32:
+        return value
+    return emit(near, "convert", key.array.with_dtype(dtype), (value,))
+
+
+def _flipped(near: HloInstruction, bits: HloInstruction) -> HloInstruction:
+    """The order of negative numbers reversed; its own inverse."""
+    shape = bits.array
+    sign = emit(near, "shift-right-arithmetic", shape, (bits, make.splat(near, shape, 31)))
+    mask = emit(near, "and", shape, (sign, make.splat(near, shape, 0x7FFFFFFF)))
+    return emit(near, "xor", shape, (bits, mask))
 
 
 def _stacked(near: HloInstruction, columns: list[HloInstruction]) -> HloInstruction:
@@ -92,18 +121,12 @@ class _Search:
         return best, index
 
     def _is_hit(self, best: HloInstruction) -> HloInstruction:
-        """Where an element that is left equals the best one (NaN equals NaN)."""
+        """Where an element that is left equals the best one."""
         hit = self._compare(self.operand, best)
-        if self.operand.array.dtype.is_float:
-            nan = self._logical("and", self._is_nan(self.operand), self._is_nan(best))
-            hit = self._logical("or", hit, nan)
         if self.taken is None:
             return hit
         left = emit(self.near, "not", self.mask, (self.taken,))
         return self._logical("and", hit, left)
-
-    def _is_nan(self, value: HloInstruction) -> HloInstruction:
-        return emit(self.near, "compare", self.mask, (value, value), {"direction": "NE"})
 
     def _compare(self, a: HloInstruction, b: HloInstruction) -> HloInstruction:
         return emit(self.near, "compare", self.mask, (a, b), {"direction": "EQ"})

@@ -7,9 +7,10 @@ strided slice of the padded input.
                          everything before) so too when short, one tap after another as a loop
                          would round it, else by doubling shifts: log2(n) steps
     convolution          concatenates its taps' slices along the features and is then one dot;
-                         with few output positions and many taps (a kernel's gradient) it
-                         stacks what each position meets instead: the same matrix
-    grouped convolution  the same with the group as a batch dimension
+                         with few output positions and many taps (a kernel's gradient) it puts
+                         what each position meets side by side instead
+    grouped convolution  the same with the group as a batch dimension; with one feature a group,
+                         a sum of products
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import itertools
 import math
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
+from compiler.passes.image_order import ImageOrder, image_order
 from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -177,19 +181,75 @@ def _extent(instr: HloInstruction) -> tuple[int, int]:
 
 
 def _convolution(instr: HloInstruction) -> HloInstruction:
-    """``[batch, positions.., taps * features] x [taps * features, out]``, per feature group."""
+    """``[positions.., batch, taps * features] x [taps * features, out]``, per feature group."""
     labels = instr.attrs["dim_labels"]
     assert isinstance(labels, ConvDims)
     groups = instr.attrs.get("feature_group_count", 1)
     assert isinstance(groups, int)
-    image, kernel = instr.operands
-    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
-    kernel = _kernel_matrix(kernel, labels, _window(instr))
-    columns = _columns(instr, image, labels)
-    order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
-    dims = tuple(instr.array.dims[d] for d in order)
+    taps, places = _extent(instr)
+    if groups == 1 and places < taps:
+        return _by_position(instr, labels)
+    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups > 1 and places >= taps:
+        return _depthwise(instr, labels, kernel)
+    order = image_order(instr)
+    columns = _columns(instr, labels, order)
+    result = order.result(labels)
+    dims = tuple(instr.array.dims[d] for d in result)
     dot = _grouped_dot(instr, columns, kernel, groups, dims)
-    return make.transpose(make.reshape(dot, dims), inverse(order))
+    return make.transpose(make.reshape(dot, dims), inverse(result))
+
+
+def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
+    """What each output position meets, side by side, times the kernel; few positions, many taps.
+
+    ``[taps.. * features, positions * batch]^T x [taps.. * features, out]``
+    """
+    image, _ = instr.operands
+    window = (*_window(instr), WindowDim(1), WindowDim(1))
+    image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
+    padded = _padded(image, make.constant(image, image.array.dtype, 0), window)
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    features, batch = padded.array.dims[-2:]
+    depth = math.prod(d.size for d in window) * features
+    parts: list[HloInstruction] = []
+    for place in itertools.product(*(range(n) for n in positions)):
+        bounds = tuple(
+            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
+            for p, d in zip(place, window, strict=False)
+        )
+        met = make.slice_(padded, (*bounds, (0, features, 1), (0, batch, 1)))
+        parts.append(make.reshape(met, (depth, batch)))
+    shape = padded.array.with_dims((depth, len(parts) * batch))
+    columns = parts[0]
+    if len(parts) > 1:
+        columns = emit(instr, "concatenate", shape, parts, {"dimensions": (1,)})
+    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    matrix = make.reshape(kernel, (depth, kernel.array.dims[-1]))
+    rows = instr.array.with_dims((len(parts) * batch, kernel.array.dims[-1]))
+    dot = emit(instr, "dot", rows, (columns, matrix), _dot_attrs(instr, (), (0,), (0,)))
+    result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
+    dims = tuple(instr.array.dims[d] for d in result)
+    return make.transpose(make.reshape(dot, dims), inverse(result))
+
+
+def _depthwise(instr: HloInstruction, labels: ConvDims, kernel: HloInstruction) -> HloInstruction:
+    """One feature in and one out per group: products of taps and their kernels, added in f32."""
+    order = image_order(instr)
+    result = order.result(labels)
+    dims = tuple(instr.array.dims[d] for d in result)
+    wide = instr.array.with_dims(dims).with_dtype(F32 if instr.array.dtype.is_float else S32)
+    products: list[HloInstruction] = []
+    for number, part in enumerate(_tap_slices(instr, labels, order)):
+        weights = make.slice_(kernel, ((number, number + 1, 1), (0, 1, 1), (0, dims[-1], 1)))
+        row = make.convert(make.reshape(weights, dims[-1:]), wide.dtype)
+        factor = make.broadcast(row, dims, (len(dims) - 1,))
+        products.append(emit(instr, "multiply", wide, (make.convert(part, wide.dtype), factor)))
+    total = products[0]
+    for product in products[1:]:
+        total = emit(instr, "add", wide, (total, product))
+    narrow = make.convert(total, instr.array.dtype)
+    return make.transpose(narrow, inverse(result))
 
 
 def _kernel_matrix(
@@ -206,43 +266,25 @@ def _kernel_matrix(
     return make.reshape(ordered, (math.prod(ordered.array.dims[:-2]), *ordered.array.dims[-2:]))
 
 
-def _columns(instr: HloInstruction, image: HloInstruction, labels: ConvDims) -> HloInstruction:
-    """The image's taps side by side: ``[batch, positions.., taps * features]``."""
-    window = (WindowDim(1), *_window(instr), WindowDim(1))
-    zero = make.constant(image, image.array.dtype, 0)
-    padded = _padded(image, zero, window)
+def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> list[HloInstruction]:
+    """What each tap meets over all output positions, in the dimensions of `order`."""
+    image = make.transpose(instr.operands[0], order.image(labels))
+    window = order.around(_window(instr), WindowDim(1))
+    padded = _padded(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
-    counts = (image.array.dims[0], *positions, image.array.dims[-1])
-    taps, places = _extent(instr)
-    if places < taps:
-        return _rows_by_position(instr, padded, _window(instr), positions)
-    parts = [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
+    batch = instr.operands[0].array.dims[labels.input_batch]
+    counts = (*order.around(positions, batch)[:-1], image.array.dims[-1])
+    return [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
+
+
+def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
+    """The image's taps side by side: ``[positions.., batch, taps * features]``, or batch first."""
+    parts = _tap_slices(instr, labels, order)
     if len(parts) == 1:
         return parts[0]
-    total = len(parts) * counts[-1]
-    shape = image.array.with_dims((*counts[:-1], total))
+    counts = parts[0].array.dims
+    shape = parts[0].array.with_dims((*counts[:-1], len(parts) * counts[-1]))
     return emit(instr, "concatenate", shape, parts, {"dimensions": (len(counts) - 1,)})
-
-
-def _rows_by_position(
-    instr: HloInstruction, padded: HloInstruction, window: tuple[WindowDim, ...], positions: Dims
-) -> HloInstruction:
-    """The same matrix made row by row: for each output position, the elements its window meets."""
-    batch, features = padded.array.dims[0], padded.array.dims[-1]
-    width = math.prod(d.size for d in window) * features
-    rows: list[HloInstruction] = []
-    for place in itertools.product(*(range(n) for n in positions)):
-        bounds = tuple(
-            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
-            for p, d in zip(place, window, strict=True)
-        )
-        met = make.slice_(padded, ((0, batch, 1), *bounds, (0, features, 1)))
-        rows.append(make.reshape(met, (batch, 1, width)))
-    if len(rows) == 1:
-        return make.reshape(rows[0], (batch, *positions, width))
-    shape = padded.array.with_dims((batch, len(rows), width))
-    stacked = emit(instr, "concatenate", shape, rows, {"dimensions": (1,)})
-    return make.reshape(stacked, (batch, *positions, width))
 
 
 def _grouped_dot(
@@ -276,4 +318,4 @@ def _dot_attrs(instr: HloInstruction, batch: Dims, left: Dims, right: Dims) -> d
     for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
         if name in instr.attrs:
             attrs[name] = instr.attrs[name]
-    return attrs
+    return attrs | carried_request(instr)

@@ -10,7 +10,7 @@ commutative opcode match in either order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,3 +120,19 @@ def _match_all(
         return
     for partial in _match(patterns[0], instrs[0], bound):
         yield from _match_all(patterns[1:], instrs[1:], partial)
+
+
+def clamped_starts(
+    starts: Sequence[HloInstruction], dims: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The starts as numbers, moved so that the box lies inside; None when one is not known."""
+    found: list[int] = []
+    for start, dim, size in zip(starts, dims, sizes, strict=True):
+        value = splat_value(start)
+        if dim == size:
+            found.append(0)
+        elif value is None:
+            return None
+        else:
+            found.append(min(max(int(value), 0), dim - size))
+    return tuple(found)

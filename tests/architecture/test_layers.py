@@ -14,6 +14,7 @@ PACKAGES = ("compiler", "runtime", "tpu_sim", "tpuc")
 
 LAYER = {
     "compiler.diagnostics": 0,
+    "compiler.options": 0,
     "compiler.hlo": 0,
     "compiler.rewrite": 1,
     "compiler.analysis": 1,

@@ -18,7 +18,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.instruction import ROWS, Instr, Kind, Row
 from tpu_sim.isa.program import HBM, VMEM, Block, Call, DmaDescriptor, Kernel, Loop, Program, Window
-from tpu_sim.jit import segment
+from tpu_sim.jit import segment, state_ops
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
@@ -170,11 +170,12 @@ def test_random_programs_leave_the_same_memory_and_cycles(
     assert np.array_equal(plain, native)
 
 
+@pytest.mark.parametrize("seed", [7, 8, 9])
 @pytest.mark.parametrize("name", ["v4", "v6e", "7x"])
-def test_other_chips_agree_too(name: str) -> None:
+def test_other_chips_agree_too(name: str, seed: int) -> None:
     chip = load_chip(name)
-    program = random_program(chip, 7, 3, 40)
-    plain, native = run_both(program, random_contents(7), chip)
+    program = random_program(chip, seed, 3, 40)
+    plain, native = run_both(program, random_contents(seed), chip)
     integers = slice(4 * WINDOW_ROWS * 128, 5 * WINDOW_ROWS * 128)
     assert np.array_equal(plain[integers], native[integers])
 
@@ -188,6 +189,7 @@ def test_estimate_gives_the_cycles_of_a_run() -> None:
 
 def test_threads_change_neither_values_nor_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "_WORK_TO_SHARE", 1)
+    monkeypatch.setattr(state_ops, "_PASSES_TO_SHARE", 2)
     shared = LlvmMachine(CHIP, threads=3, cache=False)
     for seed in range(100, 104):
         program = random_program(CHIP, seed, 3, 60)

@@ -126,7 +126,7 @@ def test_mxu_passes_keep_their_distance() -> None:
     start = ("vlane v1", "nop 1", "vmatmul.bf16 u0, v1")
     pops = ("vpop.mrf v2 = u0 ; vpop.mrf v3 = u0", "vpop.mrf v2 = u0 ; vpop.mrf v3 = u0")
     check(block(*start, "nop 15", "vmatmul.bf16 u0, v1", *pops))
-    refused(block(*start, "nop 14", "vmatmul.bf16 u0, v1", *pops), "1 cycles before MXU 0 is free")
+    refused(block(*start, "nop 14", "vmatmul.bf16 u0, v1", *pops), "1 cycles before unit 0 is free")
     check(block(*start, "vmatmul.bf16 u1, v1", pops[0], "vpop.mrf v2 = u1", "vpop.mrf v2 = u1"))
 
 

@@ -61,6 +61,7 @@ def test_a_custom_file_changes_what_it_says(tmp_path: Path) -> None:
         ('mxu_cuont = { value = 4, provenance = "assumed" }', "parameter mxu_cuont is unknown"),
         ('mxu_count = { value = -4, provenance = "assumed" }', "-4 is out of range"),
         ("mxu_count = ", "not a TOML file"),
+        ('mxu_sustained = { value = 0, provenance = "assumed" }', "want a number above 0"),
     ],
 )
 def test_a_wrong_file_names_the_parameter(tmp_path: Path, line: str, message: str) -> None:
@@ -94,4 +95,5 @@ def test_result_queues_hold_what_is_under_way_at_full_rate(name: str) -> None:
     chip = load_chip(name)
     passes_under_way = -(-chip.latencies["mxu_result"] // chip.matmul_cycles) + 1
     assert chip.mrf_entries >= 2 * passes_under_way
-    assert chip.slots["pop"] * chip.matmul_cycles >= 2 * chip.mxu_count
+    assert chip.slots["pop"] * chip.matmul_cycles >= 2 * chip.mxu_units
+    assert chip.slots["mxu"] * chip.matmul_cycles >= chip.mxu_units

@@ -8,14 +8,17 @@ from tests.support.isa_programs import V5E, block, kernel_program
 from tests.support.random_programs import random_program
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.program import Program
+from tpu_sim.isa.program import HBM, VMEM, Program
+from tpu_sim.isa.timing import dma_cost
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 
 HBM_BYTES = 1 << 20
 LLVM = LlvmMachine(V5E, cache=False)
-TRANSFER = 67 + V5E.dma_latency_cycles  # 64 rows at 491.4 bytes a cycle
+LOADS = dma_cost(HBM, VMEM, V5E)
+TRANSFER = LOADS.cycles(64 * 512) + LOADS.latency + V5E.dma_wait_cycles
+CALL = V5E.call_overhead_cycles
 MULTIPLY = ("vlane v1", "nop 1", "vmatmul.bf16 u0, v1")
 START, WAIT = "dma.start d0, s0, s0, f0, s0, s0, s0", "dma.wait f0, s0"
 STORE, STORED = "dma.start d1, s0, s0, f1, s0, s0, s0", "dma.wait f1, s0"
@@ -41,18 +44,18 @@ def causes(body: str) -> dict[str, int]:
 
 def test_bundles_count_by_what_they_hold() -> None:
     found = causes(block("smovi s1 = 1", "nop 5", "smovi s1 = 1 ; vlane v1"))
-    assert found == {"launch": 32, "scalar": 1, "latency": 5, "vector": 1}
+    assert found == {"launch": CALL, "scalar": 1, "latency": 5, "vector": 1}
 
 
 def test_an_iteration_has_overhead() -> None:
     found = causes(loop(3, block("vlane v1")))
-    assert found == {"launch": 32, "loop": 6, "vector": 3}
+    assert found == {"launch": CALL, "loop": 6, "vector": 3}
 
 
 def test_a_pass_covers_its_occupancy_and_its_result_the_rest() -> None:
     found = causes(block(*MULTIPLY, "nop 3", "vpop.mrf v2 = u0", "vpop.mrf v3 = u0"))
     # the pass issues at 2, its results are ready at 122 and 130; six bundles stand from 2 on
-    assert found == {"launch": 32, "vector": 1, "latency": 1, "mxu": 6, "mxu_result": 123}
+    assert found == {"launch": CALL, "vector": 1, "latency": 1, "mxu": 6, "mxu_result": 123}
 
 
 def test_waiting_for_an_occupied_mxu_is_the_mxu() -> None:

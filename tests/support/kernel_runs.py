@@ -133,7 +133,7 @@ class CycleCounter:
     @property
     def occupancy(self) -> float:
         """Share of the cycles in which the MXUs are busy."""
-        busy = self.matmuls * self.chip.matmul_cycles / self.chip.mxu_count
+        busy = self.matmuls * self.chip.matmul_cycles / self.chip.mxu_units
         return busy / self.now
 
     def count(self, body: list[Node]) -> CycleCounter:

@@ -98,12 +98,13 @@ class BlockBuilder:
             return False
         same = [other for other in self.bundles[cycle] if other.row.slot is instr.row.slot]
         if instr.row.slot is Slot.MXU:
-            unit = row_facts(instr.row).unit_index
-            facts = [(o.operands[row_facts(o.row).unit_index]) for o in same]
-            return instr.operands[unit] in facts
+            return self._mxu(instr) in [self._mxu(other) for other in same]
         return len(same) >= self.chip.slot_count(instr.row.slot) or (
             instr.row.effect.startswith("xpose") and bool(same)
         )
+
+    def _mxu(self, instr: Instr) -> int:
+        return instr.operands[row_facts(instr.row).unit_index] // self.chip.units_per_mxu
 
     def _account(self, instr: Instr, cycle: int) -> None:
         facts = row_facts(instr.row)
@@ -307,7 +308,7 @@ class _BlockWriter:
             self._builder.emit("vst.spill", slot, *self._pick(kind))
 
     def _matrix(self) -> None:
-        unit = self._random.randrange(self._chip.mxu_count)
+        unit = self._random.randrange(self._chip.mxu_units)
         for _ in range(self._random.randrange(1, 4)):
             name = self._random.choice(["vmatpush.bf16", "vmatpush.t.bf16"])
             self._builder.emit(name, unit, *self._pick(PACKED), self._random.randrange(8))

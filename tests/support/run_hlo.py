@@ -63,9 +63,7 @@ def run_text(
     return run_compiled(compile_text(text, precision), inputs, machine)
 
 
-def run_compiled(
-    compiled: CompiledModule, inputs: Sequence[Array], machine: str = "numpy"
-) -> Run:
+def run_compiled(compiled: CompiledModule, inputs: Sequence[Array], machine: str = "numpy") -> Run:
     """Execute a compiled module on inputs, in parameter order."""
     program = compiled.program
     chip = load_chip(program.target)

@@ -17,7 +17,16 @@ from tpu_sim.isa.causes import Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
 from tpu_sim.isa.program import SMEM, Bundle, Kernel, Window
-from tpu_sim.isa.timing import WORD_BYTES, dma_times, result_ready_cycles
+from tpu_sim.isa.timing import (
+    PASS_BITS,
+    WORD_BYTES,
+    DmaCost,
+    dma_cost,
+    dma_times,
+    result_ready_cycles,
+    unit_free,
+    wait_end,
+)
 from tpu_sim.machine import dma
 from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
@@ -64,15 +73,16 @@ class BundleExecutor:
             match instr.row.effect:
                 case "dma_wait":
                     flag = self._flag(instr.operands[0], instr.operands[1])
-                    state.counts.dma_wait_cycles += max(0, state.flag_done[flag] - state.now)
-                    issue = self._wait(issue, state.flag_done[flag], state.flag_causes[flag])
+                    until = wait_end(issue, state.flag_done[flag], state.chip)
+                    state.counts.dma_wait_cycles += until - state.now
+                    issue = self._wait(issue, until, state.flag_causes[flag])
                 case "pop_mrf":
                     unit = instr.operands[1]
                     ready, _ = state.mxus[unit].results[popped[unit]]
                     popped[unit] += 1
                     issue = self._wait(issue, ready, Cause.MXU_RESULT)
                 case "matmul":
-                    free = state.mxus[instr.operands[0]].free_cycle
+                    free = state.mxus[instr.operands[0]].free >> PASS_BITS
                     issue = self._wait(issue, free, Cause.MXU)
         state.now = issue
 
@@ -296,7 +306,7 @@ class BundleExecutor:
             unit_state = state.mxus[unit]
             unit_state.results.append((state.now + first, rows[:SUBLANES]))
             unit_state.results.append((state.now + second, rows[SUBLANES:]))
-            unit_state.free_cycle = state.now + state.chip.matmul_cycles
+            unit_state.free = unit_free(unit_state.free, state.now, state.chip)
             state.counts.matmuls += 1
 
         return commit
@@ -332,14 +342,17 @@ class BundleExecutor:
         addresses = (state.sreg(src), state.sreg(dst))
         transfer = dma.resolve(descriptor, window, addresses, (state.sreg(c0), state.sreg(c1)))
         cause = transfer_cause(descriptor)
-        return lambda: self._start_transfer(transfer, number, cause)
+        cost = dma_cost(descriptor.src_space, descriptor.dst_space, state.chip)
+        return lambda: self._start_transfer(transfer, cost, number, cause)
 
-    def _start_transfer(self, transfer: dma.Transfer, flag: int, cause: Cause) -> None:
+    def _start_transfer(
+        self, transfer: dma.Transfer, cost: DmaCost, flag: int, cause: Cause
+    ) -> None:
         state = self._state
         if self._races:
             self._races.start(transfer, flag)
         dma.copy(transfer, state, self._hbm)
-        free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, state.chip)
+        free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, cost)
         state.dma_engine_free = free
         state.flag_done[flag] = max(state.flag_done[flag], done)
         state.flag_causes[flag] = cause

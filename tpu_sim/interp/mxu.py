@@ -1,4 +1,4 @@
-"""The MXU's arithmetic on NumPy: an fma chain per output, denormals flushed on both sides."""
+"""The MXU's arithmetic (`tpu_sim.isa.rows.mxu`) on NumPy: all chains of a pass side by side."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tpu_sim.interp.exact import F32, sum_round_to_odd
 U32 = npt.NDArray[np.uint32]
 
 BLOCK = 128
+_CHAIN_BLOCK = 32
+"""k whose products are summed in two chains of their own."""
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 _TINY_BELOW = 2.0**-126 - 2.0**-151
 """A sum at least this big rounds to a normal number when the exponent is unbounded."""
@@ -28,13 +30,19 @@ def flush_inputs(x: F32) -> F32:
 
 
 def pass_rows(rows: F32, weights: F32) -> F32:
-    """``rows`` (16, 128) times ``weights`` (128, 128): pairs of k ascending, odd then even."""
-    left = flush_inputs(rows).astype(np.float64)
-    right = flush_inputs(weights).astype(np.float64)
+    """``rows`` (16, 128) times ``weights`` (128, 128)."""
+    blocks = BLOCK // _CHAIN_BLOCK
+    # dimensions: pair of a block, even or odd k, block, row, column
+    left = flush_inputs(rows).astype(np.float64).reshape(-1, blocks, _CHAIN_BLOCK // 2, 2, 1)
+    left = left.transpose(2, 3, 1, 0, 4)
+    right = flush_inputs(weights).astype(np.float64).reshape(blocks, _CHAIN_BLOCK // 2, 2, 1, BLOCK)
+    right = right.transpose(1, 2, 0, 3, 4)
+    chains = np.zeros((2, blocks, rows.shape[0], BLOCK), np.float32)
+    for a, b in zip(left, right, strict=True):
+        chains = _fma_flushed(a * b, chains)
     total = np.zeros((rows.shape[0], BLOCK), np.float32)
-    for pair in range(BLOCK // 2):
-        for k in (2 * pair + 1, 2 * pair):
-            total = _fma_flushed(left[:, k : k + 1] * right[k], total)
+    for even, odd in zip(*chains, strict=True):
+        total = flush_inputs(total + flush_inputs(even + odd))  # a denormal sum of f32 is exact
     return total
 
 

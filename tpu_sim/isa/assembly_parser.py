@@ -136,7 +136,12 @@ class _Parser:
             name, kind, index, offset, size, shape, host = found
             program.buffers.append(
                 HbmBuffer(
-                    _text(name), _text(kind), int(offset), int(size), _text(shape), int(index),
+                    _text(name),
+                    _text(kind),
+                    int(offset),
+                    int(size),
+                    _text(shape),
+                    int(index),
                     _text(host) if host else "",
                 )
             )

@@ -114,14 +114,15 @@ class _BlockChecker:
                     self.busy[instr.row.slot.value].append(self.cycle + cycles)
 
     def _unit_slot(self, instr: Instr) -> None:
-        """Each MXU has one slot."""
+        """Each MXU has one slot, which its units share."""
         index = row_facts(instr.row).unit_index
-        unit = instr.operands[index]
+        mxu = instr.operands[index] // self.chip.units_per_mxu
         for other in self.bundle:
             if other is instr or other.row.slot is not Slot.MXU:
                 continue
-            if other.operands[row_facts(other.row).unit_index] == unit:
-                self._fail(f"two instructions for the slot of MXU {unit}")
+            unit = other.operands[row_facts(other.row).unit_index]
+            if unit // self.chip.units_per_mxu == mxu:
+                self._fail(f"two instructions for the slot of MXU {mxu}")
 
     def _reads(self, instr: Instr) -> None:
         for operand in row_facts(instr.row).reads:
@@ -224,7 +225,7 @@ class _BlockChecker:
         before = self.last_matmul.get(unit)
         if before is not None and self.cycle - before < self.chip.matmul_cycles:
             free = self.chip.matmul_cycles - (self.cycle - before)
-            self._fail(f"vmatmul issues {free} cycles before MXU {unit} is free")
+            self._fail(f"vmatmul issues {free} cycles before unit {unit} is free")
         self.last_matmul[unit] = self.cycle
 
     def _end(self) -> None:

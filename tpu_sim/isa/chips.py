@@ -20,7 +20,12 @@ _DATA = Path(__file__).parent / "chip_data"
 _ALIASES = {"tpu7x": "7x", "v7x": "7x", "v5litepod": "v5e", "v5p-core": "v5p"}
 _PROVENANCES = ("published", "fitted", "assumed")
 _TABLES = ("slots", "latencies")
-_PASS_FLOPS = 2 * 16 * 128 * 128
+_POSITIVE = frozenset(
+    {"clock_hz", "mxu_count", "mxu_dim", "matmul_cycles", "mxu_sustained",
+     "hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle", "hbm_copy_efficiency"}
+)  # fmt: skip
+_UNIT_DIM = 128
+_PASS_FLOPS = 2 * 16 * _UNIT_DIM * _UNIT_DIM
 
 assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
 
@@ -34,9 +39,13 @@ class Chip:
     """One TensorCore's parameters. Cycles are core clock cycles.
 
     `slots` counts issue slots by `Slot.value`; `latencies` gives cycles by latency class.
-    `matmul_cycles` is how long a 16-row ``vmatmul`` occupies its MXU. `load_indexed_cycles` and
+    Matrix instructions name *units* of 128x128: an MXU of `mxu_dim` 256 is four of them behind one
+    issue slot. `matmul_cycles` is how long a 16-row ``vmatmul`` occupies its unit at the published
+    peak, `mxu_sustained` the share of that rate that passes keep up. `load_indexed_cycles` and
     `store_indexed_cycles` are the cycles ``vld.idx`` / ``vst.idx`` hold their slot.
-    `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets.
+    `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets, and
+    `hbm_copy_efficiency` the share of that which is left when it both reads and writes HBM.
+    `call_overhead_cycles` is the floor of a kernel's launch.
     """
 
     name: str
@@ -45,6 +54,7 @@ class Chip:
     mxu_count: int
     mxu_dim: int
     matmul_cycles: int
+    mxu_sustained: float
     vregs: int
     vmasks: int
     sregs: int
@@ -54,15 +64,17 @@ class Chip:
     hbm_bytes: int
     hbm_peak_bytes_per_cycle: float
     hbm_bytes_per_cycle: float
+    hbm_copy_efficiency: float
+    dma_setup_cycles: int
     dma_latency_cycles: int
     dma_issue_cycles: int
+    dma_wait_cycles: int
     vmem_bytes: int
     smem_words: int
     load_indexed_cycles: int
     store_indexed_cycles: int
     loop_overhead_cycles: int
     call_overhead_cycles: int
-    kernel_launch_cycles: int
     slots: dict[str, int] = field(hash=False)
     latencies: dict[str, int] = field(hash=False)
     spec: dict[str, str] = field(hash=False, compare=False)
@@ -73,9 +85,19 @@ class Chip:
         return self.vmem_bytes // 512
 
     @property
+    def units_per_mxu(self) -> int:
+        """128x128 units of one MXU."""
+        return (self.mxu_dim // _UNIT_DIM) ** 2
+
+    @property
+    def mxu_units(self) -> int:
+        """128x128 units that matrix instructions may name."""
+        return self.mxu_count * self.units_per_mxu
+
+    @property
     def peak_flops(self) -> float:
-        """bf16 floating-point operations per second of this core."""
-        return self.mxu_count * _PASS_FLOPS / self.matmul_cycles * self.clock_hz
+        """bf16 floating-point operations per second of this core, as published."""
+        return self.mxu_units * _PASS_FLOPS / self.matmul_cycles * self.clock_hz
 
     def slot_count(self, slot: Slot) -> int:
         """How many instructions of `slot` one bundle may hold."""
@@ -149,6 +171,8 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
     for key, kind in scalars.items():
         number = _number(key, tree[key], spec, file)
         values[key] = number if kind == "float" else int(number)
+        if key in _POSITIVE and not number:
+            raise ChipError(f"{file}: parameter {key}: want a number above 0")
     return Chip(name=name, **tables, **values, spec=spec)  # type: ignore[arg-type]  # checked above
 
 

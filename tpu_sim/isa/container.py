@@ -42,10 +42,19 @@ def read_tpux(path: Path | str, chip: Chip | None = None) -> Program:
     Without `chip`, the program's target is one of the chips that tpuc knows by name; a `chip` that
     is another than the program's is a `TargetError`.
     """
+    return checked_program(read_container(path), path, chip)
+
+
+def read_container(path: Path | str) -> bytes:
+    """The bytes of a file; raises `TpuxError` if it cannot be read."""
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise TpuxError(f"cannot be read: {error.strerror}", str(path)) from error
+
+
+def checked_program(data: bytes, path: Path | str, chip: Chip | None = None) -> Program:
+    """The program in the bytes of the file at `path`, as `read_tpux` gives it."""
     try:
         program = load_program(data)
         check_program(program, chip or load_chip(program.target))
@@ -62,20 +71,32 @@ def dump_program(program: Program) -> bytes:
     header = _header(program, writer)
     header["sources"] = list(writer.sources)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    data = b"".join(constant for _, constant in program.constants)
-    prefix = _PREFIX.pack(MAGIC, VERSION, len(text), len(writer.code), len(data))
-    body = b"".join((prefix, text, bytes(writer.code), data))
-    return body + hashlib.sha256(body).digest()
+    size = sum(len(constant) for _, constant in program.constants)
+    prefix = _PREFIX.pack(MAGIC, VERSION, len(text), len(writer.code), size)
+    parts = [prefix, text, bytes(writer.code), *(constant for _, constant in program.constants)]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return b"".join([*parts, digest.digest()])
 
 
-def load_program(data: bytes) -> Program:
-    """The program in the bytes of a ``.tpux`` file, decoded but not yet checked for a chip."""
+def content_digest(data: bytes) -> str:
+    """The hexadecimal digest that ends a ``.tpux`` file: a name for the program in it."""
+    return data[-_DIGEST_BYTES:].hex()
+
+
+def load_program(data: bytes, *, lazily: bool = False) -> Program:
+    """The program in the bytes of a ``.tpux`` file, decoded but not yet checked for a chip.
+
+    `lazily` leaves bundles encoded until somebody looks at them; it is for files that have been
+    checked before.
+    """
     text, code, constants = _sections(data)
     try:
         header = json.loads(text)
         if not isinstance(header, dict):
             raise TpuxError("the header is not an object")
-        return _program(header, code, constants)
+        return _program(header, code, constants, lazily=lazily)
     except ValueError as error:  # of json: bad UTF-8, bad JSON, absurd numbers
         raise TpuxError(f"the header is not JSON: {error}") from error
     except KeyError as error:
@@ -86,7 +107,7 @@ def load_program(data: bytes) -> Program:
         raise TpuxError(f"the file is damaged: {error}") from error
 
 
-def _sections(data: bytes) -> tuple[bytes, bytes, bytes]:
+def _sections(data: bytes) -> tuple[bytes, bytes, memoryview]:
     if len(data) < _PREFIX.size or not data.startswith(MAGIC):
         raise TpuxError("not a .tpux file: it does not start with its magic number")
     _, version, header_bytes, code_bytes, data_bytes = _PREFIX.unpack_from(data)
@@ -95,10 +116,11 @@ def _sections(data: bytes) -> tuple[bytes, bytes, bytes]:
     end = _PREFIX.size + header_bytes + code_bytes + data_bytes
     if len(data) != end + _DIGEST_BYTES:
         raise TpuxError(f"truncated or extended: {len(data)} bytes, want {end + _DIGEST_BYTES}")
-    if hashlib.sha256(data[:end]).digest() != data[end:]:
+    view = memoryview(data)
+    if hashlib.sha256(view[:end]).digest() != data[end:]:
         raise TpuxError("damaged: the digest does not match")
     first, second = _PREFIX.size + header_bytes, _PREFIX.size + header_bytes + code_bytes
-    return data[_PREFIX.size : first], data[first:second], data[second:end]
+    return data[_PREFIX.size : first], data[first:second], view[second:end]
 
 
 def _header(program: Program, writer: CodeWriter) -> dict[str, Json]:
@@ -133,9 +155,9 @@ def _descriptor_json(descriptor: DmaDescriptor) -> Json:
     return [*spaces, descriptor.chunk, descriptor.window, dims]
 
 
-def _program(header: dict[str, Json], code: bytes, data: bytes) -> Program:
+def _program(header: dict[str, Json], code: bytes, data: memoryview, *, lazily: bool) -> Program:
     sources = _list(header["sources"])
-    reader = CodeReader(code, take(sources, *[str] * len(sources)))
+    reader = CodeReader(code, take(sources, *[str] * len(sources)), lazily)
     smem_words, smem_args = take(header["smem"], int, int)
     target, hbm_bytes = take([header["target"], header["hbm_bytes"]], str, int)
     kernels = [_kernel(item, reader) for item in _list(header["kernels"])]
@@ -190,14 +212,14 @@ def _buffer(item: Json) -> HbmBuffer:
     return HbmBuffer(*take(item, str, str, int, int, str, int, str))
 
 
-def _constants(items: list[Json], data: bytes) -> list[tuple[int, bytes]]:
+def _constants(items: list[Json], data: memoryview) -> list[tuple[int, bytes]]:
     constants: list[tuple[int, bytes]] = []
     at = 0
     for item in items:
         offset, size = take(item, int, int)
         if size < 0 or at + size > len(data):
             raise TpuxError("a constant lies outside the data section")
-        constants.append((offset, data[at : at + size]))
+        constants.append((offset, bytes(data[at : at + size])))
         at += size
     if at != len(data):
         raise TpuxError(f"{len(data) - at} bytes of data belong to no constant")

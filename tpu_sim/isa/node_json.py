@@ -12,6 +12,46 @@ from tpu_sim.isa.program import Block, Bundle, Call, If, Loop, Node, While
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """A block as a file has it: bundles, how many, and (source, repeats) of their instructions."""
+
+    code: bytes
+    count: int
+    runs: list[tuple[str, int]]
+
+    def bundles(self) -> list[Bundle]:
+        """The bundles; raises `ProgramError` for damaged code."""
+        bundles = decode_bundles(self.code, self.count)
+        return _with_sources(bundles, self.runs) if self.runs else bundles
+
+
+class _StoredBlock(Block):
+    """A block whose bundles are decoded when somebody asks for them."""
+
+    encoded: _Encoded
+
+    @classmethod
+    def of(cls, name: str, encoded: _Encoded) -> _StoredBlock:
+        """The block of these bundles."""
+        block = cls.__new__(cls)
+        block.name = name
+        block.encoded = encoded
+        return block
+
+    def __getattr__(self, name: str) -> list[Bundle]:
+        """Called for an attribute that is not there yet."""
+        if name != "bundles":
+            raise AttributeError(name)
+        self.bundles = self.encoded.bundles()
+        return self.bundles
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nobody has looked at the bundles, or could have changed them."""
+        return "bundles" not in self.__dict__
+
+
 @dataclass
 class CodeWriter:
     """Collects encoded blocks; `sources` are the distinct instruction sources."""
@@ -21,13 +61,20 @@ class CodeWriter:
 
     def block(self, block: Block) -> Json:
         """Append a block's bundles; returns its JSON node."""
-        data = encode_bundles(block.bundles)
         offset = len(self.code)
+        if isinstance(block, _StoredBlock) and block.is_untouched:
+            encoded = block.encoded
+            self.code += encoded.code
+            runs: list[Json] = []
+            for source, repeats in encoded.runs:
+                runs += [self.sources.setdefault(source, len(self.sources)), repeats]
+            return ["block", block.name, offset, len(encoded.code), encoded.count, runs]
+        data = encode_bundles(block.bundles)
         self.code += data
         runs = self._source_runs(block.bundles)
         return ["block", block.name, offset, len(data), len(block.bundles), runs]
 
-    def _source_runs(self, bundles: list[Bundle]) -> Json:
+    def _source_runs(self, bundles: list[Bundle]) -> list[Json]:
         """Sources of the instructions in order, as [source number, repeats, ...]."""
         runs: list[Json] = []
         previous, repeats = -1, 0
@@ -71,10 +118,14 @@ MAX_BUNDLES = 1 << 24
 
 @dataclass
 class CodeReader:
-    """Gives blocks back from a code section; `bundles` counts those read so far."""
+    """Gives blocks back from a code section; `bundles` counts those read so far.
+
+    With `is_lazy`, bundles are decoded, and their damage found, when a block is first looked into.
+    """
 
     code: bytes
     sources: list[str]
+    is_lazy: bool = False
     bundles: int = 0
 
     def block(self, node: Json) -> Block:
@@ -85,26 +136,30 @@ class CodeReader:
         self.bundles += max(0, count)
         if count < 0 or self.bundles > MAX_BUNDLES:
             raise TpuxError(f"block {name!r}: too many bundles, at most {MAX_BUNDLES} in a program")
-        bundles = decode_bundles(self.code[offset : offset + size], count)
-        return Block(self._with_sources(bundles, runs), name)
+        code = self.code[offset : offset + size]
+        encoded = _Encoded(code, count, self._named(runs))
+        return _StoredBlock.of(name, encoded) if self.is_lazy else Block(encoded.bundles(), name)
 
-    def _with_sources(self, bundles: list[Bundle], runs: list[Json]) -> list[Bundle]:
-        if not runs:
-            return bundles
-        names: list[str] = []
-        total = sum(len(bundle) for bundle in bundles)
+    def _named(self, runs: list[Json]) -> list[tuple[str, int]]:
+        """Pairs of source number and repeats as pairs of source and repeats."""
+        if len(runs) % 2:
+            raise TpuxError("instruction sources are no pairs")
+        named: list[tuple[str, int]] = []
         for number, repeats in zip(runs[::2], runs[1::2], strict=True):
-            if not isinstance(number, int) or not isinstance(repeats, int):
+            if type(number) is not int or type(repeats) is not int:
                 raise TpuxError("instruction sources are not numbers")
-            if not 0 <= number < len(self.sources) or not 0 < repeats <= total - len(names):
+            if not 0 <= number < len(self.sources) or repeats <= 0:
                 raise TpuxError("instruction sources are out of range")
-            names += [self.sources[number]] * repeats
-        if len(names) != total:
-            raise TpuxError(f"{len(names)} instruction sources for {total} instructions")
-        supply = iter(names)
-        return [
-            tuple([_with_source(instr, next(supply)) for instr in bundle]) for bundle in bundles
-        ]
+            named.append((self.sources[number], repeats))
+        return named
+
+
+def _with_sources(bundles: list[Bundle], runs: list[tuple[str, int]]) -> list[Bundle]:
+    total = sum(len(bundle) for bundle in bundles)
+    if sum(repeats for _, repeats in runs) != total:
+        raise TpuxError(f"other than {total} instruction sources for {total} instructions")
+    supply = iter([source for source, repeats in runs for _ in range(repeats)])
+    return [tuple([_with_source(instr, next(supply)) for instr in bundle]) for bundle in bundles]
 
 
 def _with_source(instr: Instr, source: str) -> Instr:

@@ -28,7 +28,7 @@ class OperandLimits:
             Kind.MS: vmasks,
             Kind.SD: sregs[1:],
             Kind.SS: sregs,
-            Kind.UNIT: range(chip.mxu_count),
+            Kind.UNIT: range(chip.mxu_units),
         }
         if kernel is not None:
             self._kinds[Kind.WIN] = range(len(kernel.windows))

@@ -4,9 +4,12 @@ The model, in issue order (`now` is the cycle at which the next bundle would iss
 
 - a bundle issues at `now`, or later if one of its instructions must wait; then ``now += 1``;
 - ``vpop.mrf`` waits until the oldest result of its MXU is ready (`result_ready_cycles`);
-- ``vmatmul`` waits until its MXU is free: `Chip.matmul_cycles` after the previous one issued;
-- ``dma.wait`` waits until its flag is done;
-- a DMA goes through one engine in order (`dma_times`), a flag is done when its last transfer is;
+- ``vmatmul`` waits until its unit is free: `Chip.matmul_cycles` after the previous one issued, and
+  over many passes those divided by `Chip.mxu_sustained` (`unit_free`);
+- ``dma.wait`` waits until its flag is done, and then `Chip.dma_wait_cycles`;
+- a DMA goes through one engine in order (`dma_times`), which it holds for its set-up and for its
+  bytes at the rate of HBM, which one from HBM to HBM pays twice, at `Chip.hbm_copy_efficiency`; its
+  flag is done a latency later (two from HBM to HBM), not before earlier transfers on the flag;
 - each iteration of a `Loop` or `While` adds `Chip.loop_overhead_cycles` after its body;
 - a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle.
 
@@ -15,11 +18,14 @@ Nothing else takes time: no cycle depends on data except through control flow an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Row
-from tpu_sim.isa.program import SMEM, Block, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, Block, DmaDescriptor
 
-_FRACTION_BITS = 24
+FRACTION_BITS = 24
+PASS_BITS = 8
 GRANULE_BYTES = 512
 WORD_BYTES = 4
 
@@ -43,6 +49,25 @@ def result_ready_cycles(chip: Chip) -> tuple[int, int]:
     return first, first + chip.matmul_cycles // 2
 
 
+def pass_occupancy(chip: Chip) -> int:
+    """Cycles a pass takes of its unit's time, with `PASS_BITS` fraction bits."""
+    return round((chip.matmul_cycles << PASS_BITS) / chip.mxu_sustained)
+
+
+def unit_free(free: int, now: int, chip: Chip) -> int:
+    """When a unit is free again after a pass issued at `now`; fixed point with `PASS_BITS`.
+
+    `free` is what it was before. The next pass issues at its whole cycles or later; fractions add
+    up while passes follow each other.
+    """
+    return max(free, now << PASS_BITS) + pass_occupancy(chip)
+
+
+def wait_end(issue: int, flag_done: int, chip: Chip) -> int:
+    """When a ``dma.wait`` that could issue at `issue` does."""
+    return max(issue, flag_done) + chip.dma_wait_cycles
+
+
 def result_latency(instr: Instr, chip: Chip) -> int:
     """Cycles from issue until the destination register or queue entry may be read."""
     return chip.latencies[instr.row.latency]
@@ -53,21 +78,33 @@ def block_cycles(block: Block) -> int:
     return len(block.bundles)
 
 
-def dma_cycles_factor(chip: Chip) -> int:
-    """Engine cycles per byte, as a fixed-point number with 24 fraction bits."""
-    return round((1 << _FRACTION_BITS) / chip.hbm_bytes_per_cycle)
+@dataclass(frozen=True)
+class DmaCost:
+    """What transfers of one kind cost: engine cycles per byte as a fixed-point number with
+    `FRACTION_BITS` fraction bits, engine cycles of each, and cycles from engine to flag."""
+
+    factor: int
+    setup: int
+    latency: int
+
+    def cycles(self, transfer_bytes: int) -> int:
+        """Cycles a transfer keeps the engine busy, rounded up."""
+        scaled = transfer_bytes * self.factor
+        return self.setup + ((scaled + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS)
 
 
-def dma_cycles(transfer_bytes: int, chip: Chip) -> int:
-    """Cycles a transfer keeps the DMA engine busy: bytes / rate, rounded up."""
-    scaled = transfer_bytes * dma_cycles_factor(chip)
-    return (scaled + (1 << _FRACTION_BITS) - 1) >> _FRACTION_BITS
+def dma_cost(source: int, target: int, chip: Chip) -> DmaCost:
+    """The cost of transfers between two memory spaces: twice where both are HBM."""
+    factor, latency = (1 << FRACTION_BITS) / chip.hbm_bytes_per_cycle, chip.dma_latency_cycles
+    if source == target == HBM:
+        factor, latency = 2 * factor / chip.hbm_copy_efficiency, 2 * latency
+    return DmaCost(round(factor), chip.dma_setup_cycles, latency)
 
 
-def dma_times(now: int, engine_free: int, transfer_bytes: int, chip: Chip) -> tuple[int, int]:
+def dma_times(now: int, engine_free: int, transfer_bytes: int, cost: DmaCost) -> tuple[int, int]:
     """When the engine is free again and when the flag is done, for a transfer issued at `now`."""
-    engine_free = max(now, engine_free) + dma_cycles(transfer_bytes, chip)
-    return engine_free, engine_free + chip.dma_latency_cycles
+    engine_free = max(now, engine_free) + cost.cycles(transfer_bytes)
+    return engine_free, engine_free + cost.latency
 
 
 def descriptor_unit_bytes(descriptor: DmaDescriptor) -> int:

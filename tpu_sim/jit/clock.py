@@ -11,15 +11,16 @@ from tpu_sim.isa.causes import Cause, Counts, transfer_cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, Bundle, DmaDescriptor
 from tpu_sim.isa.timing import (
+    FRACTION_BITS,
+    PASS_BITS,
     descriptor_unit_bytes,
-    dma_cycles_factor,
+    dma_cost,
+    pass_occupancy,
     result_ready_cycles,
 )
 from tpu_sim.jit.context import READY_RING, Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.scope import FunctionScope
-
-_FRACTION_BITS = 24
 
 
 class BlockClock:
@@ -68,8 +69,10 @@ class BlockClock:
         """A DMA started by the bundle that issues now (before `issue` of that bundle)."""
         size = self._transfer_bytes(descriptor, counts)
         sides = (descriptor.src_space == HBM) + (descriptor.dst_space == HBM)
+        cost = dma_cost(descriptor.src_space, descriptor.dst_space, self._scope.chip)
         self._emitter.do(
             f"call void @clock_transfer(ptr %ctx, i64 {flag}, i64 {size}, i64 {sides}, "
+            f"i64 {cost.factor}, i64 {cost.setup}, i64 {cost.latency}, "
             f"i64 {int(transfer_cause(descriptor))}, i64 {self._now()})"
         )
 
@@ -148,8 +151,8 @@ class _ClockFunction:
 
 def clock_functions(chip: Chip) -> str:
     """The helper functions that translated blocks call."""
-    functions = [_pop_function(), _unit_function(), _matmul_function(chip), _wait_function()]
-    return "\n".join([*functions, _transfer_function(chip)])
+    functions = [_pop_function(), _unit_function(), _matmul_function(chip)]
+    return "\n".join([*functions, _wait_function(chip), _transfer_function()])
 
 
 def _pop_function() -> str:
@@ -160,7 +163,7 @@ def _pop_function() -> str:
 
 def _unit_function() -> str:
     f = _ClockFunction("i64 @clock_unit(ptr %ctx, i64 %unit, i64 %now)")
-    free = f.load(f.word(Word.UNIT_FREE, "%unit"))
+    free = f.emitter.value(f"lshr i64 {f.load(f.word(Word.UNIT_FREE, '%unit'))}, {PASS_BITS}")
     return f.define(f"i64 {f.stall(str(int(Cause.MXU)), free)}")
 
 
@@ -170,34 +173,41 @@ def _matmul_function(chip: Chip) -> str:
     for cycles in result_ready_cycles(chip):
         ready = f.emitter.value(f"add i64 %now, {cycles}")
         f.emitter.store("i64", ready, f.ready(f.add(tail, 1)), 8)
-    free = f.emitter.value(f"add i64 %now, {chip.matmul_cycles}")
-    f.emitter.store("i64", free, f.word(Word.UNIT_FREE, "%unit"), 8)
+    unit = f.word(Word.UNIT_FREE, "%unit")
+    start = f.later(f.load(unit), f.emitter.value(f"shl i64 %now, {PASS_BITS}"))
+    free = f.emitter.value(f"add i64 {start}, {pass_occupancy(chip)}")
+    f.emitter.store("i64", free, unit, 8)
     f.add(f.word(Word.MXU_PASSES), 1)
     return f.define()
 
 
-def _wait_function() -> str:
+def _wait_function(chip: Chip) -> str:
     """The wait counts from `arrival`, when the bundle could issue but for its waits."""
     f = _ClockFunction("i64 @clock_wait(ptr %ctx, i64 %flag, i64 %arrival, i64 %now)")
-    done = f.load(f.word(Word.FLAG_DONE, "%flag"))
-    waited = f.emitter.value(f"sub i64 {f.later(done, '%arrival')}, %arrival")
+    done = f.later("%now", f.load(f.word(Word.FLAG_DONE, "%flag")))
+    done = f.emitter.value(f"add i64 {done}, {chip.dma_wait_cycles}")
+    waited = f.emitter.value(f"sub i64 {done}, %arrival")
     f.add(f.word(Word.DMA_WAIT), waited)
     cause = f.load(f.word(Word.FLAG_CAUSE, "%flag"))
     return f.define(f"i64 {f.stall(cause, done)}")
 
 
-def _transfer_function(chip: Chip) -> str:
-    parameters = "i64 %flag, i64 %size, i64 %sides, i64 %cause, i64 %now"
+def _transfer_function() -> str:
+    """`dma_times`, for a transfer of a `DmaCost`."""
+    cost = "i64 %factor, i64 %setup, i64 %latency"
+    parameters = f"i64 %flag, i64 %size, i64 %sides, {cost}, i64 %cause, i64 %now"
     f = _ClockFunction(f"void @clock_transfer(ptr %ctx, {parameters})")
     e = f.emitter
-    scaled = e.value(f"mul i64 %size, {dma_cycles_factor(chip)}")
-    scaled = e.value(f"add i64 {scaled}, {(1 << _FRACTION_BITS) - 1}")
-    cycles = e.value(f"lshr i64 {scaled}, {_FRACTION_BITS}")
+    scaled = e.value("mul i64 %size, %factor")
+    scaled = e.value(f"add i64 {scaled}, {(1 << FRACTION_BITS) - 1}")
+    cycles = e.value(f"lshr i64 {scaled}, {FRACTION_BITS}")
+    cycles = e.value(f"add i64 {cycles}, %setup")
     engine = f.word(Word.DMA_FREE)
     free = e.value(f"add i64 {f.later('%now', f.load(engine))}, {cycles}")
     e.store("i64", free, engine, 8)
-    done = e.value(f"add i64 {free}, {chip.dma_latency_cycles}")
-    e.store("i64", done, f.word(Word.FLAG_DONE, "%flag"), 8)
+    done = e.value(f"add i64 {free}, %latency")
+    flag = f.word(Word.FLAG_DONE, "%flag")
+    e.store("i64", f.later(done, f.load(flag)), flag, 8)
     e.store("i64", "%cause", f.word(Word.FLAG_CAUSE, "%flag"), 8)
     f.add(f.word(Word.HBM_BYTES), e.value("mul i64 %size, %sides"))
     return f.define()

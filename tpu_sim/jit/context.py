@@ -32,6 +32,11 @@ MAX_RECORDS = 1 << 22
 
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
+OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX = -24, -16, -8
+"""Byte offsets, from a thread's scratch memory, of words that are the thread's own: pointers to its
+carried vregs and its transpose blocks, and the index of its current transpose block."""
+_OWN_BYTES = VREG_BYTES
+
 
 READY_RING = 4096
 """Results of one MXU whose ready cycles the clock keeps; more than any queue holds."""
@@ -66,20 +71,20 @@ class Word(IntEnum):
     HEAD = TAIL + MAX_UNITS  # per unit: results popped so far
     ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
     PUSHES = ACTIVE + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
-    UNIT_FREE = PUSHES + MAX_UNITS  # per unit: cycle its next vmatmul may issue
+    UNIT_FREE = PUSHES + MAX_UNITS  # per unit: when its next vmatmul may issue (`PASS_BITS`)
     FLAG_DONE = UNIT_FREE + MAX_UNITS  # per flag: cycle its transfers are done
     CLOCK_TAIL = FLAG_DONE + MAX_FLAGS  # per unit: results pushed, as the clock counts them
     CLOCK_HEAD = CLOCK_TAIL + MAX_UNITS
     FLAG_CAUSE = CLOCK_HEAD + MAX_UNITS  # per flag: the `Cause` of its last transfer
     READY = FLAG_CAUSE + MAX_FLAGS  # per unit: ring of the cycles results are ready
 
-    # words that other threads spin on, each in cache lines of its own
-    TASK_STATE = READY + MAX_UNITS * READY_RING + 16
-    TASKS_DONE = TASK_STATE + 16
-    WORKERS_STOP = TASKS_DONE + 16
+    POOL = READY + MAX_UNITS * READY_RING  # words of the helpers, 0 if a run has none
+    WINDOWS_LOCK = POOL + 1
+    WINDOW_COUNT = WINDOWS_LOCK + 1  # entries in use of the table of windows read in place
+    WINDOWS = WINDOW_COUNT + 1
 
 
-CONTEXT_WORDS = int(Word.WORKERS_STOP) + 16
+CONTEXT_WORDS = int(Word.WINDOWS) + 128
 
 assert Word.CAUSES + len(Cause) <= Word.TAIL
 
@@ -128,13 +133,15 @@ class ExecutionContext:
     def __init__(self, chip: Chip, memories: Memories, needs: ContextSizes) -> None:
         self.words: npt.NDArray[np.int64] = np.zeros(CONTEXT_WORDS, np.int64)
         self.address: int = self.words.ctypes.data
-        self._scratch_bytes = -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES
+        self.scratch_step = _OWN_BYTES + -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES
+        carry_bytes = -(-needs.carry_bytes // VREG_BYTES) * VREG_BYTES
+        transpose_bytes = (1 + needs.transpose_blocks) * TRANSPOSE_BYTES
         sizes = {
-            Word.CARRY: needs.carry_bytes,
-            Word.SCRATCH: needs.threads * self._scratch_bytes,
-            Word.RESULTS: chip.mxu_count * needs.ring_entries * VREG_BYTES,
-            Word.WEIGHTS: chip.mxu_count * 2 * WEIGHT_BYTES,
-            Word.TRANSPOSE: (1 + needs.transpose_blocks) * TRANSPOSE_BYTES,
+            Word.CARRY: needs.threads * carry_bytes,
+            Word.SCRATCH: needs.threads * self.scratch_step,
+            Word.RESULTS: chip.mxu_units * needs.ring_entries * VREG_BYTES,
+            Word.WEIGHTS: chip.mxu_units * 2 * WEIGHT_BYTES,
+            Word.TRANSPOSE: needs.threads * transpose_bytes,
             Word.TASKS: needs.task_bytes,
         }
         self._mappings = {word: map_memory(size_bytes) for word, size_bytes in sizes.items()}
@@ -142,10 +149,23 @@ class ExecutionContext:
         for word, mapping in self._mappings.items():
             self.words[word] = mapping_address(mapping)
         self.words[Word.SMEM_WORDS] = memories.smem_words
+        self._first_scratch = int(self.words[Word.SCRATCH]) + _OWN_BYTES
+        self.words[Word.SCRATCH] = self._first_scratch
+        for thread in range(needs.threads):
+            self._give_own_words(thread, carry_bytes, transpose_bytes)
+
+    def _give_own_words(self, thread: int, carry_bytes: int, transpose_bytes: int) -> None:
+        """Fill the words before a thread's scratch memory."""
+        for offset, value in (
+            (OWN_CARRY, int(self.words[Word.CARRY]) + thread * carry_bytes),
+            (OWN_TRANSPOSE, int(self.words[Word.TRANSPOSE]) + thread * transpose_bytes),
+            (OWN_TRANSPOSE_INDEX, 0),
+        ):
+            ctypes.c_int64.from_address(self.scratch_address(thread) + offset).value = value
 
     def scratch_address(self, thread: int) -> int:
         """Host address of a thread's own scratch memory."""
-        return int(self.words[Word.SCRATCH]) + thread * self._scratch_bytes
+        return self._first_scratch + thread * self.scratch_step
 
     def attach_hbm(self, address: int, size_bytes: int) -> None:
         """Let native code see an HBM of `size_bytes` at host `address`."""

@@ -2,18 +2,22 @@
 
 One function per shape of transfer: ``(ctx, src, dst, c0, c1, window, window_bytes) -> code``,
 where 0 is done and other codes index `DMA_FAULTS`. `window` is the byte offset of the
-descriptor's window in VMEM. Nothing is copied unless the whole transfer is valid.
+descriptor's window in VMEM. Nothing is copied unless the whole transfer is valid. The copy itself
+(`tpu_sim.jit.dma_copies`) may be shared between host threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import Word
+from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, contiguous_bytes, emit_copy, unit_bytes
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.hbm_windows import PROTECT, REFER, SETTLE, is_referable
 from tpu_sim.jit.scope import FaultKind, ModuleScope
 
 DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
@@ -22,26 +26,34 @@ _OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
 _MAX_CHUNKS = 1 << 26
 _MAX_STRIDE = 1 << 27
 """Limits that keep every byte offset within 63 bits."""
-_COUNT_ARGUMENTS = {-1: "%c0", -2: "%c1"}
 _PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes"
 
 
 class DmaFunctions:
     """The copy functions of a kernel's descriptors, shared between kernels of a module."""
 
-    def __init__(self, module: ModuleScope, kernel: Kernel) -> None:
+    def __init__(self, module: ModuleScope, kernel: Kernel, in_place: Collection[int]) -> None:
+        """`in_place`: the windows of the kernel that are read in place."""
         self._module = module
         self._kernel = kernel
+        self._in_place = in_place
 
     def function(self, number: int) -> str:
-        """The name of the function of descriptor `number`, made at first use."""
+        """The name of the function of descriptor `number`, made at first use.
+
+        For a window that is read in place the function has one more argument: the window's entry
+        in the table of `tpu_sim.jit.hbm_windows`.
+        """
         descriptor = self._kernel.descriptors[number]
         _check(descriptor, f"{self._kernel.name}, descriptor {number}")
+        refers = descriptor.window in self._in_place and descriptor.dst_space == VMEM
         shape = replace(descriptor, window=-1)
-        name = self._module.dma_names.get(shape)
+        key = (shape, refers)
+        name = self._module.dma_names.get(key)
         if name is None:
-            name = self._module.dma_names[shape] = f"dma{len(self._module.dma_names)}"
-            self._module.dma_functions.append(_DmaFunction(shape, name).define())
+            name = self._module.dma_names[key] = f"dma{len(self._module.dma_names)}"
+            function = _DmaFunction(shape, name, self._module, refers)
+            self._module.dma_functions += function.define()
         return name
 
 
@@ -59,24 +71,32 @@ def _check(descriptor: DmaDescriptor, where: str) -> None:
 class _DmaFunction:
     """Builds the function of one descriptor, whose window is left to the caller."""
 
-    def __init__(self, descriptor: DmaDescriptor, name: str) -> None:
+    def __init__(
+        self, descriptor: DmaDescriptor, name: str, module: ModuleScope, refers: bool
+    ) -> None:
         self._descriptor = descriptor
+        self._refers = refers
         self._name = name
+        self._module = module
         self._emitter = Emitter("d")
         has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
         self._chunk_bytes = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
 
-    def define(self) -> str:
-        """The function's text."""
+    def define(self) -> list[str]:
+        """The texts of the function, and of the one its tasks run, if any."""
         self._check_counts()
         strides = [[d.src_stride, d.dst_stride] for d in self._descriptor.dims]
         source = self._side(self._descriptor.src_space, "%src", [s[0] for s in strides])
         target = self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides])
-        self._copy(0, source, target)
-        return (
-            f"define internal i32 @{self._name}({_PARAMETERS}) noinline #0 {{\nentry:\n"
-            f"{self._emitter.text()}\n ret i32 0\n}}\n"
-        )
+        if self._refers:
+            self._refer(source, target)
+        tasks = emit_copy(self._emitter, self._descriptor, self._name, source, target, self._module)
+        entry = ", ptr %slots" if self._refers else ""
+        return [
+            *tasks,
+            f"define internal i32 @{self._name}({_PARAMETERS}{entry}) noinline #0 {{\nentry:\n"
+            f"{self._emitter.text()}\n ret i32 0\n}}\n",
+        ]
 
     def _check_counts(self) -> None:
         """Leave on a bad count, or at once if there is nothing to copy."""
@@ -86,7 +106,7 @@ class _DmaFunction:
             if dim.count >= 0:
                 static *= dim.count
                 continue
-            count = _COUNT_ARGUMENTS[dim.count]
+            count = COUNT_ARGUMENTS[dim.count]
             self._leave_if(e.value(f"icmp ugt i32 {count}, {_MAX_CHUNKS}"), _BAD_COUNT)
             wide = self._count(dim.count)
             dynamic = e.value(f"mul i64 {dynamic}, {wide}") if dynamic else wide
@@ -109,7 +129,7 @@ class _DmaFunction:
     def _count(self, count: int) -> str:
         if count >= 0:
             return str(count)
-        return self._emitter.value(f"zext i32 {_COUNT_ARGUMENTS[count]} to i64")
+        return self._emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
 
     def _word(self, word: Word, llvm_type: str) -> str:
         return self._emitter.load(llvm_type, self._emitter.offset("%ctx", int(word) * 8), 8)
@@ -117,7 +137,7 @@ class _DmaFunction:
     def _side(self, space: int, address: str, strides: list[int]) -> str:
         """Check one side's range of bytes and return the pointer to its first chunk."""
         e = self._emitter
-        unit = _unit_bytes(space)
+        unit = unit_bytes(space)
         start = e.value(f"mul i64 {e.value(f'sext i32 {address} to i64')}, {unit}")
         below, above = 0, self._chunk_bytes
         low = high = start
@@ -137,7 +157,24 @@ class _DmaFunction:
         first, end = e.value(f"add i64 {low}, {below}"), e.value(f"add i64 {high}, {above}")
         self._leave_if(e.value(f"icmp slt i64 {first}, 0"), code)
         self._leave_if(e.value(f"icmp sgt i64 {end}, {limit}"), code)
+        if space == HBM and address == "%dst":
+            whole = e.value(f"ptrtoint ptr {base} to i64")
+            low, high = (e.value(f"add i64 {whole}, {at}") for at in (first, end))
+            e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high})")
         return e.offset(base, start)
+
+    def _refer(self, source: str, target: str) -> None:
+        """Leave without copying if the window may refer to the source."""
+        e = self._emitter
+        if not is_referable(self._descriptor):
+            e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+            return
+        ends = [e.value(f"ptrtoint ptr {side} to i64") for side in (source, target)]
+        delta = e.value(f"sub i64 {ends[0]}, {ends[1]}")
+        first = e.value("sext i32 %dst to i64")
+        rows = contiguous_bytes(self._descriptor) // GRANULE_BYTES
+        arguments = f"ptr %ctx, ptr %slots, i64 {first}, i64 {rows}, i64 {delta}"
+        self._leave_if(e.value(f"call i1 @{REFER}({arguments})"), 0)
 
     def _memory(self, space: int) -> tuple[str, str]:
         """Base pointer and size in bytes of a side's memory or window."""
@@ -148,26 +185,4 @@ class _DmaFunction:
             (Word.HBM, Word.HBM_GRANULES) if space == HBM else (Word.SMEM, Word.SMEM_WORDS)
         )
         count = self._word(size, "i64")
-        return self._word(pointer, "ptr"), e.value(f"mul i64 {count}, {_unit_bytes(space)}")
-
-    def _copy(self, level: int, source: str, target: str) -> None:
-        e = self._emitter
-        descriptor = self._descriptor
-        if level == len(descriptor.dims):
-            intrinsic = "memmove" if descriptor.src_space == descriptor.dst_space else "memcpy"
-            e.do(
-                f"call void @llvm.{intrinsic}.p0.p0.i64(ptr {target}, ptr {source}, "
-                f"i64 {self._chunk_bytes}, i1 false)"
-            )
-            return
-        dim = descriptor.dims[level]
-        source_step = dim.src_stride * _unit_bytes(descriptor.src_space)
-        target_step = dim.dst_stride * _unit_bytes(descriptor.dst_space)
-        with e.loop(self._count(dim.count)) as i:
-            following_source = e.offset(source, e.value(f"mul i64 {i}, {source_step}"))
-            following_target = e.offset(target, e.value(f"mul i64 {i}, {target_step}"))
-            self._copy(level + 1, following_source, following_target)
-
-
-def _unit_bytes(space: int) -> int:
-    return WORD_BYTES if space == SMEM else GRANULE_BYTES
+        return self._word(pointer, "ptr"), e.value(f"mul i64 {count}, {unit_bytes(space)}")

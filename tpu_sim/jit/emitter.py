@@ -6,7 +6,7 @@ microsecond per instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 TARGET_ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" }\n'
@@ -60,6 +60,16 @@ class Emitter:
         if byte_offset == 0 or byte_offset == "0":
             return pointer
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {byte_offset}")
+
+    def shifted(self, pointer: str, parts: Sequence[tuple[str, int]]) -> str:
+        """`pointer` plus each index (i64, name or number) times two to its power, in bytes."""
+        known = 0
+        for index, power in parts:
+            if index.startswith("%"):
+                pointer = self.offset(pointer, self.value(f"shl i64 {index}, {power}"))
+            else:
+                known += int(index) << power
+        return self.offset(pointer, known)
 
     def load(self, llvm_type: str, pointer: str, align: int = 0) -> str:
         """Load a value."""

@@ -6,101 +6,108 @@ fast as level 1 for it while compiling several times quicker.
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import platform
-from dataclasses import dataclass
+from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from tpu_sim.jit.code_cache import CodeCache
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
-from tpu_sim.jit.lanes import intrinsic_declarations
+from tpu_sim.jit.host import Host, UnsupportedHostError, detect_host
+from tpu_sim.jit.object_compiler import compile_objects, pack_objects, unpack_objects
+from tpu_sim.machine.disk_cache import DiskCache, cache_key
+
+__all__ = ["Engine", "Host", "NativeModule", "UnsupportedHostError", "detect_host"]
 
 
-class UnsupportedHostError(RuntimeError):
-    """The host cannot run native programs; `tpu_sim.interp` still can."""
+_CODE_MODEL, _RELOCATION = "small", "pic"
+"""LLVM's fast instruction selector does calls in this code model only: codegen takes half the time."""
 
 
-@dataclass(frozen=True)
-class Host:
-    """What object code depends on: CPU name, feature string."""
-
-    cpu: str
-    features: str
-
-    @property
-    def has_bf16_dot(self) -> bool:
-        """Whether AVX-512 BF16 dot products exist."""
-        return "+avx512bf16" in self.features.split(",")
+_symbols: dict[str, int] = {}
+_numbers = itertools.count()
 
 
-def detect_host() -> Host:
-    """The running machine; raises `UnsupportedHostError` unless it is an x86-64 with FMA."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        raise UnsupportedHostError(f"native execution needs x86-64, not {platform.machine()}")
+def define_symbol(name: str, address: int) -> None:
+    """Let modules linked from now on call the function `name` at a host address."""
+    _symbols[name] = address
+
+
+@cache
+def _linker() -> llvm.LLJIT:
+    """The one linker of the process; it never goes, as code that it linked may be running.
+
+    JITLink gives the sections of an object one piece of memory, so that they can address each
+    other in the small code model however full the address space is.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    if "+fma" not in features.split(","):
-        raise UnsupportedHostError("native execution needs a host CPU with fused multiply-add")
-    return Host(llvm.get_host_cpu_name(), features)
+    return llvm.create_lljit_compiler(use_jit_link=True)
 
 
 class NativeModule:
     """Linked code. Keeps the code alive; `address` finds functions."""
 
-    def __init__(self, code: bytes, machine: llvm.TargetMachine) -> None:
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+    def __init__(self, code: bytes) -> None:
+        self._name = f"tpuc{next(_numbers)}"
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for part in unpack_objects(code):
+            builder.add_object_img(part)
+        for name, address in _symbols.items():
+            builder.import_symbol(name, address)
+        self._library = builder.link(_linker(), self._name)
+        self._found: dict[str, llvm.ResourceTracker] = {}
 
     def address(self, name: str) -> int:
         """Host address of the function `name`."""
-        return int(self._engine.get_function_address(name))
+        if name not in self._found:
+            self._found[name] = _linker().lookup(self._name, name)
+        return int(self._found[name][name])
 
 
 class Engine:
     """Compiles IR text for `host`; objects are kept in `cache` unless it is None."""
 
-    def __init__(self, host: Host, cache: CodeCache | None, codegen_level: int = 0) -> None:
+    def __init__(self, host: Host, cache: DiskCache | None, codegen_level: int = 0) -> None:
         self.host = host
         self._cache = cache
         self._level = codegen_level
 
-    def _machine(self) -> llvm.TargetMachine:
+    def target_machine(self) -> llvm.TargetMachine:
+        """A new target machine: one compiles for one thread at a time."""
         target = llvm.Target.from_default_triple()
         return target.create_target_machine(
             cpu=self.host.cpu,
             features=self.host.features,
             opt=self._level,
-            codemodel="jitdefault",
+            codemodel=_CODE_MODEL,
+            reloc=_RELOCATION,
             jit=True,
         )
 
     def object_code(self, text: str) -> bytes:
-        """Object code of a module: from the cache, else compiled."""
-        key = self._key(text)
+        """Object code of a module, ready for `link`: from the cache, else compiled."""
+        key = self.object_key(text)
         code = self._cache.load(key) if self._cache is not None else None
         if code is not None:
             return code
-        machine = self._machine()
-        module = llvm.parse_assembly(text + intrinsic_declarations(text) + TARGET_ATTRIBUTES)
-        module.triple = llvm.get_default_triple()
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        code = bytes(machine.emit_object(module))
+        code = pack_objects(compile_objects(text, self.target_machine))
         if self._cache is not None:
             self._cache.store(key, code)
         return code
 
-    def _key(self, text: str) -> str:
-        parts = (
-            text, TARGET_ATTRIBUTES, self.host.cpu, self.host.features, str(self._level),
+    def object_key(self, text: str) -> str:
+        """The key under which the object code of a module is kept."""
+        return cache_key("objects", text, TARGET_ATTRIBUTES, *self.identity())
+
+    def identity(self) -> tuple[str, ...]:
+        """What object code depends on beside its IR text."""
+        return (
+            repr(self.host), str(self._level), _CODE_MODEL, _RELOCATION,
             llvmlite.__version__, str(llvm.llvm_version_info), platform.platform(),
         )  # fmt: skip
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def link(self, code: bytes) -> NativeModule:
         """Load object code into the process."""
-        return NativeModule(code, self._machine())
+        return NativeModule(code)

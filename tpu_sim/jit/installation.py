@@ -1,65 +1,61 @@
-"""Links the precompiled kernels into the process, once, and picks the faster MXU kernel.
+"""Links the precompiled kernels into the process, once, and picks the form of the MXU kernel.
 
-Both MXU kernels give the same bits wherever AVX-512's BF16 dot product takes the odd product first;
-that is tried here on random bits, denormals included, before the product is used. Which one is
-faster differs between vendors, so that is tried too.
+All forms give the same bits; a faster form is used only after it gave those of the exact one here,
+on random bits with denormals, infinities and NaN.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable
-from functools import cache
 from threading import Lock
 
-import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.jit.code_cache import CodeCache
 from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
-from tpu_sim.jit.engine import Engine, NativeModule, detect_host
-from tpu_sim.jit.library import (
-    LIBRARY_FUNCTIONS,
-    MATMUL,
-    MATMUL_BF16,
-    MATMUL_FMA,
-    library_text,
-)
+from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
+from tpu_sim.jit.host import detect_host
+from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
+from tpu_sim.jit.library import LIBRARY_FUNCTIONS, MATMUL, library_text, matmul_forms
+from tpu_sim.machine.disk_cache import open_cache
 
 _CODEGEN_LEVEL = 2
 _ALIGNMENT = 64
-_TRIALS = 8
+_TRIALS = 4
 _lock = Lock()
+_installed: list[NativeModule] = []
+"""At most one: linked programs hold its addresses, so it is never dropped."""
 _Words = npt.NDArray[np.uint32]
 
 
 def installed_library(use_cache: bool) -> NativeModule:
-    """The kernels, linked and known to LLVM by name; later calls return the same module."""
+    """The kernels, linked and known to the linker by name; later calls return the same module."""
     with _lock:
-        return _install(use_cache)
+        if not _installed:
+            _installed.append(_install(use_cache))
+        return _installed[0]
 
 
-@cache  # linked programs hold its addresses, so it is never dropped
 def _install(use_cache: bool) -> NativeModule:
     host = detect_host()
-    engine = Engine(host, CodeCache() if use_cache else None, _CODEGEN_LEVEL)
-    module = engine.link(engine.object_code(library_text(host.has_bf16_dot)))
+    engine = Engine(host, open_cache(wanted=use_cache), _CODEGEN_LEVEL)
+    module = engine.link(engine.object_code(library_text(host)))
     for name in LIBRARY_FUNCTIONS:
-        llvm.add_symbol(name, module.address(name))
-    llvm.add_symbol(MATMUL, module.address(_better_matmul(module, host.has_bf16_dot)))
+        define_symbol(name, module.address(name))
+    define_symbol(MATMUL, module.address(_verified(module, matmul_forms(host))))
     return module
 
 
-def _better_matmul(module: NativeModule, has_bf16_dot: bool) -> str:
-    if not has_bf16_dot:
-        return MATMUL_FMA
-    fma, bf16 = _Trial(module.address(MATMUL_FMA)), _Trial(module.address(MATMUL_BF16))
-    for seed in range(_TRIALS):
-        if not _same_floats(fma.results(seed), bf16.results(seed)):
-            return MATMUL_FMA
-    return MATMUL_BF16 if bf16.seconds() < fma.seconds() else MATMUL_FMA
+def _verified(module: NativeModule, forms: tuple[str, ...]) -> str:
+    """The first of `forms` that agrees with the last, the exact one."""
+    *faster, exact = (MatmulForm(module, form) for form in forms)
+    trials = [random_operands(seed) for seed in range(_TRIALS)]
+    expected = [exact(left, weights) for left, weights in trials]
+    for form in faster:
+        found = (form(left, weights) for left, weights in trials)
+        if all(_same_floats(a, b) for a, b in zip(found, expected, strict=True)):
+            return form.name
+    return exact.name
 
 
 def _same_floats(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> bool:
@@ -68,35 +64,37 @@ def _same_floats(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> bool
     return bool((same | (np.isnan(a) & np.isnan(b))).all())
 
 
-class _Trial:
-    """One MXU kernel on operands of its own."""
+class MatmulForm:
+    """One form of the MXU pass, callable from Python: f32[16, 128] of lhs and weight words."""
 
-    def __init__(self, address: int) -> None:
-        kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(address)
+    def __init__(self, module: NativeModule, name: str) -> None:
+        self.name = name
+        self._enter, self._leave = (
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address(f)) for f in (ENTER, LEAVE)
+        )
+        self._pass = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(module.address(name))
+        self._state = _aligned(STATE_BYTES)
         self._out = _aligned(2 * VREG_BYTES)
         self._left = _aligned(VREG_BYTES)
         self._weights = _aligned(WEIGHT_BYTES)
-        out = self._out.ctypes.data
-        arguments = (out, out + VREG_BYTES, self._left.ctypes.data, self._weights.ctypes.data)
-        self._call: Callable[[], None] = lambda: kernel(*arguments)
 
-    def results(self, seed: int) -> npt.NDArray[np.float32]:
-        """Results for random bits; even seeds keep exponents small, so that denormals arise."""
-        source = np.random.default_rng(seed)
-        keep = np.uint32(0xFFFFFFFF if seed % 2 else 0x9FFF9FFF)
-        for operand in (self._left, self._weights):
-            operand[:] = source.integers(0, 2**32, operand.size, np.uint32) & keep
-        self._call()
-        return self._out.view(np.float32).copy()
+    def __call__(self, left: _Words, weights: _Words) -> npt.NDArray[np.float32]:
+        """Rows 0..7 are the low rows, 8..15 the high rows."""
+        self._left[:], self._weights[:] = left.ravel(), weights.ravel()
+        self._enter(self._state.ctypes.data)
+        operands = (self._out, self._left, self._weights, self._left)
+        self._pass(*(operand.ctypes.data for operand in operands))
+        self._leave(self._state.ctypes.data)
+        return self._out.view(np.float32).reshape(16, 128).copy()
 
-    def seconds(self) -> float:
-        """Least time of a few calls."""
-        best = float("inf")
-        for _ in range(_TRIALS):
-            start = time.perf_counter()
-            self._call()
-            best = min(best, time.perf_counter() - start)
-        return best
+
+def random_operands(seed: int) -> tuple[_Words, _Words]:
+    """Words of a left side and of weights: any bits, or exponents so that denormals arise."""
+    source = np.random.default_rng(seed)
+    keep = np.uint32((0xFFFFFFFF, 0x9FFF9FFF, 0xBFFFBFFF, 0xA07FA07F)[seed % 4])
+    sizes = (VREG_BYTES // 4, WEIGHT_BYTES // 4)
+    left, weights = (source.integers(0, 2**32, size, np.uint32) & keep for size in sizes)
+    return left, weights
 
 
 def _aligned(size_bytes: int) -> _Words:

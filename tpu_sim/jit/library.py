@@ -10,16 +10,21 @@ from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import (
     FORK,
     FORK_DECLARATIONS,
+    PUT_FUNCTIONS,
     RUN_COMMANDS,
     WORKER,
     fork_join_text,
 )
-from tpu_sim.jit.mxu_kernels import matmul_text
+from tpu_sim.jit.host import Host
+from tpu_sim.jit.host_state import ENTER, HOST_STATE_DECLARATIONS, LEAVE, host_state_text
+from tpu_sim.jit.mxu_chains import exact_text, fma_text
+from tpu_sim.jit.mxu_kernels import tiles_text
 
 _PREFIX = "tpuc_kernel_v1_"
 MATMUL = _PREFIX + "matmul"
+MATMUL_TILES = _PREFIX + "matmul_tiles"
 MATMUL_FMA = _PREFIX + "matmul_fma"
-MATMUL_BF16 = _PREFIX + "matmul_bf16"
+MATMUL_EXACT = _PREFIX + "matmul_exact"
 MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
 SETTLE_WEIGHTS = _PREFIX + "settle_weights"
 TRANSPOSE = _PREFIX + "transpose"
@@ -29,9 +34,9 @@ COPY_VREG = _PREFIX + "copy_vreg"
 
 LIBRARY_FUNCTIONS = (
     MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED, COPY_VREG,
-    FORK, WORKER, RUN_COMMANDS,
+    FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
 )  # fmt: skip
-"""Functions with one form; `MATMUL` is `MATMUL_FMA` or `MATMUL_BF16`, whichever is faster."""
+"""Functions with one form; `MATMUL` is the fastest form of `matmul_forms`."""
 
 LIBRARY_DECLARATIONS = f"""
 declare void @{MATMUL}(ptr, ptr, ptr, ptr)
@@ -41,24 +46,31 @@ declare void @{TRANSPOSE}(ptr, ptr)
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
 declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 declare void @{COPY_VREG}(ptr, ptr)
-{FORK_DECLARATIONS}"""
+{FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}"""
 
 _CHUNK = "<16 x i32>"
 
 
-def library_text(has_bf16_dot: bool) -> str:
-    """The module of all kernels, with both MXU kernels on hosts that have BF16 dot products."""
-    texts = [matmul_text(MATMUL_FMA, use_bf16_dot=False)]
-    if has_bf16_dot:
-        texts.append(matmul_text(MATMUL_BF16, use_bf16_dot=True))
+def matmul_forms(host: Host) -> tuple[str, ...]:
+    """The forms of the MXU pass on `host`, the fastest first; all give the same bits."""
+    forms = (MATMUL_FMA, MATMUL_EXACT)
+    return (MATMUL_TILES, *forms) if host.has_matrix_unit else forms
+
+
+def library_text(host: Host) -> str:
+    """The module of all kernels for `host`."""
+    texts = [fma_text(MATMUL_FMA, host, MATMUL_EXACT), exact_text(MATMUL_EXACT)]
+    if host.has_matrix_unit:
+        texts.append(tiles_text(MATMUL_TILES))
     texts += [
+        host_state_text(host),
         _matpush_transposed(),
         _settle_weights(),
         _transpose(),
         _load_indexed(),
         _store_indexed(),
         _copy_vreg(),
-        fork_join_text(),
+        fork_join_text(host),
     ]
     return "\n".join(texts)
 

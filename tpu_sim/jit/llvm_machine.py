@@ -20,8 +20,8 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
+from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import PAST_LIMIT, TOO_MANY_CALLS
-from tpu_sim.jit.code_cache import CodeCache
 from tpu_sim.jit.context import (
     MAX_RECORDS,
     MAX_UNITS,
@@ -43,7 +43,9 @@ from tpu_sim.jit.program_translator import (
     translate_program,
 )
 from tpu_sim.jit.scope import FaultKind
-from tpu_sim.jit.workers import InterruptibleRunner, WorkerPool
+from tpu_sim.jit.stored_translation import dump_translation, load_translation
+from tpu_sim.jit.workers import InterruptibleRunner, worker_pool
+from tpu_sim.machine.disk_cache import cache_key, open_cache
 from tpu_sim.machine.faults import (
     CycleLimitFault,
     DmaCountFault,
@@ -97,14 +99,15 @@ class LlvmMachine:
             raise ValueError("checked runs need the NumPy machine: tpu_sim.system.create_machine")
         if threads < 1:
             raise ValueError(f"{threads} threads: want at least 1")
-        if chip.mxu_count > MAX_UNITS or chip.mrf_entries > READY_RING:
-            raise ValueError(f"{chip.name}: at most {MAX_UNITS} MXUs of {READY_RING} results")
+        if chip.mxu_units > MAX_UNITS or chip.mrf_entries > READY_RING:
+            raise ValueError(f"{chip.name}: at most {MAX_UNITS} MXU units of {READY_RING} results")
         self.chip = chip
         self.threads = threads
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
         library = installed_library(cache)
-        self._workers = WorkerPool(library.address(WORKER), threads - 1) if threads > 1 else None
-        self._engine = Engine(detect_host(), CodeCache() if cache else None, codegen_level)
+        self._worker_address = library.address(WORKER)
+        self._cache = open_cache(wanted=cache)
+        self._engine = Engine(detect_host(), self._cache, codegen_level)
         self._memories = Memories(chip)
         self._lock = Lock()
         self._runner: InterruptibleRunner | None = None
@@ -112,19 +115,48 @@ class LlvmMachine:
         self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
 
-    def prepare(self, program: Program, kind: ModuleKind = RUN) -> NativeProgram:
-        """Translate and compile; raises `ProgramError` for a program that breaks a rule."""
+    def prepare(
+        self, program: Program, kind: ModuleKind = RUN, digest: str | None = None
+    ) -> NativeProgram:
+        """Translate and compile; raises `ProgramError` for a program that breaks a rule.
+
+        `digest` names the program's content, so that a translation found on disk is used without
+        looking at the program at all.
+        """
         key = (id(program), kind)
         native = self._prepared.get(key)
         if native is None or native.program is not program:
-            check_program(program, self.chip)
-            translated = translate_program(program, self.chip, kind, self.threads)
-            module = self._engine.link(self._engine.object_code(translated.text))
+            translated, code = self._native_code(program, kind, digest)
+            module = self._engine.link(code)
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)
             while len(self._prepared) > _KEPT_PROGRAMS:
                 self._prepared.popitem(last=False)
         return native
+
+    def _native_code(
+        self, program: Program, kind: ModuleKind, digest: str | None
+    ) -> tuple[TranslatedModule, bytes]:
+        """A program's translation and object code: from the disk cache, or made and kept there."""
+        cache, key = self._cache, ""
+        if cache is not None and digest is not None:
+            key = cache_key(
+                "translation", digest, repr(kind), str(self.threads), repr(self.chip),
+                source_digest("tpu_sim"), *self._engine.identity(),
+            )  # fmt: skip
+            stored = cache.load(key)
+            if stored is not None:
+                object_key, found = load_translation(stored)
+                code = cache.load(object_key)
+                if code is not None:
+                    return found, code
+        check_program(program, self.chip)
+        translated = translate_program(program, self.chip, kind, self.threads)
+        code = self._engine.object_code(translated.text)
+        if cache is not None and key and is_source_as_loaded("tpu_sim"):
+            object_key = self._engine.object_key(translated.text)
+            cache.store(key, dump_translation(translated, object_key))
+        return translated, code
 
     def run(self, program: Program | NativeProgram, hbm: HbmMemory) -> ExecutionResult:
         """Execute on `hbm`, whose constants and inputs are in place.
@@ -176,9 +208,9 @@ class LlvmMachine:
         self, native: NativeProgram, context: ExecutionContext
     ) -> AbstractContextManager[None]:
         """Other threads that help during a run, if the program has work to share."""
-        if self._workers is None or not native.translated.has_forks:
+        if self.threads == 1 or not native.translated.has_forks:
             return nullcontext()
-        return self._workers.helping(context)
+        return worker_pool(self._worker_address, self.threads - 1).helping(context)
 
     def _fault(self, native: NativeProgram, status: int) -> MachineFault:
         if status == TOO_MANY_CALLS:

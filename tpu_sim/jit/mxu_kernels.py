@@ -1,189 +1,77 @@
 """The MXU pass as native code: 16 rows of packed bf16 times 128x128 weights.
 
-Weights lie as pairs: word (p, l) holds w[2p, l] low and w[2p + 1, l] high. For each pair,
-ascending, the accumulator takes the odd product first, then the even one, each as a fused
-multiply-add with denormals flushed. AVX-512's BF16 dot product does exactly that; two f32 FMAs do
-it on any host, with flush-to-zero set for the duration of the call.
+Weights lie as pairs: word (p, l) holds w[2p, l] low and w[2p + 1, l] high. A host's matrix unit
+(x86's AMX) wants them just so, and its bf16 product computes what `tpu_sim.isa.rows.mxu` states;
+elsewhere fused multiply-adds do (`tpu_sim.jit.mxu_chains`). The result is 16 rows of 512 bytes:
+two vregs, the 8 low rows and the 8 high rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.mxu_chains import PARAMETERS, ROW_BYTES, ROWS
 
-_FLOATS = "<16 x float>"
-_CHUNK = "<16 x i32>"
-_PAIRS = "<32 x bfloat>"
-_ROW_BYTES = 512
-_FLUSH_DENORMALS = 0x8040  # MXCSR: flush results to zero, read denormals as zero
+_K_BLOCKS = 4
+_TILE_BYTES = 1024
+_TILE_ROW_BYTES = 64
+_BLOCK_WEIGHTS = 16 * ROW_BYTES
+_TOTALS = 4  # tiles 0..3
+_LEFT = 4
+_WEIGHTS = (5, 6, 7)
 
 
-@dataclass(frozen=True)
-class _Form:
-    """One form of the kernel: its register block, and how a pair is multiplied.
+def tiles_text(name: str) -> str:
+    """``void name(out, lhs, weights, next)`` on AMX tiles, which the calling thread has configured.
 
-    `rows` counts low and high rows: row r is half r % 2 of sublane r / 2. `prepare` regroups the
-    left side in ``%left``; `row_offset` finds a row there, whose pairs follow at 8 bytes each.
+    `next` is where the left side of the following pass is expected: it is fetched meanwhile.
     """
-
-    rows: int
-    chunks: int
-    prepare: Callable[[Emitter], None]
-    row_offset: Callable[[int], int]
-    step: Callable[[Emitter, list[str], list[str], list[list[str]]], list[list[str]]]
-
-
-def matmul_text(name: str, *, use_bf16_dot: bool) -> str:
-    """``void name(low, high, lhs, weights)``: results of the low and of the high rows."""
-    form = _BF16_FORM if use_bf16_dot else _FMA_FORM
     e = Emitter()
-    e.do(f"%left = alloca [{16 * _ROW_BYTES} x i8], align 64")
-    e.do("%mode = alloca i32")
-    e.do("%flushing = alloca i32")
-    form.prepare(e)
-    if not use_bf16_dot:
-        _set_flushing(e)
-    with e.loop(8 // form.chunks) as column, e.loop(16 // form.rows) as block:
-        _block(e, form, column, block)
-    if not use_bf16_dot:
-        e.do("call void @llvm.x86.sse.ldmxcsr(ptr %mode)")
-    parameters = "ptr noalias %low, ptr noalias %high, ptr noalias %lhs, ptr noalias %weights"
-    return f"define void @{name}({parameters}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+    e.do(f"%left = alloca [{_K_BLOCKS * _TILE_BYTES} x i8], align 64")
+    _gather_left(e, 0)
+    for first in range(0, ROW_BYTES // _TILE_ROW_BYTES, _TOTALS):
+        _tile_columns(e, first)
+    return f"define void @{name}({PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
-def _set_flushing(e: Emitter) -> None:
-    e.do("call void @llvm.x86.sse.stmxcsr(ptr %mode)")
-    flushing = e.value(f"or i32 {e.load('i32', '%mode', 4)}, {_FLUSH_DENORMALS}")
-    e.store("i32", flushing, "%flushing", 4)
-    e.do("call void @llvm.x86.sse.ldmxcsr(ptr %flushing)")
+def _gather_left(e: Emitter, block: int) -> None:
+    """The left side of 32 k as a tile: row r holds pairs of k, low rows before high ones."""
+    packed = "<64 x i16>"
+    for sublane in range(ROWS // 2):
+        source = e.offset("%lhs", sublane * ROW_BYTES + block * 2 * _TILE_ROW_BYTES)
+        words = e.load(packed, source, _TILE_ROW_BYTES)
+        for half in (0, 1):
+            picks = ", ".join(f"i32 {2 * k + half}" for k in range(32))
+            row = e.value(f"shufflevector {packed} {words}, {packed} poison, <32 x i32> <{picks}>")
+            at = block * _TILE_BYTES + (half * ROWS // 2 + sublane) * _TILE_ROW_BYTES
+            e.store("<32 x i16>", row, e.offset("%left", at), _TILE_ROW_BYTES)
 
 
-def _block(e: Emitter, form: _Form, column: str, block: str) -> None:
-    """A block of rows x chunks with its accumulators in registers."""
-    column_bytes = e.value(f"mul i64 {column}, {form.chunks * 64}")
-    weights = e.offset("%weights", column_bytes)
-    sublane_bytes = e.value(f"mul i64 {block}, {form.rows // 2 * _ROW_BYTES}")
-    left = e.offset("%left", e.value(f"mul i64 {block}, {form.row_offset(form.rows)}"))
-    out_bytes = e.value(f"add i64 {column_bytes}, {sublane_bytes}")
-    outs = [
-        e.offset(e.offset(base, out_bytes), sublane * _ROW_BYTES)
-        for sublane in range(form.rows // 2)
-        for base in ("%low", "%high")
-    ]
-    totals = _accumulate(e, form, left, weights)
-    for row, out in enumerate(outs):
-        for chunk in range(form.chunks):
-            e.store(_FLOATS, totals[row][chunk], e.offset(out, chunk * 64), 64)
+def _tile_columns(e: Emitter, first: int) -> None:
+    """Four tiles of the result, 16 columns each, from column tile `first`."""
+    for total in range(_TOTALS):
+        e.do(f"call void @llvm.x86.tilezero(i8 {total})")
+    for block in range(_K_BLOCKS):
+        if first == 0 and block + 1 < _K_BLOCKS:  # the vector units work while the tiles multiply
+            _gather_left(e, block + 1)
+        elif first:
+            _prefetch(e, block)
+        _load_tile(e, _LEFT, e.offset("%left", block * _TILE_BYTES), _TILE_ROW_BYTES)
+        for total in range(_TOTALS):
+            weights = _WEIGHTS[total % len(_WEIGHTS)]
+            at = block * _BLOCK_WEIGHTS + (first + total) * _TILE_ROW_BYTES
+            _load_tile(e, weights, e.offset("%weights", at), ROW_BYTES)
+            e.do(f"call void @llvm.x86.tdpbf16ps(i8 {total}, i8 {_LEFT}, i8 {weights})")
+    for total in range(_TOTALS):
+        out = e.offset("%out", (first + total) * _TILE_ROW_BYTES)
+        e.do(f"call void @llvm.x86.tilestored64(i8 {total}, ptr {out}, i64 {ROW_BYTES})")
 
 
-def _accumulate(e: Emitter, form: _Form, left: str, weights: str) -> list[list[str]]:
-    """Loop over the 64 pairs with one phi per accumulator."""
-    head, done, before = e.new_label(), e.new_label(), e.block
-    pair = e.fresh()
-    sums = [[e.fresh() for _ in range(form.chunks)] for _ in range(form.rows)]
-    e.jump(head)
-    e.place(head)
-    phis = len(e.lines)
-    e.lines.extend([""] * (1 + form.rows * form.chunks))
-    row_at = e.offset(weights, e.value(f"shl i64 {pair}, 9"))
-    chunks = [e.load(_CHUNK, e.offset(row_at, c * 64), 64) for c in range(form.chunks)]
-    left_at = e.offset(left, e.value(f"shl i64 {pair}, 3"))
-    rows = [e.offset(left_at, form.row_offset(row)) for row in range(form.rows)]
-    results = form.step(e, rows, chunks, sums)
-    following = e.value(f"add i64 {pair}, 1")
-    e.lines[phis] = f" {pair} = phi i64 [0, %{before}], [{following}, %{head}]"
-    for row in range(form.rows):
-        for c in range(form.chunks):
-            e.lines[phis + 1 + row * form.chunks + c] = (
-                f" {sums[row][c]} = phi {_FLOATS} [zeroinitializer, %{before}], "
-                f"[{results[row][c]}, %{head}]"
-            )
-    e.branch(e.value(f"icmp ult i64 {following}, 64"), head, done)
-    e.place(done)
-    return results
+def _prefetch(e: Emitter, block: int) -> None:
+    """Fetch a part of what the next pass is expected to multiply."""
+    size = ROWS * ROW_BYTES // 2 // _K_BLOCKS
+    for line in range(block * size, (block + 1) * size, _TILE_ROW_BYTES):
+        e.do(f"call void @llvm.prefetch.p0(ptr {e.offset('%next', line)}, i32 0, i32 3, i32 1)")
 
 
-def _spread(e: Emitter, element: str, pointer: str) -> str:
-    """One 32-bit element of memory in every lane."""
-    vector = f"<16 x {element}>"
-    loaded = e.load(element, pointer, 4)
-    first = e.value(f"insertelement {vector} poison, {element} {loaded}, i64 0")
-    return e.value(f"shufflevector {vector} {first}, {vector} poison, <16 x i32> zeroinitializer")
-
-
-def _pair_words(e: Emitter) -> None:
-    """Regroup halves: per sublane and pair two words, k pairs of the low and of the high row."""
-    picks = [pick for q in range(8) for pick in (4 * q, 4 * q + 2, 4 * q + 1, 4 * q + 3)]
-    mask = ", ".join(f"i32 {pick}" for pick in picks)
-    with e.loop(64) as i:
-        at = e.value(f"shl i64 {i}, 6")
-        packed = e.load("<32 x i16>", e.offset("%lhs", at), 64)
-        paired = e.value(
-            f"shufflevector <32 x i16> {packed}, <32 x i16> poison, <32 x i32> <{mask}>"
-        )
-        e.store("<32 x i16>", paired, e.offset("%left", at), 64)
-
-
-def _bf16_step(
-    e: Emitter, rows: list[str], chunks: list[str], sums: list[list[str]]
-) -> list[list[str]]:
-    pairs = [e.value(f"bitcast {_CHUNK} {chunk} to {_PAIRS}") for chunk in chunks]
-    results = []
-    for row, accumulators in zip(rows, sums, strict=True):
-        word = e.value(f"bitcast {_CHUNK} {_spread(e, 'i32', row)} to {_PAIRS}")
-        results.append(
-            [
-                e.value(
-                    f"call {_FLOATS} @llvm.x86.avx512bf16.dpbf16ps.512({_FLOATS} {total}, "
-                    f"{_PAIRS} {word}, {_PAIRS} {pair})"
-                )
-                for total, pair in zip(accumulators, pairs, strict=True)
-            ]
-        )
-    return results
-
-
-def _halves(e: Emitter, words: str) -> tuple[str, str]:
-    """f32 of the low and of the high bf16 of each word."""
-    low = e.value(f"shl {_CHUNK} {words}, splat (i32 16)")
-    high = e.value(f"and {_CHUNK} {words}, splat (i32 -65536)")
-    cast = f"{_CHUNK} {{}} to {_FLOATS}"
-    return e.value(f"bitcast {cast.format(low)}"), e.value(f"bitcast {cast.format(high)}")
-
-
-def _expand_rows(e: Emitter) -> None:
-    """Both rows of each sublane as f32, one after the other."""
-    with e.loop(8) as sublane:
-        source = e.offset("%lhs", e.value(f"shl i64 {sublane}, 9"))
-        target = e.offset("%left", e.value(f"shl i64 {sublane}, 10"))
-        for chunk in range(8):
-            words = e.load(_CHUNK, e.offset(source, chunk * 64), 64)
-            for half, floats in enumerate(_halves(e, words)):
-                e.store(_FLOATS, floats, e.offset(target, half * _ROW_BYTES + chunk * 64), 64)
-
-
-def _fma_step(
-    e: Emitter, rows: list[str], chunks: list[str], sums: list[list[str]]
-) -> list[list[str]]:
-    weights = [_halves(e, chunk) for chunk in chunks]
-    results = []
-    for row, accumulators in zip(rows, sums, strict=True):
-        totals = list(accumulators)
-        for half in (1, 0):
-            left = _spread(e, "float", e.offset(row, 4 * half))
-            totals = [
-                e.value(
-                    f"call {_FLOATS} @llvm.fma.v16f32({_FLOATS} {left}, "
-                    f"{_FLOATS} {weight[half]}, {_FLOATS} {total})"
-                )
-                for total, weight in zip(totals, weights, strict=True)
-            ]
-        results.append(totals)
-    return results
-
-
-_BF16_FORM = _Form(4, 4, _pair_words, lambda row: row // 2 * _ROW_BYTES + row % 2 * 4, _bf16_step)
-_FMA_FORM = _Form(8, 2, _expand_rows, lambda row: row * _ROW_BYTES, _fma_step)
-"""Eight rows by two chunks: splitting the weights into halves then costs an eighth of the FMAs."""
+def _load_tile(e: Emitter, tile: int, source: str, stride_bytes: int) -> None:
+    e.do(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {source}, i64 {stride_bytes})")

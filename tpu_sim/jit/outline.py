@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tpu_sim.jit.component import Component, LocalOp
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.regions import Component, ComponentEmitter, LocalOp
+from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp
 

@@ -7,9 +7,10 @@ together (the normal run), the clock alone (estimates), and values alone.
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from tpu_sim.isa.causes import IssueCauses
+from tpu_sim.isa.causes import Cause, IssueCauses
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
@@ -19,26 +20,41 @@ from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import RUN_CALL, run_call_function
 from tpu_sim.jit.clock import charge, clock_functions
 from tpu_sim.jit.context import (
+    ROW_BYTES,
     TRANSPOSE_BYTES,
     VREG_BYTES,
     WEIGHT_BYTES,
     ContextSizes,
     Word,
 )
+from tpu_sim.jit.dma_copies import NON_TEMPORAL, NON_TEMPORAL_USE
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import FORK
+from tpu_sim.jit.hbm_windows import (
+    ENTRY_BYTES,
+    POINTER_OFFSET,
+    entry_offset,
+    hbm_windows_text,
+    windows_in_place,
+)
+from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.outline import ComponentLibrary
-from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope
+from tpu_sim.jit.parallel_loops import RangePlan, plan_ranges
+from tpu_sim.jit.results_ring import ring_entries
+from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope, RangeScope
 
 MAIN = "tpuc_main"
-_STANDARD_MXCSR = 0x1F80  # round to nearest even, denormals kept, exceptions masked
 _MXU_EFFECTS = ("matpush", "matpush_t", "matswap", "matmul", "pop_mrf")
 _MXU_WORDS = (
     Word.TAIL, Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
 )  # fmt: skip
 
+
+_RANGES_PER_THREAD = 4
+_RANGE_WORK = 300
+"""Vreg operations a range should have, so that taking it costs little beside them."""
 
 DEFAULT_TRIPS = 10
 """Iterations an estimate assumes of a loop whose trip count nobody knows."""
@@ -70,7 +86,7 @@ class TranslatedModule:
     """IR text, and what its context needs; `calls` are kernel and site by call number."""
 
     text: str
-    sites: tuple[FaultSite, ...]
+    sites: Sequence[FaultSite]
     calls: tuple[tuple[str, str], ...]
     sizes: ContextSizes
     has_forks: bool
@@ -119,13 +135,15 @@ class _ProgramTranslator:
         self._program = program
         self._trips = kind.trips
         blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
-        pushes = max((2 * _count(b, "matmul") for b in blocks), default=0)
         swaps = max((_count(b, "xpose_swap") for b in blocks), default=0)
         self._module = ModuleScope(
             chip=chip,
             values=kind.values,
             clock=kind.clock,
-            ring_entries=1 << max(1, chip.mrf_entries + pushes - 1).bit_length(),
+            ring_entries={
+                k.name: ring_entries(k.body)
+                for k in (Kernel("main", 0, [], [], program.main), *program.kernels.values())
+            },
             transpose_blocks=1 + swaps,
             threads=threads,
             components=ComponentLibrary(threads > 1),
@@ -144,8 +162,12 @@ class _ProgramTranslator:
         module = self._module
         texts = [LIBRARY_DECLARATIONS, *module.components.texts, *module.texts]
         texts += [run_call_function(module.chip, module.clock), *module.dma_functions]
+        if module.values:
+            texts.append(hbm_windows_text())
         if module.clock:
             texts.append(clock_functions(module.chip))
+        if any(NON_TEMPORAL_USE in function for function in module.dma_functions):
+            texts.append(NON_TEMPORAL)
         text = "\n".join(texts)
         return TranslatedModule(
             text,
@@ -155,17 +177,20 @@ class _ProgramTranslator:
                 carry_bytes=module.carry_slots * VREG_BYTES,
                 scratch_bytes=module.components.scratch_bytes,
                 task_bytes=module.task_bytes,
-                ring_entries=module.ring_entries,
+                ring_entries=max(module.ring_entries.values(), default=0),
                 transpose_blocks=module.transpose_blocks,
                 threads=module.threads,
             ),
-            any(f"@{FORK}(" in function for function in module.texts),
+            any(f"@{FORK}(" in text for text in (*module.texts, *module.dma_functions)),
         )
 
     def _kernel(self, kernel: Kernel, function: str) -> str:
         scope = FunctionScope(self._module, kernel, function)
         self._reset_units(scope, kernel)
-        _NodeTranslator(self, scope, DmaFunctions(self._module, kernel)).nodes(kernel.body)
+        if self._module.values:
+            self._reset_windows(scope, kernel)
+        dma = DmaFunctions(self._module, kernel, scope.in_place)
+        _NodeTranslator(self, scope, dma).nodes(kernel.body)
         return scope.define("internal ")
 
     def _reset_units(self, scope: FunctionScope, kernel: Kernel) -> None:
@@ -188,6 +213,19 @@ class _ProgramTranslator:
                 scope.clear("%transpose", 0, 2 * TRANSPOSE_BYTES)
         if "dma_wait" in effects or "dma_start" in effects:
             scope.clear("%ctx", int(Word.FLAG_DONE) * 8, 8 * kernel.flags)
+            for flag in range(kernel.flags):  # a wait for a flag that nothing started costs, too
+                scope.store_word(Word.FLAG_CAUSE + flag, str(int(Cause.DMA_IN)))
+
+    def _reset_windows(self, scope: FunctionScope, kernel: Kernel) -> None:
+        """A kernel starts with no window that refers to HBM."""
+        scope.in_place = windows_in_place(kernel)
+        scope.store_word(Word.WINDOW_COUNT, str(len(scope.in_place)))
+        scope.clear("%ctx", entry_offset(0), ENTRY_BYTES * len(scope.in_place))
+        for window, entry in scope.in_place.items():
+            rows = kernel.windows[window].base_row
+            pointer = scope.emitter.offset("%vmem", rows * ROW_BYTES)
+            at = scope.emitter.offset("%ctx", entry_offset(entry) + POINTER_OFFSET)
+            scope.emitter.store("ptr", pointer, at, 8)
 
     def call_number(self, call: Call) -> int:
         """The number under which runs of this call are recorded."""
@@ -206,15 +244,12 @@ class _ProgramTranslator:
 
 
 def _entry_text() -> str:
-    """The entry: runs main with the floating-point environment that the meanings assume."""
+    """The entry: runs main with the CPU state that the meanings assume."""
     e = Emitter("e")
-    for name in ("%saved", "%standard"):
-        e.do(f"{name} = alloca i32")
-    e.do("call void @llvm.x86.sse.stmxcsr(ptr %saved)")
-    e.store("i32", str(_STANDARD_MXCSR), "%standard", 4)
-    e.do("call void @llvm.x86.sse.ldmxcsr(ptr %standard)")
+    e.do(f"%state = alloca [{STATE_BYTES} x i8], align 64")
+    e.do(f"call void @{ENTER}(ptr %state)")
     status = e.value("call i32 @main_body(ptr %ctx)")
-    e.do("call void @llvm.x86.sse.ldmxcsr(ptr %saved)")
+    e.do(f"call void @{LEAVE}(ptr %state)")
     e.do(f"ret i32 {status}")
     return f"define i32 @{MAIN}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n}}\n"
 
@@ -223,14 +258,19 @@ class _NodeTranslator:
     """Emits the control flow of one function; `dma` is None in main."""
 
     def __init__(
-        self, program: _ProgramTranslator, scope: FunctionScope, dma: DmaFunctions | None
+        self,
+        program: _ProgramTranslator,
+        scope: FunctionScope,
+        dma: DmaFunctions | None,
+        causes: IssueCauses | None = None,
     ) -> None:
         self._program = program
         self._scope = scope
         self._emitter = scope.emitter
         self._dma = dma
         self._occupancy: dict[int, int] = {}
-        self._causes = IssueCauses(scope.kernel.body, scope.chip)
+        self._causes = causes or IssueCauses(scope.kernel.body, scope.chip)
+        self._range_count = 0
 
     def nodes(self, nodes: list[Node]) -> None:
         """Append the code of a list of nodes."""
@@ -269,6 +309,8 @@ class _NodeTranslator:
         """Charge an iteration and stop a run that is past its limit."""
         scope = self._scope
         e = self._emitter
+        if isinstance(scope, RangeScope):
+            return  # the caller counts the cycles of all ranges
         if scope.module.clock:
             now = e.value(f"add i64 {scope.load_word(Word.NOW)}, {scope.chip.loop_overhead_cycles}")
             scope.store_word(Word.NOW, now)
@@ -287,6 +329,54 @@ class _NodeTranslator:
         self._scope.fault_if(condition, FaultKind.CYCLE_LIMIT, "the run passed its cycle limit")
 
     def _loop(self, loop: Loop) -> None:
+        module = self._scope.module
+        if module.threads > 1 and module.values and module.clock:
+            plan = plan_ranges(loop, self._scope.kernel)
+            if plan is not None:
+                self._ranges(loop, plan)
+                self._scope.module = replace(module, values=False)
+                self._counted_loop(loop)
+                self._scope.module = module
+                return
+        self._counted_loop(loop)
+
+    def _ranges(self, loop: Loop, plan: RangePlan) -> None:
+        """Compute the loop's values: ranges of its iterations are the tasks of a fork."""
+        scope, e = self._scope, self._emitter
+        function = f"{scope.function}_range{self._range_count}"
+        self._range_count += 1
+        inner = RangeScope(scope, function, plan.live_in)
+        _NodeTranslator(self._program, inner, None, self._causes).iterations(loop)
+        scope.module.texts.append(inner.define("internal "))
+        most = scope.module.threads * _RANGES_PER_THREAD
+        count = min(loop.trip, max(scope.module.threads, min(most, plan.work // _RANGE_WORK)))
+        sregs = [f"i32 {scope.read_sreg(sreg)}" for sreg in plan.live_in]
+        table = scope.task_table()
+        tasks = []
+        for number in range(count):
+            bounds = [f"i64 {loop.trip * n // count}" for n in (number, number + 1)]
+            tasks.append(table.add_range(function, ["ptr %ctx", *bounds, "i64 0", *sregs]))
+        table.run()
+        for task in tasks:
+            scope.fault_on(e.load("i32", e.offset(task, 8 * RangeScope.FAULT_WORD), 8))
+
+    def iterations(self, loop: Loop) -> None:
+        """Append the code of a range function: iterations ``%first`` to ``%end``."""
+        e = self._emitter
+        body, done = e.new_label(), e.new_label()
+        index = e.fresh()
+        e.jump(body)
+        e.place(body)
+        phi = len(e.lines)
+        e.lines.append("")
+        self._scope.write_sreg(loop.index, index)
+        self._body(loop.body, f"loop {loop.name}")
+        following = e.value(f"add i32 {index}, 1")
+        e.lines[phi] = f" {index} = phi i32 [%first, %entry], [{following}, %{e.block}]"
+        e.branch(e.value(f"icmp slt i32 {following}, %end"), body, done)
+        e.place(done)
+
+    def _counted_loop(self, loop: Loop) -> None:
         e = self._emitter
         trip = str(loop.trip) if loop.trip >= 0 else self._scope.read_sreg(loop.trip_sreg)
         head, body, done = e.new_label(), e.new_label(), e.new_label()

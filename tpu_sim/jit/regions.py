@@ -10,7 +10,8 @@ decides which loop is outermost:
     COLUMNS  for column of 8: levels, each 8 sublanes   crosses sublanes only
     FULL     levels, each over all chunks               both, or accesses that partly overlap
 
-Values that cross levels wait in scratch slots: 512 bytes in ROWS and COLUMNS, a vreg in FULL.
+Values that cross levels wait in scratch slots: 512 bytes in ROWS and COLUMNS, a vreg in FULL. A
+rotation or broadcast of what lies in memory counts as lane by lane (`tpu_sim.jit.moves`).
 """
 
 from __future__ import annotations
@@ -18,61 +19,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import cast
 
-from tpu_sim.isa.instruction import MEANINGS, Row
+from tpu_sim.isa.instruction import MEANINGS
+from tpu_sim.jit.component import (
+    Component,
+    LocalOp,
+    Shape,
+    direct_values,
+    is_moving,
+    levels_of,
+    shape_of,
+)
 from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes
-from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Scalar, Use
+from tpu_sim.jit.moves import move_chunk, moved
+from tpu_sim.jit.values import Role, Scalar, Use
 
 CHUNK_BYTES = 64
 ROW_BYTES = 512
 VREG_BYTES = 4096
 ROW_BUFFER_BYTES = 1024
-
-
-class Shape(Enum):
-    """Which loop is outermost."""
-
-    FLAT = "flat"
-    ROWS = "rows"
-    COLUMNS = "columns"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOp:
-    """An operation of a component; values, pointers and scalars are numbered within it.
-
-    `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
-    `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to.
-    """
-
-    role: Role
-    row: Row | None
-    arguments: tuple[Argument, ...]
-    is_mask: bool
-    group: int = -1
-    offset: int = 0
-    stride: int = 1
-    leaf: int = -1
-    out: int = -1
-    memory_before: tuple[tuple[int, bool], ...] = ()
-
-
-@dataclass(frozen=True)
-class Component:
-    """A component ready to be emitted: operations in an order that respects all dependences."""
-
-    ops: tuple[LocalOp, ...]
-    group_windows: tuple[int, ...]  # alias class of each address group, numbered within
-
-    @property
-    def stored_windows(self) -> frozenset[int]:
-        """Alias classes stored to."""
-        return frozenset(self.group_windows[op.group] for op in self.ops if op.role is Role.STORE)
+_CHEAP_COST = 4
+"""Operations that are rather repeated in a later level than kept for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +56,6 @@ class _Frame:
     slot_bytes: str  # offset of the chunk in a scratch slot
 
 
-def shape_of(component: Component) -> Shape:
-    """The loop shape a component needs."""
-    roles = {op.role for op in component.ops}
-    if any(not exact for op in component.ops for _, exact in op.memory_before):
-        return Shape.FULL
-    if Role.ROW in roles:
-        return Shape.FULL if Role.COLUMN in roles else Shape.ROWS
-    return Shape.COLUMNS if Role.COLUMN in roles else Shape.FLAT
-
-
-def levels_of(component: Component) -> list[int]:
-    """The level of each operation: even for lane operations, odd for crossing ones."""
-    levels: list[int] = []
-    for op in component.ops:
-        is_lane = op.role in LANE_ROLES
-        level = 0 if is_lane else 1
-        for argument in op.arguments:
-            if isinstance(argument, Use):
-                level = max(level, _level_after(levels[argument.value], is_lane))
-        for before, exact in op.memory_before:
-            level = max(level, levels[before] if exact else levels[before] + 2)
-        levels.append(level)
-    return levels
-
-
-def _level_after(source: int, is_lane: bool) -> int:
-    if source % 2 == 0:
-        return source if is_lane else source + 1
-    return source + 1 if is_lane else source + 2
-
-
 class ComponentEmitter:
     """Emits the body of one component's function and reports the scratch bytes it needs."""
 
@@ -124,6 +64,7 @@ class ComponentEmitter:
         self.shape = shape_of(component)
         self.emitter = Emitter("c")
         self.levels = levels_of(component)
+        self._direct = direct_values(component)
         self._uniform: dict[int, str] = {}
         self._slots: dict[int, int] = {}
         self._slot_width = VREG_BYTES if self.shape is Shape.FULL else ROW_BYTES
@@ -137,16 +78,22 @@ class ComponentEmitter:
 
     def _find_rematerialized(self) -> frozenset[int]:
         """Values cheaper to recompute in each level than to keep: constants, leaves, loads."""
-        stored = self.component.stored_windows
-        found: set[int] = set()
+        direct = self._direct
+        moved_values = {moved(op.arguments) for op in self.component.ops if is_moving(op)}
+        cost: dict[int, int] = {}
         for index, op in enumerate(self.component.ops):
-            if op.role is Role.LOAD and self.component.group_windows[op.group] not in stored:
-                found.add(index)
-            if op.role is Role.LEAF:
-                found.add(index)
-            if op.role is Role.POINT and not any(isinstance(a, Use) for a in op.arguments):
-                found.add(index)
-        return frozenset(found)
+            if index in direct or op.role is Role.LEAF:
+                cost[index] = 1
+            elif is_moving(op):
+                if moved(op.arguments) in direct and index not in moved_values:
+                    cost[index] = 2
+            elif op.role is Role.POINT and index not in moved_values:
+                sources = {a.value for a in op.arguments if isinstance(a, Use)}
+                if sources <= cost.keys():
+                    total = 1 + sum(cost[source] for source in sources)
+                    if total <= _CHEAP_COST:
+                        cost[index] = total
+        return frozenset(cost)
 
     def _assign_slots(self) -> None:
         """Give each value that crosses levels a slot, reusing slots of dead values."""
@@ -259,6 +206,21 @@ class ComponentEmitter:
         base = ROW_BUFFER_BYTES + self._slots[index] * self._slot_width
         return self.emitter.offset(self.emitter.offset("%scratch", slot_bytes), base)
 
+    def place_of(self, index: int, sublane: str, column: str) -> str:
+        """Pointer to the chunk of a value in memory at a sublane and column."""
+        op = self.component.ops[index]
+        e = self.emitter
+        if index not in self._direct:
+            position = {Shape.ROWS: [(column, 6)], Shape.COLUMNS: [(sublane, 6)]}
+            parts = position.get(self.shape, [(sublane, 9), (column, 6)])
+            return e.shifted(self.slot_pointer(index, "0"), parts)
+        if op.role is Role.LEAF:
+            return e.shifted(f"%l{op.leaf}", [(sublane, 9), (column, 6)])
+        base = e.offset(f"%g{op.group}", op.offset * ROW_BYTES)
+        if op.stride not in (0, 1):
+            sublane = e.value(f"mul i64 {sublane}, {op.stride}")
+        return e.shifted(base, [(sublane, 9), (column, 6)] if op.stride else [(column, 6)])
+
     # crossing levels
 
     def _crossing_ops(self, indices: list[int], position: str, is_row: bool) -> None:
@@ -367,8 +329,21 @@ class _ChunkScope:
             byte_offset = self._mask_or_vreg(op, self._frame.vreg_bytes)
             self._keep(op, value, self._emitter.offset(f"%o{op.out}", byte_offset))
 
+    def _move(self, op: LocalOp) -> str:
+        """A rotation or broadcast, read from where its operand lies."""
+        assert op.row is not None
+        index = moved(op.arguments)
+        same_everywhere = self._owner.uniform(index)
+        if same_everywhere is not None:
+            return same_everywhere
+        position = (self._frame.sublane, self._frame.column)
+        place = partial(self._owner.place_of, index)
+        return move_chunk(self._lanes, op.row.name, op.arguments, position, place)
+
     def _compute(self, op: LocalOp) -> str:
         assert op.row is not None
+        if is_moving(op):
+            return self._move(op)
         if op.row.name in ("vlane", "vsublane") and not self._has_position:
             self._set_position()
         arguments: list[object] = []

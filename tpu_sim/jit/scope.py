@@ -6,12 +6,12 @@ that ended the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
-from tpu_sim.jit.context import Word
+from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.task_table import TaskTable
@@ -48,19 +48,19 @@ class ModuleScope:
     """What the functions of one module share.
 
     `values` and `clock` say which half of the machine is emitted: vector data and memories, or
-    cycles. `ring_entries`: vregs in each MXU's result ring, a power of two.
+    cycles. `ring_entries`: per kernel, vregs in the result ring of each MXU, a power of two.
     """
 
     chip: Chip
     values: bool
     clock: bool
-    ring_entries: int
+    ring_entries: dict[str, int]
     transpose_blocks: int
     threads: int
     components: ComponentLibrary
     sites: list[FaultSite] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    dma_names: dict[DmaDescriptor, str] = field(default_factory=dict)
+    dma_names: dict[tuple[DmaDescriptor, bool], str] = field(default_factory=dict)
     dma_functions: list[str] = field(default_factory=list)
     carry_slots: int = 0
     task_bytes: int = 0
@@ -77,6 +77,8 @@ class FunctionScope:
         self.emitter = Emitter()
         self.place = ""
         """Text of the current block and bundle, for faults."""
+        self.in_place: dict[int, int] = {}
+        """Windows that are read in place, and their entries (`tpu_sim.jit.hbm_windows`)."""
         self._fault_edges: list[tuple[str, str]] = []
         self._sregs: set[int] = set()
         self._table = TaskTable(self.emitter)
@@ -160,14 +162,84 @@ class FunctionScope:
         """The finished function's text."""
         self.module.task_bytes = max(self.module.task_bytes, self._table.peak_bytes)
         head = [f"define {linkage}i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
-        for name, word in _MEMORIES.items():
-            head.append(f" %{name}_at = getelementptr i64, ptr %ctx, i64 {int(word)}")
-            head.append(f" %{name} = load ptr, ptr %{name}_at")
-        for number in sorted(self._sregs):
-            head.append(f" %sreg{number} = alloca i32")
-            head.append(f" store i32 0, ptr %sreg{number}")
-        tail = [" ret i32 0"]
-        if self._fault_edges:
-            edges = ", ".join(f"[{site}, %{block}]" for block, site in self._fault_edges)
-            tail += ["fault:", f" %fault_site = phi i32 {edges}", " ret i32 %fault_site"]
+        head += _memory_pointers(_MEMORIES)
+        head += self._sreg_slots()
+        tail = [" ret i32 0", *self._fault_block(), " ret i32 %fault_site"]
+        if not self._fault_edges:
+            tail = tail[:1]
         return "\n".join([*head, *self.emitter.lines, *tail, "}", ""])
+
+    def _sreg_slots(self) -> list[str]:
+        lines = []
+        for number in sorted(self._sregs):
+            lines.append(f" %sreg{number} = alloca i32")
+            lines.append(f" store i32 0, ptr %sreg{number}")
+        return lines
+
+    def _fault_block(self) -> list[str]:
+        edges = ", ".join(f"[{site}, %{block}]" for block, site in self._fault_edges)
+        return ["fault:", f" %fault_site = phi i32 {edges}"]
+
+
+def _memory_pointers(memories: dict[str, Word]) -> list[str]:
+    lines = []
+    for name, word in memories.items():
+        lines.append(f" %{name}_at = getelementptr i64, ptr %ctx, i64 {int(word)}")
+        lines.append(f" %{name} = load ptr, ptr %{name}_at")
+    return lines
+
+
+class RangeScope(FunctionScope):
+    """A function ``(arguments, scratch)`` that runs a range of a loop's iterations as a task.
+
+    Its arguments are 8-byte words: context, first iteration, end, room for the fault site (0 where
+    nothing went wrong), then the sregs it reads. It counts no cycles and starts no tasks.
+    """
+
+    FAULT_WORD, FIRST_SREG_WORD = 3, 4
+
+    def __init__(self, outer: FunctionScope, function: str, live_in: tuple[int, ...]) -> None:
+        module = replace(outer.module, clock=False, threads=1)
+        super().__init__(module, outer.kernel, function)
+        self.in_place = outer.in_place
+        self._outer = outer.module
+        self._live_in = live_in
+        for sreg in live_in:
+            self.sreg_pointer(sreg)
+
+    def word_pointer(self, word: int) -> str:
+        """Pointer to a context word, or to the thread's own."""
+        if word == Word.TRANSPOSE_INDEX:
+            return self.emitter.offset("%scratch", OWN_TRANSPOSE_INDEX)
+        return super().word_pointer(word)
+
+    def define(self, linkage: str = "") -> str:
+        """The finished function's text."""
+        self._outer.carry_slots = max(self._outer.carry_slots, self.module.carry_slots)
+        head = [
+            f"define {linkage}void @{self.function}(ptr %arguments, ptr %scratch) noinline #0 {{",
+            "entry:",
+            " %ctx = load ptr, ptr %arguments",
+        ]
+        head += _memory_pointers({name: _MEMORIES[name] for name in ("vmem", "hbm", "smem")})
+        e = Emitter("h")
+        for name, offset in (("carry", OWN_CARRY), ("transpose", OWN_TRANSPOSE)):
+            e.do(f"%{name} = load ptr, ptr {e.offset('%scratch', offset)}")
+        for name, position in (("first", 1), ("end", 2)):
+            e.do(f"%{name} = load i32, ptr {e.offset('%arguments', 8 * position)}")
+        head += [*e.lines, *self._sreg_slots()]
+        e = Emitter("s")
+        for position, sreg in enumerate(self._live_in):
+            word = e.offset("%arguments", 8 * (self.FIRST_SREG_WORD + position))
+            e.store("i32", e.load("i32", word), f"%sreg{sreg}")
+        tail = [" ret void"]
+        if self._fault_edges:
+            tail += [*self._fault_block(), *_store_fault(8 * self.FAULT_WORD), " ret void"]
+        return "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
+
+
+def _store_fault(offset_bytes: int) -> list[str]:
+    return [
+        f" %fault_at = getelementptr i8, ptr %arguments, i64 {offset_bytes}",
+        " store i32 %fault_site, ptr %fault_at",
+    ]

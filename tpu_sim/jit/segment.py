@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
+from tpu_sim.jit.hbm_windows import RESOLVE, SETTLE, entry_offset
 from tpu_sim.jit.outline import OutlinedComponent, component_arguments, outline
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.staging import Staging
@@ -37,6 +38,7 @@ class Segment:
         self._live_out = live_out
         self._free_slot = 1 + max((op.carried for op in ops.values()), default=-1)
         self._bases: dict[tuple[int, str], str] = {}
+        self._ranges: dict[tuple[int, str], tuple[int, int]] = {}
         self._state = StateOps(
             scope, ops.values(), self.operand_pointer, self.result_pointer, dma_function
         )
@@ -121,6 +123,11 @@ class Segment:
                 ranges[key] = (min(low, op.address.low), max(high, op.address.high))
         for (window, root), (low, high) in ranges.items():
             self._check_range(window, root, low, high)
+        self._ranges = ranges
+        stored = {op.address.window for op in self._staging.ops.values()
+                  if op.address is not None and op.role is Role.STORE}  # fmt: skip
+        for window in sorted(stored & self._scope.in_place.keys()):
+            self._emitter.do(f"call void @{SETTLE}(ptr %ctx, ptr {self._entry(window)})")
 
     def _check_range(self, window: int, root: str, low: int, high: int) -> None:
         e = self._emitter
@@ -150,8 +157,21 @@ class Segment:
             base = e.offset("%vmem", window.base_row * ROW_BYTES)
             if address.root:
                 base = e.offset(base, e.value(f"mul i64 {self._wide(address.root)}, {ROW_BYTES}"))
+            if address.window in self._scope.in_place:
+                base = e.offset(base, self._distance(address))
             self._bases[key] = base
         return self._emitter.offset(base, address.offset * ROW_BYTES)
+
+    def _entry(self, window: int) -> str:
+        return self._emitter.offset("%ctx", entry_offset(self._scope.in_place[window]))
+
+    def _distance(self, address: Address) -> str:
+        """Bytes from VMEM to where all rows of this address and its neighbours lie."""
+        e = self._emitter
+        low, high = self._ranges[address.window, address.root]
+        first = e.value(f"add i64 {self._wide(address.root)}, {low}")
+        entry = self._entry(address.window)
+        return e.value(f"call i64 @{RESOLVE}(ptr %ctx, ptr {entry}, i64 {first}, i64 {high - low})")
 
     def _direct_pointer(self, op: ValueOp) -> Callable[[], str] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""

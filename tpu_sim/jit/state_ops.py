@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
+from tpu_sim.jit.hbm_windows import entry_offset
 from tpu_sim.jit.library import (
     COPY_VREG,
     LOAD_INDEXED,
@@ -27,6 +28,8 @@ from tpu_sim.jit.task_table import Command
 from tpu_sim.jit.values import Scalar, Use, ValueOp
 
 _SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
+_PASSES_TO_SHARE = 8
+"""MXU passes (a quarter of a microsecond each, or more) from which waking other threads pays."""
 _MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
 
 
@@ -65,6 +68,7 @@ class StateOps:
         self._commands: list[Command] | None = None
         self._transpose_index = ""
         self._transposed = 0
+        self._following: dict[int, str] = {}
 
     def _count(self, op: ValueOp) -> None:
         if op.row is None:
@@ -124,14 +128,36 @@ class StateOps:
 
     def emit_stage(self, ops: list[ValueOp]) -> None:
         """Append the state operations of a stage, given in program order."""
+        self._following = self._next_sources(ops)
         units = {_number(op, 0) for op in ops if _is_mxu(op)}
         matmuls = sum(op.row is not None and op.row.effect == "matmul" for op in ops)
         threads = self._scope.module.threads
-        if threads > 1 and len(units) > 1 and matmuls > 1 and all(_is_mxu(op) for op in ops):
+        is_large = len(units) > 1 and matmuls >= _PASSES_TO_SHARE
+        if threads > 1 and is_large and all(_is_mxu(op) for op in ops):
             self._emit_tasks(ops)
             return
         for op in _grouped(ops):
             self.emit(op)
+
+    def _next_sources(self, ops: list[ValueOp]) -> dict[int, str]:
+        """For each pass where the left side of its unit's next one lies, after the last a guess."""
+        by_unit: dict[int, list[ValueOp]] = {}
+        for op in ops:
+            if op.row is not None and op.row.effect == "matmul":
+                by_unit.setdefault(_number(op, 0), []).append(op)
+        found: dict[int, str] = {}
+        for passes in by_unit.values():
+            sources = [self._operand(_use(op, 1)) for op in passes]
+            if len(sources) > 1:
+                sources.append(self._extrapolated(*sources[-2:]))
+                found.update(zip((op.index for op in passes), sources[1:], strict=True))
+        return found
+
+    def _extrapolated(self, first: str, second: str) -> str:
+        """The pointer as far behind `second` as `second` is behind `first`."""
+        e = self._emitter
+        addresses = [e.value(f"ptrtoint ptr {pointer} to i64") for pointer in (first, second)]
+        return e.offset(second, e.value(f"sub i64 {addresses[1]}, {addresses[0]}"))
 
     def _emit_tasks(self, ops: list[ValueOp]) -> None:
         """One task per MXU: their queues, weights and results are their own."""
@@ -205,16 +231,15 @@ class StateOps:
     def _matmul(self, op: ValueOp) -> None:
         unit = _number(op, 0)
         source = self._operand(_use(op, 1))
-        low, high = (
-            self._ring_pointer(unit, self._tail[unit], 2 * op.queue_number + half)
-            for half in (0, 1)
-        )
+        # both results of a pass lie together: positions are even, the ring's size too
+        results = self._ring_pointer(unit, self._tail[unit], 2 * op.queue_number)
         weights = self._blocks[unit][0]
-        self._run(MATMUL, f"ptr {low}", f"ptr {high}", f"ptr {source}", f"ptr {weights}")
+        following = self._following.get(op.index, source)
+        self._run(MATMUL, *(f"ptr {p}" for p in (results, source, weights, following)))
 
     def _ring_pointer(self, unit: int, start: str, number: int) -> str:
         e = self._emitter
-        entries = self._scope.module.ring_entries
+        entries = self._scope.module.ring_entries[self._scope.kernel.name]
         ring = self._rings.get(unit)
         if ring is None:
             ring = self._rings[unit] = e.offset("%results", unit * entries * VREG_BYTES)
@@ -297,6 +322,9 @@ def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int
     first, rows = (window.base_row, window.rows) if window is not None else (0, 0)
     arguments += [f"i64 {first * ROW_BYTES}", f"i64 {rows * ROW_BYTES}"]
     function = dma_function(_number(op, 0))
+    if descriptor.dst_space == VMEM and descriptor.window in scope.in_place:
+        offset = entry_offset(scope.in_place[descriptor.window])
+        arguments.append(f"ptr {scope.emitter.offset('%ctx', offset)}")
     status = scope.emitter.value(f"call i32 @{function}(ptr %ctx, {', '.join(arguments)})")
     spaces = " -> ".join(_SPACE_NAMES[s] for s in (descriptor.src_space, descriptor.dst_space))
     message = f"dma.start {spaces}: outside its memory or window, or a bad dynamic count"

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.fork_join import COMMAND_WORDS, FORK, MAX_TASKS, RUN_COMMANDS, TASK_BYTES
+from tpu_sim.jit.fork_join import (
+    COMMAND_WORDS,
+    FORK,
+    MAX_TASKS,
+    PUT_TASK,
+    PUT_WORDS,
+    RUN_COMMANDS,
+    TASK_BYTES,
+    WORDS_AT_ONCE,
+)
 
 Command = tuple[str, tuple[str, ...]]
 """A function and up to four arguments, each ``ptr x`` or ``i64 x``."""
@@ -22,44 +31,46 @@ class TaskTable:
         """A task that calls ``function_task`` with typed arguments (8 bytes each)."""
         if self._count == MAX_TASKS:
             self.run()
-        self._begin(f"{function}_task")
-        for position, argument in enumerate(arguments):
-            self._put(position, argument)
-        self._end(len(arguments))
+        self._add(f"{function}_task", arguments)
 
     def add_commands(self, commands: list[Command]) -> None:
         """A task that runs commands in order."""
         if self._count == MAX_TASKS:
             self.run()
-        self._begin(RUN_COMMANDS)
-        self._put(0, f"i64 {len(commands)}")
-        for number, (function, arguments) in enumerate(commands):
-            first = 1 + number * COMMAND_WORDS
-            self._put(first, f"ptr @{function}")
-            for position, argument in enumerate(arguments):
-                self._put(first + 1 + position, argument)
-        self._end(1 + COMMAND_WORDS * len(commands))
+        words = [f"i64 {len(commands)}"]
+        for function, arguments in commands:
+            unused = COMMAND_WORDS - 1 - len(arguments)
+            words += [f"ptr @{function}", *arguments, *["i64 0"] * unused]
+        self._add(RUN_COMMANDS, words)
 
-    def _begin(self, function: str) -> None:
+    def add_range(self, function: str, arguments: list[str]) -> str:
+        """A task that calls `function` itself; returns the pointer to its arguments."""
+        pointer = self._emitter.offset("%tasks", self._used)
+        self._add(function, arguments)
+        return pointer
+
+    def _add(self, function: str, arguments: list[str]) -> None:
+        """One call writes the task and its first arguments: far less code than their stores."""
         e = self._emitter
-        task = e.offset("%tasks", self._count * TASK_BYTES)
-        e.store("ptr", f"@{function}", task, 8)
-        e.store("ptr", self._argument_pointer(0), e.offset(task, 8), 8)
+        words = [self._word(argument) for argument in arguments]
+        first = words[:WORDS_AT_ONCE]
+        places = ["ptr %tasks", f"i64 {self._count * TASK_BYTES}", f"i64 {self._used}"]
+        parameters = ", ".join([*places, f"ptr @{function}", *first])
+        e.do(f"call void @{PUT_TASK}{len(first)}({parameters})")
+        for start in range(WORDS_AT_ONCE, len(words), WORDS_AT_ONCE):
+            more = words[start : start + WORDS_AT_ONCE]
+            parameters = ", ".join(["ptr %tasks", f"i64 {self._used + 8 * start}", *more])
+            e.do(f"call void @{PUT_WORDS}{len(more)}({parameters})")
         self._count += 1
-
-    def _end(self, words: int) -> None:
-        self._used += 8 * words
+        self._used += 8 * len(words)
         self.peak_bytes = max(self.peak_bytes, self._used)
 
-    def _argument_pointer(self, position: int) -> str:
-        return self._emitter.offset("%tasks", self._used + 8 * position)
-
-    def _put(self, position: int, argument: str) -> None:
+    def _word(self, argument: str) -> str:
+        """An argument as a word of 8 bytes."""
         llvm_type, value = argument.split(" ", 1)
-        if llvm_type == "i32":
-            value = self._emitter.value(f"zext i32 {value} to i64")
-            llvm_type = "i64"
-        self._emitter.store(llvm_type, value, self._argument_pointer(position), 8)
+        if llvm_type != "i32":
+            return argument
+        return f"i64 {self._emitter.value(f'zext i32 {value} to i64')}"
 
     def run(self) -> None:
         """Fork; returns (in the emitted code) when all tasks are done."""

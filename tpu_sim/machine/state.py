@@ -23,12 +23,13 @@ def _block() -> npt.NDArray[np.float32]:
 
 @dataclass
 class MxuState:
-    """One MXU: active and shadow weights (bf16 values as f32), results with their ready cycle."""
+    """One MXU unit: active and shadow weights (bf16 values as f32), results with their ready cycle;
+    `free` is when the next pass may issue, in fixed point (`tpu_sim.isa.timing.unit_free`)."""
 
     active: npt.NDArray[np.float32] = field(default_factory=_block)
     shadow: npt.NDArray[np.float32] = field(default_factory=_block)
     results: deque[tuple[int, U32]] = field(default_factory=deque)
-    free_cycle: int = 0
+    free: int = 0
 
 
 @dataclass
@@ -63,7 +64,7 @@ class CoreState:
         self.sregs: U32 = np.zeros(chip.sregs, np.uint32)
         self.eup: deque[U32] = deque()
         self.xlu: deque[U32] = deque()
-        self.mxus = [MxuState() for _ in range(chip.mxu_count)]
+        self.mxus = [MxuState() for _ in range(chip.mxu_units)]
         self.xpose_shadow: U32 = np.zeros((BLOCK, BLOCK), np.uint32)
         self.xpose_active: U32 = np.zeros((BLOCK, BLOCK), np.uint32)
         self.mask_spills: dict[int, Mask] = {}

@@ -1,9 +1,10 @@
 """How a product of VMEM tiles is cut over the MXUs.
 
 Sizes are in tiles: M in 16-row lhs tiles, K and N in 128. A `Region` is a box of the product. Its
-MXUs form a grid ``mw x kw x nw``: in one *step* each takes its own lhs row tile (mw), its own
-128-deep slice of K (kw; the partial results are added) and its own 128 output columns (nw). A
-*pass* is the run of steps that uses one set of latched weights.
+128x128 MXU units form a grid ``mw x kw x nw``: in one *step* each takes its own lhs row tile (mw),
+its own 128-deep slice of K (kw; the partial results are added) and its own 128 output columns (nw).
+A *pass* is the run of steps that uses one set of latched weights. A 256-wide MXU is two units deep
+and two wide, so what has fewer tiles than that leaves units idle, as it does on the chip.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isqrt
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
@@ -23,8 +25,8 @@ _STREAM_LIMIT_STEPS = 16
 """Passes of at most so many steps are unrolled whole."""
 _LOOPED_STEPS = 12
 """Passes of more steps may be looped over, where unrolling them whole would be too much code."""
-_UNIT_SLOTS_PER_STEP = 4
-"""A matmul, two pops and its share of the pushes go through one MXU's slot."""
+_SUM_STORES = 2
+"""Stores (and loads) of 16 rows of an unfinished sum."""
 _STEP_OPS = 36
 """Operations of a step, about."""
 _BODY_OPS = 640
@@ -73,20 +75,21 @@ class Region:
 
     @property
     def units(self) -> int:
-        """MXUs in use."""
+        """Units in use."""
         return self.mw * self.kw * self.nw
 
     def unit(self, mu: int, ku: int, nu: int) -> int:
-        """The MXU at a place of the unit grid."""
+        """The unit at a place of the unit grid."""
         return (mu * self.nw + nu) * self.kw + ku
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the plan's estimate needs: of the chip, the stores that 16 result rows take, and the
-    epilogue's vector operations (0: none)."""
+    """What the plan's estimate needs: of the chip (`side`: units along an MXU's side), the stores
+    that 16 result rows take, and the epilogue's vector operations (0: none)."""
 
-    units: int
+    mxus: int
+    side: int
     matmul_cycles: int
     loads: int
     stores: int
@@ -99,6 +102,7 @@ def costs_of(chip: Chip, stores_per_tile: int, epilogue_ops: int = 0) -> Costs:
     """Read the costs off a chip."""
     return Costs(
         chip.mxu_count,
+        isqrt(chip.units_per_mxu),
         chip.matmul_cycles,
         chip.slot_count(Slot.LOAD),
         chip.slot_count(Slot.STORE),
@@ -118,14 +122,15 @@ def _best(m: int, k: int, n: int, costs: Costs) -> tuple[float, tuple[Region, ..
     """The cheapest cut of a box at the origin, and its estimated cycles."""
     if not (m and k and n):
         return 0.0, ()
-    candidates = [_cut(m, k, n, grid, costs) for grid in _grids(m, k, n, costs.units)]
+    candidates = [_cut(m, k, n, grid, costs) for grid in _grids(m, k, n, costs)]
     return min(candidates, key=lambda candidate: (candidate[0], len(candidate[1])))
 
 
-def _grids(m: int, k: int, n: int, units: int) -> Iterator[tuple[int, int, int]]:
-    for kw in range(min(units, k), 0, -1):
-        for nw in range(1, min(units // kw, n) + 1):
-            yield min(units // (kw * nw), m), kw, nw
+def _grids(m: int, k: int, n: int, costs: Costs) -> Iterator[tuple[int, int, int]]:
+    mxus, side = costs.mxus, costs.side
+    for deep in range(min(mxus, -(-k // side)), 0, -1):
+        for wide in range(1, min(mxus // deep, -(-n // side)) + 1):
+            yield min(mxus // (deep * wide), m), min(deep * side, k), min(wide * side, n)
 
 
 def _cut(
@@ -159,15 +164,17 @@ def _moved(region: Region, by: tuple[int, int, int]) -> Region:
 
 def _cycles(region: Region, costs: Costs) -> float:
     """Estimated cycles: the busiest of MXU, stores and loads, and what starting costs."""
-    outputs = region.mw * region.nw
-    accumulator_loads = costs.stores_per_tile * outputs if region.k_groups > 1 else 0
+    outputs, groups = region.mw * region.nw, region.k_groups
+    stores = (costs.stores_per_tile + _SUM_STORES * (groups - 1)) / groups * outputs
+    sum_loads = _SUM_STORES * (groups - 1) / groups * outputs
+    per_slot = -(-region.units // costs.mxus)
     step = max(
         costs.matmul_cycles,
-        _UNIT_SLOTS_PER_STEP,
-        costs.stores_per_tile * outputs / costs.stores,
-        (region.mw * region.kw + accumulator_loads) / costs.loads,
+        per_slot,
+        stores / costs.stores,
+        (region.mw * region.kw + sum_loads) / costs.loads,
     )
-    weights = PUSHES_PER_BLOCK * region.kw * region.nw / costs.loads
+    weights = PUSHES_PER_BLOCK * max(region.kw * region.nw / costs.loads, per_slot)
     one_pass = max(region.steps * step, region.steps * step / 2 + weights, PUSHES_PER_BLOCK + 4)
     blocks = 1 if region.steps <= _STREAM_LIMIT_STEPS else 2
     return region.passes * (one_pass + blocks * _BLOCK_OVERHEAD_CYCLES) + _REGION_OVERHEAD_CYCLES
@@ -211,8 +218,7 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
     """The least skew that hides the MXU's latency and the epilogue's, within the result queue."""
     hidden = chip.latency("mxu_result") + chip.matmul_cycles + _epilogue_latency(epilogue_ops)
     queue = chip.mrf_entries // 2  # steps whose results fit
-    step_cycles = max(chip.matmul_cycles, _UNIT_SLOTS_PER_STEP)
-    least = max(1, min(-(-hidden // step_cycles) + 1, queue - 4))
+    least = max(1, min(-(-hidden // chip.matmul_cycles) + 1, queue - 4))
     step_ops = _STEP_OPS + 2 * region.mw * region.nw * epilogue_ops
     limit = min(max(_STREAM_LIMIT_STEPS, least), 2 * _STREAM_LIMIT_STEPS, queue // 2)
     is_short = region.steps <= limit
@@ -220,7 +226,7 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
         is_short = _sum_ops(region, epilogue_ops) <= _STATIC_OPS
     if is_short:
         return _short_skew(region, least, queue, epilogue_ops)
-    copies = min(region.k_groups, 3 if epilogue_ops else 2)  # code for each kind of pass
+    copies = min(region.k_groups, 3)  # code for each kind of pass
     return _long_skew(region.steps, least, queue, step_ops * copies)
 
 

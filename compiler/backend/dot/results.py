@@ -3,7 +3,8 @@
 A packed lhs tile of 16 rows pops its 8 even rows, then its 8 odd rows. In f32 tiles of 8 rows the
 even rows lie at stride 2, in two tiles: a strided store for each, masked to its four sublanes. With
 one column of tiles the two are adjacent and one strided store does. When the output ends in the
-upper tile, even and odd rows are put in order first.
+upper tile, even and odd rows are put in order first. Sums over K that are not finished wait in the
+output's two tiles as they were popped, which takes half the stores and loads.
 
 An *epilogue* takes the finished sums instead of the store.
 """
@@ -135,8 +136,10 @@ class ResultWriter:
                     self._carried[key] = sums
                 elif self._epilogue is not None and place.is_last_k:
                     self._epilogue.emit(tile, *sums)
-                else:
+                elif place.is_last_k or place.is_first_k is None:
                     self._memory.store(*sums, pointer, row, tile.has_lower)
+                else:
+                    self._memory.store_unfinished(*sums, pointer, row, tile.has_lower)
 
     def _added(self, a: tuple[VReg, VReg], c: tuple[VReg, VReg]) -> tuple[VReg, VReg]:
         b = self._b
@@ -179,9 +182,12 @@ class ResultWriter:
     ) -> tuple[VReg, VReg]:  # fmt: skip
         """Sums with what the output holds of them, if it does."""
         b, when = self._b, self._accumulate.when
-        is_certain = self._accumulate.always or place.is_first_k is False
+        is_certain = self._accumulate.always
         if place.is_first_k and not is_certain and when < 0:
             return sums
+        if place.is_first_k is False:
+            old = self._memory.load_unfinished(pointer, row, has_lower)
+            return self._added(old, sums)
         old = self._memory.load(pointer, row, has_lower)
         if not is_certain and when >= 0:
             is_later = when if place.is_first_k else b.sor(at.k_group, when)
@@ -224,6 +230,24 @@ class ResultMemory:
         moved = [b.emit("vperm.slane", value, half) for value in (even, odd)]
         natural = b.emit("vsel", is_even, moved[0], moved[1])
         b.emit("vst", self._out.window, pointer, row, 1, natural)
+
+    def load_unfinished(self, pointer: SReg, row: int, has_lower: bool) -> tuple[VReg, VReg]:
+        """What `store_unfinished` left."""
+        if not has_lower:
+            return self.load(pointer, row, has_lower)
+        b, window = self._b, self._out.window
+        even = b.emit("vld", window, pointer, row, 1)
+        return even, b.emit("vld", window, pointer, row + self._out.row(1, 0), 1)
+
+    def store_unfinished(
+        self, even: VReg, odd: VReg, pointer: SReg, row: int, has_lower: bool
+    ) -> None:
+        """Keep even rows in the upper tile and odd rows in the lower one."""
+        if not has_lower:
+            self.store(even, odd, pointer, row, has_lower)
+            return
+        self._b.emit("vst", self._out.window, pointer, row, 1, even)
+        self._b.emit("vst", self._out.window, pointer, row + self._out.row(1, 0), 1, odd)
 
     @property
     def _is_adjacent(self) -> bool:

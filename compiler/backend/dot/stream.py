@@ -43,7 +43,7 @@ def emit_region(
     skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
     results = ResultWriter(b, region, out, accumulate, epilogue)
     stream = _Stream(b, region, skew, lhs, weights, out, results)
-    stream.emit(apart=epilogue is not None)
+    stream.emit()
 
 
 class _Stream:
@@ -68,8 +68,8 @@ class _Stream:
         self.out_at = output_cursor(b, region, out, skew.static_k)
         self.lhs_pointer = self.out_pointer = 0
 
-    def emit(self, apart: bool) -> None:
-        """The stream; `apart` gives the last pass of each sum code of its own."""
+    def emit(self) -> None:
+        """The whole stream."""
         if self.skew.lag_passes and self.out_at.is_first_k is None:
             self.results.clear_where_unknown()
         self.b.new_block("latch")
@@ -79,7 +79,7 @@ class _Stream:
         if self.skew.lag_passes:
             self._emit_short_passes()
         else:
-            self._emit_long_passes(apart)
+            self._emit_long_passes()
         self.b.new_block()
 
     # one step of each of the three streams
@@ -181,7 +181,7 @@ class _Stream:
 
     # long passes: a loop over steps, popped `lag_steps` later
 
-    def _emit_long_passes(self, apart: bool) -> None:
+    def _emit_long_passes(self) -> None:
         b, lag = self.b, self.skew.lag_steps
         b.new_block("fill")
         self._swap()
@@ -194,7 +194,7 @@ class _Stream:
         self.lhs_at.advance()
         self.weights_at.advance()
         self._save()
-        kinds = _sum_kinds(self.region.k_groups, apart)
+        kinds = _sum_kinds(self.region.k_groups)
         if self.region.n_groups > 1:
             with b.loop(self.region.n_groups - 1, "columns"):
                 self._long_sum(kinds)
@@ -257,11 +257,9 @@ class _Kind:
     is_last: bool
 
 
-def _sum_kinds(k_groups: int, apart: bool) -> list[tuple[int, _Kind]]:
-    """The passes of one sum as runs of passes with the same code; `apart` keeps the last alone."""
+def _sum_kinds(k_groups: int) -> list[tuple[int, _Kind]]:
+    """The passes of one sum as runs of passes with the same code."""
     first, middle, last = _Kind(True, False), _Kind(False, False), _Kind(False, True)
     if k_groups == 1:
         return [(1, _Kind(True, True))]
-    if not apart:
-        return [(1, first), (k_groups - 1, middle)]
     return [(1, first), (k_groups - 2, middle), (1, last)]

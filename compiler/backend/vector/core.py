@@ -46,12 +46,16 @@ _Key = tuple[HloInstruction, Index]
 
 @dataclass
 class _Task:
-    """A node under way: `left` of its accesses are still to be joined, counted from the first."""
+    """A node under way: `done` of its operands, which `keys` names, are there.
+
+    The pieces of a piecewise node are joined one by one, from the last on.
+    """
 
     node: HloInstruction
     index: Index
     accesses: list[OperandAccess]
-    left: int
+    keys: list[_Key]
+    done: int = 0
     result: int = -1
 
 
@@ -116,40 +120,38 @@ class ElementEmitter:
 
     def _task(self, node: HloInstruction, index: Index) -> _Task:
         accesses = self._accesses(node, index)
-        return _Task(node, index, accesses, len(accesses))
+        operands = node.operands
+        return _Task(node, index, accesses, [(operands[a.operand], a.index) for a in accesses])
 
     def _advance(self, task: _Task) -> _Key | None:
-        """Go on with a node until an operand is missing, which is returned, or it is done.
-
-        The pieces of a piecewise node are joined one by one as they come, last piece first.
-        """
-        node = task.node
-        is_pieces = bool(task.accesses) and node.opcode in PIECEWISE
-        ordered = reversed(task.accesses[: task.left]) if is_pieces else task.accesses
-        for access in ordered:
-            key = self._key(node, access)
-            if key not in self._memo:
-                return key
-            if is_pieces:
-                self.builder.source = node.name
-                self._join(task, access, self._memo[key])
-        if not is_pieces:
-            self.builder.source = node.name
-            task.result = self._emit(node, task.index, task.accesses)
+        """Go on with a node until an operand is missing, which is returned, or it is done."""
+        node, keys, memo = task.node, task.keys, self._memo
+        if keys and node.opcode in PIECEWISE:
+            return self._advance_pieces(task)
+        for number in range(task.done, len(keys)):
+            if keys[number] not in memo:
+                task.done = number
+                return keys[number]
+        self.builder.source = node.name
+        task.result = self._emit(node, task.index, keys)
         return None
 
-    def _join(self, task: _Task, access: OperandAccess, value: int) -> None:
+    def _advance_pieces(self, task: _Task) -> _Key | None:
         """First access whose conditions hold: a select around what comes after it."""
-        if task.left == len(task.accesses):
-            task.result = value
-        else:
-            kind = value_class(task.node.array.dtype)
-            mask = self.mask(access.conditions)
-            task.result = self.ops.choose(kind, mask, value, task.result)
-        task.left -= 1
-
-    def _key(self, node: HloInstruction, access: OperandAccess) -> _Key:
-        return node.operands[access.operand], access.index
+        while task.done < len(task.keys):
+            number = len(task.keys) - 1 - task.done
+            value = self._memo.get(task.keys[number])
+            if value is None:
+                return task.keys[number]
+            self.builder.source = task.node.name
+            if not task.done:
+                task.result = value
+            else:
+                kind = value_class(task.node.array.dtype)
+                mask = self.mask(task.accesses[number].conditions)
+                task.result = self.ops.choose(kind, mask, value, task.result)
+            task.done += 1
+        return None
 
     def _accesses(self, node: HloInstruction, index: Index) -> list[OperandAccess]:
         """What must be emitted before `node`: nothing for leaves."""
@@ -157,7 +159,7 @@ class ElementEmitter:
             return []
         return operand_indices(node, index)
 
-    def _emit(self, node: HloInstruction, index: Index, accesses: list[OperandAccess]) -> int:
+    def _emit(self, node: HloInstruction, index: Index, keys: list[_Key]) -> int:
         if node in self.scalars:
             return self._splat(node)
         array = self.bindings.get(node)
@@ -169,7 +171,7 @@ class ElementEmitter:
             return self._iota(node, index)
         if node.opcode in _LEAVES:
             return self.unbound(node)
-        values = [self._memo[self._key(node, access)] for access in accesses]
+        values = [self._memo[key] for key in keys]
         if node.opcode in _MOVES:
             return values[0]
         return emit_elementwise(self.ops, node, values)

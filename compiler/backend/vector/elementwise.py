@@ -177,6 +177,7 @@ _FLOAT: dict[str, Handler] = {
     "maximum": _extremum("max"),
     "minimum": _extremum("min"),
     "multiply": _row("vmul.f32"),
+    "multiply-add": _row("vfma.f32"),
     "negate": _plain(Ops.negate),
     "power": emit_power,
     "remainder": _plain(float_remainder),

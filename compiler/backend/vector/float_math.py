@@ -10,7 +10,7 @@ def divide(ops: Ops, a: VReg, b: VReg) -> VReg:
     """a / b within 1 ulp: reciprocal, product, one correction by the exact residue.
 
     Where zero, infinity or overflow is involved the correction is NaN and the plain product right.
-    Divisors below 2**-126 count as zero-like: their reciprocal may overflow, as on the hardware.
+    A divisor below 2**-128 counts as zero: its reciprocal overflows, as where denormals are flushed.
     """
     reciprocal = ops.reciprocal(b)
     quotient = ops.mul(a, reciprocal)
@@ -46,7 +46,7 @@ _QUOTIENT_DIGITS = 13  # any quotient of two finite floats
 
 
 def float_remainder(ops: Ops, a: VReg, b: VReg) -> VReg:
-    """C's fmod: a - b * trunc(a / b), exact (divisors below 2**-126 excepted).
+    """C's fmod: a - b * trunc(a / b), exact.
 
     Long division, 22 quotient bits a step: q * b is subtracted with one rounding, which is none,
     because the true difference has no more bits than a and b.
@@ -55,8 +55,11 @@ def float_remainder(ops: Ops, a: VReg, b: VReg) -> VReg:
     scaled = [divisor]
     for _ in range(_QUOTIENT_DIGITS - 1):
         scaled.append(ops.mul_real(scaled[-1], 2.0**_QUOTIENT_BITS))
-    for multiple in reversed(scaled):
-        lower = _subtract_multiples(ops, rest, multiple)
+    for number, multiple in reversed(list(enumerate(scaled))):
+        if number < 2:  # others are no denormals
+            lower = _subtract_small_multiples(ops, rest, multiple)
+        else:
+            lower = _subtract_multiples(ops, rest, multiple)
         is_step = ops.both(is_finite(ops, multiple), ops.compare("ge", "f32", rest, multiple))
         rest = ops.select(is_step, lower, rest)
     is_number = ops.both(ops.compare_real("gt", divisor, 0.0), is_finite(ops, a))
@@ -66,9 +69,19 @@ def float_remainder(ops: Ops, a: VReg, b: VReg) -> VReg:
 
 
 def _subtract_multiples(ops: Ops, rest: VReg, unit: VReg) -> VReg:
-    """rest modulo unit, for rest / unit below 2**22; the quotient may be off by one."""
-    whole = ops.emit("vtrunc.f32", ops.mul(rest, ops.reciprocal(unit)))
+    """rest modulo unit, for rest / unit below 2**22; the rounded quotient may be one too large.
+
+    It is never too small: what is left of two units may not fit into 24 bits.
+    """
+    whole = ops.emit("vround.f32", ops.mul(rest, ops.reciprocal(unit)))
     lower = ops.fma(ops.negate(whole), unit, rest)
-    lower = ops.select(ops.compare_real("lt", lower, 0.0), ops.add(lower, unit), lower)
-    is_over = ops.compare("ge", "f32", lower, unit)
-    return ops.select(is_over, ops.sub(lower, unit), lower)
+    return ops.select(ops.compare_real("lt", lower, 0.0), ops.add(lower, unit), lower)
+
+
+def _subtract_small_multiples(ops: Ops, rest: VReg, unit: VReg) -> VReg:
+    """The same for a unit that may be denormal and has no reciprocal: both are scaled up."""
+    is_tiny = ops.compare_real("lt", unit, 2.0**-100)
+    up = ops.select(is_tiny, ops.real(2.0**48), ops.real(1.0))
+    down = ops.select(is_tiny, ops.real(2.0**-48), ops.real(1.0))
+    lower = _subtract_multiples(ops, ops.mul(rest, up), ops.mul(unit, up))
+    return ops.mul(lower, down)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.analysis.indexing import Expr, Var, const, substitute, variables
+from compiler.analysis.indexing import Expr, Var, const, multiple, substitute, var, variables
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import Address, physical_index, tiled_address
 from compiler.backend.vector.arrays import VmemArray
@@ -25,6 +25,7 @@ from compiler.backend.vector.index_values import (
     IndexValues,
     is_position,
     is_static,
+    is_uniform,
     positions,
     split_uniform,
     static_values,
@@ -55,9 +56,24 @@ class Loader:
 
     def load(self, array: VmemArray, index: Index) -> int:
         """The elements at `index`: f32 or s32 lanes, or a mask for pred."""
-        return self._load_physical(array, *physical_index(array, index))
+        return self._load_physical(array, *physical_index(array, self._inside(array, index)))
+
+    def _inside(self, array: VmemArray, index: Index) -> Index:
+        """Indices that are the same for all lanes, brought inside the box.
+
+        Where they lie outside, in a pad's border or a slice not taken, the value does not matter.
+        """
+        found: list[Expr] = []
+        for expr, low, size in zip(index, array.origin, array.extent, strict=True):
+            first, last = (expr - low).range()
+            if (first < 0 or last >= size) and size > 0 and is_uniform(expr - low):
+                expr = low + self._values.clamped(expr - low, size - 1)
+            found.append(expr)
+        return tuple(found)
 
     def _load_physical(self, array: VmemArray, major: Expr, row: Expr, col: Expr) -> int:
+        if self.can_transpose and array.row_tiles * 8 * array.packing == array.rows:
+            row, major = major * array.rows + row, const(0)  # rows go on from major to major
         transposed = transposed_index(array, major, row, col) if self.can_transpose else None
         if transposed is not None:
             return self._transposes.load(array, transposed)
@@ -147,7 +163,7 @@ class Loader:
         if len(pieces) == 1:
             return pieces[0]
         lane = next(iter(variables(varying)))
-        is_first = values.within(shift + _as_expr(lane), 0, 127)
+        is_first = values.within(shift + var(lane), 0, 127)
         return self._ops.select(is_first, pieces[0], pieces[1])
 
     def _rows_only(self, array: VmemArray, address: Address, word_row: Expr) -> VReg:
@@ -191,15 +207,11 @@ class Loader:
         return ops.emit("vld.idx", array.window, array.base, vector)
 
 
-def _as_expr(variable: Var) -> Expr:
-    return Expr(((variable, 1),), 0, variable.low, variable.high)
-
-
 def _separate(varying: Expr) -> tuple[Expr, Expr] | None:
     """A static expression as (part over s, part over l); None when they are entangled."""
     down = across = const(0)
     for atom, factor in varying.terms:
-        term = Expr(((atom, factor),), 0)
+        term = multiple(atom, factor)
         names = positions(term)
         if len(names) > 1:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
@@ -22,9 +23,11 @@ from compiler.backend.vector.transposes import transposed_index
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 
-_DEAR_TILE = 150
+_DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""
 _MOST_COPIES = 64
+_TRANSPOSED_COLUMNS = 2
+"""Blocks side by side in one body: one goes through the transpose unit as the other is read."""
 _LEAST_TRANSPOSED = 2
 """Vregs of a transposed block for which the transpose takes less than indexed loads."""
 
@@ -52,7 +55,7 @@ def emit_stage(
     is_dense = space.row_tiles * packing >= _LEAST_TRANSPOSED
     if is_dense and any(_transposes(emitter, node, target, space) for node, target in pairs):
         emitter.loader.can_transpose = True
-        loops.run_steps(space, 16 // packing, 1, partial(_emit_tile, emitter, stage))
+        _run_transposed(emitter, loops, stage)
         emitter.loader.can_transpose = False
     else:
         _run(emitter, loops, stage)
@@ -73,29 +76,72 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
     """Loops over the tiles; column tiles one by one where each takes much less than any of them.
 
     So it is with a concatenation along the columns: which operand a tile reads is known once its
-    column is.
+    column is. Rows that stand for several dimensions of what is read are a loop each.
     """
-    space = stage.space
-    body = partial(_emit_tile, emitter, stage)
+    factors = row_factors(stage.space, _read_indices(emitter, stage))
+    space, body = split_rows(stage.space, factors, partial(_emit_tile, emitter, stage))
     if space.tile_count == 1:
         loops.run(space, 1, body)
         return
-    cost = _cost(emitter, stage, None)
+    cost = _cost(emitter, stage, factors)
     if cost > _DEAR_TILE and 1 < space.col_tiles <= _MOST_COPIES:
         columns = {0, space.col_tiles // 2, space.col_tiles - 1}
-        if 2 * max(_cost(emitter, stage, const(k)) for k in columns) < cost:
-            loops.run_columns_apart(space, body)
+        dearest = max(_cost(emitter, stage, factors, col_tile=const(k)) for k in columns)
+        if 2 * dearest < cost:
+            loops.run_columns_apart(space, dearest, body)
             return
     loops.run(space, cost, body)
 
 
-def _cost(emitter: ElementEmitter, stage: _Stage, col_tile: Expr | None) -> int:
-    """Operations for a tile, in a given column or in a loop over the columns."""
+def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
+    """Bodies of 128 rows; each by itself where the rows say which operand is read."""
+    space = stage.space
+    step = 16 // space.packing
+    body = partial(_emit_tile, emitter, stage)
+    blocks = -(-space.row_tiles // step)
+    pair = min(_TRANSPOSED_COLUMNS, space.col_tiles)
+    whole = (space.row_tiles,)
+    if 1 < blocks <= _MOST_COPIES:
+        cost = _cost(emitter, stage, whole)
+        rows = {0, blocks // 2, blocks - 1}
+        apart = max(_cost(emitter, stage, whole, const(k * step)) for k in rows)
+        if 2 * apart < cost:
+            loops.run_rows_apart(space, step, pair, body)
+            return
+    loops.run_steps(space, step, pair, body)
+
+
+def _read_indices(emitter: ElementEmitter, stage: _Stage) -> Iterator[Expr]:
+    """All indices at which the stage reads what lies in VMEM, by the variable of its row tile."""
+    space = stage.space
+    majors = tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors))
+    col = ranged("ct", space.col_tiles)
+    point = TilePoint(majors, row_variable(space), col, var(SUBLANE), var(LANE))
+    stop = frozenset(emitter.bindings) | frozenset(emitter.scalars)
+    for node, target in zip(stage.nodes, stage.targets, strict=True):
+        index = point_index(target, space, point, 0)
+        for indices in leaf_indices(node, index, stop).values():
+            for at in indices:
+                yield from at
+
+
+def _cost(
+    emitter: ElementEmitter,
+    stage: _Stage,
+    factors: tuple[int, ...],
+    row_tile: Expr | None = None,
+    col_tile: Expr | None = None,
+) -> int:
+    """Operations for a tile in loops, or in a given row or column."""
     probe = probe_emitter(emitter)
-    point = inner_point(probe, stage.space)
+    probe.loader.can_transpose = emitter.loader.can_transpose
+    space, body = split_rows(stage.space, factors, partial(_emit_tile, probe, stage))
+    point = inner_point(probe, space)
+    if row_tile is not None:
+        point = replace(point, row_tile=row_tile)
     if col_tile is not None:
         point = replace(point, col_tile=col_tile)
-    return operations(probe, partial(_emit_tile, probe, stage, point))
+    return operations(probe, partial(body, point))
 
 
 def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None:

@@ -30,7 +30,7 @@ def reachable(
 _WEIGHTS: dict[str, int] = {
     "convert": 2,
     "concatenate": 4,
-    "cosine": 110,
+    "cosine": 120,
     "divide": 7,
     "dynamic-update-slice": 6,
     "erf": 25,
@@ -38,12 +38,12 @@ _WEIGHTS: dict[str, int] = {
     "exponential-minus-one": 18,
     "log": 3,
     "log-plus-one": 12,
-    "logistic": 11,
+    "logistic": 12,
     "pad": 4,
-    "power": 70,
+    "power": 85,
     "remainder": 180,
-    "sine": 110,
-    "tan": 130,
+    "sine": 120,
+    "tan": 140,
     "tanh": 2,
 }
 

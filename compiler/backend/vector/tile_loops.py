@@ -120,12 +120,34 @@ class TileLoops:
         row_step = _step(space.row_tiles, max(1, tiles // col_step))
         self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))
 
-    def run_columns_apart(self, space: TileSpace, body: Callable[[TilePoint], None]) -> None:
+    def run_columns_apart(
+        self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]
+    ) -> None:
         """Loops over majors and rows; the code of every column tile stands for itself."""
         rows = _segments(space.row_tiles, 1, space.rows, 8, space.packing)
-        whole = _whole_axis(space.col_tiles, space.cols, 128, 1)
-        last = space.col_tiles - 1
-        cols = [_Segment(k, 1, 1, whole.size if k == last else 0) for k in range(last + 1)]
+        size = _whole_axis(space.col_tiles, space.cols, 128, 1).size
+        step = max(1, BODY_OPS // max(1, ops_per_tile))
+        cols: list[_Segment] = []
+        for first in range(0, space.col_tiles, step):
+            count = min(step, space.col_tiles - first)
+            cols.append(
+                _Segment(first, count, count, size if first + count == space.col_tiles else 0)
+            )
+        axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
+        self._nest([*axes, rows, cols], [], body)
+
+    def run_rows_apart(
+        self, space: TileSpace, step: int, col_step: int, body: Callable[[TilePoint], None]
+    ) -> None:
+        """Loops over majors and columns; the code of every `step` row tiles stands for itself."""
+        size = _whole_axis(space.row_tiles, space.rows, 8, space.packing).size
+        rows: list[_Segment] = []
+        for first in range(0, space.row_tiles, step):
+            count = min(step, space.row_tiles - first)
+            rows.append(
+                _Segment(first, count, count, size if first + count == space.row_tiles else 0)
+            )
+        cols = _segments(space.col_tiles, col_step, space.cols, 128, 1)
         axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
         self._nest([*axes, rows, cols], [], body)
 
@@ -192,7 +214,7 @@ def _position(name: str, whole: int, segment: _Segment, place: Expr) -> Expr:
     """The sublane or lane variable, with the range that matters in this tile."""
     is_last = place.is_constant and place.constant == segment.first + segment.count - 1
     high = (segment.size if segment.size and is_last else whole) - 1
-    return Expr(((Var(name, 0, high), 1),), 0, 0, high)
+    return var(Var(name, 0, high))
 
 
 def _step(count: int, most: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from compiler.backend.vector.float_math import divide, is_finite
-from compiler.backend.vector.ops import INFINITY_BITS, Ops, float_bits
+from compiler.backend.vector.ops import INFINITY_BITS, SIGN_BIT, Ops, float_bits
 from compiler.llo.ir import VReg
 
 _LOG2E = 1.4426950216293335
@@ -32,10 +32,33 @@ _LOG2_ERFC = (
 
 def exponential(ops: Ops, x: VReg) -> VReg:
     """e ** x = 2 ** (x * log2 e), the product kept as two floats."""
-    limited = ops.limit(x, -104.0, 89.0)
+    high, excess = _binary_exponent(ops, x)
+    return _raise(ops, high, excess)
+
+
+def _exponential_below(ops: Ops, x: VReg) -> VReg:
+    """e ** x for x <= 0, with one rounding less: nothing here is infinite."""
+    high, excess = _binary_exponent(ops, x)
+    power = ops.emit("vpow2.f32", high)
+    return ops.fma(power, ops.mul_real(excess, -math.log(2.0)), power)
+
+
+def _half_exponential(ops: Ops, x: VReg) -> VReg:
+    """e ** x / 2 for x >= 0, finite up to 89.4; taking 1 from the exponent is almost exact."""
+    high, excess = _binary_exponent(ops, x)
+    return _raise(ops, ops.add_real(high, -1.0), excess)
+
+
+def _binary_exponent(ops: Ops, x: VReg) -> tuple[VReg, VReg]:
+    """(h, d): x * log2 e = h - d, x limited to where the result is neither 0 nor infinite."""
+    limited = ops.limit(x, -104.0, 90.0)
     high = ops.mul_real(limited, _LOG2E)
     excess = ops.fma(limited, ops.real(-_LOG2E), high)
-    excess = ops.fma(limited, ops.real(-_LOG2E_LOW), excess)
+    return high, ops.fma(limited, ops.real(-_LOG2E_LOW), excess)
+
+
+def _raise(ops: Ops, high: VReg, excess: VReg) -> VReg:
+    """2 ** (high - excess)."""
     correction = ops.fma_real(excess, ops.real(-math.log(2.0)), 1.0)
     return ops.mul(ops.emit("vpow2.f32", high), correction)
 
@@ -72,8 +95,11 @@ def log_plus_one(ops: Ops, x: VReg) -> VReg:
 
 
 def logistic(ops: Ops, x: VReg) -> VReg:
-    """1 / (1 + e ** -x)."""
-    return ops.reciprocal(ops.add_real(exponential(ops, ops.negate(x)), 1.0))
+    """1 / (1 + p), p = e ** -|x|; for x < 0 its complement p - p * p / (1 + p)."""
+    power = _exponential_below(ops, ops.emit("vori", x, SIGN_BIT))
+    upper = ops.reciprocal(ops.add_real(power, 1.0))
+    lower = ops.fma(ops.negate(power), ops.mul(power, upper), power)
+    return ops.select(ops.compare_real("lt", x, 0.0), lower, upper)
 
 
 def cbrt(ops: Ops, x: VReg) -> VReg:
@@ -101,23 +127,17 @@ def erf(ops: Ops, x: VReg) -> VReg:
 def sinh(ops: Ops, x: VReg) -> VReg:
     """(e**x - e**-x) / 2 by e**x - 1: with m = expm1|x|, (m + m / (m + 1)) / 2."""
     size = ops.magnitude(x)
-    half = ops.mul_real(size, 0.5)
     m = exponential_minus_one(ops, size)
     near = ops.mul_real(ops.add(m, ops.mul(m, ops.reciprocal(ops.add_real(m, 1.0)))), 0.5)
-    root = exponential(ops, half)
-    far = ops.mul(ops.mul_real(root, 0.5), root)
+    far = _half_exponential(ops, size)
     is_near = ops.compare_real("lt", size, 16.0)
     return ops.with_sign_of(ops.select(is_near, near, far), x)
 
 
 def cosh(ops: Ops, x: VReg) -> VReg:
-    """(e**x + e**-x) / 2, with e**(x/2) squared against overflow."""
-    size = ops.magnitude(x)
-    root = exponential(ops, ops.mul_real(size, 0.5))
-    far = ops.mul(ops.mul_real(root, 0.5), root)
-    power = exponential(ops, size)
-    near = ops.mul_real(ops.add(power, ops.reciprocal(power)), 0.5)
-    return ops.select(ops.compare_real("lt", size, 16.0), near, far)
+    """(e**x + e**-x) / 2 by h = e**x / 2: h + 1/4h; no overflow before the result's."""
+    half = _half_exponential(ops, ops.magnitude(x))
+    return ops.add(half, ops.mul_real(ops.reciprocal(half), 0.25))
 
 
 def asinh(ops: Ops, x: VReg) -> VReg:

@@ -169,10 +169,11 @@ class TransposeLoader:
         array = block.array
         height = SUBLANES * array.packing
         first = split_uniform(block.row)[1] // height
+        row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
         pushes: list[tuple[int, VReg]] = []
         for number in range(BLOCK // height):
             row_tile = first + number
-            if row_tile.low >= array.row_tiles:
+            if row_tile.low >= row_tiles:
                 break
             address = tiled_address(array, block.major, row_tile * height, block.col)
             inside = self._values.clamped(address.word_row, array.word_rows - SUBLANES)

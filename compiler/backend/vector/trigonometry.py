@@ -22,40 +22,44 @@ _TWO_OVER_PI = (
 """32 zero bits, then the fraction bits of 2/pi."""
 _SINE = (2.718311493989822e-06, -1.9839334836096632e-04, 8.3333293858894632e-03,
          -0.16666666641626524)  # fmt: skip
-_COSINE = (2.4390448796277409e-05, -1.3886763774609929e-03, 4.1666623323739063e-02,
-           -4.9999999725103100e-01)  # fmt: skip
+_COSINE = (2.443315711809948e-05, -1.388731625493765e-03, 4.166664568298827e-02)
+"""cos(x) = 1 - x**2 / 2 + x**4 (..) in x*x: Cephes cosf's coefficients."""
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 
 
 def sine(ops: Ops, x: VReg) -> VReg:
     """sin(x)."""
-    quadrant, rest = _reduce(ops, x)
-    result = _in_quadrant(ops, quadrant, *_sine_cosine(ops, rest))
+    quadrant, *rest = _reduce(ops, x)
+    result = _in_quadrant(ops, quadrant, *_sine_cosine(ops, *rest))
     return ops.select(ops.compare_real("eq", x, 0.0), x, result)
 
 
 def cosine(ops: Ops, x: VReg) -> VReg:
     """cos(x) = sin(x + pi/2)."""
-    quadrant, rest = _reduce(ops, x)
-    return _in_quadrant(ops, ops.iadd_constant(quadrant, 1), *_sine_cosine(ops, rest))
+    quadrant, *rest = _reduce(ops, x)
+    return _in_quadrant(ops, ops.iadd_constant(quadrant, 1), *_sine_cosine(ops, *rest))
 
 
 def tangent(ops: Ops, x: VReg) -> VReg:
     """sin / cos, or -cos / sin in odd quadrants."""
-    quadrant, rest = _reduce(ops, x)
-    sin, cos = _sine_cosine(ops, rest)
+    quadrant, *rest = _reduce(ops, x)
+    sin, cos = _sine_cosine(ops, *rest)
     is_odd = ops.compare_integer("ne", ops.emit("vandi", quadrant, 1), 0)
     top = ops.select(is_odd, ops.negate(cos), sin)
     result = divide(ops, top, ops.select(is_odd, sin, cos))
     return ops.select(ops.compare_real("eq", x, 0.0), x, result)
 
 
-def _sine_cosine(ops: Ops, r: VReg) -> tuple[VReg, VReg]:
-    """Both on [-pi/4, pi/4]."""
+def _sine_cosine(ops: Ops, r: VReg, low: VReg) -> tuple[VReg, VReg]:
+    """Both of r + low on [-pi/4, pi/4]; of 1 - r**2 / 2 the rounding error is kept."""
     square = ops.mul(r, r)
-    sin = ops.fma(ops.mul(square, r), ops.polynomial(square, _SINE), r)
-    cos = ops.fma_real(square, ops.polynomial(square, _COSINE), 1.0)
-    return sin, cos
+    sin = ops.add(ops.fma(ops.mul(square, r), ops.polynomial(square, _SINE), low), r)
+    half = ops.mul_real(square, 0.5)
+    near = ops.sub(ops.real(1.0), half)
+    lost = ops.sub(ops.sub(ops.real(1.0), near), half)
+    series = ops.mul(square, ops.polynomial(square, _COSINE))
+    tail = ops.fma(series, square, ops.fma(ops.negate(r), low, lost))
+    return sin, ops.add(near, tail)
 
 
 def _in_quadrant(ops: Ops, quadrant: VReg, sin: VReg, cos: VReg) -> VReg:
@@ -64,20 +68,26 @@ def _in_quadrant(ops: Ops, quadrant: VReg, sin: VReg, cos: VReg) -> VReg:
     return ops.emit("vxor", ops.select(is_odd, cos, sin), sign)
 
 
-def _reduce(ops: Ops, x: VReg) -> tuple[VReg, VReg]:
-    """(n, r), n modulo 4; r is NaN for an infinite x."""
+def _reduce(ops: Ops, x: VReg) -> tuple[VReg, VReg, VReg]:
+    """(n, r, low), n modulo 4, r + low the rest; both are NaN for an infinite x."""
     is_large = ops.compare_real("ge", ops.magnitude(x), _LARGE)
     whole = ops.emit("vround.f32", ops.mul_real(x, 2.0 / math.pi))
-    rest = x
-    for part in _PI_2:
-        rest = ops.fma(whole, ops.real(-part), rest)
-    far, far_rest = _reduce_large(ops, x)
+    first = ops.fma(whole, ops.real(-_PI_2[0]), x)  # exact
+    second = ops.mul_real(whole, -_PI_2[1])
+    rest = ops.add(first, second)
+    back = ops.sub(rest, first)
+    low = ops.add(ops.sub(first, ops.sub(rest, back)), ops.sub(second, back))
+    low = ops.add(low, ops.fma(whole, ops.real(-_PI_2[1]), ops.negate(second)))
+    low = ops.fma(whole, ops.real(-_PI_2[2]), low)
+    far, far_rest, far_low = _reduce_large(ops, x)
     quadrant = ops.select(is_large, far, ops.emit("vcvt.s32.f32", whole))
     rest = ops.select(is_large, far_rest, rest)
-    return quadrant, ops.select(is_finite(ops, x), rest, ops.integer(0x7FC00000))
+    nan = ops.integer(0x7FC00000)
+    low = ops.select(is_large, far_low, low)
+    return quadrant, ops.select(is_finite(ops, x), rest, nan), low
 
 
-def _reduce_large(ops: Ops, x: VReg) -> tuple[VReg, VReg]:
+def _reduce_large(ops: Ops, x: VReg) -> tuple[VReg, VReg, VReg]:
     """|x| = m * 2**e with a 24-bit integer m; m times 96 bits of 2/pi, modulo 4, in fixed point."""
     mantissa = ops.emit("vori", ops.emit("vandi", x, 0x7FFFFF), 0x800000)
     exponent = ops.emit("vshri", ops.magnitude(x), 23)
@@ -90,12 +100,19 @@ def _reduce_large(ops: Ops, x: VReg) -> tuple[VReg, VReg]:
     high = ops.iadd(high, ops.emit("vmulhi.u32", mantissa, words[1]))
     quadrant = ops.emit("vshri", ops.iadd_constant(high, 1 << 29), 30)
     fraction = ops.isub(high, ops.emit("vshli", quadrant, 30))
-    turns = ops.mul_real(ops.emit("vcvt.f32.s32", fraction), 2.0**-30)
-    low = ops.mul_real(ops.emit("vcvt.f32.u32", middle), 2.0**-62)
-    rest = ops.mul_real(ops.add(turns, low), math.pi / 2)
+    turns = ops.emit("vcvt.f32.s32", fraction)
+    lost = ops.emit("vcvt.f32.s32", ops.isub(fraction, ops.emit("vcvt.s32.f32", turns)))
+    low = ops.fma(ops.emit("vcvt.f32.u32", middle), ops.real(2.0**-32), lost)
+    total = ops.add(turns, low)
+    low = ops.sub(low, ops.sub(total, turns))
+    rest = ops.mul_real(total, _PI_2[0] * 2.0**-30)
+    excess = ops.fma(total, ops.real(_PI_2[0] * 2.0**-30), ops.negate(rest))
+    excess = ops.fma(total, ops.real(_PI_2[1] * 2.0**-30), excess)
+    excess = ops.fma(low, ops.real(_PI_2[0] * 2.0**-30), excess)
     is_negative = ops.compare_integer("lt", x, 0)
     quadrant = ops.select(is_negative, ops.isub(ops.integer(0), quadrant), quadrant)
-    return quadrant, ops.select(is_negative, ops.negate(rest), rest)
+    rest = ops.select(is_negative, ops.negate(rest), rest)
+    return quadrant, rest, ops.select(is_negative, ops.negate(excess), excess)
 
 
 def _window(ops: Ops, first: VReg, shift: VReg) -> list[VReg]:
@@ -157,15 +174,17 @@ def _atan_ratio(ops: Ops, small: VReg, large: VReg) -> VReg:
     both_infinite = ops.compare("eq", "f32", small, ops.integer(0x7F800000))
     small = ops.select(both_infinite, ops.real(1.0), small)
     large = ops.select(both_infinite, ops.real(1.0), large)
-    is_upper = ops.compare("gt", "f32", small, ops.mul_real(large, 0.41421356237309503))
-    # halved so that the sum does not overflow
-    half_small, half_large = ops.mul_real(small, 0.5), ops.mul_real(large, 0.5)
-    top = ops.select(is_upper, ops.sub(half_small, half_large), half_small)
-    bottom = ops.select(is_upper, ops.add(half_small, half_large), half_large)
+    # scaled so that the sum does not overflow and the divisor, with a reciprocal, is no denormal
+    is_huge = ops.compare_real("gt", large, 2.0**60)
+    scale = ops.select(is_huge, ops.real(0.25), ops.real(2.0**48))
+    near, far = ops.mul(small, scale), ops.mul(large, scale)
+    is_upper = ops.compare("gt", "f32", near, ops.mul_real(far, 0.41421356237309503))
+    top = ops.select(is_upper, ops.sub(near, far), near)
+    bottom = ops.select(is_upper, ops.add(near, far), far)
     ratio = divide(ops, top, bottom)
     square = ops.mul(ratio, ratio)
     angle = ops.fma(ops.mul(ops.polynomial(square, _ATAN), square), ratio, ratio)
-    shifted = ops.add_real(angle, math.pi / 4)
+    shifted = ops.add_real(ops.add_real(angle, _PI_2[1] / 2), _PI_2[0] / 2)
     angle = ops.select(is_upper, shifted, angle)
     is_zero = ops.compare_real("eq", large, 0.0)
     return ops.select(is_zero, ops.real(0.0), angle)

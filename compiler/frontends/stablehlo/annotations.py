@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Raw, Symbol
-from compiler.hlo.attribute_text import quote
 from compiler.hlo.attributes import FrontendAttributes, RawText
+from compiler.hlo.escapes import quote
 
 _AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _REFERENCE = re.compile(r"<\s*@([\w$.\-]+)\s*,\s*\[(.*?)\](?:\s*,[^<>]*)?\s*>", re.DOTALL)

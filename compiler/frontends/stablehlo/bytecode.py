@@ -10,9 +10,6 @@ import importlib
 
 from compiler.diagnostics import CompileError
 
-MAGIC = b"ML\xefR"
-"""How every file of MLIR bytecode begins."""
-
 _DIALECTS = ("stablehlo", "chlo", "sdy")
 
 

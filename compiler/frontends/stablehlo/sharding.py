@@ -6,8 +6,8 @@ from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.control import inline_region
 from compiler.frontends.stablehlo.elementwise import take
 from compiler.frontends.stablehlo.syntax import Attribute, Operation, Raw
-from compiler.hlo.attribute_text import quote
 from compiler.hlo.attributes import FrontendAttributes
+from compiler.hlo.escapes import quote
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape, TupleShape
 

@@ -25,6 +25,7 @@ from compiler.hlo.evaluator.numerics import (
     cast_exactly_once,
     convert,
     from_unsigned_bits,
+    multiply_add,
     round_to_bf16,
     total_order_key,
     unsigned_bits,
@@ -184,6 +185,10 @@ def _clamp(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     return finish(ctx, instr, np.minimum(np.maximum(low, value), high))
 
 
+def _multiply_add(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
+    return finish(ctx, instr, multiply_add(*(np.asarray(operand) for operand in operands)))
+
+
 def _convert(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     target = instr.array.dtype
     source = instr.operands[0].array.dtype
@@ -229,6 +234,7 @@ ELEMENTWISE_HANDLERS: dict[str, Handler] = {
     "compare": _compare,
     "convert": _convert,
     "count-leading-zeros": _bit_count_handler(integer_ops.count_leading_zeros),
+    "multiply-add": _multiply_add,
     "popcnt": _bit_count_handler(lambda bits, width: np.asarray(np.bitwise_count(bits))),
     "reduce-precision": _reduce_precision,
     "select": _select,

@@ -104,6 +104,25 @@ def total_order_key(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(bits < 0, bits ^ top, bits)
 
 
+def multiply_add(
+    a: npt.NDArray[Any], b: npt.NDArray[Any], c: npt.NDArray[Any]
+) -> npt.NDArray[np.float32]:
+    """``a * b + c`` of f32 with one rounding, to nearest even.
+
+    The product is exact in f64; the sum is rounded to odd there, so that the second rounding errs
+    nowhere.
+    """
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    bits = total.view(np.int64)
+    is_short = (error != 0) & (bits & 1 == 0) & np.isfinite(total)
+    away = np.where((error > 0) == (total > 0), 1, -1)
+    odd = np.where(is_short, bits + away, bits).view(np.float64)
+    return np.asarray(odd.astype(np.float32))
+
+
 def float_to_integer(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """Truncate floats towards zero into an integer type: out of range clamps, NaN becomes 0."""
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0

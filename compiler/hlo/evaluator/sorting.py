@@ -90,7 +90,7 @@ def _odd_even_merge_pairs(length: int) -> list[tuple[Array, Array]]:
 def top_k(array: Array, count: int, *, largest: bool = True) -> tuple[Array, Array]:
     """The `count` largest (or smallest) along the last axis, in order, and their positions.
 
-    Equal values come lower position first; NaN counts as the largest value.
+    Equal values come lower position first; floats are in their total order.
     """
     key = total_order_key(array)
     if largest:

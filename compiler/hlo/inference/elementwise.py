@@ -89,6 +89,15 @@ def _is_finite_rule(q: Inference) -> Shape:
     return operand.with_dtype(PRED)
 
 
+def _multiply_add(q: Inference) -> Shape:
+    a, b, c = q.arrays()
+    q.require(a.dtype == F32, f"operand has element type {a.dtype}, want f32")
+    for other in (b, c):
+        q.same_dtype(a, other)
+        q.require(other.dims == a.dims, "operands differ in dimensions")
+    return a
+
+
 def _convert(q: Inference) -> Shape:
     return q.array(0).with_dtype(q.declared_array().dtype)
 
@@ -157,6 +166,7 @@ RULES: dict[str, Rule] = {
     "convert": _convert,
     "imag": _real_part,
     "is-finite": _is_finite_rule,
+    "multiply-add": _multiply_add,
     "real": _real_part,
     "select": _select,
     "stochastic-convert": _stochastic_convert,

@@ -4,7 +4,8 @@
     n = n1 * n2          n2 transforms of n1, twiddle factors, n1 transforms of n2 (Cooley, Tukey)
     large prime factor   a convolution of a power-of-two length (Bluestein)
 
-Values are pairs of f32 arrays ``[batch, n]``. Matrices and factors are computed in f64.
+Values are pairs of f32 arrays ``[batch, n]``. Matrices and factors are computed in f64; the sums
+of a product with a matrix are exact (`sliced_dot`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.expanders.sliced_dot import sliced_dot
 from compiler.rewrite.dims import inverse
 
 Instr = HloInstruction
@@ -150,19 +152,9 @@ def _product(e: Emitter, value: Pair, matrix: Complex) -> Pair:
         left, right = value.re, np.block(blocks[:1])
     else:
         left, right = e.join((value.re, value.im), 1), np.block(blocks)
-    both = dot(e, left, e.table(F32, right))
+    both = sliced_dot(e, left, right)
     width = matrix.shape[1]
     return Pair(e.part(both, 1, 0, width), e.part(both, 1, width, 2 * width))
-
-
-def dot(e: Emitter, left: Instr, right: Instr) -> Instr:
-    """A product of two f32 matrices at full precision."""
-    attrs: dict[str, object] = {
-        "lhs_contracting_dims": (1,),
-        "rhs_contracting_dims": (0,),
-        "operand_precision": ("highest", "highest"),
-    }
-    return e.instruction("dot", (left, right), attrs, left.array.with_dims(()))
 
 
 def _times(e: Emitter, value: Pair, factors: Complex) -> Pair:
@@ -172,9 +164,10 @@ def _times(e: Emitter, value: Pair, factors: Complex) -> Pair:
     c, s = (e.broadcast(e.table(F32, t), dims, places) for t in (factors.real, factors.imag))
     if value.im is None:
         return Pair(e.multiply(value.re, c), e.multiply(value.re, s))
+    lost, gained = e.negate(e.multiply(value.im, s)), e.multiply(value.im, c)
     return Pair(
-        e.subtract(e.multiply(value.re, c), e.multiply(value.im, s)),
-        e.add(e.multiply(value.re, s), e.multiply(value.im, c)),
+        e.instruction("multiply-add", (value.re, c, lost)),
+        e.instruction("multiply-add", (value.re, s, gained)),
     )
 
 

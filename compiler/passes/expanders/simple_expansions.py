@@ -1,5 +1,5 @@
 """Operations that are a few others: map, batch normalisation, stochastic rounding, ragged and
-scaled products."""
+scaled products, padding of empty arrays, indices of other types."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
@@ -246,14 +247,46 @@ def _scaled(e: Emitter, value: Instr, scale: Instr) -> Instr:
     return e.multiply(e.cast(value, F32), spread)
 
 
+def _pad_of_nothing(instr: Instr) -> Instr | None:
+    """Padding around an array without elements is all there is."""
+    if 0 not in instr.operands[0].array.dims or instr.array.rank == 0:
+        return None
+    return Emitter.at(instr).broadcast(instr.operands[1], instr.array.dims)
+
+
+def _signed_indices(instr: Instr) -> Instr | None:
+    """Indices of other types as s32; what is beyond it is beyond every dimension."""
+    first = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
+    start = first.get(instr.opcode, len(instr.operands) // 2)
+    end = start + 1 if instr.opcode in ("gather", "scatter") else len(instr.operands)
+    indices = instr.operands[start:end]
+    if all(i.array.dtype == S32 or i.array.dtype.bits > 32 for i in indices):
+        return None
+    e = Emitter.at(instr)
+    changed = [_as_signed(e, i) for i in indices]
+    operands = (*instr.operands[:start], *changed, *instr.operands[end:])
+    return emit(instr, instr.opcode, instr.shape, operands, dict(instr.attrs))
+
+
+def _as_signed(e: Emitter, index: Instr) -> Instr:
+    if index.array.dtype == U32:
+        index = e.minimum(index, e.like(index, 2**31 - 1))
+    return index if index.array.dtype.bits > 32 else e.cast(index, S32)
+
+
 _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
+    "dynamic-slice": _signed_indices,
+    "dynamic-update-slice": _signed_indices,
+    "gather": _signed_indices,
     "imag": _imag,
     "map": _mapped,
+    "pad": _pad_of_nothing,
     "ragged-dot": _ragged_dot,
     "real": _real,
+    "scatter": _signed_indices,
     "scaled-dot": _scaled_dot,
     "stochastic-convert": _stochastic_convert,
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from compiler.hlo.dtypes import C64, F32, U32
+from compiler.hlo.dtypes import C64, F32, S32, U32
 from compiler.hlo.ir import HloInstruction
+from compiler.passes.pair_types.compensated import Compensated
 from compiler.passes.pair_types.emitter import Dims, Emitter
+from compiler.passes.pair_types.polar import power_of_two, raised, scaled_parts, squares
 from compiler.passes.pair_types.values import Pair
 
 Instr = HloInstruction
@@ -46,10 +48,10 @@ class Complex:
         return self.pair(self.e.neg(a.first), self.e.neg(a.second))
 
     def multiply(self, a: Pair, b: Pair) -> Pair:
-        """``a * b``."""
+        """``a * b``; of each part's two products that with the real part of `b` is not rounded."""
         e = self.e
-        real = e.sub(e.mul(a.first, b.first), e.mul(a.second, b.second))
-        return self.pair(real, e.add(e.mul(a.first, b.second), e.mul(a.second, b.first)))
+        real = e.fma(a.first, b.first, e.neg(e.mul(a.second, b.second)))
+        return self.pair(real, e.fma(a.second, b.first, e.mul(a.first, b.second)))
 
     def scaled(self, a: Pair, factor: Instr) -> Pair:
         """``a`` times a real array."""
@@ -76,31 +78,38 @@ class Complex:
 
     def absolute(self, a: Pair) -> Instr:
         """The modulus; no overflow on the way."""
-        e = self.e
+        e, k = self.e, Compensated(self.e)
+        parts = scaled_parts(e, *a.parts)
+        root = k.square_root(squares(k, parts.large, parts.small))
+        size = raised(e, k.value(root), parts.exponent)
         x, y = e.abs(a.first), e.abs(a.second)
-        large, small = e.max(x, y), e.min(x, y)
-        ratio = e.div(small, large)
-        root = e.unary("sqrt", e.add(e.like(x, 1.0), e.mul(ratio, ratio)))
-        scaled = e.mul(large, root)
-        same = e.mul(large, e.like(x, math.sqrt(2)))
-        size = e.select(e.eq(large, small), same, scaled)
+        size = e.select(e.eq(e.max(x, y), 0.0), e.like(x, 0.0), size)
         is_infinite = e.or_(e.eq(x, _INF), e.eq(y, _INF))
         return e.select(is_infinite, e.like(x, _INF), size)
 
     def divide(self, a: Pair, b: Pair) -> Pair:
-        """``a / b``: Smith's method, with C's answers for zeros and infinities."""
-        e = self.e
+        """``a conj(b) / |b|**2`` with b scaled to about 1; C's answers for zeros and infinities."""
+        e, k = self.e, Compensated(self.e)
+        parts = scaled_parts(e, *b.parts)
         is_real = e.compare("GE", e.abs(b.first), e.abs(b.second))
-        large = e.select(is_real, b.first, b.second)
-        small = e.select(is_real, b.second, b.first)
-        ratio = e.div(small, large)
-        denominator = e.add(large, e.mul(small, ratio))
-        # with a real-dominated divisor (x + y r, y - x r), else (x r + y, y r - x)
-        p, q = e.select(is_real, a.first, a.second), e.select(is_real, a.second, a.first)
-        real = e.div(e.add(p, e.mul(q, ratio)), denominator)
-        imag = e.div(e.sub(q, e.mul(p, ratio)), denominator)
-        imag = e.select(is_real, imag, e.neg(imag))
-        return self._special_quotient(a, b, self.pair(real, imag))
+        x = with_sign(e, e.select(is_real, parts.large, parts.small), b.first)
+        y = with_sign(e, e.select(is_real, parts.small, parts.large), b.second)
+        size = squares(k, parts.large, parts.small)
+        top, shift = self._headroom(a)
+        exponent = e.sub(shift, parts.exponent)
+        real = k.add(k.product(top.first, x), k.product(top.second, y))
+        imag = k.subtract(k.product(top.second, x), k.product(top.first, y))
+        parts_of = [raised(e, k.value(k.divide(part, size)), exponent) for part in (real, imag)]
+        return self._special_quotient(a, b, self.pair(parts_of[0], parts_of[1]))
+
+    def _headroom(self, a: Pair) -> tuple[Pair, Instr]:
+        """(b, n), a = b * 2**n: products of b with numbers up to 2 neither overflow nor vanish."""
+        e = self.e
+        size = e.max(e.abs(a.first), e.abs(a.second))
+        tiny, huge = e.lt(size, 2.0**-60), e.gt(size, 2.0**120)
+        zero = e.constant(S32, 0, a.dims)
+        shift = e.select(huge, e.like(zero, 8), e.select(tiny, e.like(zero, -64), zero))
+        return self.scaled(a, power_of_two(e, e.sub(zero, shift))), shift
 
     def _special_quotient(self, a: Pair, b: Pair, result: Pair) -> Pair:
         """Quotients that came out as NaN although they have a value."""
@@ -144,11 +153,18 @@ class Complex:
 
     def sign(self, a: Pair) -> Pair:
         """``a / |a|``; a zero stays."""
-        e = self.e
-        size = self.absolute(a)
-        is_zero = e.eq(size, 0.0)
-        divisor = e.select(is_zero, e.like(size, 1.0), size)
-        value = self.pair(e.div(a.first, divisor), e.div(a.second, divisor))
+        e, k = self.e, Compensated(self.e)
+        parts = scaled_parts(e, *a.parts)
+        size = k.value(k.square_root(squares(k, parts.large, parts.small)))
+        large, small = e.div(parts.large, size), e.div(parts.small, size)
+        is_real = e.compare("GE", e.abs(a.first), e.abs(a.second))
+        real, imag = e.select(is_real, large, small), e.select(is_real, small, large)
+        value = self.pair(with_sign(e, real, a.first), with_sign(e, imag, a.second))
+        is_zero = e.and_(e.eq(a.first, 0.0), e.eq(a.second, 0.0))
+        value = self.select(is_zero, a, value)
+        infinity = e.like(size, _INF)
+        limit = self.pair(e.div(a.first, infinity), e.div(a.second, infinity))
+        value = self.select(self._is_infinite(a), limit, value)
         nan = e.like(size, math.nan)
         is_nan = e.or_(self._is_nan(a.first), self._is_nan(a.second))
         return self.select(is_nan, self.pair(nan, nan), value)

@@ -68,6 +68,10 @@ class Emitter:
         """``x / y``."""
         return self.binary("divide", x, y)
 
+    def fma(self, x: Instr, y: Instr, z: Instr) -> Instr:
+        """``x * y + z`` of f32, rounded once."""
+        return emit(self.near, "multiply-add", ArrayShape(F32, x.array.dims), (x, y, z))
+
     def and_(self, x: Instr, y: Instr) -> Instr:
         """``x & y``."""
         return self.binary("and", x, y)

@@ -34,7 +34,7 @@ def retype_instruction(instr: HloInstruction, retype: Retype) -> None:
     if not has_type(instr.shape, retype):
         return
     instr.shape = retyped(instr.shape, retype)
-    if "literal" in instr.attrs:
+    if instr.opcode == "constant":
         instr.attrs["literal"] = _literal(instr.attrs["literal"], instr.shape)
 
 

@@ -149,3 +149,13 @@ def test_coefficient_is_none_inside_a_division() -> None:
     assert coefficient(3 * i + s, ROW) == 3
     assert coefficient(s, ROW) == 0
     assert coefficient((3 * i + s) // 4, ROW) is None
+
+
+def test_bounds_are_those_of_the_terms_however_an_expression_is_made() -> None:
+    i = Var("i", 0, 7)
+    made = Expr(((i, -3),), 1)
+    assert made.range() == (-20, 1)
+    assert (made + 5).range() == (-15, 6)
+    assert (const(2) + made).range() == (-18, 3)
+    assert hash(made) == hash(Expr(((i, -3),), 1))
+    assert hash(made // 2) != hash(made % 2)

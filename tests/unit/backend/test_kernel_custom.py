@@ -217,5 +217,11 @@ ENTRY %e (a: f32[40,150], b: s32[40,150], i: s32[60], u: f32[60,150], w: s32[60,
 }
 """
     numbers = np.random.default_rng(3).integers(0, 99, (2, 60, 150)).astype(np.int32)
-    inputs = [normal(0, 40, 150), numbers[0, :40], indices(1, 40, 60), normal(2, 60, 150), numbers[1]]
+    inputs = [
+        normal(0, 40, 150),
+        numbers[0, :40],
+        indices(1, 40, 60),
+        normal(2, 60, 150),
+        numbers[1],
+    ]
     check_text(text, inputs, tolerance=0)

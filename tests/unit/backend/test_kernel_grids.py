@@ -89,7 +89,8 @@ def test_windows_of_padding_stay_inside_the_operand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "result"), [("1", "5,300"), ("0,2", "40"), ("0,1,2", ""), ("2", "5,40"), ("0", "40,300")]
+    ("dims", "result"),
+    [("1", "5,300"), ("0,2", "40"), ("0,1,2", ""), ("2", "5,40"), ("0", "40,300")],
 )
 def test_a_reduction_accumulates_over_grid_steps(dims: str, result: str) -> None:
     with small_blocks(1):

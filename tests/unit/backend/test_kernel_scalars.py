@@ -27,9 +27,7 @@ def same(text: str, inputs: list[Array]) -> None:
 
 
 def binary(opcodes: list[str], dtype: str) -> str:
-    lines = "\n".join(
-        f"  %o{n} = {dtype}[] {opcode}(%a, %b)" for n, opcode in enumerate(opcodes)
-    )
+    lines = "\n".join(f"  %o{n} = {dtype}[] {opcode}(%a, %b)" for n, opcode in enumerate(opcodes))
     names = ", ".join(f"%o{n}" for n in range(len(opcodes)))
     shapes = ", ".join(f"{dtype}[]" for _ in opcodes)
     return f"""HloModule m

@@ -26,20 +26,29 @@ def shape_of(dtype: str, dims: tuple[int, ...]) -> ArrayShape:
 
 
 def numbers(shape: ArrayShape) -> np.ndarray:
-    values = np.random.default_rng(0).integers(0, 2 if shape.dtype.name == "pred" else 100, shape.dims)
+    values = np.random.default_rng(0).integers(
+        0, 2 if shape.dtype.name == "pred" else 100, shape.dims
+    )
     return np.asarray(values).astype(shape.dtype.numpy)
 
 
-def move(source: np.ndarray, target: np.ndarray, piece: Piece, at: int, to: int, count: int) -> None:
+def move(
+    source: np.ndarray, target: np.ndarray, piece: Piece, at: int, to: int, count: int
+) -> None:
     """Copy rows of 512 bytes as a descriptor says, from HBM to VMEM."""
-    dims = [(count if d.count < 0 else d.count, d.src_stride, d.dst_stride) for d in piece.descriptor.dims]
+    dims = [
+        (count if d.count < 0 else d.count, d.src_stride, d.dst_stride)
+        for d in piece.descriptor.dims
+    ]
     for index in np.ndindex(*(d[0] for d in dims)):
         s = at + sum(i * d[1] for i, d in zip(index, dims, strict=True))
         t = to + sum(i * d[2] for i, d in zip(index, dims, strict=True))
         target[t : t + piece.descriptor.chunk] = source[s : s + piece.descriptor.chunk]
 
 
-def element(vmem: np.ndarray, shape: ArrayShape, box: tuple[int, ...], index: tuple[int, ...]) -> object:
+def element(
+    vmem: np.ndarray, shape: ArrayShape, box: tuple[int, ...], index: tuple[int, ...]
+) -> object:
     """The element of a held box by the VMEM convention; `index` counts from the box's start."""
     p = shape.dtype.packing
     if shape.rank < 2:
@@ -94,7 +103,9 @@ def test_blocks_of_rows_move_nothing_outside_the_array(dtype: str, rows: int) ->
 
 
 def test_other_dimension_orders_are_refused() -> None:
-    shape = ArrayShape(BY_NAME["f32"], (8, 128), Layout((0, 1), shape_of("f32", (8, 128)).layout.tiles))
+    shape = ArrayShape(
+        BY_NAME["f32"], (8, 128), Layout((0, 1), shape_of("f32", (8, 128)).layout.tiles)
+    )
     with pytest.raises(UnsupportedError, match="descending layout"):
         hbm_tiling(shape)
 

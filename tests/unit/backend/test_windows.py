@@ -67,7 +67,7 @@ def covered(plan: WindowPlan) -> np.ndarray:
     count = np.zeros(window.shape.dims, np.int64)
     for step in np.ndindex(*(d.steps for d in plan.grid)):
         values = {
-            d.variable: min(s * d.block, d.total - d.block)
+            d.variable: s if d.is_even else min(s * d.block, d.total - d.block)
             for d, s in zip(plan.grid, step, strict=True)
         }
         low = [evaluate(expr, values) for expr in window.origin]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import CompileError
-from compiler.frontends.models import is_bytecode, is_mlir, is_model_text, parse_model
+from compiler.frontends.models import parse_model
+from compiler.frontends.recognition import is_bytecode, is_mlir, is_model_text
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.module_tools import structural_hash
 from compiler.hlo.verifier import verify

@@ -90,7 +90,6 @@ def test_tuples_nest_and_may_repeat_shapes() -> None:
         ("256", array(BY_NAME["u8"]), "outside"),
         ("-1", array(BY_NAME["u8"]), "outside"),
         ("nan(0x800000)", array(F32), "payload"),
-        ("{...}", array(S32, 3), "elided"),
         ("1", array(C64), "pairs"),
         ("(1)", TupleShape((array(S32), array(S32))), "tuple elements"),
     ],

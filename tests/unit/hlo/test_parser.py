@@ -42,14 +42,14 @@ def test_module_entry_and_attributes_become_objects() -> None:
 
 
 def test_the_order_of_the_text_is_kept() -> None:
-    assert [i.name for i in parse_module(MODULE).entry] == ["x", "zero", "r", "b"]
+    assert [i.name for i in parse_module(MODULE).entry] == ["x", "zero", "r", "b.1"]
 
 
-def test_names_may_repeat_in_other_computations() -> None:
+def test_names_that_repeat_in_other_computations_get_numbers_as_in_xla() -> None:
     module = parse_module(MODULE)
-    assert module.entry.root_instruction.name == "b"
     assert [i.name for i in module.computations["sum"]] == ["a", "b", "c"]
-    assert module.unique_name("b") == "b.1"
+    assert module.entry.root_instruction.name == "b.1"
+    assert module.unique_name("b") == "b.2"
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from tpu_sim.interp import mxu
-from tpu_sim.jit.engine import NativeModule, detect_host
-from tpu_sim.jit.installation import installed_library
+from tpu_sim.jit.engine import NativeModule
+from tpu_sim.jit.host import detect_host
+from tpu_sim.jit.installation import MatmulForm, installed_library, random_operands
 from tpu_sim.jit.library import (
     LOAD_INDEXED,
-    MATMUL_BF16,
-    MATMUL_FMA,
     MATPUSH_TRANSPOSED,
     SETTLE_WEIGHTS,
     STORE_INDEXED,
     TRANSPOSE,
+    matmul_forms,
 )
 
 Words = npt.NDArray[np.uint32]
@@ -43,21 +44,30 @@ def random_words(words: int, seed: int, keep: int = 0xFFFFFFFF) -> Words:
     return result
 
 
-@pytest.mark.parametrize("name", [MATMUL_FMA, MATMUL_BF16])
-@pytest.mark.parametrize("keep", [0xFFFFFFFF, 0x9FFF9FFF, 0xBFFFBFFF])
-def test_matmul_is_the_stated_chain_of_fmas(library: NativeModule, name: str, keep: int) -> None:
-    if name == MATMUL_BF16 and not detect_host().has_bf16_dot:
-        pytest.skip("the host has no BF16 dot product")
-    kernel = ctypes.CFUNCTYPE(None, *[_POINTER] * 4)(library.address(name))
-    left, weights, out = random_words(1024, 1, keep), random_words(8192, 2, keep), aligned(2048)
-    at = out.ctypes.data
-    kernel(at, at + 4096, left.ctypes.data, weights.ctypes.data)
-    rows = np.concatenate(mxu.halves(left.reshape(8, 128)))
-    block = np.stack(mxu.halves(weights.reshape(64, 128)), axis=1).reshape(128, 128)
-    with np.errstate(all="ignore"):
-        expected = mxu.pass_rows(rows, block).reshape(-1)
-    same = (out == expected.view(np.uint32)) | (np.isnan(expected) & np.isnan(out.view("f4")))
-    assert same.all()
+def scaled_operands(seed: int) -> tuple[Words, Words]:
+    """Normal numbers; from one seed to the next the products come closer to the smallest."""
+    source = np.random.default_rng(seed)
+    scale = 10.0 ** (-1.7 * seed)
+    operands = ((source.normal(size=2 * n) * scale).astype(np.float32) for n in (1024, 8192))
+    left, weights = ((x.view(np.uint32) >> 16).astype(np.uint16).view("u4") for x in operands)
+    return left, weights
+
+
+@pytest.mark.parametrize("name", matmul_forms(detect_host()))
+@pytest.mark.parametrize("operands", [random_operands, scaled_operands])
+def test_every_form_of_the_pass_is_the_stated_arithmetic(
+    library: NativeModule, name: str, operands: Callable[[int], tuple[Words, Words]]
+) -> None:
+    form = MatmulForm(library, name)
+    for seed in range(12):
+        left, weights = operands(seed)
+        rows = np.concatenate(mxu.halves(left.reshape(8, 128)))
+        block = np.stack(mxu.halves(weights.reshape(64, 128)), axis=1).reshape(128, 128)
+        with np.errstate(all="ignore"):
+            expected = mxu.pass_rows(rows, block)
+        found = form(left, weights)
+        same = found.view(np.uint32) == expected.view(np.uint32)
+        assert (same | (np.isnan(expected) & np.isnan(found))).all(), (name, seed)
 
 
 def test_transpose(library: NativeModule) -> None:

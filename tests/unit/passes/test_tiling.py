@@ -78,14 +78,15 @@ def test_windows_asked_for_cost_what_they_cost_on_hardware(
     assert np.prod([int(n) for n in grid.split("x")]) == steps
     chip = load_chip("v5e")
     cycles = LlvmMachine(chip).estimate(program).cycles
-    assert cycles / chip.clock_hz * 1e3 == pytest.approx(measured, rel=0.25)
+    assert cycles / chip.clock_hz * 1e3 == pytest.approx(measured, rel=0.10)
 
 
 @pytest.mark.parametrize(("size", "utilisation"), [(2048, 0.88), (4096, 0.94)])
 def test_large_products_keep_the_mxus_busy(size: int, utilisation: float) -> None:
     program = compile_text(_dot((size, size, size)), "default").program
     chip = load_chip("v5e")
-    ideal = size**3 / (chip.mxu_count * 16 * 128 * 128 / chip.matmul_cycles)
+    rate = chip.mxu_units * 16 * 128 * 128 / chip.matmul_cycles * chip.mxu_sustained
+    ideal = size**3 / rate
     assert ideal / LlvmMachine(chip).estimate(program).cycles >= utilisation
 
 
@@ -95,8 +96,10 @@ def test_windows_asked_for_do_not_change_values(dtype: str, windows: Window) -> 
     rng = np.random.default_rng(1)
     dims = ((96, 384), (384, 384))
     arguments = [rng.integers(-4, 5, d).astype(np.float32) for d in dims]
-    inputs = [a.astype(parse_module(_dot((8, 8, 8), None, dtype)).entry.parameters[0]
-                       .array.dtype.numpy) for a in arguments]
+    inputs = [
+        a.astype(parse_module(_dot((8, 8, 8), None, dtype)).entry.parameters[0].array.dtype.numpy)
+        for a in arguments
+    ]
     run = check_text(_dot((96, 384, 384), windows, dtype), inputs, "default")
     steps = [-(-n // b) for n, b in zip((96, 384, 384), windows, strict=True)]
     (note,) = run.notes

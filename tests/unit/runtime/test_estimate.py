@@ -6,6 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +14,7 @@ from runtime.api import compile
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
+from runtime.trace import trace_events
 from tpu_sim.machine.faults import CycleLimitFault
 from tpuc.arrays import load_arrays
 from tpuc.cli import cli
@@ -65,9 +67,40 @@ def test_an_estimate_keeps_the_cycle_limit() -> None:
         limited.estimate()
 
 
-@pytest.mark.parametrize("model", STATIC_MODELS)
+CUSTOM_KERNELS = """HloModule custom
+add { p = f32[] parameter(0)
+      q = f32[] parameter(1)
+      ROOT r = f32[] add(p, q) }
+less { a = f32[] parameter(0)
+       b = f32[] parameter(1)
+       ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY main {
+  table = f32[256,64] parameter(0)
+  rows = s32[40,1] parameter(1)
+  taken = f32[40,64] gather(table, rows), offset_dims={1}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,64}
+  sums = f32[256,64] scatter(table, rows, taken), update_window_dims={1},
+    inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+  ROOT sorted = f32[256,64] sort(sums), dimensions={0}, to_apply=less
+}
+"""
+
+
+@cache
+def executed_custom() -> tuple[Executable, Report]:
+    executable = compile(CUSTOM_KERNELS)
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(256, 64)).astype(np.float32)
+    executable(table, rng.integers(0, 256, (40, 1)).astype(np.int32))
+    assert executable.report is not None
+    return executable, executable.report
+
+
+@pytest.mark.parametrize("model", [*STATIC_MODELS, "cg_while", "mandelbrot_while", "custom"])
 def test_causes_add_up_to_the_cycles(model: str) -> None:
-    _, report = executed(model)
+    _, report = executed_custom() if model == "custom" else executed(model)
+    if model == "custom":
+        assert any("kCustom" in kernel.note for kernel in report.kernels)
     assert sum(report.causes.values()) == report.cycles
     for kernel in report.kernels:
         assert sum(kernel.causes.values()) == kernel.cycles
@@ -94,6 +127,33 @@ def test_a_trace_shows_every_call_and_every_cycle_of_it(tmp_path: Path) -> None:
     counters = [e for e in events if e["ph"] == "C" and e["name"] == "HBM traffic"]
     assert max(e["args"]["GB/s"] for e in counters) <= 819.0
     assert counters[-1]["args"]["GB/s"] == 0
+
+
+def test_units_have_slices_named_by_kernel() -> None:
+    executable, report = executed("gpt2_fwd")
+    executable.estimate()
+    assert executable._result is not None
+    events = list(trace_events(executable.program, executable.device.chip, executable._result))
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    names = {kernel.name for kernel in report.kernels}
+    for track in ("program", "MXU", "vector", "scalar", "wait for DMA in", "wait for DMA out"):
+        slices = [e for e in events if e["ph"] == "X" and tracks[e["tid"]] == track]
+        assert slices and {e["name"] for e in slices} <= names
+
+
+def test_many_calls_share_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable, report = executed("gpt2_fwd")
+    executable.estimate()
+    assert executable._result is not None
+    monkeypatch.setattr("runtime.trace.MOST_CALLS", 5)
+    events = list(trace_events(executable.program, executable.device.chip, executable._result))
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    calls = [e for e in events if e["ph"] == "X" and tracks[e["tid"]] == "program"]
+    units = [e for e in events if e["ph"] == "X" and tracks[e["tid"]] != "program"]
+    total = sum(kernel.cycles for kernel in report.kernels)
+    assert len(calls) <= 5 < sum(kernel.calls for kernel in report.kernels)
+    assert sum(e["args"]["cycles"] for e in calls) == total
+    assert sum(e["args"]["cycles"] for e in units) == total
 
 
 def test_there_is_nothing_to_trace_before_a_call(tmp_path: Path) -> None:

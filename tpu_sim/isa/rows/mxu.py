@@ -4,9 +4,10 @@ A vreg of packed bf16 holds in word (s, l) the values of "low" and "high" rows. 
 care which rows of the matrix those are: ``vmatmul`` multiplies 8 low rows and 8 high rows, and its
 two results are popped in that order. In T(16,128)(2,1) data low rows are even, high rows odd.
 
-Arithmetic: each output is acc = 0; for pairs p = 0..63 ascending: acc = fma(a[2p+1], w[2p+1], acc),
-then acc = fma(a[2p], w[2p], acc); f32, round to nearest even, denormal inputs and results flushed
-to zero, and only here.
+Arithmetic: each output is acc = +0; for each block of 32 k, ascending: two chains over its k,
+ascending, each from +0, even = fma(a[k], w[k], even) over even k and odd over odd k; then acc =
+acc + (even + odd). All in f32, round to nearest even; denormal inputs and results are flushed to
+zeros of their sign, here only. A result is denormal if it would be so with an unbounded exponent.
 """
 
 from __future__ import annotations

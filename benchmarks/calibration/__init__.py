@@ -1,0 +1,1 @@
+"""Calibration of the timing model against published measurements: data, fit and report."""

@@ -1,0 +1,1 @@
+"""Execution and compile times beside XLA:CPU: ``python -m benchmarks.performance``."""

@@ -1,0 +1,108 @@
+"""Measure this project beside XLA:CPU and write a page.
+
+    python -m benchmarks.performance [--workloads NAME,...] [--models FOLDER] [--repeat N]
+        [--threads N] [--results FILE] [--out docs/performance.md]
+
+With ``--results`` rows are kept in a JSON file, to which later commands add theirs; the page shows
+them all. Without jax only this project's side runs, and the page says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.performance.measure import Options, Row, SideResult, measure
+from benchmarks.performance.page import page
+from benchmarks.performance.startup import start_seconds
+from benchmarks.performance.workloads import WORKLOADS, Workload, chosen, source_file
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.performance", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--workloads", default="", help="names between commas; * and ? match")
+    parser.add_argument("--models", type=Path, action="append", default=[], help="NAME_full.hlo")
+    parser.add_argument("--repeat", type=int, default=5, help="turns of each workload, at most")
+    parser.add_argument("--threads", type=int, default=2, help="of each side")
+    parser.add_argument("--budget", type=float, default=60, help="seconds for a workload's turns")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for a single step")
+    parser.add_argument("--results", type=Path, help="JSON file to keep rows in")
+    parser.add_argument("--out", type=Path, help="the page to write; none: only print")
+    parser.add_argument("--without-start", action="store_true", help="do not time starts")
+    return parser.parse_args(arguments)
+
+
+def load_results(path: Path | None) -> tuple[dict[str, Row], dict[str, float]]:
+    """Rows by name, and start times, of earlier commands."""
+    if path is None or not path.exists():
+        return {}, {}
+    kept = json.loads(path.read_text())
+    return {row["name"]: Row.from_json(row) for row in kept["rows"]}, kept["start"]
+
+
+def keep_results(path: Path | None, rows: dict[str, Row], start: dict[str, float]) -> None:
+    if path is not None:
+        kept = {"rows": [row.to_json() for row in rows.values()], "start": start}
+        path.write_text(json.dumps(kept, indent=1))
+
+
+def run(workload: Workload, args: argparse.Namespace, options: Options, scratch: Path) -> Row:
+    path = source_file(workload, args.models, scratch)
+    if path is None:
+        missing = SideResult(error=f"no {workload.name}_full.hlo: name its folder by --models")
+        row = Row(workload.name, missing, counts=workload.counts)
+    else:
+        row = measure(workload, path, options)
+    row.date = str(datetime.date.today())
+    return row
+
+
+def say(row: Row) -> None:
+    """One line for whoever waits."""
+    cells = [row.name]
+    for side in (row.ours, row.xla):
+        cells.append(side.error or f"{side.execute or 0:.4f} s, compile {side.compile_cold:.2f} s")
+    if row.ratio is not None:
+        cells.append(f"ratio {row.ratio:.2f}, CPU {row.cpu_ratio:.2f}")
+    print(" | ".join(cells), file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    args = parse_arguments()
+    with_xla = importlib.util.find_spec("jax") is not None
+    options = Options(args.threads, args.repeat, args.budget, args.timeout, with_xla)
+    rows, start = load_results(args.results)
+    workloads = chosen([name for name in args.workloads.split(",") if name])
+    with tempfile.TemporaryDirectory(prefix="tpuc-benchmark-") as folder:
+        for workload in workloads:
+            rows[workload.name] = run(workload, args, options, Path(folder))
+            say(rows[workload.name])
+            keep_results(args.results, rows, start)
+    if not args.without_start:
+        start = start_seconds()
+        keep_results(args.results, rows, start)
+    command = shlex.join(["python", "-m", "benchmarks.performance", *shown(sys.argv[1:])])
+    ordered = [rows[w.name] for w in WORKLOADS if w.name in rows]
+    text = page(ordered, start, command, args.threads)
+    if args.out is None:
+        print(text)
+    else:
+        args.out.write_text(text)
+
+
+def shown(arguments: list[str]) -> list[str]:
+    """Arguments for the page: folders of this computer mean nothing elsewhere."""
+    hidden = {"--models": "FOLDER", "--results": "FILE"}
+    before = ["", *arguments]
+    return [hidden.get(left, word) for left, word in zip(before, arguments, strict=False)]
+
+
+if __name__ == "__main__":
+    main()

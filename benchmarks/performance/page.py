@@ -1,0 +1,243 @@
+"""docs/performance.md: the table, the geometric means, and which wanted numbers are met."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.performance.measure import ROOT, Row
+
+WANTED = {
+    "execute": (0.7, 1.5),  # geometric mean, largest
+    "compile cold": (6.0, math.inf),
+    "compile warm": (0.3, math.inf),
+}
+LONGEST_COMPILE_SECONDS = 60.0
+WANTED_START = {"import": 0.3, "run": 1.0}
+MEMORY_FACTOR, MEMORY_EXTRA_BYTES = 1.5, 500e6
+_PACKAGES = ("jax", "numpy", "llvmlite")
+Ratio = Callable[[Row], float | None]
+
+
+def page(rows: Sequence[Row], start: dict[str, float], command: str, threads: int) -> str:
+    """The whole page."""
+    counted = [row for row in rows if row.counts]
+    apart = [row for row in rows if not row.counts]
+    parts = [
+        _head(command, threads),
+        "## Wanted and found\n\n" + _verdicts(counted, rows, start),
+        "## Execution\n\n" + _execution(counted),
+        "## Compile\n\n" + _compile(counted),
+        "## Memory\n\n" + _memory(rows),
+    ]
+    if apart:
+        parts += ["## Not in the means\n\n" + _execution(apart) + "\n\n" + _compile(apart)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(command: str, threads: int) -> str:
+    versions = [f"Python {platform.python_version()}", f"tpuc {_commit()}"]
+    for package in _PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {package}")
+    return (
+        "# Performance beside XLA:CPU\n\n"
+        f"Written by `{command}` on {datetime.date.today()}: {', '.join(versions)}; "
+        f"{_processor()}, {os.cpu_count()} processors, {threads} threads for each side.\n\n"
+        "Both sides get the same HLO text and the same inputs, which lie on the device; each has a\n"
+        "process of its own, and they execute in turn, never at once. Seconds are medians of warm\n"
+        "calls, outputs waited for and left on the device; a ratio is the median of the turns'\n"
+        "ratios, above 1 where XLA:CPU is faster. *CPU* ratios are of processor time over all\n"
+        "threads. *By cycles* names the kernels in which the emulated chip spends most cycles, and\n"
+        "what they wait for there."
+    )
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(ROOT)]
+    try:
+        done = subprocess.run(
+            [*git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "(no commit)"
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def execute_ratio(row: Row) -> float | None:
+    """Ours over XLA:CPU's execution time."""
+    return row.ratio
+
+
+def cold_ratio(row: Row) -> float | None:
+    """Ours over XLA:CPU's compile time, without anything on disk."""
+    return _over(row.ours.compile_cold, row.xla.compile_cold)
+
+
+def warm_ratio(row: Row) -> float | None:
+    """The same with the disk cache of an earlier process."""
+    return _over(row.ours.compile_warm, row.xla.compile_cold)
+
+
+def _over(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive values."""
+    return math.exp(sum(math.log(v) for v in values) / len(values))
+
+
+def _verdicts(rows: Sequence[Row], every: Sequence[Row], start: dict[str, float]) -> str:
+    lines = [("what", "wanted", "found", "met")]
+    named: dict[str, Ratio] = {
+        "execute": execute_ratio, "compile cold": cold_ratio, "compile warm": warm_ratio,
+    }  # fmt: skip
+    for name, ratio in named.items():
+        found = {row.name: value for row in rows if (value := ratio(row)) is not None}
+        if not found:
+            continue
+        mean, most = WANTED[name]
+        value = geometric_mean(list(found.values()))
+        what = f"{name}, geometric mean over XLA:CPU ({len(found)} workloads)"
+        lines.append((what, f"at most {mean:g}", f"{value:.2f}", _met(value <= mean)))
+        if most < math.inf:
+            above = sorted((v, n) for n, v in found.items() if v > most)
+            text = ", ".join(f"{n} {v:.2f}" for v, n in reversed(above)) or "none"
+            lines.append((f"{name}, each", f"at most {most:g}", f"above: {text}", _met(not above)))
+    lines += _longest(every) + _starts(start) + _memory_verdict(every)
+    return _table(lines)
+
+
+def _met(yes: bool) -> str:
+    return "yes" if yes else "**no**"
+
+
+def _longest(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    times = [(row.ours.compile_cold, row.name) for row in rows if row.ours.compile_cold]
+    if not times:
+        return []
+    seconds, name = max(times)
+    limit = LONGEST_COMPILE_SECONDS
+    what = "longest compile, cold"
+    return [(what, f"at most {limit:g} s", f"{name} {seconds:.1f} s", _met(seconds <= limit))]
+
+
+def _starts(start: dict[str, float]) -> list[tuple[str, ...]]:
+    names = {"import": "`import tpuc`", "run": "`tpuc run` of a small model, warm cache"}
+    lines: list[tuple[str, ...]] = []
+    for key, wanted in WANTED_START.items():
+        if key in start:
+            value = start[key]
+            note = f"{value:.2f} s (Python itself {start['python']:.2f} s)"
+            lines.append((names[key], f"under {wanted:g} s", note, _met(value < wanted)))
+    return lines
+
+
+def _memory_limit(row: Row) -> float | None:
+    peak = row.ours.facts.get("hbm_peak_bytes")
+    return None if peak is None else MEMORY_FACTOR * peak + MEMORY_EXTRA_BYTES
+
+
+def _memory_verdict(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    above = []
+    for row in rows:
+        limit = _memory_limit(row)
+        if limit is not None and row.ours.facts["peak_resident_bytes"] > limit:
+            above.append(row.name)
+    if not any(_memory_limit(row) for row in rows):
+        return []
+    wanted = "at most 1.5x the HBM peak + 500 MB"
+    return [("memory, each", wanted, f"above: {', '.join(above) or 'none'}", _met(not above))]
+
+
+def _execution(rows: Sequence[Row]) -> str:
+    head = ("workload", "ours s", "XLA:CPU s", "ratio", "CPU ratio", "calls", "by cycles")
+    return _table([head, *(_execution_line(row) for row in rows)])
+
+
+def _execution_line(row: Row) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.ours.error or _seconds(row.ours.execute),
+        row.xla.error or _seconds(row.xla.execute),
+        _number(row.ratio),
+        _number(row.cpu_ratio),
+        str(row.ours.calls),
+        _dominant(row),
+    )
+
+
+def _dominant(row: Row) -> str:
+    kernels = row.ours.facts.get("kernels", [])
+    parts = [
+        f"{note} {share:.0%}{f' in {calls} calls' if calls > 1 else ''} ({bound})"
+        for note, calls, share, bound in kernels
+        if share >= 0.1
+    ]
+    return "; ".join(parts).replace("|", "\\|")
+
+
+def _compile(rows: Sequence[Row]) -> str:
+    stages = ("parse", "passes", "backend", "translate")
+    head = ("workload", *stages, "cold s", "warm s", "XLA:CPU s", "cold ratio", "warm ratio")
+    lines = [head]
+    for row in rows:
+        ours = row.ours
+        lines.append(
+            (
+                row.name,
+                *(_number(ours.stages.get(stage)) for stage in stages),
+                _number(ours.compile_cold),
+                _number(ours.compile_warm),
+                _number(row.xla.compile_cold),
+                _number(cold_ratio(row)),
+                _number(warm_ratio(row)),
+            )
+        )
+    return _table(lines)
+
+
+def _memory(rows: Sequence[Row]) -> str:
+    lines = [("workload", "HBM peak MB", "peak resident MB", "limit MB", "within")]
+    for row in rows:
+        limit = _memory_limit(row)
+        if limit is not None:
+            resident = row.ours.facts["peak_resident_bytes"]
+            peak = row.ours.facts["hbm_peak_bytes"]
+            sizes = (peak, resident, limit)
+            lines.append(
+                (row.name, *(f"{size / 1e6:,.0f}" for size in sizes), _met(resident <= limit))
+            )
+    return _table(lines)
+
+
+def _table(lines: Sequence[tuple[str, ...]]) -> str:
+    head, *body = lines
+    rule = tuple("---" if number == 0 else "---:" for number in range(len(head)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}" if value < 0.1 else f"{value:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,62 @@
+"""In which order a convolution's image is read: batch first, or innermost next to the features.
+
+Taps of a window are slices that begin at any position. In ``[batch, h, w, features]`` the last
+position dimension lies along the sublanes, and every tap moves rows by less than a tile. In
+``[h, w, batch, features]`` a tap begins at whole tiles and rows of all positions merge without
+padding; that is the order taken where the batch fills tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+from compiler.hlo.attributes import ConvDims, Window
+from compiler.hlo.ir import HloInstruction
+
+Item = TypeVar("Item")
+SUBLANES = 8
+_LEAST_FEATURES = 32
+"""Features of image and result: with fewer, lanes stay empty and more rows only cost."""
+_LEAST_ROWS = 256
+"""Rows of the product from which turning the image pays."""
+
+
+@dataclass(frozen=True)
+class ImageOrder:
+    """The order of dimensions; features come last in both."""
+
+    batch_inside: bool
+
+    def around(self, spatial: tuple[Item, ...], other: Item) -> tuple[Item, ...]:
+        """`spatial` with `other` for the batch and for the features."""
+        return (*spatial, other, other) if self.batch_inside else (other, *spatial, other)
+
+    def image(self, labels: ConvDims) -> tuple[int, ...]:
+        """The image's dimensions in this order."""
+        return self._placed(labels.input_spatial, labels.input_batch, labels.input_feature)
+
+    def result(self, labels: ConvDims) -> tuple[int, ...]:
+        """The result's dimensions in this order."""
+        return self._placed(labels.output_spatial, labels.output_batch, labels.output_feature)
+
+    def _placed(self, spatial: tuple[int, ...], batch: int, feature: int) -> tuple[int, ...]:
+        return (*spatial, batch, feature) if self.batch_inside else (batch, *spatial, feature)
+
+
+def image_order(convolution: HloInstruction) -> ImageOrder:
+    """The order for a convolution."""
+    labels, window = convolution.attrs["dim_labels"], convolution.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    image = convolution.operands[0].array
+    positions = tuple(convolution.array.dims[d] for d in labels.output_spatial)
+    batch = image.dims[labels.input_batch]
+    narrowest = min(image.dims[labels.input_feature], convolution.array.dims[labels.output_feature])
+    count = batch * math.prod(positions)
+    if narrowest < _LEAST_FEATURES or not positions or batch % SUBLANES or count < _LEAST_ROWS:
+        return ImageOrder(batch_inside=False)
+    is_tiled = math.prod(d.size for d in window.dims) == 1 and positions[-1] % SUBLANES == 0
+    is_dense = is_tiled and all(d.stride == 1 for d in window.dims)
+    return ImageOrder(batch_inside=not is_dense)

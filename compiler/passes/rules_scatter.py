@@ -1,0 +1,132 @@
+"""Laws of scatters whose kernel would go through the updates in too small steps.
+
+A scatter's kernel combines one row after another, each read, changed and written back. Columns are
+turned into rows first; single elements that meet in a few places are found by comparison.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.reducers import extreme, reducer_kind
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+from compiler.rewrite.pattern import Match, Op
+from compiler.rewrite.rewriter import Rule, rule
+
+Dims = tuple[int, ...]
+_LANES = 128
+_ROW_CYCLES = 40  # a scatter's kernel takes about so many to combine one row
+_TURN_CYCLES = 30  # and a transpose to turn a tile
+_FEW_PLACES = 1024
+_FEWEST_UPDATES = 64
+
+
+# scatter(x, i, u) == x when there are no updates
+@rule("scatter-of-nothing", Op("scatter"))
+def scatter_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A scatter without updates is its operand (or the tuple of them)."""
+    count = len(instr.operands) // 2
+    if instr.operands[-1].array.element_count:
+        return None
+    if count == 1:
+        return instr.operands[0]
+    return emit(instr, "tuple", instr.shape, tuple(instr.operands[:count]))
+
+
+# scatter(x, i, u) of columns == transpose(scatter(transpose(x), i, transpose(u))) of rows
+@rule("scatter-rows-not-columns", Op("scatter"))
+def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Updates that lie across the minor dimension are turned into rows where that is cheaper.
+
+    A kernel combines a row at a time, and a column is as many rows as it has elements.
+    """
+    if len(instr.operands) != 3:
+        return None
+    operand, indices, updates = instr.operands
+    dims = operand.array.dims
+    gone = dims_attr(instr, "inserted_window_dims") + dims_attr(instr, "input_batching_dims")
+    window = dims_attr(instr, "update_window_dims")
+    if not window or len(dims) - 1 not in gone:
+        return None
+    sizes = [updates.array.dims[d] for d in window]
+    number = max(range(len(window)), key=lambda n: sizes[n])
+    column = [d for d in range(len(dims)) if d not in gone][number]
+    if not _pays_to_turn(dims, updates.array.dims, sizes[number]):
+        return None
+    order, update_order = (
+        _moved_last(len(dims), column),
+        _moved_last(updates.array.rank, window[number]),
+    )
+    attrs = dict(instr.attrs)
+    for name in ("inserted_window_dims", "input_batching_dims", "scatter_dims_to_operand_dims"):
+        attrs[name] = tuple(order.index(d) for d in dims_attr(instr, name))
+    attrs["update_window_dims"] = tuple(sorted(update_order.index(d) for d in window))
+    turned = (make.transpose(operand, order), indices, make.transpose(updates, update_order))
+    back = tuple(order.index(d) for d in range(len(dims)))
+    shape = instr.array.with_dims(tuple(dims[d] for d in order))
+    return make.transpose(emit(instr, "scatter", shape, turned, attrs), back)
+
+
+def _moved_last(rank: int, dim: int) -> Dims:
+    return (*(d for d in range(rank) if d != dim), dim)
+
+
+def _pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
+    """Whether rows save more cycles than the three transposes cost."""
+    elements = math.prod(update_dims)
+    rows = elements // max(size, 1) * -(-size // _LANES)
+    saved = (elements - rows) * _ROW_CYCLES
+    return saved > _TURN_CYCLES * (2 * _vregs(dims) + _vregs(update_dims))
+
+
+def _vregs(dims: Dims) -> int:
+    """Tiles of an array of words."""
+    *majors, rows, columns = (1, *dims)
+    return math.prod(majors) * -(-rows // 8) * -(-columns // _LANES)
+
+
+# scatter-f(x, i, u) of elements == f(x, reduce-f over n of (i[n] == place ? u[n] : identity))
+@rule("scatter-into-few-places", Op("scatter"))
+def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Every place looks through all updates at once; an index outside is no place."""
+    if len(instr.operands) != 3 or instr.array.rank != 1:
+        return None
+    operand, indices, updates = instr.operands
+    count, places = updates.array.element_count, operand.array.element_count
+    if indices.array.element_count != count or dims_attr(instr, "input_batching_dims"):
+        return None
+    if places > _FEW_PLACES or count < _FEWEST_UPDATES or updates.array.rank != 1:
+        return None
+    kind, dtype = reducer_kind(instr.attrs["to_apply"]), operand.array.dtype
+    if kind not in ("add", "maximum", "minimum") or dtype.kind == "pred" or dtype.is_complex:
+        return None
+    if dims_attr(instr, "update_window_dims"):
+        return None
+    index = make.reshape(indices, (count,))
+    if index.array.dtype.bits < S32.bits:
+        index = make.convert(index, S32)  # which can count the places
+    dims = (places, count)
+    shape = ArrayShape(index.array.dtype, dims)
+    place = emit(instr, "iota", shape, (), {"iota_dimension": 0})
+    wanted = make.broadcast(index, dims, (1,))
+    mask = emit(instr, "compare", ArrayShape(PRED, dims), (place, wanted), {"direction": "EQ"})
+    identity = 0 if kind == "add" else extreme(kind, dtype)
+    wide = make.broadcast(updates, dims, (1,))
+    values = (mask, wide, make.splat(instr, wide.array, identity))
+    chosen = emit(instr, "select", wide.array, values)
+    init = make.constant(instr, dtype, identity)
+    attrs = {"dimensions": (1,), "to_apply": make.reducer(instr, kind, dtype)}
+    found = emit(instr, "reduce", operand.array, (chosen, init), attrs)
+    return emit(instr, kind, operand.array, (operand, found))
+
+
+SCATTER_RULES: tuple[Rule, ...] = (
+    scatter_of_nothing,
+    scatter_rows_not_columns,
+    scatter_into_few_places,
+)

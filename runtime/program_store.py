@@ -1,0 +1,152 @@
+"""Compiled programs on disk, found by the model's text before anything is parsed.
+
+The key is a digest of the text, the options, the chip and the compiler's own source; the content
+is the program as a ``.tpux`` file. What a hit needs is light: neither the parsers nor the passes
+nor the backend are imported for it, and bundles stay encoded unless somebody looks at them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from compiler.options import CompileOptions
+from runtime.client import Device, client_for
+from runtime.executable import Executable
+from runtime.machines import MachineOptions
+from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.container import (
+    checked_program,
+    content_digest,
+    dump_program,
+    load_program,
+    read_container,
+    read_tpux,
+)
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.program import Program
+from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
+from tpu_sim.machine.disk_cache import DiskCache, cache_key, open_cache
+
+_SOURCE = ("compiler", "tpu_sim")
+
+
+class Compilation(Protocol):
+    """What the compiler makes of a model (`compiler.driver.CompiledModule`)."""
+
+    program: Program
+    timings: dict[str, float]
+
+    def hlo_text(self) -> str:
+        """HLO after all passes."""
+
+    def llo_text(self) -> str:
+        """LLO of all kernels."""
+
+
+@dataclass
+class _Recompiled:
+    """The texts of a program from the store, which holds none: it is compiled when one is asked."""
+
+    compile: Callable[[], Compilation]
+    _compilation: Compilation | None = field(default=None, init=False)
+
+    def _compiled(self) -> Compilation:
+        if self._compilation is None:
+            self._compilation = self.compile()
+        return self._compilation
+
+    def hlo_text(self) -> str:
+        return self._compiled().hlo_text()
+
+    def llo_text(self) -> str:
+        return self._compiled().llo_text()
+
+
+def executable_of(
+    text: str | bytes,
+    target: str,
+    options: CompileOptions,
+    machine: MachineOptions,
+    compile: Callable[[], Compilation],
+) -> Executable:
+    """The executable of a model from the store, else from `compile`, which is then kept.
+
+    `text` determines the program together with `target` and `options`. Writing the IR of each
+    stage needs the stages, so `options.dump_dir` compiles always.
+    """
+    started = time.perf_counter()
+    chip = load_chip(target)
+    device = client_for(target).devices[0]
+    cache = open_cache(wanted=machine.cache)
+    key = "" if cache is None else _program_key(text, chip, options)
+    if cache is not None and options.dump_dir is None:
+        found = _load(cache, key)
+        if found is not None:
+            program, digest = found
+            seconds = time.perf_counter() - started
+            stages = {"load": seconds}
+            texts = _Recompiled(compile)
+            return Executable(program, device, machine, texts, seconds, stages, digest=digest)
+    compiled = compile()
+    kept = None if cache is None else _store(cache, key, compiled.program)
+    return _fresh(compiled, device, machine, time.perf_counter() - started, kept)
+
+
+def read_checked(
+    path: Path, chip: Chip | None, machine: MachineOptions
+) -> tuple[Program, str | None]:
+    """The program in a ``.tpux`` file, and its digest if it can be found by that later.
+
+    A content that was checked on this computer before is not checked again. Raises as `read_tpux`.
+    """
+    cache = open_cache(wanted=machine.cache)
+    if cache is None:
+        return read_tpux(path, chip), None
+    data = read_container(path)
+    source = source_digest("tpu_sim")
+    key = cache_key("checked", data, repr(chip), source)
+    if cache.load(key) is None:
+        program = checked_program(data, path, chip)
+        if is_source_as_loaded("tpu_sim"):
+            cache.store(key, b"")
+    else:
+        program = load_program(data, lazily=True)
+    return program, content_digest(data)
+
+
+def _fresh(
+    compiled: Compilation,
+    device: Device,
+    machine: MachineOptions,
+    seconds: float,
+    digest: str | None,
+) -> Executable:
+    stages = dict(compiled.timings)
+    return Executable(compiled.program, device, machine, compiled, seconds, stages, digest=digest)
+
+
+def _program_key(text: str | bytes, chip: Chip, options: CompileOptions) -> str:
+    source = source_digest(*_SOURCE)
+    return cache_key("program", text, options.program_key(), repr(chip), source)
+
+
+def _load(cache: DiskCache, key: str) -> tuple[Program, str] | None:
+    data = cache.load(key)
+    if data is None:
+        return None
+    try:
+        return load_program(data, lazily=True), content_digest(data)
+    except ProgramError:  # whole, but not as this version writes it
+        cache.remove(key)
+        return None
+
+
+def _store(cache: DiskCache, key: str, program: Program) -> str:
+    data = dump_program(program)
+    if is_source_as_loaded(*_SOURCE):
+        cache.store(key, data)
+    return content_digest(data)

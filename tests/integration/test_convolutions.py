@@ -1,0 +1,93 @@
+"""Convolutions in every order of dimensions the compiler gives them, against the evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.hlo.parser import parse_module
+from tests.support.run_hlo import check_text, compile_text
+
+Dims = tuple[int, ...]
+
+
+def _text(
+    image: Dims, kernel: Dims, result: Dims, labels: str, window: str, dtype: str, more: str = ""
+) -> str:
+    shapes = [f"{dtype}[{','.join(map(str, d))}]" for d in (image, kernel, result)]
+    return f"""HloModule conv
+ENTRY main {{
+  x = {shapes[0]} parameter(0)
+  w = {shapes[1]} parameter(1)
+  ROOT y = {shapes[2]} convolution(x, w), window={{{window}}}, dim_labels={labels}{more}
+}}
+"""
+
+
+FORWARD, GRADIENT = "b01f_01io->b01f", "f01b_i01o->01bf"
+CASES = {
+    "same": ((16, 6, 7, 40), (3, 3, 40, 48), (16, 6, 7, 48), FORWARD, "size=3x3 pad=1_1x1_1", ""),
+    "two column tiles": (
+        (16, 5, 5, 200), (3, 3, 200, 136), (16, 5, 5, 136), FORWARD, "size=3x3 pad=1_1x1_1", "",
+    ),
+    "strided": (
+        (32, 9, 8, 40), (3, 3, 40, 32), (32, 5, 4, 32), FORWARD, "size=3x3 stride=2x2 pad=1_1x0_1", "",
+    ),
+    "dilated": (
+        (16, 8, 8, 32), (3, 3, 32, 40), (16, 8, 8, 40), FORWARD, "size=3x3 pad=2_2x2_2 rhs_dilate=2x2", "",
+    ),
+    "gradient of the image": (
+        (16, 4, 4, 32), (3, 3, 32, 40), (16, 8, 8, 40), FORWARD,
+        "size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1", "",
+    ),
+    "gradient of the kernel": (
+        (32, 6, 6, 40), (32, 6, 6, 48), (3, 3, 40, 48), GRADIENT, "size=6x6 pad=1_1x1_1", "",
+    ),
+    "gradient of a strided kernel": (
+        (16, 9, 9, 40), (16, 4, 4, 32), (3, 3, 40, 32), GRADIENT, "size=4x4 rhs_dilate=2x2", "",
+    ),
+    "one tap, odd width": (
+        (16, 7, 7, 40), (1, 1, 40, 136), (16, 7, 7, 136), FORWARD, "size=1x1", "",
+    ),
+    "one tap, strided": (
+        (16, 9, 9, 40), (1, 1, 40, 48), (16, 5, 5, 48), FORWARD, "size=1x1 stride=2x2", "",
+    ),
+    "depthwise": (
+        (16, 7, 9, 40), (3, 3, 1, 40), (16, 7, 9, 40), FORWARD, "size=3x3 pad=1_1x1_1",
+        ", feature_group_count=40",
+    ),
+    "depthwise of a small batch": (
+        (3, 7, 9, 40), (3, 3, 1, 40), (3, 4, 5, 40), FORWARD, "size=3x3 stride=2x2 pad=1_1x1_1",
+        ", feature_group_count=40",
+    ),
+    "grouped": (
+        (16, 6, 6, 64), (3, 3, 32, 64), (16, 6, 6, 64), FORWARD, "size=3x3 pad=1_1x1_1",
+        ", feature_group_count=2",
+    ),
+    "small batch": ((3, 6, 7, 40), (3, 3, 40, 48), (3, 6, 7, 48), FORWARD, "size=3x3 pad=1_1x1_1", ""),
+    "features first": (
+        (16, 40, 6, 6), (48, 40, 3, 3), (16, 48, 6, 6), "bf01_oi01->bf01", "size=3x3 pad=1_1x1_1", "",
+    ),
+    "three dimensions": (
+        (16, 3, 4, 5, 32), (2, 2, 2, 32, 40), (16, 2, 3, 4, 40), "b012f_012io->b012f", "size=2x2x2", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, dtype: str) -> None:
+    """Small whole numbers: products and sums are exact whatever the order."""
+    image, kernel, result, labels, window, more = CASES[name]
+    text = _text(image, kernel, result, labels, window, dtype, more)
+    rng = np.random.default_rng(7)
+    types = [p.array.dtype.numpy for p in parse_module(text).entry.parameters]
+    arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
+    check_text(text, arrays, "default")
+
+
+def test_a_depthwise_convolution_needs_no_matrix_unit() -> None:
+    image, kernel, result, labels, window, more = CASES["depthwise"]
+    text = _text(image, kernel, result, labels, window, "bf16", more)
+    program = compile_text(text, "default").program
+    assert not any(kernel.flops for kernel in program.kernels.values())

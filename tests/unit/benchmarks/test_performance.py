@@ -1,0 +1,146 @@
+"""The performance benchmark: its texts, its turns, its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.performance import __main__ as command
+from benchmarks.performance import page as pages
+from benchmarks.performance.inputs import random_input
+from benchmarks.performance.measure import Options, Row, SideResult, measure
+from benchmarks.performance.workloads import WORKLOADS, Workload, chosen, source_file
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.parser import parse_module
+from compiler.hlo.shape import ArrayShape
+from compiler.hlo.verifier import verify
+
+GENERATED = [w for w in WORKLOADS if w.text is not None]
+SMALL = (
+    "HloModule m\nENTRY main {\n  x = f32[8,128] parameter(0)\n  ROOT y = f32[8,128] add(x, x)\n}\n"
+)
+
+
+@pytest.mark.parametrize("workload", GENERATED, ids=lambda w: w.name)
+def test_generated_texts_are_well_formed(workload: Workload) -> None:
+    assert workload.text is not None
+    verify(parse_module(workload.text(), workload.name))
+
+
+def small(name: str) -> str:
+    """A generated text for arrays of 64 x 64."""
+    (workload,) = chosen([name])
+    assert workload.text is not None
+    return workload.text().replace("4096", "64").replace("0.000244140625", "0.015625")
+
+
+def test_generated_texts_mean_what_they_are_called() -> None:
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    scale, bias = x[0] + 1, x[1]
+    e = np.exp(x - x.max(1, keepdims=True))
+    centred = x - x.mean(1, keepdims=True)
+    normed = centred / np.sqrt(centred.var(1, keepdims=True) + 1e-5)
+    rows = np.arange(64, dtype=np.int32)[::-1].reshape(64, 1)
+    cube = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    wanted = {
+        "softmax": ([x], e / e.sum(1, keepdims=True)),
+        "layernorm": ([x, scale, bias], normed * scale + bias),
+        "gelu": ([x], 0.5 * x * (1 + np.tanh(cube))),
+        "reduce": ([x], x.sum(1)),
+        "transpose": ([x], x.T),
+        "gather": ([x, rows], x[::-1]),
+    }
+    for name, (inputs, want) in wanted.items():
+        (got,) = evaluate(parse_module(small(name), name), inputs)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+def test_workloads_are_chosen_by_pattern() -> None:
+    assert [w.name for w in chosen(["dot_bf16_?048", "gelu"])] == ["dot_bf16_2048", "gelu"]
+    assert chosen([]) == list(WORKLOADS)
+    with pytest.raises(ValueError, match="no workload matches 'nothing'"):
+        chosen(["nothing"])
+
+
+def test_model_files_are_found_in_the_given_folders_first(tmp_path: Path) -> None:
+    (kmeans,) = chosen(["kmeans"])
+    found = source_file(kmeans, [], tmp_path)
+    assert found is not None and found.parent.name == "examples"
+    (tmp_path / "kmeans_full.hlo").write_text(SMALL)
+    assert source_file(kmeans, [tmp_path], tmp_path) == tmp_path / "kmeans_full.hlo"
+    assert source_file(Workload("no_such_model"), [tmp_path], tmp_path) is None
+
+
+def test_inputs_repeat_and_keep_to_their_limits() -> None:
+    floats = ArrayShape(BY_NAME["bf16"], (3, 700_000))  # more than a piece
+    a, b = (random_input(floats, 1, 0, 16) for _ in range(2))
+    assert a.tobytes() == b.tobytes() != random_input(floats, 1, 1, 16).tobytes()
+    assert 0.09 < a.astype(np.float32).std() < 0.11
+    numbers = random_input(ArrayShape(BY_NAME["s32"], (1000,)), 0, 0, 7)
+    assert set(numbers.tolist()) == set(range(7))
+    assert random_input(ArrayShape(BY_NAME["s8"], (1000,)), 0, 0, 10**6).min() >= 0
+    assert random_input(ArrayShape(BY_NAME["pred"], (9,)), 0, 0, 16).dtype == np.bool_
+
+
+def test_ours_alone_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "small.hlo"
+    path.write_text(SMALL)
+    row = measure(Workload("small"), path, Options(threads=1, turns=1, with_xla=False))
+    assert row.ours.error == ""
+    assert row.xla.error == "jax is not installed"
+    assert row.ratio is None
+    assert row.ours.calls >= 1 and 0 < row.ours.execute < 10
+    assert row.ours.compile_warm and sum(row.ours.stages.values()) == pytest.approx(
+        row.ours.compile_cold
+    )
+    assert row.ours.facts["hbm_peak_bytes"] >= 2 * 8 * 128 * 4
+    assert Row.from_json(row.to_json()) == row
+
+
+def test_what_fails_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "bad.hlo"
+    path.write_text("HloModule m\nENTRY main {\n  ROOT x = f32[2] nonsense()\n}\n")
+    row = measure(Workload("bad"), path, Options(threads=1, turns=1, with_xla=False))
+    assert "nonsense" in row.ours.error
+    assert "nonsense" in pages.page([row], {}, "command", 1)
+
+
+def row(name: str, ours: float, xla: float, *, counts: bool = True) -> Row:
+    """A measured workload: cold compiles take ten times as long, warm ones as long."""
+    facts = {"hbm_peak_bytes": 1e9, "peak_resident_bytes": ours * 1e9, "kernels": []}
+    mine = SideResult(ours * 10, ours, {"parse": ours}, ours, ours, ours, 3, facts)
+    other = SideResult(xla, None, {}, xla, xla, xla, 3)
+    return Row(name, mine, other, ours / xla, ours / xla, counts)
+
+
+def test_the_page_judges_by_the_wanted_numbers() -> None:
+    rows = [row("a", 1, 4), row("b", 4, 1), row("apart", 9, 1, counts=False)]
+    text = pages.page(rows, {"python": 0.01, "import": 0.1, "run": 2.0}, "the command", 2)
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line[:1] == "|"}
+    assert "| 1.00 | **no** |" in lines["execute, geometric mean over XLA:CPU (2 workloads)"]
+    assert "above: b 4.00" in lines["execute, each"]
+    assert "| 10.00 | **no** |" in lines["compile cold, geometric mean over XLA:CPU (2 workloads)"]
+    assert lines["longest compile, cold"].endswith("apart 90.0 s | **no** |")
+    assert lines["`import tpuc`"].endswith("| yes |")
+    assert lines["`tpuc run` of a small model, warm cache"].endswith("| **no** |")
+    assert "above: b, apart" in lines["memory, each"]
+    assert "`the command`" in text
+    assert text.index("## Not in the means") < text.index("| apart | 9.000")
+
+
+def test_rows_are_kept_between_commands(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    assert command.load_results(path) == ({}, {})
+    kept = {"a": row("a", 1, 2)}
+    command.keep_results(path, kept, {"run": 1.0})
+    assert command.load_results(path) == (kept, {"run": 1.0})
+
+
+def test_the_page_names_no_folder_of_this_computer() -> None:
+    arguments = ["--models", "/here", "--workloads", "gelu", "--results", "/tmp/r.json"]
+    assert command.shown(arguments) == [
+        "--models", "FOLDER", "--workloads", "gelu", "--results", "FILE",
+    ]  # fmt: skip

@@ -1,0 +1,101 @@
+"""Byte for byte what XLA prints: kept texts, and XLA itself where jaxlib is installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compiler.hlo.parser import parse_module
+from compiler.hlo.sharding_text import canonical_sharding
+from compiler.hlo.styled_printer import STYLES, print_styled
+from tpuc.cli import cli
+
+DATA = Path(__file__).parents[2] / "data"
+FORMS = sorted((DATA / "text_forms").glob("*.hlo"))
+MODELS = sorted(DATA.glob("*.hlo"))
+
+
+def by_xla(text: str, style: str) -> str:
+    xla = pytest.importorskip("jaxlib._hlo")
+    options = xla.HloPrintOptions()
+    if style == "short":
+        options = xla.HloPrintOptions.short_parsable()
+    printed: str = xla.hlo_module_from_text(text).to_string(options)
+    return printed
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_every_form_prints_as_kept(path: Path, style: str) -> None:
+    kept = path.with_suffix(f".{style}.txt").read_text()
+    assert print_styled(parse_module(path.read_text()), STYLES[style]) == kept
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("path", [*FORMS, *MODELS], ids=lambda path: path.stem)
+def test_xla_prints_the_same(path: Path, style: str) -> None:
+    text = path.read_text()
+    assert print_styled(parse_module(text), STYLES[style]) == by_xla(text, style)
+
+
+@pytest.mark.parametrize("path", [*FORMS, *MODELS], ids=lambda path: path.stem)
+def test_short_texts_read_back_to_themselves(path: Path) -> None:
+    once = print_styled(parse_module(path.read_text()), STYLES["short"])
+    assert print_styled(parse_module(once), STYLES["short"]) == once
+
+
+def test_the_command_prints_in_a_style(tmp_path: Path) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text("ENTRY e { x = f32[2] parameter(0) ROOT y = negate(x) }")
+    found = CliRunner().invoke(cli, ["opt", str(path), "--passes", "none", "--style", "short"])
+    assert found.exit_code == 0
+    assert found.output == (
+        "HloModule module_e, entry_computation_layout={(f32[2]{0})->f32[2]{0}}\n\n"
+        "ENTRY e {\n  x = f32[2]{0} parameter(0)\n  ROOT y = f32[2]{0} negate(x)\n}\n\n"
+    )
+
+
+def test_elided_constants_get_made_up_values_and_a_warning() -> None:
+    text = "ENTRY e { x = s32[12] constant({...}) }"
+    with pytest.warns(UserWarning, match=r"%x \(line 1\): made-up values"):
+        module = parse_module(text)
+    assert "constant({...})" in print_styled(module, STYLES["default"])
+    assert "constant({0, 1, 2, 3, 4, 5, " in print_styled(module, STYLES["short"])
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("{devices=[4,2]<=[2,2,2]T(0,1,2)}", "{devices=[4,2]<=[8]}"),
+        ("{devices=[4,2]<=[1,8,1]T(2,1,0)}", "{devices=[4,2]<=[8]}"),
+        ("{devices=[1,8]<=[8] last_tile_dim_replicate}", "{replicated}"),
+        ("{devices=[1,8]<=[8] last_tile_dims={manual}}", "{manual}"),
+        (
+            "{devices=[2,2,2]<=[8] last_tile_dims={manual, manual}}",
+            "{devices=[2,4]<=[8] last_tile_dims={manual}}",
+        ),
+        (
+            "{devices=[2,4]1,0,7,6,5,4,3,2 last_tile_dim_replicate}",
+            "{devices=[2,4]0,1,6,7,2,3,4,5 last_tile_dim_replicate}",
+        ),
+    ],
+)
+def test_shardings_have_one_normal_form(text: str, normal: str) -> None:
+    assert canonical_sharding(text, 1) == normal
+    assert canonical_sharding(text, -2) == f"{{{normal}, {normal}}}"
+    module = f"ENTRY e {{ x = f32[8,8,8] parameter(0), sharding={text} }}"
+    found = re.search(r"sharding=(.*)", by_xla(module, "default"))
+    assert found is not None
+    assert found[1] == normal
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{devices=[2,2]<=[8]}", "{devices=[2]0}", "{sideways}", "{devices=[2,4]<=[8]T(1,0)}", "{2}"],
+)
+def test_malformed_shardings_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"want|unknown|fit"):
+        canonical_sharding(text, 1)

@@ -1,0 +1,91 @@
+"""Modules cut into parts: linked together they are the module."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from tpu_sim.jit.engine import Engine, NativeModule, detect_host
+from tpu_sim.jit.object_compiler import (
+    compile_objects,
+    pack_objects,
+    split_module,
+    unpack_objects,
+)
+
+_STEPS = 40
+
+
+def _chain() -> str:
+    """f0(x) = x + 1, fN(x) = f(N-1)(x) * 3 + table[N % 4], and a pointer to one of them."""
+    table = "@table = internal constant [4 x i32] [i32 5, i32 6, i32 7, i32 8]\n"
+    functions = [
+        "define internal i32 @f0(i32 %x) noinline #0 {\nentry:\n %y = add i32 %x, 1\n"
+        " ret i32 %y\n}\n"
+    ]
+    for n in range(1, _STEPS):
+        functions.append(
+            f"define internal i32 @f{n}(i32 %x) #0 {{\nentry:\n %a = call i32 @f{n - 1}(i32 %x)\n"
+            f" %b = mul i32 %a, 3\n"
+            f" %p = getelementptr [4 x i32], ptr @table, i64 0, i64 {n % 4}\n"
+            " %t = load i32, ptr %p\n %c = add i32 %b, %t\n ret i32 %c\n}\n"
+        )
+    last = (
+        "define i32 @last(i32 %x) #0 {\nentry:\n %slot = alloca ptr\n"
+        f" store ptr @f{_STEPS - 1}, ptr %slot\n %f = load ptr, ptr %slot\n"
+        " %y = call i32 %f(i32 %x)\n ret i32 %y\n}\n"
+    )
+    return table + "\n".join(functions) + "\n" + last
+
+
+def _expected(x: int) -> int:
+    value = x + 1
+    for n in range(1, _STEPS):
+        value = (value * 3 + 5 + n % 4) % 2**32
+    return value
+
+
+def _last(module: NativeModule, x: int) -> int:
+    function = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)(module.address("last"))
+    return int(function(x))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+def test_parts_linked_together_are_the_module(count: int) -> None:
+    engine = Engine(detect_host(), None)
+    parts = split_module(_chain(), count)
+    assert len(parts) == min(count, _STEPS + 1)
+    objects = [code for part in parts for code in compile_objects(part, engine.target_machine)]
+    module = engine.link(pack_objects(objects))
+    assert [_last(module, x) for x in (0, 7)] == [_expected(0), _expected(7)]
+
+
+def test_a_long_module_is_compiled_in_parts() -> None:
+    engine = Engine(detect_host(), None)
+    text = _chain() + "; padding\n" * 100_000
+    code = engine.object_code(text)
+    assert len(unpack_objects(code)) > 1
+    assert _last(engine.link(code), 3) == _expected(3)
+
+
+def test_modules_with_equal_names_do_not_meet() -> None:
+    engine = Engine(detect_host(), None)
+    first, second = (
+        engine.link(engine.object_code(f"define i32 @last(i32 %x) #0 {{\n ret i32 {n}\n}}\n"))
+        for n in (1, 2)
+    )
+    assert (_last(first, 0), _last(second, 0)) == (1, 2)
+
+
+def test_packed_objects_come_back() -> None:
+    objects = [b"one", b"", b"three"]
+    packed = pack_objects(objects)
+    assert unpack_objects(packed) == objects
+    with pytest.raises(ValueError, match="cut off"):
+        unpack_objects(packed[:-1])
+
+
+def test_text_that_is_no_ir_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="parsing error"):
+        Engine(detect_host(), None).object_code("define nonsense")

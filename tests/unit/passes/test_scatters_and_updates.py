@@ -1,0 +1,167 @@
+"""Scatters in large steps, stencils in one pass, loops that need no copy of their state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.run_hlo import ADD, MAX, Run, check_text, normal
+
+COLUMNS = """HloModule m
+{reducer}
+ENTRY main {{
+  {operand}
+  i = s32[40,2] parameter(0)
+  u = f32[96,40] parameter(1)
+  ROOT s = f32[96,9,9] scatter(x, i, u), update_window_dims={{0}}, inserted_window_dims={{1,2}}, \
+scatter_dims_to_operand_dims={{1,2}}, index_vector_dim=1, to_apply={name}
+}}
+"""
+FILLED = "z = f32[] constant({fill})\n  x = f32[96,9,9] broadcast(z), dimensions={{}}"
+
+
+def opcodes(run: Run) -> str:
+    return run.compiled.hlo_text()
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+@pytest.mark.parametrize(("name", "reducer", "fill"), [("add_f32", ADD, 0), ("max_f32", MAX, -1)])
+def test_columns_are_scattered_as_rows(name: str, reducer: str, fill: int, machine: str) -> None:
+    text = COLUMNS.format(name=name, reducer=reducer, operand=FILLED.format(fill=fill))
+    indices = np.random.default_rng(0).integers(-1, 11, (40, 2), np.int32)  # some are outside
+    run = check_text(text, [indices, normal(1, 96, 40)], machine=machine)
+    assert "f32[9,9,96] scatter" in opcodes(run)
+    assert not any("broadcast" in note for note in run.notes)  # the kernel fills its own blocks
+
+
+def test_a_filled_target_that_others_read_is_no_array_in_memory() -> None:
+    text = COLUMNS.format(name="add_f32", reducer=ADD, operand=FILLED.format(fill=3))
+    head, _, entry = text.partition("ENTRY")
+    entry = entry.replace("ROOT s", "s").replace(
+        "\n}\n", "\n  y = f32[96,9,9] negate(s)\n  ROOT m = f32[96,9,9] maximum(y, x)\n}\n"
+    )
+    indices = np.random.default_rng(0).integers(0, 9, (40, 2), np.int32)
+    run = check_text(f"{head}ENTRY{entry}", [indices, normal(1, 96, 40)])
+    assert not any("broadcast" in note for note in run.notes)
+
+
+FEW = """HloModule m
+{reducer}
+ENTRY main {{
+  x = {dtype}[{places}] parameter(0)
+  i = {index}[{count},1] parameter(1)
+  u = {dtype}[{count}] parameter(2)
+  ROOT s = {dtype}[{places}] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, \
+scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={name}
+}}
+"""
+
+
+@pytest.mark.parametrize("index", ["s32", "u8", "s8"])
+@pytest.mark.parametrize("dtype", ["f32", "s32"])
+@pytest.mark.parametrize(("name", "reducer"), [("add_f32", ADD), ("max_f32", MAX)])
+def test_elements_into_few_places(name: str, reducer: str, dtype: str, index: str) -> None:
+    reducer = reducer.replace("f32[]", f"{dtype}[]")
+    text = FEW.format(reducer=reducer, dtype=dtype, name=name, index=index, places=300, count=700)
+    source = np.random.default_rng(3)
+    low, high = (0, 255) if index == "u8" else (-3, 127) if index == "s8" else (-5, 310)
+    kind = {"s32": np.int32, "u8": np.uint8, "s8": np.int8}[index]
+    indices = source.integers(low, high, (700, 1)).astype(kind)
+    values = [normal(1, 300), normal(2, 700)]
+    if dtype == "s32":
+        values = [(v * 100).astype(np.int32) for v in values]
+    run = check_text(text, [values[0], indices, values[1]])
+    assert "scatter(" not in opcodes(run)
+
+
+def test_many_places_stay_a_scatter() -> None:
+    text = FEW.format(reducer=ADD, dtype="f32", name="add_f32", index="s32", places=5000, count=100)
+    indices = np.random.default_rng(3).integers(0, 5000, (100, 1), np.int32)
+    run = check_text(text, [normal(1, 5000), indices, normal(2, 100)])
+    assert "scatter(" in opcodes(run)
+
+
+STENCIL = """
+  up = f32[{inner}] slice(x), slice={{[2:{rows}], [1:{right}]}}
+  down = f32[{inner}] slice(x), slice={{[0:{top}], [1:{right}]}}
+  side = f32[{inner}] slice(x), slice={{[1:{bottom}], [2:{columns}]}}
+  mid = f32[{inner}] slice(x), slice={{[1:{bottom}], [1:{right}]}}
+  a = f32[{inner}] add(up, down)
+  b = f32[{inner}] add(a, side)
+  half = f32[] constant(0.5)
+  halves = f32[{inner}] broadcast(half), dimensions={{}}
+  c = f32[{inner}] multiply(b, halves)
+  u = f32[{inner}] subtract(c, mid)
+  one = s32[] constant(1)
+"""
+
+
+def stencil(rows: int, columns: int) -> str:
+    return STENCIL.format(
+        inner=f"{rows - 2},{columns - 2}", rows=rows, columns=columns, top=rows - 2,
+        bottom=rows - 1, right=columns - 1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+@pytest.mark.parametrize(("rows", "columns"), [(8, 128), (40, 300), (65, 129)])
+def test_a_stencil_is_one_kernel(rows: int, columns: int, machine: str) -> None:
+    shape = f"f32[{rows},{columns}]"
+    text = (
+        f"HloModule m\nENTRY main {{\n  x = {shape} parameter(0){stencil(rows, columns)}"
+        f"  ROOT r = {shape} dynamic-update-slice(x, u, one, one)\n}}\n"
+    )
+    run = check_text(text, [normal(0, rows, columns)], machine=machine)
+    assert len(run.notes) == 1
+    assert "dynamic-update-slice" not in opcodes(run)
+
+
+LOOP = """HloModule m
+
+cond {{
+  s = (s32[], f32[{dims}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({trips})
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+
+body {{
+  s = (s32[], f32[{dims}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{dims}] get-tuple-element(s), index=1{stencil}
+  j = s32[] add(i, one)
+  r = f32[{dims}] dynamic-update-slice(x, u, one, one)
+  ROOT t = (s32[], f32[{dims}]) tuple(j, r)
+}}
+
+ENTRY main {{
+  x = f32[{dims}] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[{dims}]) tuple(z, x)
+  w = (s32[], f32[{dims}]) while(t), condition=cond, body=body
+  ROOT r = f32[{dims}] get-tuple-element(w), index=1
+}}
+"""
+
+
+@pytest.mark.parametrize(("trips", "kernels"), [(4, 2), (5, 1)])
+def test_an_even_loop_of_a_stencil_copies_nothing(trips: int, kernels: int) -> None:
+    text = LOOP.format(dims="512,512", trips=trips, stencil=stencil(512, 512))
+    run = check_text(text, [normal(0, 512, 512)], machine="llvm")
+    body = opcodes(run).partition("\n%body")[2].partition("\n}\n")[0]
+    assert body.count("kind=kLoop") - body.count("s32[]{:T(128)S(6)} fusion") == kernels
+    copies = sum(call.name.startswith("copy") for call in run.result.kernels)
+    assert copies == (1 if trips % 2 == 0 else 1 + trips)
+
+
+def test_a_small_state_is_copied() -> None:
+    text = LOOP.format(dims="64,128", trips=4, stencil=stencil(64, 128))
+    run = check_text(text, [normal(0, 64, 128)], machine="llvm")
+    assert sum(call.name.startswith("copy") for call in run.result.kernels) == 5
+
+
+def test_a_state_made_in_place_stays_one_body() -> None:
+    text = LOOP.format(dims="512,512", trips=4, stencil="\n  one = s32[] constant(1)\n")
+    text = text.replace("dynamic-update-slice(x, u, one, one)", "add(x, x)")
+    run = check_text(text, [normal(0, 512, 512)], machine="llvm")
+    assert '"n":"4"' in opcodes(run)

@@ -1,0 +1,114 @@
+"""Components: connected vector operations with their memory accesses, and how they must be run.
+
+Levels alternate: even ones hold lane-by-lane operations, odd ones operations that cross lanes or
+sublanes. A rotation or broadcast of what lies in memory counts as lane by lane (`tpu_sim.jit.moves`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tpu_sim.isa.instruction import Row
+from tpu_sim.jit.moves import is_move, moved
+from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Use
+
+
+class Shape(Enum):
+    """Which loop is outermost."""
+
+    FLAT = "flat"
+    ROWS = "rows"
+    COLUMNS = "columns"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOp:
+    """An operation of a component; values, pointers and scalars are numbered within it.
+
+    `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
+    `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to.
+    """
+
+    role: Role
+    row: Row | None
+    arguments: tuple[Argument, ...]
+    is_mask: bool
+    group: int = -1
+    offset: int = 0
+    stride: int = 1
+    leaf: int = -1
+    out: int = -1
+    memory_before: tuple[tuple[int, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component ready to be emitted: operations in an order that respects all dependences."""
+
+    ops: tuple[LocalOp, ...]
+    group_windows: tuple[int, ...]  # alias class of each address group, numbered within
+
+    @property
+    def stored_windows(self) -> frozenset[int]:
+        """Alias classes stored to."""
+        return frozenset(self.group_windows[op.group] for op in self.ops if op.role is Role.STORE)
+
+
+def direct_values(component: Component) -> frozenset[int]:
+    """Values that lie in memory unchanged while the component runs: leaves, unwritten windows."""
+    stored = component.stored_windows
+    return frozenset(
+        index
+        for index, op in enumerate(component.ops)
+        if (op.role is Role.LOAD and component.group_windows[op.group] not in stored)
+        or (op.role is Role.LEAF and not op.is_mask)
+    )
+
+
+def is_moving(op: LocalOp) -> bool:
+    """Whether an operation is emitted as a load from a shifted place."""
+    return op.row is not None and is_move(op.row.name, op.arguments)
+
+
+def shape_of(component: Component) -> Shape:
+    """The loop shape a component needs."""
+    direct = direct_values(component)
+    roles = {
+        op.role for op in component.ops if not (is_moving(op) and moved(op.arguments) in direct)
+    }
+    if any(not exact for op in component.ops for _, exact in op.memory_before):
+        return Shape.FULL
+    if Role.ROW in roles:
+        return Shape.FULL if Role.COLUMN in roles else Shape.ROWS
+    return Shape.COLUMNS if Role.COLUMN in roles else Shape.FLAT
+
+
+def levels_of(component: Component) -> list[int]:
+    """The level of each operation: even for lane operations, odd for crossing ones."""
+    levels: list[int] = []
+    direct = direct_values(component)
+    for op in component.ops:
+        is_moved = is_moving(op)
+        is_lane = is_moved or op.role in LANE_ROLES
+        level = 0 if is_lane else 1
+        for argument in op.arguments:
+            if not isinstance(argument, Use):
+                continue
+            source = levels[argument.value]
+            if is_moved and argument.value not in direct:
+                source += 1 - source % 2  # all of it must be kept before a part is read
+            elif is_moved:
+                source = 0
+            level = max(level, _level_after(source, is_lane))
+        for before, exact in op.memory_before:
+            level = max(level, levels[before] if exact else levels[before] + 2)
+        levels.append(level)
+    return levels
+
+
+def _level_after(source: int, is_lane: bool) -> int:
+    if source % 2 == 0:
+        return source if is_lane else source + 1
+    return source + 1 if is_lane else source + 2

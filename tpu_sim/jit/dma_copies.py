@@ -1,0 +1,208 @@
+"""The copy of a transfer as native code: merged rows, vector loops, ranges for several threads.
+
+Steps that follow each other without a gap on both sides become one longer chunk. A large copy between
+two memories is cut at its outermost dimension into tasks (`tpu_sim.jit.fork_join`). Large writes to
+HBM bypass the caches: what a kernel streams out is not read again soon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
+from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.jit.context import Word
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.scope import ModuleScope
+from tpu_sim.jit.task_table import TaskTable
+
+COUNT_ARGUMENTS = {-1: "%c0", -2: "%c1"}
+NON_TEMPORAL_USE = "!nontemporal !0"
+NON_TEMPORAL = "!0 = !{i32 1}\n"
+"""The mark of streaming stores, and the metadata node it names, which a module defines once."""
+_SHARED_BYTES = 1 << 16
+"""Size from which handing a part of a copy to another thread pays."""
+_STREAMED_BYTES = 1 << 20
+_TASK_BYTES = 1 << 15
+_BLOCK_BYTES = 4096
+_CHUNK_BYTES = 64
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One loop of a copy; strides in bytes, `count` as in `DmaDim`."""
+
+    count: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A copy after merging: loops outermost first around chunks of `size` bytes."""
+
+    steps: tuple[_Step, ...]
+    size: int
+    in_order: bool  # both sides lie in one memory and may overlap
+    is_aligned: bool  # SMEM is addressed by words, other memories by granules
+    to_hbm: bool
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the whole copy, 0 if a count is dynamic."""
+        total = self.size
+        for step in self.steps:
+            total *= max(step.count, 0)
+        return total
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether its stores bypass the caches."""
+        return (
+            self.to_hbm
+            and self.is_aligned
+            and not self.in_order
+            and self.total_bytes >= _STREAMED_BYTES
+        )
+
+
+def unit_bytes(space: int) -> int:
+    """Bytes of one address unit of a memory."""
+    return WORD_BYTES if space == SMEM else GRANULE_BYTES
+
+
+def _plan(descriptor: DmaDescriptor) -> _Plan:
+    has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
+    size = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
+    steps = [
+        _Step(
+            dim.count,
+            dim.src_stride * unit_bytes(descriptor.src_space),
+            dim.dst_stride * unit_bytes(descriptor.dst_space),
+        )
+        for dim in descriptor.dims
+        if dim.count != 1
+    ]
+    in_order = descriptor.src_space == descriptor.dst_space
+    while not in_order and steps and steps[-1].count > 0:
+        last = steps[-1]
+        if (last.source, last.target) != (size, size):
+            break
+        size *= steps.pop().count
+    return _Plan(tuple(steps), size, in_order, not has_smem, descriptor.dst_space == HBM)
+
+
+def contiguous_bytes(descriptor: DmaDescriptor) -> int:
+    """Bytes of a transfer that is one piece on both sides, 0 for others."""
+    plan = _plan(descriptor)
+    return 0 if plan.steps or plan.in_order else plan.size
+
+
+def emit_copy(
+    emitter: Emitter,
+    descriptor: DmaDescriptor,
+    name: str,
+    source: str,
+    target: str,
+    module: ModuleScope,
+) -> list[str]:
+    """Append the copy of a checked transfer; returns the functions that its tasks run."""
+    plan = _plan(descriptor)
+    may_share = module.threads > 1 and plan.is_aligned and not plan.in_order
+    if may_share and plan.total_bytes >= _SHARED_BYTES:
+        if not plan.steps:
+            blocks = plan.size // _BLOCK_BYTES
+            done = blocks * _BLOCK_BYTES
+            step = _Step(blocks, _BLOCK_BYTES, _BLOCK_BYTES)
+            rest = [emitter.offset(side, done) for side in (source, target)]
+            _Copy(emitter, plan).chunk(rest[0], rest[1], plan.size - done)
+            plan = replace(plan, steps=(step,), size=_BLOCK_BYTES)
+        if plan.steps[0].count > 1:
+            return [_shared(emitter, plan, name, (source, target), module)]
+    copy = _Copy(emitter, plan)
+    copy.steps(plan.steps, source, target)
+    copy.settle()
+    return []
+
+
+def _shared(
+    emitter: Emitter, plan: _Plan, name: str, sides: tuple[str, str], module: ModuleScope
+) -> str:
+    """Append a fork over ranges of the outermost step; returns the function of its tasks."""
+    for memory, word in (("tasks", Word.TASKS), ("scratch", Word.SCRATCH)):
+        emitter.do(f"%{memory} = load ptr, ptr {emitter.offset('%ctx', int(word) * 8)}")
+    outer = plan.steps[0]
+    count = min(outer.count, 2 * module.threads, max(2, plan.total_bytes // _TASK_BYTES))
+    table = TaskTable(emitter)
+    for number in range(count):
+        first, end = (outer.count * n // count for n in (number, number + 1))
+        ranges = (f"i64 {first}", f"i64 {end - first}")
+        table.add_commands([(f"{name}_part", (f"ptr {sides[0]}", f"ptr {sides[1]}", *ranges))])
+    table.run()
+    module.task_bytes = max(module.task_bytes, table.peak_bytes)
+    e = Emitter("d")
+    source = e.offset("%source", e.value(f"mul i64 %first, {outer.source}"))
+    target = e.offset("%target", e.value(f"mul i64 %first, {outer.target}"))
+    copy = _Copy(e, plan)
+    copy.steps(plan.steps, source, target, "%count")
+    copy.settle()
+    return (
+        f"define internal void @{name}_part(ptr %source, ptr %target, i64 %first, i64 %count) "
+        f"noinline #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+    )
+
+
+class _Copy:
+    """Emits the loops of a copy."""
+
+    def __init__(self, emitter: Emitter, plan: _Plan) -> None:
+        self._emitter = emitter
+        self._plan = plan
+        self._hint = f", {NON_TEMPORAL_USE}" if plan.is_streamed else ""
+
+    def settle(self) -> None:
+        """Streaming stores are visible to other threads only after a fence."""
+        if self._hint:
+            self._emitter.do("fence seq_cst")
+
+    def steps(self, steps: tuple[_Step, ...], source: str, target: str, count: str = "") -> None:
+        """The loops of `steps`, the outermost of them with `count` trips where that is given."""
+        e = self._emitter
+        if not steps:
+            self.chunk(source, target, self._plan.size)
+            return
+        trips = count or self._trips(steps[0].count)
+        with e.loop(trips) as i:
+            following = [
+                e.offset(side, e.value(f"mul i64 {i}, {stride}"))
+                for side, stride in ((source, steps[0].source), (target, steps[0].target))
+            ]
+            self.steps(steps[1:], following[0], following[1])
+
+    def _trips(self, count: int) -> str:
+        if count >= 0:
+            return str(count)
+        return self._emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
+
+    def chunk(self, source: str, target: str, size_bytes: int) -> None:
+        """Copy contiguous bytes."""
+        e = self._emitter
+        if self._plan.in_order or not self._plan.is_aligned:
+            kind = "memmove" if self._plan.in_order else "memcpy"
+            e.do(
+                f"call void @llvm.{kind}.p0.p0.i64(ptr {target}, ptr {source}, "
+                f"i64 {size_bytes}, i1 false)"
+            )
+        elif size_bytes > GRANULE_BYTES:
+            with e.loop(size_bytes, GRANULE_BYTES) as at:
+                self._granule(e.offset(source, at), e.offset(target, at))
+        elif size_bytes:
+            self._granule(source, target)
+
+    def _granule(self, source: str, target: str) -> None:
+        e = self._emitter
+        offsets = range(0, GRANULE_BYTES, _CHUNK_BYTES)
+        chunks = [e.load("<16 x i32>", e.offset(source, k), _CHUNK_BYTES) for k in offsets]
+        for k, chunk in zip(offsets, chunks, strict=True):
+            pointer = e.offset(target, k)
+            e.do(f"store <16 x i32> {chunk}, ptr {pointer}, align {_CHUNK_BYTES}{self._hint}")

@@ -1,0 +1,247 @@
+"""Windows that are read in place: a large contiguous transfer into VMEM need not be copied.
+
+Up to two ranges of rows of such a window (its double buffer) are kept as references to HBM in the
+context; a load asks where its rows lie (`RESOLVE`). What would make the reference and the copy differ
+ends it: the copy is made then (`SETTLE`). That happens when HBM below a reference is about to be
+written, when a store or a transfer touches part of its rows, and when a load reaches over its end.
+Values are those of copies made at once, whatever a program does. Two threads may settle a window
+at the same time; both ways to read it give the same data meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpu_sim.isa.facts import row_facts
+from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
+from tpu_sim.jit.context import ROW_BYTES, Word
+from tpu_sim.jit.dma_copies import contiguous_bytes
+from tpu_sim.jit.emitter import Emitter
+
+MAX_WINDOWS = 16
+ENTRY_BYTES = 64
+"""Per window two slots of four words: first row, rows (0: none), bytes from VMEM to HBM, and in the
+first slot the window's pointer, in the second whether references do not pay."""
+RESOLVE, SETTLE, REFER, PROTECT = (
+    "window_resolve",
+    "window_settle",
+    "window_refer",
+    "window_protect",
+)
+_MIN_BYTES = 1 << 14
+_SLOT_BYTES = 32
+_ROWS, _DELTA, _LAST = 8, 16, 24
+POINTER_OFFSET = _LAST
+
+
+@dataclass
+class _Uses:
+    """What a kernel does to its windows."""
+
+    referable: set[int] = field(default_factory=set)
+    excluded: set[int] = field(default_factory=set)
+
+
+def is_referable(descriptor: DmaDescriptor) -> bool:
+    """Whether a transfer may be kept as a reference."""
+    return (
+        descriptor.src_space == HBM
+        and descriptor.dst_space == VMEM
+        and contiguous_bytes(descriptor) >= _MIN_BYTES
+    )
+
+
+def windows_in_place(kernel: Kernel) -> dict[int, int]:
+    """The windows of a kernel that are read in place, and their entries in the table."""
+    uses = _Uses()
+    _follow(kernel, kernel.body, False, uses)
+    chosen = sorted(uses.referable - uses.excluded)[:MAX_WINDOWS]
+    return {window: entry for entry, window in enumerate(chosen)}
+
+
+def _follow(kernel: Kernel, nodes: list[Node], in_loop: bool, uses: _Uses) -> None:
+    for node in nodes:
+        match node:
+            case Block():
+                _follow_block(kernel, node, in_loop, uses)
+            case Loop():
+                _follow(kernel, node.body, True, uses)
+            case While():
+                _follow(kernel, node.test + node.body, True, uses)
+            case If():
+                _follow(kernel, node.then + node.orelse, in_loop, uses)
+
+
+def _follow_block(kernel: Kernel, block: Block, in_loop: bool, uses: _Uses) -> None:
+    """A block must not both read a window and change what lies under it."""
+    filled: set[int] = set()
+    loaded: set[int] = set()
+    writes_hbm = False
+    for instr in (instr for bundle in block.bundles for instr in bundle):
+        match instr.row.effect:
+            case "dma_start":
+                descriptor = kernel.descriptors[instr.operands[0]]
+                writes_hbm |= descriptor.dst_space == HBM
+                if descriptor.src_space == VMEM:
+                    uses.excluded.add(descriptor.window)
+                if descriptor.dst_space == VMEM:
+                    filled.add(descriptor.window)
+                    if is_referable(descriptor):
+                        uses.referable.add(descriptor.window)
+            case "load":
+                loaded.add(_window(instr))
+            case "store" | "store_masked":
+                if in_loop or _window(instr) in filled:
+                    uses.excluded.add(_window(instr))
+            case "load_indexed" | "store_indexed":
+                uses.excluded.add(_window(instr))
+    uses.excluded |= loaded if writes_hbm else loaded & filled
+
+
+def _window(instr: Instr) -> int:
+    return instr.operands[row_facts(instr.row).window_index]
+
+
+def entry_offset(entry: int) -> int:
+    """Bytes from the context to an entry."""
+    return int(Word.WINDOWS) * 8 + entry * ENTRY_BYTES
+
+
+def hbm_windows_text() -> str:
+    """The functions that keep the table."""
+    return "\n".join((_settle(), _resolve(), _refer(), _protect()))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A slot's words, loaded."""
+
+    pointer: str
+    first: str
+    rows: str
+    delta: str
+
+
+def _slot(e: Emitter, pointer: str) -> _Slot:
+    """Load a slot. Its number of rows goes to 0 once its data is in VMEM, so it is loaded in order."""
+    rows_at = e.offset(pointer, _ROWS)
+    rows = e.value(f"load atomic i64, ptr {rows_at} acquire, align 8")
+    return _Slot(
+        pointer, e.load("i64", pointer, 8), rows, e.load("i64", e.offset(pointer, _DELTA), 8)
+    )
+
+
+def _slots(e: Emitter) -> list[_Slot]:
+    return [_slot(e, e.offset("%slots", k * _SLOT_BYTES)) for k in range(2)]
+
+
+def _forget(e: Emitter, slot: _Slot) -> None:
+    e.do(f"store atomic i64 0, ptr {e.offset(slot.pointer, _ROWS)} release, align 8")
+
+
+def _define(header: str, e: Emitter, end: str = "ret void") -> str:
+    return f"define internal {header} noinline #0 {{\nentry:\n{e.text()}\n {end}\n}}\n"
+
+
+def _settle() -> str:
+    """Copy what a window refers to into VMEM; one thread at a time."""
+    e = Emitter("w")
+    lock = e.offset("%ctx", int(Word.WINDOWS_LOCK) * 8)
+    again, held = e.new_label(), e.new_label()
+    e.jump(again)
+    e.place(again)
+    swap = e.value(f"cmpxchg ptr {lock}, i64 0, i64 1 acquire monotonic, align 8")
+    e.branch(e.value(f"extractvalue {{ i64, i1 }} {swap}, 1"), held, again)
+    e.place(held)
+    window = e.load("ptr", e.offset("%slots", _LAST), 8)
+    for slot in _slots(e):
+        with e.when(e.value(f"icmp ne i64 {slot.rows}, 0")):
+            target = e.offset(window, e.value(f"mul i64 {slot.first}, {ROW_BYTES}"))
+            source = e.offset(target, slot.delta)
+            size = e.value(f"mul i64 {slot.rows}, {ROW_BYTES}")
+            e.do(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
+            )
+            _forget(e, slot)
+    e.do(f"store atomic i64 0, ptr {lock} release, align 8")
+    return _define(f"void @{SETTLE}(ptr %ctx, ptr %slots)", e)
+
+
+def _resolve() -> str:
+    """Bytes from VMEM to where rows ``first`` to ``first + span`` of a window lie."""
+    e = Emitter("w")
+    for slot in _slots(e):
+        from_first = e.value(f"sub i64 %first, {slot.first}")
+        last = e.value(f"add i64 {from_first}, %span")
+        not_before = e.value(f"icmp sge i64 {from_first}, 0")
+        not_after = e.value(f"icmp slt i64 {last}, {slot.rows}")
+        with e.when(e.value(f"and i1 {not_before}, {not_after}")):
+            e.do(f"ret i64 {slot.delta}")
+            e.place(e.new_label())
+        reaches = e.value(f"icmp sge i64 {last}, 0")
+        starts = e.value(f"icmp slt i64 {from_first}, {slot.rows}")
+        with e.when(e.value(f"and i1 {reaches}, {starts}")):
+            e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+            e.do("ret i64 0")
+            e.place(e.new_label())
+    return _define(f"i64 @{RESOLVE}(ptr %ctx, ptr %slots, i64 %first, i64 %span)", e, "ret i64 0")
+
+
+def _refer() -> str:
+    """Keep a transfer as a reference: false if it must be copied."""
+    e = Emitter("w")
+    refused = e.load("i64", e.offset("%slots", _SLOT_BYTES + _LAST), 8)
+    with e.when(e.value(f"icmp ne i64 {refused}, 0")):
+        e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+        e.do("ret i1 false")
+        e.place(e.new_label())
+    end = e.value("add i64 %first, %rows")
+    for slot in _slots(e):
+        slot_end = e.value(f"add i64 {slot.first}, {slot.rows}")
+        starts_before = e.value(f"icmp slt i64 {slot.first}, {end}")
+        ends_behind = e.value(f"icmp sgt i64 {slot_end}, %first")
+        with e.when(e.value(f"and i1 {starts_before}, {ends_behind}")):
+            starts_inside = e.value(f"icmp sge i64 {slot.first}, %first")
+            ends_inside = e.value(f"icmp sle i64 {slot_end}, {end}")
+            kept = e.value(f"xor i1 {e.value(f'and i1 {starts_inside}, {ends_inside}')}, true")
+            with e.when(kept):
+                e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+            _forget(e, slot)
+    first, second = _slots(e)
+    is_full = e.value(
+        f"and i1 {e.value(f'icmp ne i64 {first.rows}, 0')}, "
+        f"{e.value(f'icmp ne i64 {second.rows}, 0')}"
+    )
+    with e.when(is_full):
+        e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+    first_rows = e.load("i64", e.offset(first.pointer, _ROWS), 8)
+    is_free = e.value(f"icmp eq i64 {first_rows}, 0")
+    slot_at = e.value(f"select i1 {is_free}, ptr {first.pointer}, ptr {second.pointer}")
+    e.store("i64", "%first", slot_at, 8)
+    e.store("i64", "%delta", e.offset(slot_at, _DELTA), 8)
+    e.do(f"store atomic i64 %rows, ptr {e.offset(slot_at, _ROWS)} release, align 8")
+    header = f"i1 @{REFER}(ptr %ctx, ptr %slots, i64 %first, i64 %rows, i64 %delta)"
+    return _define(header, e, "ret i1 true")
+
+
+def _protect() -> str:
+    """HBM from ``low`` to ``high`` is about to be written: settle what refers to it."""
+    e = Emitter("w")
+    count = e.load("i64", e.offset("%ctx", int(Word.WINDOW_COUNT) * 8), 8)
+    with e.when(e.value(f"icmp ne i64 {count}, 0")), e.loop(count) as number:
+        table = e.offset("%ctx", entry_offset(0))
+        e.do(f"%slots = getelementptr i8, ptr {table}, "
+             f"i64 {e.value(f'mul i64 {number}, {ENTRY_BYTES}')}")  # fmt: skip
+        window = e.load("i64", e.offset("%slots", _LAST), 8)
+        for slot in _slots(e):
+            from_window = e.value(f"mul i64 {slot.first}, {ROW_BYTES}")
+            start = e.value(f"add i64 {e.value(f'add i64 {window}, {from_window}')}, {slot.delta}")
+            size = e.value(f"mul i64 {slot.rows}, {ROW_BYTES}")
+            end = e.value(f"add i64 {start}, {size}")
+            starts_before = e.value(f"icmp ult i64 {start}, %high")
+            ends_behind = e.value(f"icmp ugt i64 {end}, %low")
+            with e.when(e.value(f"and i1 {starts_before}, {ends_behind}")):
+                e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+                e.store("i64", "1", e.offset("%slots", _SLOT_BYTES + _LAST), 8)
+    return _define(f"void @{PROTECT}(ptr %ctx, i64 %low, i64 %high)", e)

@@ -1,0 +1,300 @@
+"""Which parallel loops may be cut into ranges of iterations that run on several host threads.
+
+The mark `Loop.parallel` says that iterations are independent as the compiler sees them; here that is
+proved from the bundles, because a wrong answer would make results depend on timing. Row addresses are
+followed through the scalar code as ``base + step * index + [low, high]``: a window that the body
+writes must be touched by every iteration in rows of its own. The body must not start transfers, touch
+the MXUs, write SMEM, or hand an sreg to the next iteration; the transpose unit is allowed where every
+block fills it before it reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpu_sim.isa.facts import SREG, row_facts
+from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node
+
+MIN_WORK = 400
+"""Vreg operations (some ten nanoseconds each) of a loop from which sharing it pays."""
+_TRANSPOSE_PUSHES = 16
+_MAX_ROWS = 1 << 31
+_WORK = {"xpose_swap": 60, "load_indexed": 30, "store_indexed": 30}
+_EFFECTS = frozenset({
+    "", "load", "store", "store_masked", "load_indexed", "store_indexed", "scalar_load",
+    "pop_eup", "pop_xlu", "spill", "fill", "spill_mask", "fill_mask",
+    "xpose_push", "xpose_swap", "xpose_read",
+})  # fmt: skip
+_STORES = frozenset({"store", "store_masked", "store_indexed"})
+_ACCESSES = _STORES | {"load", "load_indexed"}
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """A loop that may be cut: the sregs its body reads from outside, and its vreg operations."""
+
+    live_in: tuple[int, ...]
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Affine:
+    """``base + step * index + x`` for an x in low..high; base counts invariant unknowns."""
+
+    base: frozenset[tuple[object, int]] = frozenset()
+    step: int = 0
+    low: int = 0
+    high: int = 0
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.step == 0 and self.low == self.high
+
+    def plus(self, other: _Affine, sign: int = 1) -> _Affine:
+        scaled = other.times(sign)
+        counts = dict(self.base)
+        for symbol, count in scaled.base:
+            counts[symbol] = counts.get(symbol, 0) + count
+        base = frozenset((s, n) for s, n in counts.items() if n)
+        return _Affine(
+            base, self.step + scaled.step, self.low + scaled.low, self.high + scaled.high
+        )
+
+    def times(self, factor: int) -> _Affine:
+        ends = sorted((self.low * factor, self.high * factor))
+        base = frozenset((s, n * factor) for s, n in self.base if factor)
+        return _Affine(base, self.step * factor, ends[0], ends[1])
+
+    def number(self) -> int | None:
+        """The value, if it is a known number."""
+        return self.low if self.is_fixed and not self.base else None
+
+
+_Value = _Affine | None
+"""None: anything, and different from one iteration to the next."""
+
+
+def _constant(number: int) -> _Affine:
+    return _Affine(low=number, high=number)
+
+
+def _union(a: _Value, b: _Value) -> _Value:
+    if a is None or b is None or a.base != b.base or a.step != b.step:
+        return None
+    return _Affine(a.base, a.step, min(a.low, b.low), max(a.high, b.high))
+
+
+def plan_ranges(loop: Loop, kernel: Kernel) -> RangePlan | None:
+    """How to cut `loop`, None if it may not be cut or does too little."""
+    if not loop.parallel or loop.trip < 2:
+        return None
+    walk = _Walk(loop, fills_transpose(kernel.body))
+    walk.nodes(loop.body, 1)
+    work = walk.work * loop.trip
+    if not walk.is_separable or work < MIN_WORK or walk.live_in & walk.written:
+        return None
+    if not all(_is_apart(accesses, loop.trip) for accesses in walk.stored_accesses()):
+        return None
+    return RangePlan(tuple(sorted(walk.live_in)), work)
+
+
+def _is_apart(accesses: list[_Value], trip: int) -> bool:
+    """Whether different iterations touch different rows."""
+    total = accesses[0]
+    for access in accesses:
+        total = _union(total, access)
+    if total is None or total.step == 0 or abs(total.step) * trip >= _MAX_ROWS:
+        return False
+    return total.high - total.low < abs(total.step)
+
+
+def fills_transpose(nodes: list[Node]) -> bool:
+    """Whether every block pushes all rows before it swaps, and swaps before it reads."""
+    for node in nodes:
+        match node:
+            case Block():
+                if not _block_fills_transpose(node.bundles):
+                    return False
+            case Loop():
+                if not fills_transpose(node.body):
+                    return False
+            case If():
+                if not (fills_transpose(node.then) and fills_transpose(node.orelse)):
+                    return False
+    return True
+
+
+def _block_fills_transpose(bundles: list[Bundle]) -> bool:
+    pushed: set[int] = set()
+    has_swapped = False
+    for bundle in bundles:
+        effects = [instr.row.effect for instr in bundle]
+        if "xpose_read" in effects and not has_swapped:
+            return False
+        if "xpose_swap" in effects:
+            if len(pushed) < _TRANSPOSE_PUSHES:
+                return False
+            has_swapped = True
+        pushed.update(i.operands[1] for i in bundle if i.row.effect == "xpose_push")
+    return True
+
+
+@dataclass
+class _Walk:
+    """One pass over a loop's body."""
+
+    loop: Loop
+    may_transpose: bool
+    is_separable: bool = True
+    work: int = 0
+    live_in: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    values: dict[int, _Value] = field(default_factory=dict)
+    accesses: dict[int, list[_Value]] = field(default_factory=dict)
+    stored: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.values[0] = _constant(0)
+        self.values[self.loop.index] = _Affine(step=1)
+
+    def stored_accesses(self) -> list[list[_Value]]:
+        """The accesses of each window that is written."""
+        return [self.accesses[window] for window in sorted(self.stored)]
+
+    def nodes(self, nodes: list[Node], times: int) -> None:
+        """Follow a list of nodes that runs up to `times` times an iteration."""
+        for node in nodes:
+            if not self.is_separable:
+                return
+            match node:
+                case Block():
+                    for bundle in node.bundles:
+                        self._bundle(bundle, times)
+                case Loop() if node.trip >= 0:
+                    self._inner_loop(node, times)
+                case If():
+                    self._if(node, times)
+                case _:
+                    self.is_separable = False
+
+    def _inner_loop(self, loop: Loop, times: int) -> None:
+        if loop.trip == 0:
+            return
+        carried = _Walk(loop, self.may_transpose)
+        carried.nodes(loop.body, 1)
+        self.is_separable &= carried.is_separable
+        for sreg in carried.live_in & carried.written:
+            self._read(sreg)
+            self.values[sreg] = None
+        self.written.add(loop.index)
+        self.values[loop.index] = _Affine(high=loop.trip - 1)
+        self.nodes(loop.body, times * loop.trip)
+
+    def _if(self, node: If, times: int) -> None:
+        self._read(node.condition)
+        before = dict(self.values)
+        self.nodes(node.then, times)
+        after_then, self.values = self.values, dict(before)
+        self.nodes(node.orelse, times)
+        merged: dict[int, _Value] = {}
+        for sreg in after_then.keys() & self.values.keys():
+            merged[sreg] = _union(after_then[sreg], self.values[sreg])
+        self.values = merged  # what one branch alone defines counts as read from outside
+
+    def _read(self, sreg: int) -> _Value:
+        if sreg not in self.values:
+            self.live_in.add(sreg)
+            self.values[sreg] = _Affine(frozenset({(("s", sreg), 1)}))
+        return self.values[sreg]
+
+    def _bundle(self, bundle: Bundle, times: int) -> None:
+        results: dict[int, _Value] = {}
+        for instr in bundle:
+            row = instr.row
+            if row.effect not in _EFFECTS or (
+                row.effect.startswith("xpose") and not self.may_transpose
+            ):
+                self.is_separable = False
+                return
+            facts = row_facts(row)
+            sources = [self._read(instr.operands[r.index]) for r in facts.reads
+                       if r.register_class == SREG]  # fmt: skip
+            if facts.write is not None and facts.write.register_class == SREG:
+                results[instr.operands[facts.write.index]] = _evaluate(instr, sources)
+            else:
+                self.work += times * _WORK.get(row.effect, 1)
+            if row.effect in _ACCESSES:
+                self._access(instr, sources)
+        self.values.update(results)
+        self.written.update(results)
+
+    def _access(self, instr: Instr, sources: list[_Value]) -> None:
+        """Note the rows an instruction may touch."""
+        window = instr.operands[row_facts(instr.row).window_index]
+        rows: _Value = None
+        base = sources[0]
+        if "indexed" not in instr.row.effect and base is not None:
+            offset = instr.operands[instr.row.operand_index("k")]
+            reach = 7 * instr.operands[instr.row.operand_index("stride")]
+            rows = base.plus(_Affine(low=offset + min(0, reach), high=offset + max(0, reach)))
+        self.accesses.setdefault(window, []).append(rows)
+        if instr.row.effect in _STORES:
+            self.stored.add(window)
+
+
+def _evaluate(instr: Instr, sources: list[_Value]) -> _Value:
+    """The value of a scalar instruction."""
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        return _bounded(instr)
+    linear = _linear(instr, known)
+    if linear is not None:
+        return linear
+    if all(source.is_fixed for source in known):
+        immediates = _immediates(instr)
+        return _Affine(frozenset({((instr.row.name, tuple(known), immediates), 1)}))
+    return _bounded(instr)
+
+
+def _immediates(instr: Instr) -> tuple[int, ...]:
+    facts = row_facts(instr.row)
+    registers = {r.index for r in facts.reads}
+    if facts.write is not None:
+        registers.add(facts.write.index)
+    return tuple(v for i, v in enumerate(instr.operands) if i not in registers)
+
+
+def _bounded(instr: Instr) -> _Value:
+    """A value of which only the range is known."""
+    if instr.row.name.startswith("scmp."):
+        return _Affine(high=1)
+    if instr.row.name == "sandi" and instr.operands[-1] >= 0:
+        return _Affine(high=instr.operands[-1])
+    return None
+
+
+def _linear(instr: Instr, sources: list[_Affine]) -> _Affine | None:
+    """Sums, differences and multiples by known numbers."""
+    immediate = instr.operands[-1]
+    match instr.row.name:
+        case "smovi":
+            return _constant(immediate)
+        case "smov":
+            return sources[0]
+        case "saddi.s32":
+            return sources[0].plus(_constant(immediate))
+        case "sadd.s32":
+            return sources[0].plus(sources[1])
+        case "ssub.s32":
+            return sources[0].plus(sources[1], -1)
+        case "smuli.s32":
+            return sources[0].times(immediate)
+        case "sshli" if 0 <= immediate < 32:
+            return sources[0].times(1 << immediate)
+        case "smul.s32":
+            for one, other in (sources, reversed(sources)):
+                number = other.number()
+                if number is not None:
+                    return one.times(number)
+    return None
