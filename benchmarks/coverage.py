@@ -82,20 +82,28 @@ def _difference(opcode: str, text: str, kind: str, machine: str) -> str:
     module = parse_model(text)
     shapes = [s for p in module.entry.parameters for s in leaves(p.shape)]
     rng = np.random.default_rng(len(text))
-    leaf_inputs = [_values(rng, shape, kind) for shape in shapes]
+    leaf_inputs = [made_up(rng, shape, kind) for shape in shapes]
     results = [np.asarray(r) for r in executable(*leaf_inputs)]
     if kind == "random":
         return _out_of_range(results)
     with np.errstate(all="ignore"):
         wanted = evaluate(module, leaf_inputs, "highest")
-    traits = OPCODES[opcode].traits
-    is_exact = bool(traits & (DATA_MOVEMENT | TUPLE_ONLY))
-    is_sum = kind not in ("plain", "ordered") or bool(traits & CONTRACTION)
     for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
-        reason = _mismatch(got, np.asarray(want), is_exact, is_sum)
+        reason = mismatch(opcode, kind, got, np.asarray(want))
         if reason:
             return f"output {number}: {reason}"
     return ""
+
+
+def mismatch(opcode: str, kind: str, got: Array, want: Array) -> str:
+    """Where a result differs most from the evaluator's, beyond what opcode and type allow.
+
+    `kind` says how the inputs were made. Empty if nothing differs.
+    """
+    traits = OPCODES[opcode].traits
+    is_exact = bool(traits & (DATA_MOVEMENT | TUPLE_ONLY))
+    is_sum = kind not in ("plain", "ordered") or bool(traits & CONTRACTION)
+    return _mismatch(got, want, is_exact, is_sum)
 
 
 def _mismatch(got: Array, want: Array, is_exact: bool, is_sum: bool) -> str:
@@ -143,7 +151,7 @@ def _out_of_range(results: Sequence[Array]) -> str:
     return ""
 
 
-def _values(rng: np.random.Generator, shape: ArrayShape, kind: str) -> Array:
+def made_up(rng: np.random.Generator, shape: ArrayShape, kind: str) -> Array:
     """Inputs: "plain" has every kind of value, "ordered" all but NaN, "small" stays exact."""
     dtype, dims = shape.dtype, shape.dims
     if not dims:

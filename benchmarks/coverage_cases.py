@@ -1,7 +1,8 @@
 """For each opcode the smallest module of one element type: what `benchmarks.coverage` runs.
 
-`case(opcode, dtype)` is None where XLA's shape inference admits no operand of that type. ``T`` in a
-text stands for the type, ``A`` for an array of it, ``Z`` for its zero.
+`case(opcode, dtype, dims)` is None where XLA's shape inference admits no such operand. ``T`` in a
+text stands for the type, ``A`` for an array of it, ``Z`` for its zero, ``M`` and ``N`` for its
+dimensions (see `_words` and `_sizes` for the rest). The cases of a few opcodes have fixed dimensions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 
-DIMS = "5,7"
+DIMS = "M,N"
 _ANY, _NUMBER, _REAL, _FLOAT, _INTEGER = "PSUFC", "SUFC", "PSUF", "F", "SU"
 _ORDERS = {
     "pred": "UNSIGNED", "unsigned": "UNSIGNED", "signed": "SIGNED", "float": "TOTALORDER",
@@ -59,8 +60,8 @@ _INDEX = "i = s32[] parameter(1) j = s32[] constant(2) "
 _ROWS_AT = "at = s32[3,1] constant({{0},{4},{2}}) "
 _ALONE = "replica_groups={{0}}"
 _TOKEN = "t = token[] after-all() "
-_NORM = "p = T[3,4,5] parameter(0) a = T[5] parameter(1) b = T[5] parameter(2) "
-_NORM_5 = _NORM + "c = T[5] parameter(3) "
+_NORM = "p = T[3,M,N] parameter(0) a = T[N] parameter(1) b = T[N] parameter(2) "
+_NORM_5 = _NORM + "c = T[N] parameter(3) "
 _NORM_ATTRS = "epsilon=0.01, feature_index=2"
 _WHERE = ", update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}"
 _ASYNC = "s = ((A), A, s32[]) async-start(p), calls=same u = ((A), A, s32[]) async-update(s)"
@@ -114,60 +115,60 @@ def _elementwise() -> dict[str, _Row]:
 
 
 _ARRAYS = {
-    "bitcast": _Row(_ANY, f"{_P} ROOT r = T[35] bitcast(p)"),
+    "bitcast": _Row(_ANY, f"{_P} ROOT r = T[MN] bitcast(p)"),
     "bitcast-convert": _Row("SUF", f"{_P} ROOT r = B bitcast-convert(p)"),
-    "broadcast": _Row(_ANY, "p = T[7] parameter(0) ROOT r = A broadcast(p), dimensions={1}"),
-    "concatenate": _Row(_ANY, f"{_PQ} ROOT r = T[5,14] concatenate(p, q), dimensions={{1}}"),
+    "broadcast": _Row(_ANY, "p = T[N] parameter(0) ROOT r = A broadcast(p), dimensions={1}"),
+    "concatenate": _Row(_ANY, f"{_PQ} ROOT r = T[M,NN] concatenate(p, q), dimensions={{1}}"),
     "constant": _Row(_ANY, "ROOT r = T[2,3] constant({{0,1,1},{1,0,1}})"),
     "copy": _Row(_ANY, f"{_P} ROOT r = A copy(p)"),
     "dynamic-reshape": _Row(
-        _ANY, f"{_P} i = s32[] parameter(1) ROOT r = T[<=5,7] dynamic-reshape(p, i, i)"
+        _ANY, f"{_P} i = s32[] parameter(1) ROOT r = T[<=M,N] dynamic-reshape(p, i, i)"
     ),
     "dynamic-slice": _Row(
         _ANY,
-        f"{_P} {_INDEX} ROOT r = T[2,3] dynamic-slice(p, i, j), dynamic_slice_sizes={{2,3}}",
+        f"{_P} {_INDEX} ROOT r = T[MS,NS] dynamic-slice(p, i, j), dynamic_slice_sizes={{MS,NS}}",
     ),
     "dynamic-update-slice": _Row(
-        _ANY, f"{_P} {_INDEX} u = T[2,3] parameter(2) ROOT r = A dynamic-update-slice(p, u, i, j)"
+        _ANY, f"{_P} {_INDEX} u = T[MS,NS] parameter(2) ROOT r = A dynamic-update-slice(p, u, i, j)"
     ),
     "gather": _Row(
         _ANY,
-        f"{_P} {_ROWS_AT} ROOT r = T[3,7] gather(p, at), offset_dims={{1}}, "
-        "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,7}",
+        f"{_P} {_ROWS_AT} ROOT r = T[3,N] gather(p, at), offset_dims={{1}}, "
+        "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,N}",
     ),
     "get-dimension-size": _Row(
         _ANY, f"{_P} ROOT r = s32[] get-dimension-size(p), dimensions={{0}}"
     ),
-    "iota": _Row(_NUMBER, "ROOT r = T[2,3] iota(), iota_dimension=1"),
-    "pad": _Row(_ANY, f"{_P} z = T[] constant(Z) ROOT r = T[12,6] pad(p, z), padding=1_2_1x0_-1"),
+    "iota": _Row(_NUMBER, "ROOT r = A iota(), iota_dimension=1"),
+    "pad": _Row(_ANY, f"{_P} z = T[] constant(Z) ROOT r = T[MP,NP] pad(p, z), padding=1_2_1x0_-1"),
     "parameter": _Row(_ANY, "ROOT p = A parameter(0)"),
-    "reshape": _Row(_ANY, f"{_P} ROOT r = T[7,5] reshape(p)"),
+    "reshape": _Row(_ANY, f"{_P} ROOT r = T[N,M] reshape(p)"),
     "reverse": _Row(_ANY, f"{_P} ROOT r = A reverse(p), dimensions={{0,1}}"),
     "set-dimension-size": _Row(
         _ANY,
-        f"{_P} i = s32[] parameter(1) ROOT r = T[<=5,7] set-dimension-size(p, i), dimensions={{0}}",
+        f"{_P} i = s32[] parameter(1) ROOT r = T[<=M,N] set-dimension-size(p, i), dimensions={{0}}",
     ),
     "shuffle": _Row(_ANY, f"{_P} ROOT r = A shuffle(p)"),
-    "slice": _Row(_ANY, f"{_P} ROOT r = T[2,3] slice(p), slice={{[1:5:2], [3:6]}}"),
-    "transpose": _Row(_ANY, f"{_P} ROOT r = T[7,5] transpose(p), dimensions={{1,0}}"),
+    "slice": _Row(_ANY, f"{_P} ROOT r = T[MH,NT] slice(p), slice={{[M1:M:2], [NS:N]}}"),
+    "transpose": _Row(_ANY, f"{_P} ROOT r = T[N,M] transpose(p), dimensions={{1,0}}"),
 }
 
 _COMPUTE = {
     "batch-norm-grad": _Row(
         _FLOAT,
-        f"{_NORM_5} g = T[3,4,5] parameter(4) "
-        f"ROOT r = (T[3,4,5], T[5], T[5]) batch-norm-grad(p, a, b, c, g), {_NORM_ATTRS}",
+        f"{_NORM_5} g = T[3,M,N] parameter(4) "
+        f"ROOT r = (T[3,M,N], T[N], T[N]) batch-norm-grad(p, a, b, c, g), {_NORM_ATTRS}",
         inputs="positive",
     ),
     "batch-norm-inference": _Row(
         _FLOAT,
-        f"{_NORM_5} d = T[5] parameter(4) "
-        f"ROOT r = T[3,4,5] batch-norm-inference(p, a, b, c, d), {_NORM_ATTRS}",
+        f"{_NORM_5} d = T[N] parameter(4) "
+        f"ROOT r = T[3,M,N] batch-norm-inference(p, a, b, c, d), {_NORM_ATTRS}",
         inputs="positive",
     ),
     "batch-norm-training": _Row(
         _FLOAT,
-        f"{_NORM} ROOT r = (T[3,4,5], T[5], T[5]) batch-norm-training(p, a, b), {_NORM_ATTRS}",
+        f"{_NORM} ROOT r = (T[3,M,N], T[N], T[N]) batch-norm-training(p, a, b), {_NORM_ATTRS}",
         inputs="positive",
     ),
     "cholesky": _Row(
@@ -175,19 +176,19 @@ _COMPUTE = {
     ),
     "convolution": _Row(
         _NUMBER,
-        "p = T[1,6,6,2] parameter(0) q = T[3,3,2,4] parameter(1) ROOT r = T[1,4,4,4] "
-        "convolution(p, q), window={size=3x3}, dim_labels=b01f_01io->b01f",
+        "p = T[1,M,N,2] parameter(0) q = T[3,3,2,4] parameter(1) ROOT r = T[1,M,N,4] "
+        "convolution(p, q), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
         inputs="small",
     ),
     "dot": _Row(
         _ANY,
-        "p = T[5,7] parameter(0) q = T[7,3] parameter(1) ROOT r = T[5,3] dot(p, q), "
+        "p = A parameter(0) q = T[N,3] parameter(1) ROOT r = T[M,3] dot(p, q), "
         "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
         inputs="small",
     ),
     "fft": _Row(
         "",
-        "p = T[2,8] parameter(0) ROOT r = c64[2,FFT_RESULT",
+        "p = A parameter(0) ROOT r = c64[M,FFT_RESULT",
         inputs="small",
         only=("f32", "c64"),
     ),
@@ -201,13 +202,13 @@ _COMPUTE = {
     ),
     "reduce": _Row(
         _ANY,
-        f"{_P} z = T[] constant(Z) ROOT r = T[5] reduce(p, z), dimensions={{1}}, to_apply=add_T",
+        f"{_P} z = T[] constant(Z) ROOT r = T[M] reduce(p, z), dimensions={{1}}, to_apply=add_T",
         _ADD,
         "small",
     ),
     "reduce-window": _Row(
         _ANY,
-        f"{_P} z = T[] constant(Z) ROOT r = T[5,5] reduce-window(p, z), window={{size=1x3}}, "
+        f"{_P} z = T[] constant(Z) ROOT r = T[M,NW] reduce-window(p, z), window={{size=1x3}}, "
         "to_apply=add_T",
         _ADD,
         "small",
@@ -235,28 +236,28 @@ _COMPUTE = {
     ),
     "scan": _Row(
         _ANY,
-        f"{_P} z = T[7] parameter(1) ROOT r = (A, T[7]) scan(p, z), dimensions={{0}}, "
+        f"{_P} z = T[N] parameter(1) ROOT r = (A, T[N]) scan(p, z), dimensions={{0}}, "
         "is_reverse=false, num_carries=1, to_apply=step",
-        "step { x = T[7] parameter(0) c = T[7] parameter(1) y = T[7] add(x, c) "
-        "ROOT r = (T[7], T[7]) tuple(y, y) }\n",
+        "step { x = T[N] parameter(0) c = T[N] parameter(1) y = T[N] add(x, c) "
+        "ROOT r = (T[N], T[N]) tuple(y, y) }\n",
     ),
     "scatter": _Row(
         _ANY,
-        f"{_P} {_ROWS_AT} u = T[3,7] parameter(1) ROOT r = A scatter(p, at, u)"
+        f"{_P} {_ROWS_AT} u = T[3,N] parameter(1) ROOT r = A scatter(p, at, u)"
         f"{_WHERE}, index_vector_dim=1, to_apply=add_T",
         _ADD,
         "small",
     ),
     "select-and-scatter": _Row(
         "SUF",
-        "p = T[4,8] parameter(0) q = T[4,4] parameter(1) z = T[] constant(0) ROOT r = T[4,8] "
+        "p = A parameter(0) q = T[M,NH] parameter(1) z = T[] constant(0) ROOT r = A "
         "select-and-scatter(p, q, z), window={size=1x2 stride=1x2}, select=order, scatter=add_T",
         _ADD + _GREATER,
         "small",
     ),
     "sort": _Row(_REAL, f"{_P} ROOT r = A sort(p), dimensions={{1}}, to_apply=order", _LESS),
     "topk": _Row(
-        "SUF", f"{_P} ROOT r = (T[5,3], s32[5,3]) topk(p), k=3, largest=true", inputs="ordered"
+        "SUF", f"{_P} ROOT r = (T[M,NS], s32[M,NS]) topk(p), k=NS, largest=true", inputs="ordered"
     ),
     "triangular-solve": _Row(
         "FC",
@@ -353,19 +354,26 @@ _COLLECTIVES = {
     "replica-id": _Row("", "ROOT r = u32[] replica-id()", only=("u32",)),
 }
 
+_NEEDS_ELEMENTS = frozenset({"fft", "gather", "pad"})
+
 _ROWS = {**_elementwise(), **_ARRAYS, **_COMPUTE, **_CONTROL, **_COLLECTIVES}
 
 
-def case(opcode: str, dtype: str) -> Case | None:
-    """The module of an opcode at an element type, or None where the type does not go with it."""
+def case(opcode: str, dtype: str, dims: tuple[int, int] = (5, 7)) -> Case | None:
+    """The module of an opcode at an element type, or None where the type does not go with it.
+
+    None, too, for dimensions that the operation does not admit, such as an fft of length 0.
+    """
     row, element = _ROWS[opcode], BY_NAME[dtype]
     if _LETTERS[element.kind] not in row.kinds and dtype not in row.only:
         return None
-    words = _words(dtype)
+    if opcode in _NEEDS_ELEMENTS and 0 in dims:
+        return None
+    words = {**_words(dtype, dims), **_sizes(*dims)}
     text = f"HloModule m\n{row.computations}ENTRY e {{\n  {row.lines}\n}}\n"
     if opcode == "fft":
-        kind, half = ("FFT", "8") if element.is_complex else ("RFFT", "5")
-        text = text.replace("FFT_RESULT", f"{half}] fft(p), fft_type={kind}, fft_length={{8}}")
+        kind, half = ("FFT", "N") if element.is_complex else ("RFFT", "NF")
+        text = text.replace("FFT_RESULT", f"{half}] fft(p), fft_type={kind}, fft_length={{N}}")
     elif opcode == "constant" and element.kind == "pred":
         text = text.replace("0", "false").replace("1", "true")
     elif opcode == "constant" and element.is_complex:
@@ -378,17 +386,39 @@ def case(opcode: str, dtype: str) -> Case | None:
     return Case(pattern.sub(lambda found: words[found[0]], text), row.inputs)
 
 
-def _words(dtype: str) -> dict[str, str]:
+def _sizes(m: int, n: int) -> dict[str, str]:
+    """The numbers that follow from the dimensions."""
+    sizes = {
+        "M": m,
+        "N": n,
+        "MN": m * n,
+        "NN": 2 * n,
+        "M1": min(1, m),
+        "MS": min(2, m),
+        "NS": min(3, n),
+        "MP": 2 * m + 2,  # 1_2_1
+        "NP": n - 1,
+        "MH": m // 2,  # every other row from the second on
+        "NT": max(0, n - 3),
+        "NF": n // 2 + 1,  # of half a spectrum
+        "NH": n // 2,
+        "NW": max(0, n - 2),
+    }
+    return {name: str(size) for name, size in sizes.items()}
+
+
+def _words(dtype: str, dims: tuple[int, int]) -> dict[str, str]:
     """What the capital letters of a row's text stand for."""
     element = BY_NAME[dtype]
     real = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
+    text = f"{dims[0]},{dims[1]}"
     zero = {"pred": "false", "complex": "(0,0)"}.get(element.kind, "0")
     return {
         "T": dtype,
-        "A": f"{dtype}[{DIMS}]",
-        "B": f"u{element.bits}[{DIMS}]",
-        "R": f"{real}[{DIMS}]",
-        "W": f"f32[{DIMS}]",
+        "A": f"{dtype}[{text}]",
+        "B": f"u{element.bits}[{text}]",
+        "R": f"{real}[{text}]",
+        "W": f"f32[{text}]",
         "Z": zero,
         "ORDER": _ORDERS[element.kind],
         "DIR": "EQ" if element.is_complex else "LT",

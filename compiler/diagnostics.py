@@ -6,6 +6,7 @@ Every error the compiler raises for a user's input is a `CompileError`; a Python
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -65,3 +66,13 @@ class UnsupportedError(CompileError):
 
 class ResourceExhaustedError(CompileError):
     """The program does not fit the device's memory (XLA's RESOURCE_EXHAUSTED)."""
+
+
+class ElidedConstantsWarning(UserWarning):
+    """A model's text leaves constants out (``{...}``): their values are made up."""
+
+
+def made_up_note(names: Sequence[str]) -> str:
+    """What to say of a model whose text leaves out the values of some constants."""
+    some = "1 constant is" if len(names) == 1 else f"{len(names)} constants are"
+    return f"{some} elided in the model's text, the first is %{names[0]}: values are made up"

@@ -71,6 +71,8 @@ def _compile(module: HloModule, chip: Chip, options: CompileOptions) -> Compiled
     with _timed("lower", timings, options.progress):
         lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
     lowered.program.metadata["precision"] = options.precision
+    if module.made_up:
+        lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
     timings.update(lowered.timings)
     return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
 

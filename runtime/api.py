@@ -26,7 +26,7 @@ DEFAULT_TARGET = "v5e"
 def compile(
     source: str | bytes | Path,
     target: str = DEFAULT_TARGET,
-    precision: str = "default",
+    precision: str | None = None,
     *,
     machine: MachineOptions | None = None,
     options: CompileOptions | None = None,
@@ -35,16 +35,24 @@ def compile(
 
     `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
     by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
-    `precision` says what DEFAULT means on a dot: "default" one bf16 pass, "high"
-    three, "highest" six. Raises `CompileError` for anything wrong with the model; a `.tpux` that
-    was compiled for another `target` or `precision` than given here is an error too.
+    `precision` says what DEFAULT means on a dot: "default" one bf16 pass (also when not given),
+    "high" three, "highest" six. Raises `CompileError` for anything wrong with the model; a `.tpux`
+    that was compiled for another `target` or `precision` than given here is an error too.
+    `options` have a precision of their own and are no matter of a compiled program: `ValueError`
+    if they are given together with either.
     """
+    if precision is not None and options is not None:
+        message = "precision is given twice: say CompileOptions(precision=..) in options"
+        raise ValueError(message)
     text, name = read_source(source)
     if text is None:
+        if options is not None:
+            message = f"{name} is compiled already: options are for compiling a model"
+            raise ValueError(message)
         executable = load_executable(Path(name), machine, _unless(target, DEFAULT_TARGET))
-        _expect_precision(executable, _unless(precision, "default"))
+        _expect_precision(executable, precision)
         return executable
-    chosen = options or CompileOptions(precision=precision)
+    chosen = options or CompileOptions(precision=precision or "default")
 
     def compile_now() -> Compilation:
         """The compiler is heavy to import and not needed for what is in the store."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from threading import RLock
 from typing import Protocol
 from weakref import WeakSet
@@ -59,8 +59,8 @@ class Device:
 
     def claim_arena(self, owner: object, size_bytes: int) -> bool:
         """Give [0, size_bytes) to `owner`; return whether its constants must be written again."""
-        limit = self.allocator.low_water_bytes
-        if size_bytes > limit:
+        if not self.allocator.claim_floor(size_bytes):
+            limit = self.allocator.low_water_bytes
             raise ResourceExhaustedError(
                 f"RESOURCE_EXHAUSTED: the program needs {size_bytes:,} bytes of HBM; {limit:,} of "
                 f"{self.chip.hbm_bytes:,} are free below the arrays placed by device_put"
@@ -68,7 +68,6 @@ class Device:
         changed = self.resident is not owner
         self.resident = owner
         self.arena_bytes = size_bytes
-        self.allocator.floor_bytes = size_bytes
         return changed
 
 
@@ -79,9 +78,16 @@ class Client:
     devices: list[Device]
 
 
-@lru_cache(maxsize=8)
 def client_for(target: str) -> Client:
-    """Return the client of a chip name or chip file; one per process and target."""
-    chip = load_chip(target)
+    """Return the client of a chip name or chip file; one per process and chip.
+
+    Two spellings of a name or path give the same client, and a chip file that was edited another.
+    """
+    return _client_of(load_chip(target))
+
+
+@cache
+def _client_of(chip: Chip) -> Client:
+    """A client is never dropped: arrays on it may be passed to programs made at any later time."""
     hbm = HbmMemory.for_chip(chip)
     return Client([Device(chip, hbm, HbmAllocator(chip.hbm_bytes))])

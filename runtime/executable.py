@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, ElidedConstantsWarning, made_up_note
 from compiler.hlo.dtypes import BY_NUMPY
 from runtime.buffer import Array
 from runtime.client import Device
@@ -106,12 +107,20 @@ class Executable:
         Arguments of a sequence are all checked first; those of an iterator one by one, so that the
         host need not hold them together.
         """
+        if self.made_up is not None:
+            warnings.warn(f"{self.made_up}, so results mean nothing", ElidedConstantsWarning, 3)
         with self.device.lock:
             self._load(self._checked_arguments(args))
             self._last = self._run(self._machine_ready())
             if on_device:
                 return [self._device_output(port) for port in self.outputs]
             return [self._host_output(port) for port in self.outputs]
+
+    @property
+    def made_up(self) -> str | None:
+        """Says that the model's text left constants out (``{...}``); None if it did not."""
+        names = self.program.metadata.get("made_up_constants", "").split()
+        return made_up_note(names) if names else None
 
     def prepare(self) -> None:
         """Translate to native code now instead of at the first call."""
@@ -196,7 +205,7 @@ class Executable:
         for value in args:
             if count == len(self.inputs):
                 self._expect_count(count + 1)
-            yield _checked(count, value, self.inputs[count])
+            yield _checked(count, value, self.inputs[count], self.device)
             count += 1
         self._expect_count(count)
 
@@ -234,10 +243,11 @@ class Executable:
 
     def _let_go(self, number: int) -> None:
         """An input's buffers are about to be overwritten: who lies there moves out."""
-        held = self._held.pop(number, None)
+        held = self._held.get(number)
         array = held() if held is not None else None
         if array is not None:
-            array.leave_arena()
+            array.leave_arena()  # it stays held when HBM is too full for it
+        self._held.pop(number, None)
 
     def _host_output(self, port: Port) -> HostArray:
         return read_planes(self._planes(port), port.shape, use_cache=self.options.cache)
@@ -252,8 +262,12 @@ class Executable:
         return Array(self.device, port.device_shape, tuple(b.offset_bytes for b in port.buffers))
 
 
-def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray | Array:
+def _checked(
+    number: int, value: npt.ArrayLike | Array, port: Port, device: Device
+) -> HostArray | Array:
     """Return the argument if it has the wanted dimensions and a dtype that stands for the port's.
+
+    An array on another device than the program's is refused.
 
     64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default;
     one warning says so of f64 arrays.
@@ -264,6 +278,13 @@ def _checked(number: int, value: npt.ArrayLike | Array, port: Port) -> HostArray
         raise CompileError(
             f"input {number} ({port.buffers[0].name}): found {array.dtype}{list(array.shape)}, "
             f"want {want.dtype.numpy}{list(want.dims)}"
+        )
+    if isinstance(value, Array) and value.device is not device:
+        raise CompileError(
+            f"input {number} ({port.buffers[0].name}): the array lies on device "
+            f"{value.device.chip.name}, the program is for {device.chip.name}"
+            f"{' of other parameters' if value.device.chip.name == device.chip.name else ''}: "
+            "pass .numpy() of it, or place it there with device_put(.., target=..)"
         )
     if isinstance(value, np.ndarray) and value.dtype != want.dtype.numpy:
         device_dtype(value.dtype, warns=True)

@@ -60,8 +60,7 @@ class JitFunction:
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function on the chip; the result is a tree like the function's."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        bound = self._signature.bind(*args, **kwargs)  # defaults stay the function's own affair
         statics = {k: v for k, v in bound.arguments.items() if k in self.static}
         dynamic = {k: v for k, v in bound.arguments.items() if k not in self.static}
         leaves, tree = flatten(dynamic)

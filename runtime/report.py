@@ -108,10 +108,10 @@ class _Sum:
     causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
 
     def add(self, run: KernelRun, flops: int) -> None:
-        """Take in one call of a kernel that does `flops` for the model."""
-        self.calls += 1
+        """Take in a call of a kernel that does `flops` for the model, or several added up."""
+        self.calls += run.calls
         self.cycles += run.cycles
-        self.multiply_adds += flops // 2
+        self.multiply_adds += flops // 2 * run.calls
         self.mxu_busy_cycles += run.mxu_busy_cycles
         self.dma_wait_cycles += run.dma_wait_cycles
         self.hbm_bytes += run.hbm_bytes

@@ -10,7 +10,8 @@ Times are microseconds at the chip's clock. The tracks:
 
 The resolution is a kernel call: how a unit's cycles spread within a call is not recorded, nor how
 passes spread over the MXUs, which have one track. A run of more than `MOST_CALLS` calls has several
-consecutive ones in a slice, so that a trace of any run can be opened.
+consecutive ones in a slice, so that a trace of any run can be opened; all after the first
+`MOST_RECORDS`, which were not recorded one by one, are in one last slice.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import fill_whole
 from tpu_sim.isa.program import Program
-from tpu_sim.machine.result import ExecutionResult, KernelRun
+from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 
 Event = dict[str, object]
 
@@ -54,7 +55,7 @@ def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Itera
     for number, run in _joined(result.kernels):
         if run.start_cycle > end:
             yield from _counters(end, 0.0, 0.0, chip)
-        note = program.kernels[run.name].note if number == 1 else f"{number} calls"
+        note = program.kernels[run.name].note if number == 1 else f"{number} calls added up"
         yield from _call_events(run, note, chip)
         end = run.start_cycle + run.cycles
     yield from _counters(end, 0.0, 0.0, chip)
@@ -62,10 +63,12 @@ def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Itera
 
 def _joined(runs: Sequence[KernelRun]) -> Iterator[tuple[int, KernelRun]]:
     """The calls, as many at a time (given first) as leave no more than `MOST_CALLS`."""
-    step = max(1, -(-len(runs) // MOST_CALLS))
-    for first in range(0, len(runs), step):
-        part = runs[first : first + step]
-        yield len(part), part[0] if len(part) == 1 else _sum(part)
+    single, later = runs[:MOST_RECORDS], runs[MOST_RECORDS:]
+    step = max(1, -(-len(single) // MOST_CALLS))
+    parts = [single[first : first + step] for first in range(0, len(single), step)]
+    for part in (*parts, later) if later else parts:
+        run = part[0] if len(part) == 1 else _sum(part)
+        yield run.calls, run
 
 
 def _sum(runs: Sequence[KernelRun]) -> KernelRun:
@@ -81,6 +84,7 @@ def _sum(runs: Sequence[KernelRun]) -> KernelRun:
         hbm_bytes=sum(run.hbm_bytes for run in runs),
         start_cycle=runs[0].start_cycle,
         causes=tuple(sum(run.causes[cause] for run in runs) for cause in Cause),
+        calls=sum(run.calls for run in runs),
     )
 
 

@@ -59,4 +59,9 @@ def __getattr__(name: str) -> object:
     return value
 
 
+def __dir__() -> list[str]:
+    """The public names, loaded or not, for completion."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 _refuse_strangers()

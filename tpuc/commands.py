@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, ElidedConstantsWarning, made_up_note
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.options import CompileOptions
@@ -82,12 +83,13 @@ def run(
     )
     choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
+    _warn_of_made_up(executable.made_up, is_run=True)
     shapes = [port.shape for port in executable.inputs]
     each = _arguments(inputs, shapes, seed)
     arguments = list(each) if check else []  # else the host never holds them all
     expected = _expected(expect, [port.shape for port in executable.outputs])
     is_read = bool(outputs) or check or expected is not None
-    with _working("executing"):
+    with _working("executing"), _quiet():
         results = [
             _host(r) for r in executable.call(arguments or each, on_device=not is_read) if is_read
         ]
@@ -127,6 +129,7 @@ def estimate(
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
+    _warn_of_made_up(executable.made_up, is_run=False)
     with _working("estimating"):
         report = executable.estimate(trips)
     if trace:
@@ -153,7 +156,9 @@ def compile_model(
     _writable(output)
     machine = MachineOptions(cache=not no_cache)
     choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
-    _executable(model, choices, machine).save(output)
+    executable = _executable(model, choices, machine)
+    _warn_of_made_up(executable.made_up, is_run=False)
+    executable.save(output)
 
 
 def opt(
@@ -167,6 +172,7 @@ def opt(
     names = None if passes is None else _pass_names(passes)
     is_changed = names is None or bool(names) or f64_as_f32
     module = _parse(model, is_verified=is_changed or style is None)
+    _warn_of_made_up(_made_up(module), is_run=False)
     _warn_of_f32(f64_as_f32)
     if is_changed:
         options = CompileOptions(f64_as_f32=f64_as_f32)
@@ -233,6 +239,7 @@ def evaluate(
     _writable(outputs)
     precision = precision or "default"
     module = _parse(model)
+    _warn_of_made_up(_made_up(module), is_run=True)
     shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     root = leaves(module.entry.root_instruction.shape)
     arguments = list(_arguments(inputs, shapes, seed))
@@ -309,12 +316,31 @@ def _executable(model: str, choices: _Choices, machine: MachineOptions) -> Execu
         f64_as_f32=choices.f64_as_f32,
         windows=_windows(choices.windows),
     )
-    with _working(f"compiling {model}"):
+    with _working(f"compiling {model}"), _quiet():
         compiled = compile(
             _model_path(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
         )
         _dump_texts(compiled, options.dump_dir)
     return compiled
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No Python warnings of elided constants: `_warn_of_made_up` says it, of stored programs too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ElidedConstantsWarning)
+        yield
+
+
+def _warn_of_made_up(note: str | None, *, is_run: bool) -> None:
+    """Say that constants were elided, and what that means for the values of a run."""
+    if note is not None:
+        end = ", so results mean nothing (cycles do)" if is_run else ""
+        click.echo(f"warning: {note}{end}", err=True)
+
+
+def _made_up(module: HloModule) -> str | None:
+    return made_up_note(module.made_up) if module.made_up else None
 
 
 def _loaded(model: str, choices: _Choices, machine: MachineOptions) -> Executable:
@@ -381,7 +407,8 @@ def _parse(model: str, *, is_verified: bool = True) -> HloModule:
     text, name = read_source(_model_path(model))
     if text is None:
         raise click.UsageError(f"{model} is a compiled program, not a model")
-    module = parse_model(text, name)
+    with _quiet():
+        module = parse_model(text, name)
     if is_verified:
         verify(module)
     return module

@@ -6,6 +6,7 @@ from compiler.diagnostics import CompileError
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.jit.host import UnsupportedHostError
+from tpu_sim.machine.disk_cache import CacheError
 from tpu_sim.machine.faults import MachineFault
 
 USER_ERRORS: tuple[type[Exception], ...] = (
@@ -14,4 +15,5 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     ProgramError,
     MachineFault,
     UnsupportedHostError,
+    CacheError,
 )

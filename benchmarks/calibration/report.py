@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +12,7 @@ from benchmarks.calibration import plots
 from benchmarks.calibration.fit import CHIPS, HIGHEST, LOWEST, NAMES, outcomes
 from benchmarks.calibration.points import Point, load_points, module_text
 from benchmarks.calibration.simulate import Outcome, simulate
+from benchmarks.sections import put_section
 from compiler.driver import compile_module
 from compiler.frontends.models import parse_model
 from tpu_sim.isa.chips import load_chip
@@ -61,20 +61,7 @@ def write_report() -> None:
     (DOCS / "accuracy-points.svg").write_text(plots.scatter(found), encoding="utf-8")
     (DOCS / "accuracy-errors.svg").write_text(plots.error_bars(found), encoding="utf-8")
     (DOCS / "accuracy-copies.svg").write_text(_copy_plot(points), encoding="utf-8")
-    put_section(SECTION, section(found, sources))
-
-
-def put_section(name: str, text: str, page: Path = PAGE) -> None:
-    """Replace a section of the page, or append it; other sections stay as they are."""
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    old = page.read_text(encoding="utf-8") if page.exists() else _TITLE
-    new = f"{begin}\n{text.strip()}\n{end}"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if pattern.search(old):
-        made = pattern.sub(lambda _: new, old)
-    else:
-        made = f"{old.rstrip()}\n\n{new}\n"
-    page.write_text(made, encoding="utf-8")
+    put_section(SECTION, section(found, sources), PAGE, _TITLE)
 
 
 def section(found: Sequence[Outcome], sources: dict[str, str]) -> str:

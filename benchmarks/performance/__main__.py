@@ -3,8 +3,9 @@
     python -m benchmarks.performance [--workloads NAME,...] [--models FOLDER] [--repeat N]
         [--threads N] [--results FILE] [--out docs/performance.md]
 
-With ``--results`` rows are kept in a JSON file, to which later commands add theirs; the page shows
-them all. Without jax only this project's side runs, and the page says so.
+With ``--results`` rows are kept in a JSON file, to which later commands of the same version add
+theirs; the page shows them all. What else stands on the page stays as it is. Without jax only this
+project's side runs, and the page says so.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.performance.measure import Options, Row, SideResult, measure
-from benchmarks.performance.page import page
+from benchmarks.performance.page import TITLE, page
 from benchmarks.performance.startup import start_seconds
+from benchmarks.performance.versions import commit
 from benchmarks.performance.workloads import WORKLOADS, Workload, chosen, source_file
+from benchmarks.sections import put_section
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -40,16 +43,19 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def load_results(path: Path | None) -> tuple[dict[str, Row], dict[str, float]]:
-    """Rows by name, and start times, of earlier commands."""
+    """Rows by name, and start times, of earlier commands on this version of the project."""
     if path is None or not path.exists():
         return {}, {}
     kept = json.loads(path.read_text())
+    if kept.get("commit") != commit():
+        return {}, {}
     return {row["name"]: Row.from_json(row) for row in kept["rows"]}, kept["start"]
 
 
 def keep_results(path: Path | None, rows: dict[str, Row], start: dict[str, float]) -> None:
     if path is not None:
-        kept = {"rows": [row.to_json() for row in rows.values()], "start": start}
+        shown_rows = [row.to_json() for row in rows.values()]
+        kept = {"commit": commit(), "rows": shown_rows, "start": start}
         path.write_text(json.dumps(kept, indent=1))
 
 
@@ -94,7 +100,7 @@ def main() -> None:
     if args.out is None:
         print(text)
     else:
-        args.out.write_text(text)
+        put_section("performance", text, args.out, TITLE)
 
 
 def shown(arguments: list[str]) -> list[str]:

@@ -7,12 +7,13 @@ import importlib.metadata
 import math
 import os
 import platform
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.performance.measure import ROOT, Row
+from benchmarks.performance.measure import Row
+from benchmarks.performance.versions import commit
 
+TITLE = "# Performance beside XLA:CPU\n"
 WANTED = {
     "execute": (0.7, 1.5),  # geometric mean, largest
     "compile cold": (6.0, math.inf),
@@ -42,14 +43,13 @@ def page(rows: Sequence[Row], start: dict[str, float], command: str, threads: in
 
 
 def _head(command: str, threads: int) -> str:
-    versions = [f"Python {platform.python_version()}", f"tpuc {_commit()}"]
+    versions = [f"Python {platform.python_version()}", f"tpuc {commit()}"]
     for package in _PACKAGES:
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             versions.append(f"no {package}")
     return (
-        "# Performance beside XLA:CPU\n\n"
         f"Written by `{command}` on {datetime.date.today()}: {', '.join(versions)}; "
         f"{_processor()}, {os.cpu_count()} processors, {threads} threads for each side.\n\n"
         "Both sides get the same HLO text and the same inputs, which lie on the device; each has a\n"
@@ -59,17 +59,6 @@ def _head(command: str, threads: int) -> str:
         "threads. *By cycles* names the kernels in which the emulated chip spends most cycles, and\n"
         "what they wait for there."
     )
-
-
-def _commit() -> str:
-    git = ["git", "-C", str(ROOT)]
-    try:
-        done = subprocess.run(
-            [*git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "(no commit)"
-    return done.stdout.strip()
 
 
 def _processor() -> str:

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.sections import put_section
 from benchmarks.xla_tpu_comparison.matching import match
 from benchmarks.xla_tpu_comparison.ours import Estimator, Ours
 from benchmarks.xla_tpu_comparison.page import Line, page, summary
@@ -43,17 +44,6 @@ def estimates(
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         yield from zip(records, pool.imap(estimator.estimate, texts), strict=True)
-
-
-def fill(page_path: Path, text: str) -> None:
-    """Replace the part between ``<!-- begin xla -->`` and ``<!-- end xla -->``; put it last if new."""
-    begin, end = "<!-- begin xla -->", "<!-- end xla -->"
-    whole = page_path.read_text()
-    if begin not in whole:
-        whole = f"{whole.rstrip()}\n\n{begin}\n{end}\n"
-    before, rest = whole.split(begin, 1)
-    after = rest.split(end, 1)[1]
-    page_path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
 def main() -> int:
@@ -85,7 +75,7 @@ def main() -> int:
     else:
         args.out.write_text(text)
     if args.into is not None:
-        fill(args.into, summary(lines, CHIP))
+        put_section("xla", summary(lines, CHIP), args.into, "# Accuracy")
     return int(any(line.ours.error for line in lines))
 
 

@@ -173,7 +173,9 @@ def _input_space(body: FusionBody) -> IterationSpace:
     placed = [(operand, tuple(range(operand.rank)))]
     placed += [(r.array, kept) for r in body.roots]
     dims = _dims(operand.dims, placed, _packing(body, operand.dims))
-    is_whole = any(r.array.dtype.kind == "pred" for r in body.roots)  # partial masks have no place
+    # partial masks have no place, and what reads a sum in the fusion wants all of it
+    is_whole = any(r.array.dtype.kind == "pred" for r in body.roots)
+    is_whole = is_whole or not all(_is_only_stored(r, body.roots) for r in body.reduces)
     marked = [
         replace(
             dim,
@@ -183,6 +185,33 @@ def _input_space(body: FusionBody) -> IterationSpace:
         for d, dim in enumerate(dims)
     ]
     return IterationSpace(tuple(marked), tuple(kept for _ in body.roots))
+
+
+def _is_only_stored(reduce: HloInstruction, roots: tuple[HloInstruction, ...]) -> bool:
+    """Whether each result of a reduce that is taken is one of the fusion's, and nothing reads it."""
+    parts = [reduce] if isinstance(reduce.shape, ArrayShape) else list(reduce.users)
+    return all(
+        sum(root is part for root in roots) == 1 and all(u.opcode == "tuple" for u in part.users)
+        for part in parts
+    )
+
+
+def whole_reduction_block(
+    operand: ArrayShape, reduced: tuple[int, ...], arrays: list[ArrayShape]
+) -> tuple[int, ...]:
+    """The least block (elements a dimension) of a kInput fusion's grid with all that is reduced.
+
+    `arrays` are what it reads and makes; those of the operand's or result's dimensions count.
+    """
+    kept = tuple(d for d in range(operand.rank) if d not in reduced)
+    kept_dims = tuple(operand.dims[d] for d in kept)
+    placed = [(operand, tuple(range(operand.rank)))]
+    placed += [(a, kept) for a in arrays if a.dims == kept_dims]
+    packing = max((a.dtype.packing for a in arrays if a.rank >= 2), default=1)
+    return tuple(
+        dim.unit if d in kept and dim.splittable else dim.tiles * dim.unit
+        for d, dim in enumerate(_dims(operand.dims, placed, packing))
+    )
 
 
 def update_space(update_slice: HloInstruction) -> IterationSpace:

@@ -35,7 +35,7 @@ _TRANSCENDENTAL_OPS = 12
 _PREPARE_CYCLES = 8
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _DOT_STEP_CYCLES = 160
-"""To fill and drain the MXUs in a step."""
+"""To fill and drain the MXUs in a pass of a step."""
 _STEP_CYCLES = 40
 """Of scalar work in a step."""
 _WINDOW_CYCLES = 12
@@ -128,7 +128,8 @@ def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotPar
     cols = -(-box.extent[-1] // LANES)
     depth = -(-_depth(dot, plan) // LANES)
     matmuls = batch * rows * cols * depth * parts.passes
-    cycles = matmuls * chip.matmul_cycles / chip.mxu_sustained / chip.mxu_units + _DOT_STEP_CYCLES
+    cycles = matmuls * chip.matmul_cycles / chip.mxu_sustained / chip.mxu_units
+    cycles += _DOT_STEP_CYCLES * parts.passes
     if dot in plan.depths:
         cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
     for number, part in prepared_operands(dot, plan, parts).items():

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
+from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import trip_count
 from compiler.backend.kernel_calls import Place, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
-from compiler.backend.scalar import ScalarEmitter, runs_on_scalar_unit
+from compiler.backend.scalar import ScalarEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction

@@ -23,6 +23,7 @@ from compiler.backend.pipeline import StepContext
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.reduce_stage import result_nodes
 from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
@@ -58,6 +59,7 @@ class StageEmitter:
             for window, array in zip(self.plan.inputs, context.inputs, strict=True)
         }
         emitter = VectorEmitter(self.builder, bindings, dict(context.sregs), self.scalars)
+        emitter.unread = frozenset(self.body.parameters) - bindings.keys() - self.scalars.keys()
         outputs = list(zip(self.body.roots, context.outputs, strict=True))
         done: set[int] = set()
         dot = self.body.dot
@@ -116,12 +118,7 @@ class StageEmitter:
                 if not is_cut and not is_row_reduction(node):  # rows that pad its tiles
                     emit_clear(self.builder, target)
         elif is_cut:
-            assert direct is not None, (
-                f"%{node.name}: a reduce cut by the grid is read in its fusion"
-            )
-            targets = [
-                self._sums(part, array) for part, (_, array) in zip(parts, direct, strict=True)
-            ]
+            targets = self._all_sums(node, outputs)
         else:
             targets = [self._scratch(node, number) for number in range(len(parts))]
         if is_cut:
@@ -142,11 +139,24 @@ class StageEmitter:
         """Whether the grid cuts what is reduced."""
         return any(not d.parallel and d.steps > 1 for d in self.plan.grid)
 
-    def _sums(self, node: HloInstruction, output: VmemArray) -> VmemArray:
+    def _all_sums(
+        self, node: HloInstruction, outputs: list[tuple[HloInstruction, VmemArray]]
+    ) -> list[VmemArray]:
+        """Scratch for the partial results of a cut reduce; what nothing takes is held as well."""
+        parts = result_nodes(node)
+        taken = [part for part in parts if part.users or any(r is part for r, _ in outputs)]
+        direct = self._direct_targets(taken, outputs)
+        if not direct:
+            raise CompileError(
+                f"internal: %{node.name}: a reduce cut by the grid is read in its fusion", node.span
+            )
+        return [self._sums(node, part, direct[0][1]) for part in parts]
+
+    def _sums(self, reduce: HloInstruction, node: HloInstruction, output: VmemArray) -> VmemArray:
         """Scratch that holds partial results over grid steps, in the arrangement they come in."""
         dtype = F32 if node.array.dtype.is_float else S32
         shape = ArrayShape(dtype, node.array.dims)
-        is_replicated = _reduces_columns(node) and shape.rank > 0
+        is_replicated = _reduces_columns(reduce) and shape.rank > 0
         rows = buffer_rows(shape, output.extent, replicated=is_replicated)
         window = self.builder.window(f"sums.{node.name}", rows)
         return VmemArray(shape, window, 0, output.origin, output.extent, is_replicated, GUARD_ROWS)

@@ -222,6 +222,7 @@ class HloModule:
         self.computations: dict[str, HloComputation] = {}
         self.entry_name = ""
         self.attrs: dict[str, object] = {}  # header attributes, e.g. entry_computation_layout
+        self.made_up: tuple[str, ...] = ()  # constants whose values the model's text leaves out
         self._taken: dict[str, int] = {}
 
     @property

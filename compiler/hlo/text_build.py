@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from lark import Token
 
-from compiler.diagnostics import CompileError, SourceText
+from compiler.diagnostics import CompileError, ElidedConstantsWarning, SourceText, made_up_note
 from compiler.hlo import attribute_text
 from compiler.hlo.async_text import (
     AsyncHalf,
@@ -469,13 +469,11 @@ class TextBuild:
 
     def warn_of_elided(self) -> None:
         """Say that results will not be the model's: values in the text's place are made up."""
-        first, count = self.elided[0], len(self.elided)
-        where = f" (line {first.span.line})" if first.span else ""
-        warnings.warn(
-            f"{count} constant{'s are' if count > 1 else ' is'} elided as {{...}}, the first is "
-            f"%{first.name}{where}: made-up values are used; print the text with large constants",
-            stacklevel=4,
-        )
+        self.module.made_up = tuple(instr.name for instr in self.elided)
+        span = self.elided[0].span
+        where = f" (line {span.line})" if span else ""
+        note = f"{made_up_note(self.module.made_up)}{where}; print the text with large constants"
+        warnings.warn(note, ElidedConstantsWarning, stacklevel=4)
 
     def fail_at(self, instr: HloInstruction, message: str) -> NoReturn:
         """Refuse the text at an instruction."""

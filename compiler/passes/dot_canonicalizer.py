@@ -1,13 +1,15 @@
 """Dot canonicalizer: all dots become ``[B.., M, K] x [B.., K, N] -> [B.., M, N]``.
 
 The right side may also be ``[B.., N, K]``. Transposes and reshapes around it bring operands
-and result into that form; they are index arithmetic of the fused dot, not copies. Three
+and result into that form; they are index arithmetic of the fused dot, not copies. Four
 choices are made here:
 
 - a transpose that is the result's only user is absorbed when batch dimensions stay in front
   and each side's free dimensions stay together (the sides may swap: ``(AB)^T == B^T A^T``);
 - a matrix times a vector is computed as the vector (one row) times the matrix, because a
   one-lane result would be padded 128-fold;
+- the sides are swapped when that leaves the MXU less to transpose (`_is_better_swapped`): the left
+  side is read along K, so one that lies the other way goes through the transpose unit;
 - the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose.
 """
 
@@ -25,6 +27,9 @@ from compiler.rewrite.graph import emit, replace
 from compiler.rewrite.make import dims_attr
 
 Dims = tuple[int, ...]
+_BLOCK = 128
+_TRANSPOSE_KERNEL_BLOCKS = 32
+"""128x128 blocks that the transpose unit takes in the time of a small kernel's launch and DMA."""
 
 
 @dataclass(frozen=True)
@@ -125,19 +130,34 @@ def _right_orders(right: DotSide) -> tuple[Dims, Dims]:
 def _canonicalize(dot: HloInstruction) -> None:
     left, right = dot_sides(dot)
     result = dot
-    is_swapped = False
+    is_swapped = is_turned = False
     user = next(iter(dot.users)) if len(dot.users) == 1 and not _is_root(dot) else None
     if user is not None and user.opcode == "transpose":
         absorbed = _absorb(left, right, dims_attr(user))
         if absorbed is not None:
             left, right, is_swapped = absorbed
             result = user
+        elif _is_better_swapped(left, right, dims_attr(user)):
+            is_turned = True
+    if result is dot and (is_turned or _is_cheaper_swapped(left, right)):
+        left, right, is_swapped, is_turned = right, left, True, True
     if right.size(right.free) == 1 and left.size(left.free) != 1:
         left, right, is_swapped = right, left, not is_swapped
     made = _emit_dot(dot, left, right)
     if is_swapped and has_choice(made):
         made.attrs["backend_config"] = transposed_request(dot, right.size(right.free))
-    replace(result, make.reshape(made, result.array.dims))
+    replace(result, _turned(made, dot) if is_turned else make.reshape(made, result.array.dims))
+
+
+def _turned(made: HloInstruction, dot: HloInstruction) -> HloInstruction:
+    """The result of `dot` out of the product of its sides swapped."""
+    left, right = dot_sides(dot)
+    batch, m = len(left.batch), len(left.free)
+    n = len(right.free)
+    order = (*range(batch), *range(batch + m, batch + m + n), *range(batch, batch + m))
+    value = make.reshape(made, tuple(dot.array.dims[d] for d in order))
+    back = (*range(batch), *range(batch + n, batch + n + m), *range(batch, batch + n))
+    return make.transpose(value, back)
 
 
 def _is_root(instr: HloInstruction) -> bool:
@@ -171,6 +191,36 @@ def _absorb(
     )
     is_swapped = bool(is_left) and not is_left[0] and any(is_left)
     return (new_right, new_left, True) if is_swapped else (new_left, new_right, False)
+
+
+def _is_better_swapped(left: DotSide, right: DotSide, permutation: Dims) -> bool:
+    """Whether the sides lie as the product of right and left wants them, and its result as the
+    transpose that takes it does: its minor dimension is one of the left side."""
+    batch = len(left.batch)
+    minor = permutation[-1]
+    is_left = batch <= minor < batch + len(left.free)
+    return is_left and not _lies_along_k(left) and _lies_along_k(right)
+
+
+def _is_cheaper_swapped(left: DotSide, right: DotSide) -> bool:
+    """Whether both sides lie across K, and transposing the right one and the result takes much less
+    than transposing the left one: so it is with the gradient of a convolution's kernel."""
+    if left.batch or not left.contracting or _lies_along_k(left) or _lies_along_k(right):
+        return False
+    k = left.size(left.contracting)
+    m, n = left.size(left.free), right.size(right.free)
+    depth, rows, columns = (-(-size // _BLOCK) for size in (k, m, n))
+    saved = depth * (rows - columns)
+    spent = rows * columns + _TRANSPOSE_KERNEL_BLOCKS
+    return saved > 2 * spent and min(m, n) > 1
+
+
+def _lies_along_k(side: DotSide) -> bool:
+    """Whether the minor dimension of the side in memory is contracted."""
+    inner = _through_transpose(side)
+    dims = inner.operand.array.dims
+    large = [d for d in range(len(dims)) if dims[d] != 1]
+    return bool(large) and large[-1] in inner.contracting
 
 
 def _emit_dot(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:

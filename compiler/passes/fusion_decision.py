@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from compiler.analysis.indexing_boxes import LANES, SUBLANES
+from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
@@ -143,6 +146,28 @@ class Legality:
                 return rows
         if self.graph.would_cycle(group, other):
             return FusionDecision.refuse("a third fusion lies between the two")
+        return FUSE
+
+    def can_hold_sums(self, group: Group, other: Group) -> FusionDecision:
+        """Whether kInput groups can be one although one may read the sums of the other.
+
+        Then the grid cuts nothing that is reduced, and windows of all of it must fit VMEM.
+        """
+        if not (group.ancestors & other.bits or other.ancestors & group.bits):
+            return FUSE
+        nodes = group.nodes.keys() | other.nodes.keys()
+        outputs = [n for n in nodes if self._is_output(n, nodes)]
+        found = [*((group.reads | other.reads) - nodes), *outputs]
+        arrays = [n.array for n in found if leaf_is_array(n)]
+        reduces = [n for n in nodes if n.opcode == "reduce"]
+        operand = reduces[0].operands[0].array
+        block = whole_reduction_block(operand, group.reduced, arrays)
+        *lead, rows, columns = (1, *block)
+        tile = math.prod(lead) * -(-rows // SUBLANES) * -(-columns // LANES) * 4096
+        wide = sum(a.dims == operand.dims for a in arrays)
+        needed = (2 * wide + len(reduces)) * tile  # buffers of what is read, and some scratch
+        if needed > VMEM_SHARE * self.vmem_bytes:
+            return FusionDecision.refuse("it reads sums of the other, which do not fit VMEM whole")
         return FUSE
 
     def _rows_fit(

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.analysis.scalar_unit import is_scalar_operation
 from compiler.analysis.tiled_layout import is_bitcast, unpadded_byte_size
+from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
@@ -132,10 +134,51 @@ def is_free_reshape(instr: HloInstruction) -> bool:
 def classify(computation: HloComputation) -> dict[HloInstruction, Node]:
     """Decide the role of every instruction, in one walk from operands to users."""
     hard = _hard_uses(computation)
+    starts = _behind_starts(computation)
     nodes: dict[HloInstruction, Node] = {}
     for instr in computation:
-        nodes[instr] = _classify_one(instr, nodes, is_hard=instr in hard)
+        nodes[instr] = node = _classify_one(instr, nodes, is_hard=instr in hard)
+        if instr in starts and node.role is Role.VIRTUAL and not _is_start_scalar(instr, nodes):
+            node.role = Role.REAL
     return nodes
+
+
+def start_leaves(nodes: dict[HloInstruction, Node]) -> set[HloInstruction]:
+    """What dynamic start indices are made of: kernels read them from memory, as scalars."""
+    found: set[HloInstruction] = set()
+    for start in (s for instr in nodes for s in _starts(instr)):
+        found.update(nodes[start].leaves if nodes[start].role is Role.VIRTUAL else (start,))
+    return found
+
+
+def _starts(instr: HloInstruction) -> list[HloInstruction]:
+    """The start indices of a dynamic-slice or dynamic-update-slice."""
+    first = {"dynamic-slice": 1, "dynamic-update-slice": 2}.get(instr.opcode)
+    return [] if first is None else instr.operands[first:]
+
+
+def _behind_starts(computation: HloComputation) -> set[HloInstruction]:
+    """The start indices, and the fusible instructions that they are computed from."""
+    found: set[HloInstruction] = set()
+    for instr in reversed(list(computation)):
+        found.update(_starts(instr))
+        if instr in found and is_fusible(instr):
+            found.update(instr.operands)
+    return found
+
+
+def _is_start_scalar(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether a kernel's scalar code can compute what a start index is made of (or read it)."""
+    if is_free_reshape(instr):
+        return _is_placed(instr.operands[0], nodes)
+    if instr.opcode == "constant":
+        return True
+    return is_scalar_operation(instr) and all(
+        o.array.dtype.bits == 32
+        or o.array.dtype == PRED
+        or (nodes[o].role is Role.VIRTUAL and not is_free_reshape(o))
+        for o in instr.operands
+    )
 
 
 def _hard_uses(computation: HloComputation) -> set[HloInstruction]:

@@ -18,7 +18,14 @@ from compiler.passes.fusion_decision import (
     leaf_is_array,
 )
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, Role, classify, is_variadic_part
+from compiler.passes.fusion_nodes import (
+    Access,
+    Node,
+    Role,
+    classify,
+    is_variadic_part,
+    start_leaves,
+)
 from compiler.rewrite.make import dims_attr
 
 SIBLINGS_TRIED = 4
@@ -32,7 +39,7 @@ class FusionPlan:
         self.computation = computation
         self.nodes = classify(computation)
         self.readers = _readers(self.nodes)
-        self.hard = _memory_values(computation, self.nodes)
+        self.hard = _memory_values(computation, self.nodes) | start_leaves(self.nodes)
         self.graph = GroupGraph()
         self.legality = Legality(self.graph, self.nodes, self.readers, self.hard, vmem_bytes)
         self.refusals: Counter[str] = Counter()
@@ -275,7 +282,10 @@ class FusionPlan:
         if leaf not in a.reads or leaf not in b.reads or a.box != b.box:
             return
         if a.kind is Kind.INPUT:
-            is_legal = a.reduced == b.reduced and self.legality.fits(a, b).is_fused
+            is_legal = a.reduced == b.reduced and all(
+                decision.is_fused
+                for decision in (self.legality.fits(a, b), self.legality.can_hold_sums(a, b))
+            )
         elif a.kind is Kind.LOOP and leaf.array.dims == a.box:
             is_legal = self.legality.can_merge(a, b).is_fused
         else:

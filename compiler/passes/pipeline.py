@@ -123,6 +123,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "zero-sized-elimination",
     "algebraic-simplifier",
     "constant-folding",
     "cse",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.dtypes import PRED, S32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import extreme, reducer_kind
@@ -115,7 +115,7 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     place = emit(instr, "iota", shape, (), {"iota_dimension": 0})
     wanted = make.broadcast(index, dims, (1,))
     mask = emit(instr, "compare", ArrayShape(PRED, dims), (place, wanted), {"direction": "EQ"})
-    identity = 0 if kind == "add" else extreme(kind, dtype)
+    identity = _identity(kind, dtype)
     wide = make.broadcast(updates, dims, (1,))
     values = (mask, wide, make.splat(instr, wide.array, identity))
     chosen = emit(instr, "select", wide.array, values)
@@ -123,6 +123,13 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     attrs = {"dimensions": (1,), "to_apply": make.reducer(instr, kind, dtype)}
     found = emit(instr, "reduce", operand.array, (chosen, init), attrs)
     return emit(instr, kind, operand.array, (operand, found))
+
+
+def _identity(kind: str, dtype: DType) -> float | int:
+    """What `kind` leaves every value as it is with; 0.0 would make -0.0 positive."""
+    if kind == "add":
+        return -0.0 if dtype.is_float else 0
+    return extreme(kind, dtype)
 
 
 SCATTER_RULES: tuple[Rule, ...] = (

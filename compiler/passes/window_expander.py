@@ -189,14 +189,16 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     taps, places = _extent(instr)
     if groups == 1 and places < taps:
         return _by_position(instr, labels)
-    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
-    if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups > 1 and places >= taps:
-        return _depthwise(instr, labels, kernel)
     order = image_order(instr)
-    columns = _columns(instr, labels, order)
     result = order.result(labels)
     dims = tuple(instr.array.dims[d] for d in result)
-    dot = _grouped_dot(instr, columns, kernel, groups, dims)
+    if groups == 1:
+        dot = _plain_dot(instr, labels, _columns(instr, labels, order), dims)
+        return make.transpose(make.reshape(dot, dims), inverse(result))
+    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups and places >= taps:
+        return _depthwise(instr, labels, kernel)
+    dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
     return make.transpose(make.reshape(dot, dims), inverse(result))
 
 
@@ -256,14 +258,19 @@ def _kernel_matrix(
     kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
 ) -> HloInstruction:
     """The kernel as ``[taps, features, out]``, turned round where the window says so."""
+    ordered = _ordered_kernel(kernel, labels, window)
+    return make.reshape(ordered, (math.prod(ordered.array.dims[:-2]), *ordered.array.dims[-2:]))
+
+
+def _ordered_kernel(
+    kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
+) -> HloInstruction:
+    """The kernel as ``[taps.., features, out]``."""
     turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
     if turned:
         kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
-    ordered = make.transpose(
-        kernel,
-        (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature),
-    )
-    return make.reshape(ordered, (math.prod(ordered.array.dims[:-2]), *ordered.array.dims[-2:]))
+    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
+    return make.transpose(kernel, order)
 
 
 def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> list[HloInstruction]:
@@ -287,6 +294,22 @@ def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloI
     return emit(instr, "concatenate", shape, parts, {"dimensions": (len(counts) - 1,)})
 
 
+def _plain_dot(
+    instr: HloInstruction, labels: ConvDims, columns: HloInstruction, dims: Dims
+) -> HloInstruction:
+    """Contract taps and features.
+
+    The kernel keeps its dimensions, so that the dot may take it as it lies, along either side.
+    """
+    kernel = _ordered_kernel(instr.operands[1], labels, _window(instr))
+    *deep, out = kernel.array.dims
+    rows = math.prod(dims[:-1])
+    left = make.reshape(columns, (rows, *deep))
+    count = len(deep)
+    attrs = _dot_attrs(instr, (), tuple(range(1, count + 1)), tuple(range(count)))
+    return emit(instr, "dot", instr.array.with_dims((rows, out)), (left, kernel), attrs)
+
+
 def _grouped_dot(
     instr: HloInstruction,
     columns: HloInstruction,
@@ -294,14 +317,9 @@ def _grouped_dot(
     groups: int,
     dims: Dims,
 ) -> HloInstruction:
-    """Contract taps and features; with several groups, each group's outputs with its features."""
+    """Contract taps and features, each group's outputs with its features."""
     taps, features, out = kernel.array.dims
     rows = math.prod(dims[:-1])
-    if groups == 1:
-        matrix = make.reshape(kernel, (taps * features, out))
-        flat = make.reshape(columns, (rows, taps * features))
-        shape = instr.array.with_dims((rows, out))
-        return emit(instr, "dot", shape, (flat, matrix), _dot_attrs(instr, (), (1,), (0,)))
     left = make.reshape(columns, (rows, taps, groups, features))
     right = make.reshape(kernel, (taps, features, groups, out // groups))
     shape = instr.array.with_dims((groups, rows, out // groups))

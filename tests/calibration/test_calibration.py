@@ -23,8 +23,9 @@ from benchmarks.calibration.fit import (
     settings,
 )
 from benchmarks.calibration.points import Point, PointError, load_points, module_text
-from benchmarks.calibration.report import put_section, section
+from benchmarks.calibration.report import section
 from benchmarks.calibration.simulate import Outcome, simulate
+from benchmarks.sections import put_section
 from compiler.frontends.models import parse_model
 from tpu_sim.isa.chips import load_chip
 
@@ -149,10 +150,11 @@ def test_the_fit_finds_what_made_the_times() -> None:
 
 def test_a_section_replaces_only_itself(tmp_path: Path) -> None:
     page = tmp_path / "accuracy.md"
-    put_section("one", "first", page)
-    put_section("two", "second", page)
-    put_section("one", "third \\1", page)
+    put_section("one", "first", page, "# Accuracy")
+    put_section("two", "second", page, "")
+    put_section("one", "third \\1", page, "")
     text = page.read_text()
+    assert text.startswith("# Accuracy")
     assert text.count("<!-- begin one -->") == 1 and "first" not in text
     assert text.index("third \\1") < text.index("second")
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.command_line import Call
 from tpu_sim.isa import chips
+from tpu_sim.machine import disk_cache
 
 _PROMISED = {
     "target", "cycles", "seconds", "kernels", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
@@ -110,4 +111,15 @@ def test_a_cache_folder_that_cannot_be_is_no_error(
     where: str, call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUC_CACHE_DIR", str(model if where == "a file" else "/proc/none"))
-    assert call("run", model, "--check").code == 0
+    disk_cache._warn_once.cache_clear()
+    with pytest.warns(disk_cache.CacheWarning, match="nothing compiled is kept") as seen:
+        assert call("run", model, "--check").code == 0
+    assert len(seen) == 1
+
+
+def test_a_bound_of_the_cache_that_is_no_number_is_an_error(
+    call: Call, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUC_CACHE_MAX_MB", "2 GB")
+    done = call("run", model)
+    assert done.code == 1 and "TPUC_CACHE_MAX_MB is '2 GB': want a whole number" in done.err

@@ -17,12 +17,8 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
-from jax._src.lib import xla_client  # noqa: E402
-from jaxlib import _hlo, _jax  # noqa: E402
 
-import tpuc  # noqa: E402
-from compiler.hlo.evaluator import evaluate  # noqa: E402
-from compiler.hlo.parser import parse_module  # noqa: E402
+from tests.support.three_ways import assert_same, evaluator, machine, xla  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 INTEGERS: dict[str, Any] = {
@@ -37,41 +33,6 @@ FLOATS: dict[str, Any] = {
     "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "f8e4m3": ml_dtypes.float8_e4m3,
     "f8e3m4": ml_dtypes.float8_e3m4,
 }  # fmt: skip
-
-
-def xla(text: str, args: Sequence[Array]) -> list[Array]:
-    """What XLA's CPU backend computes of HLO text."""
-    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    client = jax.devices("cpu")[0].client
-    devices = xla_client.DeviceList(tuple(client.devices()[:1]))
-    stablehlo = _jax.mlir.hlo_to_stablehlo(proto)
-    executable = client.compile_and_load(stablehlo, devices, xla_client.CompileOptions())
-    with jax.enable_x64(True):
-        buffers = [jax.device_put(a) for a in args]
-    outputs = executable.execute_sharded(buffers).disassemble_into_single_device_arrays()
-    return [np.asarray(output[0]) for output in outputs]
-
-
-def machine(text: str, args: Sequence[Array]) -> list[Array]:
-    results = tpuc.compile(text, precision="highest")(*args)
-    return [np.asarray(r) for r in results]
-
-
-def evaluator(text: str, args: Sequence[Array]) -> list[Array]:
-    with np.errstate(all="ignore"):
-        return [np.asarray(r) for r in evaluate(parse_module(text), list(args), "highest")]
-
-
-def assert_same(got: Array, want: Array, name: str) -> None:
-    """Bit for bit, but any NaN equals any NaN."""
-    assert got.dtype == want.dtype and got.shape == want.shape, name
-    if "int" in want.dtype.name or want.dtype == bool:
-        same = got.astype(object) == want.astype(object)
-    else:
-        a, b = got.astype(np.float32), want.astype(np.float32)
-        same = ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
-    where = np.argwhere(np.logical_not(same))[:3].tolist()
-    assert np.all(same), (name, where, got[~same][:3], want[~same][:3])
 
 
 def module(lines: Sequence[str], results: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.support.grid_kernels import BLOCK_ROWS, ROW, TILE_ROW, Emit, Grid
+from tests.support.grid_kernels import BLOCK_ROWS, ROW, SLOT, TILE_ROW, Emit, Grid
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import load_chip
@@ -120,6 +120,59 @@ def over_the_end(builder: BlockBuilder) -> None:
 @pytest.mark.parametrize("target_row", [BEHIND, 0, 32], ids=["apart", "in place", "overlapping"])
 def test_grids_agree(tile: Emit, target_row: int) -> None:
     check(Grid(CHIP, STEPS, target_row, tile).program(HBM_BYTES))
+
+
+def across_pieces(builder: BlockBuilder) -> None:
+    """Loads, a rotation and a broadcast whose rows lie in several pieces, and a row of one."""
+    builder.emit("vld", 1, 0, ROW, 0, 1)
+    builder.emit("vld", 2, 0, SLOT, 9, 2)
+    builder.emit("vld", 3, 0, SLOT, 36, 3)
+    builder.emit("vld", 4, 0, SLOT, 21, 0)
+    builder.emit("vld", 5, 0, SLOT, 12, 1)
+    builder.emit("vrot.slane", 2, 0, 3)
+    builder.emit("vpop.xlu", 6)
+    builder.emit("vbcast.slane", 3, TILE_ROW, 2)
+    builder.emit("vpop.xlu", 7)
+    total = 1
+    for number, value in enumerate(range(2, 8)):
+        builder.emit("vadd.f32", 10 + number, total, value)
+        total = 10 + number
+    builder.emit("vst", 1, ROW, 0, 1, total)
+
+
+def products(builder: BlockBuilder) -> None:
+    """Passes of all MXUs, each followed by the sum of their results, with weights from the window."""
+    for unit in range(4):
+        for row in range(8):
+            builder.emit("vld", 1 + row, 0, SLOT, (8 * row + 2 * unit) % 56, 1)
+            builder.emit("vmatpush.bf16", unit, 1 + row, row)
+        builder.emit("vmatswap", unit)
+    total = 30
+    builder.emit("vld", total, 0, ROW, 0, 1)
+    for number in range(3):
+        for unit in range(4):
+            builder.emit("vld", 1, 0, SLOT, 8 * number + unit, 1)
+            builder.emit("vmatmul.bf16", unit, 1)
+        for unit in range(4):
+            for half in (0, 1):
+                builder.emit("vpop.mrf", 2 + half, unit)
+                builder.emit("vadd.f32", total + 1, total, 2 + half)
+                total += 1
+    builder.emit("vst", 1, ROW, 0, 1, total)
+
+
+@pytest.mark.parametrize("tile", [double, moves, across_pieces, products])
+@pytest.mark.parametrize("piece_rows", [0, 8, 16])
+@pytest.mark.parametrize("target_row", [BEHIND, 0, 24], ids=["apart", "in place", "overlapping"])
+def test_blocks_that_lie_in_pieces(tile: Emit, piece_rows: int, target_row: int) -> None:
+    check(Grid(CHIP, STEPS, target_row, tile, piece_rows=piece_rows).program(HBM_BYTES))
+
+
+def test_a_block_in_pieces_is_read_in_place() -> None:
+    program = Grid(CHIP, STEPS, BEHIND, across_pieces, piece_rows=8).program(HBM_BYTES)
+    text = LlvmMachine(CHIP, threads=1, cache=False).prepare(program).translated.text
+    assert f"call i1 @{hbm_windows.REFER}(" in text
+    assert "i64 %h0" in text, "the components do not know of the gaps between pieces"
 
 
 def test_a_second_pass_reads_what_the_first_wrote() -> None:

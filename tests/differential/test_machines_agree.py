@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -14,11 +15,12 @@ from tests.support.random_programs import (
     BlockBuilder,
     random_program,
 )
+from tpu_sim.interp import numpy_machine
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.instruction import ROWS, Instr, Kind, Row
 from tpu_sim.isa.program import HBM, VMEM, Block, Call, DmaDescriptor, Kernel, Loop, Program, Window
-from tpu_sim.jit import segment, state_ops
+from tpu_sim.jit import calls, context, segment, state_ops
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
@@ -185,6 +187,32 @@ def test_estimate_gives_the_cycles_of_a_run() -> None:
     hbm = HbmMemory(HBM_BYTES)
     hbm.write(0, random_contents(3))
     assert llvm_machine().estimate(program) == llvm_machine().run(program, hbm)
+
+
+def test_calls_beyond_the_records_are_added_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = NumpyMachine(CHIP).run(looped_calls(), HbmMemory(HBM_BYTES))
+    for module in (calls, context, numpy_machine):
+        monkeypatch.setattr(module, "MOST_RECORDS", 3)
+    machine = LlvmMachine(CHIP, cache=False)
+    for _ in range(2):  # the sums of a run do not add to those before
+        result = machine.run(looped_calls(), HbmMemory(HBM_BYTES))
+        assert result == NumpyMachine(CHIP).run(looped_calls(), HbmMemory(HBM_BYTES))
+        assert result.kernels[:3] == whole.kernels[:3]
+        assert [(run.site, run.calls) for run in result.kernels[3:]] == [
+            ("call 1", 4),
+            ("call 0", 3),
+        ]
+        for total in result.kernels[3:]:
+            later = [run for run in whole.kernels[3:] if run.site == total.site]
+            assert total.start_cycle == later[0].start_cycle
+        for name in ("cycles", "causes", "main_cycles", "hbm_bytes", "dma_wait_cycles"):
+            assert getattr(result, name) == getattr(whole, name), name
+
+
+def looped_calls() -> Program:
+    """Ten calls of a kernel from two sites in turn."""
+    program = random_program(CHIP, 3)
+    return replace(program, main=[Loop(5, 9, program.main)])
 
 
 def test_threads_change_neither_values_nor_cycles(monkeypatch: pytest.MonkeyPatch) -> None:

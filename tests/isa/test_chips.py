@@ -52,6 +52,20 @@ def test_a_custom_file_changes_what_it_says(tmp_path: Path) -> None:
     assert chip.spec["latencies.eup"] == "fitted (x)"
 
 
+def test_a_file_is_what_it_says_now_and_finds_its_base_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    base, path = tmp_path / "sub" / "a.toml", tmp_path / "sub" / "b.toml"
+    base.write_text('base = "v5e"\nname = "a"\n')
+    path.write_text('base = "a.toml"\nname = "b"\n')
+    monkeypatch.chdir(tmp_path)
+    before = load_chip("sub/b.toml")
+    assert before == load_chip(str(path)) and before.name == "b"
+    base.write_text('base = "v5e"\nname = "a"\nmxu_dim = { value = 256, provenance = "assumed" }\n')
+    assert load_chip("sub/b.toml").mxu_dim == 256
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -62,6 +76,12 @@ def test_a_custom_file_changes_what_it_says(tmp_path: Path) -> None:
         ('mxu_count = { value = -4, provenance = "assumed" }', "-4 is out of range"),
         ("mxu_count = ", "not a TOML file"),
         ('mxu_sustained = { value = 0, provenance = "assumed" }', "want a number above 0"),
+        ('mxu_sustained = { value = 1.5, provenance = "assumed" }', "mxu_sustained: 1.5, want a s"),
+        ('mxu_dim = { value = 64, provenance = "assumed" }', "mxu_dim: 64, want 128 or 256"),
+        ('mrf_entries = { value = 0, provenance = "assumed" }', "mrf_entries: 0, want at least 1"),
+        ('eup_entries = { value = 0, provenance = "assumed" }', "eup_entries: 0, want at least 1"),
+        ('hbm_bytes = { value = 4096, provenance = "assumed" }', "hbm_bytes: 4096, want a mult"),
+        ('hbm_bytes = { value = 1048577, provenance = "assumed" }', "hbm_bytes: 1048577, want a m"),
     ],
 )
 def test_a_wrong_file_names_the_parameter(tmp_path: Path, line: str, message: str) -> None:

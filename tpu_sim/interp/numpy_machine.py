@@ -16,7 +16,7 @@ from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.faults import CycleLimitFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import POISON, RaceDetector
-from tpu_sim.machine.result import ExecutionResult, KernelRun
+from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun, RunTotals
 from tpu_sim.machine.state import CoreState
 
 DEFAULT_MAX_CYCLES = 1 << 40
@@ -60,6 +60,7 @@ class _Run:
         self.kernel_name = ""
         self.bundle: Bundle = ()
         self.kernels: list[KernelRun] = []
+        self.later = RunTotals()
         self.causes = {
             name: IssueCauses(kernel.body, machine.chip) for name, kernel in program.kernels.items()
         }
@@ -72,7 +73,7 @@ class _Run:
             bundle = format_bundle(self.bundle) if self.bundle else ""
             kernel = self.kernel_name or "main"
             raise type(fault)(fault.message, kernel, bundle) from fault
-        return ExecutionResult(self.state.now, tuple(self.kernels))
+        return ExecutionResult(self.state.now, (*self.kernels, *self.later.runs()))
 
     def _nodes(self, nodes: list[Node]) -> None:
         for node in nodes:
@@ -137,18 +138,20 @@ class _Run:
         self._nodes(kernel.body)
         if self.races:
             self.races.leave_kernel()
-        self.kernels.append(
-            KernelRun(
-                name=kernel.name,
-                site=call.site,
-                cycles=state.now - start,
-                mxu_busy_cycles=state.counts.matmuls * self.chip.matmul_cycles,
-                dma_wait_cycles=state.counts.dma_wait_cycles,
-                hbm_bytes=state.counts.hbm_bytes,
-                start_cycle=start,
-                causes=tuple(state.counts.causes),
-            )
+        run = KernelRun(
+            name=kernel.name,
+            site=call.site,
+            cycles=state.now - start,
+            mxu_busy_cycles=state.counts.matmuls * self.chip.matmul_cycles,
+            dma_wait_cycles=state.counts.dma_wait_cycles,
+            hbm_bytes=state.counts.hbm_bytes,
+            start_cycle=start,
+            causes=tuple(state.counts.causes),
         )
+        if len(self.kernels) < MOST_RECORDS:
+            self.kernels.append(run)
+        else:
+            self.later.add(run)
         self.kernel_name = ""
         self.issued = self.of_main
         self.executor = outer

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from tpu_sim.isa.instruction import ROWS, Slot
@@ -25,6 +25,9 @@ _POSITIVE = frozenset(
      "hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle", "hbm_copy_efficiency"}
 )  # fmt: skip
 _UNIT_DIM = 128
+_MXU_DIMS = (128, 256)
+_GRANULE_BYTES = 512
+_LEAST_HBM_BYTES = 1 << 20
 _PASS_FLOPS = 2 * 16 * _UNIT_DIM * _UNIT_DIM
 
 assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
@@ -109,8 +112,12 @@ class Chip:
 
 
 def load_chip(name_or_path: str) -> Chip:
-    """The chip called `name_or_path` (``v5e``, ``tpu7x``, ...), or read from a ``.toml`` path."""
-    return _load(str(name_or_path))
+    """The chip called `name_or_path` (``v5e``, ``tpu7x``, ...), or read from a ``.toml`` path.
+
+    A file is read each time, so that a chip is always what its file says now.
+    """
+    name = str(name_or_path)
+    return _chip_from(_read_tree(name, ()), name) if _is_file_name(name) else _shipped(name)
 
 
 def chip_names() -> list[str]:
@@ -118,24 +125,38 @@ def chip_names() -> list[str]:
     return sorted(path.stem for path in _DATA.glob("*.toml"))
 
 
+def _is_file_name(name: str) -> bool:
+    return name.endswith(".toml")
+
+
 @cache
-def _load(name: str) -> Chip:
+def _shipped(name: str) -> Chip:
     return _chip_from(_read_tree(name, ()), name)
 
 
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> dict[str, object]:
+    return tomllib.loads(text)
+
+
 def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
-    path = Path(name) if name.endswith(".toml") else _DATA / f"{_ALIASES.get(name, name)}.toml"
+    shipped = _DATA / f"{_ALIASES.get(name, name)}.toml"
+    path = Path(name).resolve() if _is_file_name(name) else shipped
     if not path.is_file():
         known = ", ".join(chip_names())
         raise ChipError(f"unknown chip {name!r}: want one of {known}, or the path of a .toml file")
     if str(path) in seen:
         raise ChipError(f"{path}: chip files form a cycle through `base`")
     try:
-        tree: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = dict(_parsed(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ChipError(f"{path}: not a TOML file: {error}") from error
-    base = tree.pop("base", None)
-    return tree if base is None else _merge(_read_tree(str(base), (*seen, str(path))), tree)
+    if "base" not in tree:
+        return tree
+    base = str(tree.pop("base"))
+    if _is_file_name(base):
+        base = str(path.parent / base)
+    return _merge(_read_tree(base, (*seen, str(path))), tree)
 
 
 def _merge(base: dict[str, object], over: dict[str, object]) -> dict[str, object]:
@@ -173,7 +194,23 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
         values[key] = number if kind == "float" else int(number)
         if key in _POSITIVE and not number:
             raise ChipError(f"{file}: parameter {key}: want a number above 0")
+    _check_ranges(values, file)
     return Chip(name=name, **tables, **values, spec=spec)  # type: ignore[arg-type]  # checked above
+
+
+def _check_ranges(values: dict[str, float], file: str) -> None:
+    """Refuse values that no machine is built for; raises `ChipError` that names the parameter."""
+    hbm_bytes = values["hbm_bytes"]
+    rules = [
+        ("hbm_bytes", hbm_bytes >= _LEAST_HBM_BYTES and hbm_bytes % _GRANULE_BYTES == 0,
+         f"a multiple of {_GRANULE_BYTES}, at least {_LEAST_HBM_BYTES}"),
+        ("mxu_dim", values["mxu_dim"] in _MXU_DIMS, " or ".join(str(dim) for dim in _MXU_DIMS)),
+        ("mxu_sustained", values["mxu_sustained"] <= 1, "a share above 0 and at most 1"),
+        *((key, values[key] >= 1, "at least 1") for key in values if key.endswith("_entries")),
+    ]  # fmt: skip
+    for key, holds, want in rules:
+        if not holds:
+            raise ChipError(f"{file}: parameter {key}: {values[key]:.15g}, want {want}")
 
 
 def latency_classes() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ import numpy as np
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".toml", ".lark", ".pyc")
+_LIBRARIES = ("networkx", "lark", "ml_dtypes")
 _STARTED = time.time()
 
 
@@ -20,10 +22,11 @@ _STARTED = time.time()
 def source_digest(*packages: str) -> str:
     """Digest of every source and data file of packages that lie beside ``tpu_sim``.
 
-    Python's and NumPy's versions are part of it. The packages are read once per process, and a
-    package without any file raises `FileNotFoundError`.
+    Versions of Python, NumPy and the libraries that programs depend on are part of it. The packages
+    are read once per process, and a package without any file raises `FileNotFoundError`.
     """
-    digest = hashlib.sha256(f"{sys.version} {np.__version__}".encode())
+    versions = [sys.version, np.__version__, *(_version(name) for name in _LIBRARIES)]
+    digest = hashlib.sha256("\0".join(versions).encode())
     for package in packages:
         files = sorted(_files(str(_ROOT / package)))
         if not files:
@@ -44,6 +47,16 @@ def is_source_as_loaded(*packages: str) -> bool:
     """
     paths = (path for package in packages for path in _files(str(_ROOT / package)))
     return all(os.stat(path).st_mtime <= _STARTED for path in paths)
+
+
+def _version(library: str) -> str:
+    """What is installed of a library, without importing it: importlib.metadata takes longer."""
+    spec = importlib.util.find_spec(library)
+    if spec is None or spec.origin is None:
+        return f"no {library}"
+    home = Path(spec.origin).parent.parent
+    found = sorted(path.name for path in home.glob(f"{library}-*.dist-info"))
+    return " ".join(found) or f"{library} {os.stat(spec.origin).st_mtime_ns}"
 
 
 def _files(folder: str) -> list[str]:

@@ -1,19 +1,21 @@
 """Kernel calls from main: one native helper runs a kernel, charges the call and keeps a record.
 
 A record is: number of the call in the program, start cycle, and what cycles, MXU passes, DMA wait
-cycles, HBM bytes and cycles by cause the call added.
+cycles, HBM bytes and cycles by cause the call added. The first `MOST_RECORDS` calls have one each;
+later ones are added up by number of the call: how many, start cycle of the first, and the sums.
 """
 
 from __future__ import annotations
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
-from tpu_sim.jit.context import MAX_RECORDS, RECORD_WORDS, Word
+from tpu_sim.jit.context import RECORD_WORDS, Word
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.machine.result import MOST_RECORDS
 
 RUN_CALL = "run_call"
-TOO_MANY_CALLS, PAST_LIMIT = -1, -2
-"""Statuses of the helper that are not numbers of fault sites."""
+PAST_LIMIT = -2
+"""A status of the helper that is not the number of a fault site."""
 _COUNTERS = (
     *(int(word) for word in (Word.NOW, Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)),
     *(Word.CAUSES + cause for cause in Cause),
@@ -22,7 +24,7 @@ assert 2 + len(_COUNTERS) <= RECORD_WORDS
 
 
 def run_call_function(chip: Chip, clock: bool) -> str:
-    """``run_call(ctx, number, kernel)``: the kernel's fault site, a status above, or 0."""
+    """``run_call(ctx, number, kernel)``: the kernel's fault site, `PAST_LIMIT`, or 0."""
     e = Emitter("r")
     before: list[str] = []
     if clock:
@@ -64,13 +66,36 @@ def _return_if(e: Emitter, condition: str, status: str) -> None:
 
 def _record(e: Emitter, before: list[str]) -> None:
     count = _load(e, Word.RECORD_COUNT)
-    _return_if(e, e.value(f"icmp uge i64 {count}, {MAX_RECORDS}"), str(TOO_MANY_CALLS))
-    base = e.load("ptr", _pointer(e, Word.RECORDS), 8)
-    record = e.offset(base, e.value(f"mul i64 {count}, {RECORD_WORDS * 8}"))
+    _store(e, Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))
     gains = [
         e.value(f"sub i64 {_load(e, word)}, {start}")
         for word, start in zip(_COUNTERS, before, strict=True)
     ]
+    single, total, following = e.new_label(), e.new_label(), e.new_label()
+    e.branch(e.value(f"icmp ult i64 {count}, {MOST_RECORDS}"), single, total)
+    e.place(single)
+    record = _row(e, Word.RECORDS, count)
     for position, value in enumerate(["%number", before[0], *gains]):
         e.store("i64", value, e.offset(record, position * 8), 8)
-    _store(e, Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))
+    e.jump(following)
+    e.place(total)
+    _add_up(e, _row(e, Word.TOTALS, "%number"), before[0], gains)
+    e.jump(following)
+    e.place(following)
+
+
+def _row(e: Emitter, table: Word, index: str) -> str:
+    base = e.load("ptr", _pointer(e, table), 8)
+    return e.offset(base, e.value(f"mul i64 {index}, {RECORD_WORDS * 8}"))
+
+
+def _add_up(e: Emitter, row: str, start: str, gains: list[str]) -> None:
+    """One more call in a row of totals."""
+    calls, first = e.load("i64", row, 8), e.load("i64", e.offset(row, 8), 8)
+    is_first = e.value(f"icmp eq i64 {calls}, 0")
+    e.store("i64", e.value(f"add i64 {calls}, 1"), row, 8)
+    earliest = e.value(f"select i1 {is_first}, i64 {start}, i64 {first}")
+    e.store("i64", earliest, e.offset(row, 8), 8)
+    for position, gain in enumerate(gains, 2):
+        place = e.offset(row, position * 8)
+        e.store("i64", e.value(f"add i64 {e.load('i64', place, 8)}, {gain}"), place, 8)

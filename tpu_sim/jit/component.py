@@ -28,6 +28,8 @@ class LocalOp:
     """An operation of a component; values, pointers and scalars are numbered within it.
 
     `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
+    Where a window's data may lie in pieces of `piece_rows` rows (0: they do not), its first row is row
+    `phase` of the piece `piece` behind that of ``%g``, and each piece lies ``%h`` bytes further off.
     `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to.
     """
 
@@ -38,9 +40,17 @@ class LocalOp:
     group: int = -1
     offset: int = 0
     stride: int = 1
+    piece: int = 0
+    phase: int = 0
+    piece_rows: int = 0
     leaf: int = -1
     out: int = -1
     memory_before: tuple[tuple[int, bool], ...] = ()
+
+    @property
+    def crosses_pieces(self) -> bool:
+        """Whether its rows lie in more than one piece."""
+        return self.piece_rows > 0 and self.phase + 7 * self.stride >= self.piece_rows
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,11 @@ class Component:
 
     ops: tuple[LocalOp, ...]
     group_windows: tuple[int, ...]  # alias class of each address group, numbered within
+
+    @property
+    def spread_groups(self) -> list[int]:
+        """The groups whose windows' data may lie in pieces."""
+        return sorted({op.group for op in self.ops if op.piece_rows})
 
     @property
     def stored_windows(self) -> frozenset[int]:

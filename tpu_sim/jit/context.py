@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.machine.result import MOST_RECORDS
 
 ROW_BYTES = 512
 VREG_BYTES = 4096
@@ -27,8 +29,6 @@ TRANSPOSE_BYTES = 128 * 128 * 4
 MAX_UNITS = 8
 MAX_FLAGS = 256
 RECORD_WORDS = 16
-MAX_RECORDS = 1 << 22
-"""Calls of kernels one run may make; their records lie in memory touched only as used."""
 
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -79,12 +79,13 @@ class Word(IntEnum):
     READY = FLAG_CAUSE + MAX_FLAGS  # per unit: ring of the cycles results are ready
 
     POOL = READY + MAX_UNITS * READY_RING  # words of the helpers, 0 if a run has none
-    WINDOWS_LOCK = POOL + 1
+    TOTALS = POOL + 1  # per call of the program: a record of what has no record of its own
+    WINDOWS_LOCK = TOTALS + 1
     WINDOW_COUNT = WINDOWS_LOCK + 1  # entries in use of the table of windows read in place
     WINDOWS = WINDOW_COUNT + 1
 
 
-CONTEXT_WORDS = int(Word.WINDOWS) + 128
+CONTEXT_WORDS = int(Word.WINDOWS) + 256
 
 assert Word.CAUSES + len(Cause) <= Word.TAIL
 
@@ -113,6 +114,7 @@ class ContextSizes:
     ring_entries: int
     transpose_blocks: int
     threads: int = 1
+    calls: int = 0
 
 
 class Memories:
@@ -123,7 +125,7 @@ class Memories:
         self.mappings = {
             Word.VMEM: map_memory(chip.vmem_bytes),
             Word.SMEM: map_memory(chip.smem_words * 4),
-            Word.RECORDS: map_memory(MAX_RECORDS * RECORD_WORDS * 8),
+            Word.RECORDS: map_memory(MOST_RECORDS * RECORD_WORDS * 8),
         }
 
 
@@ -143,11 +145,13 @@ class ExecutionContext:
             Word.WEIGHTS: chip.mxu_units * 2 * WEIGHT_BYTES,
             Word.TRANSPOSE: needs.threads * transpose_bytes,
             Word.TASKS: needs.task_bytes,
+            Word.TOTALS: needs.calls * RECORD_WORDS * 8,
         }
         self._mappings = {word: map_memory(size_bytes) for word, size_bytes in sizes.items()}
         self._mappings.update(memories.mappings)
         for word, mapping in self._mappings.items():
             self.words[word] = mapping_address(mapping)
+        self._calls = needs.calls
         self.words[Word.SMEM_WORDS] = memories.smem_words
         self._first_scratch = int(self.words[Word.SCRATCH]) + _OWN_BYTES
         self.words[Word.SCRATCH] = self._first_scratch
@@ -175,6 +179,7 @@ class ExecutionContext:
     def reset(self, cycle_limit: int, smem_words: int) -> None:
         """Clock to zero, no records, the first `smem_words` of SMEM zero; VMEM stays as it is."""
         ctypes.memset(int(self.words[Word.SMEM]), 0, 4 * smem_words)
+        ctypes.memset(int(self.words[Word.TOTALS]), 0, self._calls * RECORD_WORDS * 8)
         for word in (
             Word.NOW, Word.DMA_FREE, Word.DMA_WAIT, Word.MXU_PASSES, Word.HBM_BYTES,
             Word.RECORD_COUNT, Word.TRANSPOSE_INDEX,
@@ -184,10 +189,18 @@ class ExecutionContext:
         self.words[Word.CYCLE_LIMIT] = cycle_limit
         self.words[Word.FUEL] = cycle_limit
 
-    def records(self) -> npt.NDArray[np.int64]:
-        """The call records written so far, one row of `RECORD_WORDS` each."""
-        count = int(self.words[Word.RECORD_COUNT])
-        if not count:
-            return np.zeros((0, RECORD_WORDS), np.int64)
-        pointer = ctypes.cast(int(self.words[Word.RECORDS]), ctypes.POINTER(ctypes.c_int64))
-        return np.ctypeslib.as_array(pointer, (count, RECORD_WORDS)).copy()
+    def records(self) -> Iterator[list[int]]:
+        """Rows of `RECORD_WORDS` (`tpu_sim.jit.calls`) of the calls that have a record, in order."""
+        count = min(int(self.words[Word.RECORD_COUNT]), MOST_RECORDS)
+        return self._rows(Word.RECORDS, count)
+
+    def totals(self) -> Iterator[list[int]]:
+        """One row for each call of the program, of its runs that have no record."""
+        is_used = int(self.words[Word.RECORD_COUNT]) > MOST_RECORDS
+        return self._rows(Word.TOTALS, self._calls if is_used else 0)
+
+    def _rows(self, table: Word, count: int) -> Iterator[list[int]]:
+        if count:
+            pointer = ctypes.cast(int(self.words[table]), ctypes.POINTER(ctypes.c_int64))
+            for row in np.ctypeslib.as_array(pointer, (count, RECORD_WORDS)):
+                yield row.tolist()

@@ -1,17 +1,18 @@
-"""The copy of a transfer as native code: merged rows, vector loops, ranges for several threads.
+"""The copy of a transfer as native code: vector loops, ranges for several threads.
 
-Steps that follow each other without a gap on both sides become one longer chunk. A large copy between
-two memories is cut at its outermost dimension into tasks (`tpu_sim.jit.fork_join`). Large writes to
-HBM bypass the caches: what a kernel streams out is not read again soon.
+A large copy between two memories is cut at its outermost dimension into tasks
+(`tpu_sim.jit.fork_join`). Large writes to HBM bypass the caches: what a kernel streams out is not
+read again soon.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
-from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.isa.program import DmaDescriptor
+from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.jit.context import Word
+from tpu_sim.jit.dma_shapes import CopyPlan, Step, copy_plan
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.task_table import TaskTable
@@ -28,76 +29,6 @@ _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 64
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One loop of a copy; strides in bytes, `count` as in `DmaDim`."""
-
-    count: int
-    source: int
-    target: int
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A copy after merging: loops outermost first around chunks of `size` bytes."""
-
-    steps: tuple[_Step, ...]
-    size: int
-    in_order: bool  # both sides lie in one memory and may overlap
-    is_aligned: bool  # SMEM is addressed by words, other memories by granules
-    to_hbm: bool
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the whole copy, 0 if a count is dynamic."""
-        total = self.size
-        for step in self.steps:
-            total *= max(step.count, 0)
-        return total
-
-    @property
-    def is_streamed(self) -> bool:
-        """Whether its stores bypass the caches."""
-        return (
-            self.to_hbm
-            and self.is_aligned
-            and not self.in_order
-            and self.total_bytes >= _STREAMED_BYTES
-        )
-
-
-def unit_bytes(space: int) -> int:
-    """Bytes of one address unit of a memory."""
-    return WORD_BYTES if space == SMEM else GRANULE_BYTES
-
-
-def _plan(descriptor: DmaDescriptor) -> _Plan:
-    has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
-    size = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
-    steps = [
-        _Step(
-            dim.count,
-            dim.src_stride * unit_bytes(descriptor.src_space),
-            dim.dst_stride * unit_bytes(descriptor.dst_space),
-        )
-        for dim in descriptor.dims
-        if dim.count != 1
-    ]
-    in_order = descriptor.src_space == descriptor.dst_space
-    while not in_order and steps and steps[-1].count > 0:
-        last = steps[-1]
-        if (last.source, last.target) != (size, size):
-            break
-        size *= steps.pop().count
-    return _Plan(tuple(steps), size, in_order, not has_smem, descriptor.dst_space == HBM)
-
-
-def contiguous_bytes(descriptor: DmaDescriptor) -> int:
-    """Bytes of a transfer that is one piece on both sides, 0 for others."""
-    plan = _plan(descriptor)
-    return 0 if plan.steps or plan.in_order else plan.size
-
-
 def emit_copy(
     emitter: Emitter,
     descriptor: DmaDescriptor,
@@ -107,13 +38,13 @@ def emit_copy(
     module: ModuleScope,
 ) -> list[str]:
     """Append the copy of a checked transfer; returns the functions that its tasks run."""
-    plan = _plan(descriptor)
+    plan = copy_plan(descriptor)
     may_share = module.threads > 1 and plan.is_aligned and not plan.in_order
     if may_share and plan.total_bytes >= _SHARED_BYTES:
         if not plan.steps:
             blocks = plan.size // _BLOCK_BYTES
             done = blocks * _BLOCK_BYTES
-            step = _Step(blocks, _BLOCK_BYTES, _BLOCK_BYTES)
+            step = Step(blocks, _BLOCK_BYTES, _BLOCK_BYTES)
             rest = [emitter.offset(side, done) for side in (source, target)]
             _Copy(emitter, plan).chunk(rest[0], rest[1], plan.size - done)
             plan = replace(plan, steps=(step,), size=_BLOCK_BYTES)
@@ -125,8 +56,14 @@ def emit_copy(
     return []
 
 
+def _is_streamed(plan: CopyPlan) -> bool:
+    """Whether its stores bypass the caches."""
+    is_plain = plan.is_aligned and not plan.in_order
+    return plan.to_hbm and is_plain and plan.total_bytes >= _STREAMED_BYTES
+
+
 def _shared(
-    emitter: Emitter, plan: _Plan, name: str, sides: tuple[str, str], module: ModuleScope
+    emitter: Emitter, plan: CopyPlan, name: str, sides: tuple[str, str], module: ModuleScope
 ) -> str:
     """Append a fork over ranges of the outermost step; returns the function of its tasks."""
     for memory, word in (("tasks", Word.TASKS), ("scratch", Word.SCRATCH)):
@@ -155,17 +92,17 @@ def _shared(
 class _Copy:
     """Emits the loops of a copy."""
 
-    def __init__(self, emitter: Emitter, plan: _Plan) -> None:
+    def __init__(self, emitter: Emitter, plan: CopyPlan) -> None:
         self._emitter = emitter
         self._plan = plan
-        self._hint = f", {NON_TEMPORAL_USE}" if plan.is_streamed else ""
+        self._hint = f", {NON_TEMPORAL_USE}" if _is_streamed(plan) else ""
 
     def settle(self) -> None:
         """Streaming stores are visible to other threads only after a fence."""
         if self._hint:
             self._emitter.do("fence seq_cst")
 
-    def steps(self, steps: tuple[_Step, ...], source: str, target: str, count: str = "") -> None:
+    def steps(self, steps: tuple[Step, ...], source: str, target: str, count: str = "") -> None:
         """The loops of `steps`, the outermost of them with `count` trips where that is given."""
         e = self._emitter
         if not steps:

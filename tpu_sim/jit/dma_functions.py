@@ -8,16 +8,25 @@ descriptor's window in VMEM. Nothing is copied unless the whole transfer is vali
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import Word
-from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, contiguous_bytes, emit_copy, unit_bytes
+from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, emit_copy
+from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.hbm_windows import PROTECT, REFER, SETTLE, is_referable
+from tpu_sim.jit.hbm_windows import (
+    PROTECT,
+    REFER,
+    SETTLE,
+    InPlace,
+    Pieces,
+    pieces_of,
+    referred_rows,
+)
 from tpu_sim.jit.scope import FaultKind, ModuleScope
 
 DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
@@ -32,7 +41,9 @@ _PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 
 class DmaFunctions:
     """The copy functions of a kernel's descriptors, shared between kernels of a module."""
 
-    def __init__(self, module: ModuleScope, kernel: Kernel, in_place: Collection[int]) -> None:
+    def __init__(
+        self, module: ModuleScope, kernel: Kernel, in_place: Mapping[int, InPlace]
+    ) -> None:
         """`in_place`: the windows of the kernel that are read in place."""
         self._module = module
         self._kernel = kernel
@@ -46,13 +57,14 @@ class DmaFunctions:
         """
         descriptor = self._kernel.descriptors[number]
         _check(descriptor, f"{self._kernel.name}, descriptor {number}")
-        refers = descriptor.window in self._in_place and descriptor.dst_space == VMEM
+        window = self._in_place.get(descriptor.window) if descriptor.dst_space == VMEM else None
+        pieces = None if window is None else window.pieces
         shape = replace(descriptor, window=-1)
-        key = (shape, refers)
+        key = (shape, pieces)
         name = self._module.dma_names.get(key)
         if name is None:
             name = self._module.dma_names[key] = f"dma{len(self._module.dma_names)}"
-            function = _DmaFunction(shape, name, self._module, refers)
+            function = _DmaFunction(shape, name, self._module, pieces)
             self._module.dma_functions += function.define()
         return name
 
@@ -72,10 +84,11 @@ class _DmaFunction:
     """Builds the function of one descriptor, whose window is left to the caller."""
 
     def __init__(
-        self, descriptor: DmaDescriptor, name: str, module: ModuleScope, refers: bool
+        self, descriptor: DmaDescriptor, name: str, module: ModuleScope, pieces: Pieces | None
     ) -> None:
+        """`pieces`: how the data of the window lie if it is read in place."""
         self._descriptor = descriptor
-        self._refers = refers
+        self._pieces = pieces
         self._name = name
         self._module = module
         self._emitter = Emitter("d")
@@ -88,10 +101,10 @@ class _DmaFunction:
         strides = [[d.src_stride, d.dst_stride] for d in self._descriptor.dims]
         source = self._side(self._descriptor.src_space, "%src", [s[0] for s in strides])
         target = self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides])
-        if self._refers:
+        if self._pieces is not None:
             self._refer(source, target)
         tasks = emit_copy(self._emitter, self._descriptor, self._name, source, target, self._module)
-        entry = ", ptr %slots" if self._refers else ""
+        entry = ", ptr %slots" if self._pieces is not None else ""
         return [
             *tasks,
             f"define internal i32 @{self._name}({_PARAMETERS}{entry}) noinline #0 {{\nentry:\n"
@@ -159,20 +172,29 @@ class _DmaFunction:
         self._leave_if(e.value(f"icmp sgt i64 {end}, {limit}"), code)
         if space == HBM and address == "%dst":
             whole = e.value(f"ptrtoint ptr {base} to i64")
-            low, high = (e.value(f"add i64 {whole}, {at}") for at in (first, end))
-            e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high})")
+            ends = [e.value(f"add i64 {whole}, {at}") for at in (first, end)]
+            low, high = ends
+            pieces = self._written(low, high)
+            e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high}, {pieces})")
         return e.offset(base, start)
+
+    def _written(self, low: str, high: str) -> str:
+        """Size and stride of the pieces that are written, as typed arguments."""
+        spread = target_spread(self._descriptor)
+        if spread is None:
+            return f"i64 {self._emitter.value(f'sub i64 {high}, {low}')}, i64 -1"
+        return f"i64 {spread.size}, i64 {spread.stride}"
 
     def _refer(self, source: str, target: str) -> None:
         """Leave without copying if the window may refer to the source."""
         e = self._emitter
-        if not is_referable(self._descriptor):
+        if pieces_of(self._descriptor) != self._pieces:
             e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
             return
         ends = [e.value(f"ptrtoint ptr {side} to i64") for side in (source, target)]
         delta = e.value(f"sub i64 {ends[0]}, {ends[1]}")
         first = e.value("sext i32 %dst to i64")
-        rows = contiguous_bytes(self._descriptor) // GRANULE_BYTES
+        rows = referred_rows(self._descriptor)
         arguments = f"ptr %ctx, ptr %slots, i64 {first}, i64 {rows}, i64 {delta}"
         self._leave_if(e.value(f"call i1 @{REFER}({arguments})"), 0)
 

@@ -1,7 +1,9 @@
-"""Windows that are read in place: a large contiguous transfer into VMEM need not be copied.
+"""Windows that are read in place: a large transfer into a dense part of VMEM need not be copied.
 
 Up to two ranges of rows of such a window (its double buffer) are kept as references to HBM in the
-context; a load asks where its rows lie (`RESOLVE`). What would make the reference and the copy differ
+context; a load asks where its rows lie (`RESOLVE`). In HBM they lie in one piece or in equal ones,
+each `Pieces.gap_bytes` further behind the one before than in VMEM; then an access whose address is
+not counted from the start of a piece ends the reference. What would make the reference and the copy differ
 ends it: the copy is made then (`SETTLE`). That happens when HBM below a reference is about to be
 written, when a store or a transfer touches part of its rows, and when a load reaches over its end.
 Values are those of copies made at once, whatever a program does. Two threads may settle a window
@@ -16,13 +18,14 @@ from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
 from tpu_sim.jit.context import ROW_BYTES, Word
-from tpu_sim.jit.dma_copies import contiguous_bytes
+from tpu_sim.jit.dma_shapes import Spread, source_of_dense
 from tpu_sim.jit.emitter import Emitter
 
 MAX_WINDOWS = 16
-ENTRY_BYTES = 64
+ENTRY_BYTES = 128
 """Per window two slots of four words: first row, rows (0: none), bytes from VMEM to HBM, and in the
-first slot the window's pointer, in the second whether references do not pay."""
+first slot the window's pointer, in the second whether references do not pay. Behind them rows and
+gap of `Pieces`."""
 RESOLVE, SETTLE, REFER, PROTECT = (
     "window_resolve",
     "window_settle",
@@ -30,34 +33,79 @@ RESOLVE, SETTLE, REFER, PROTECT = (
     "window_protect",
 )
 _MIN_BYTES = 1 << 14
+_VREG_ROWS = 8
 _SLOT_BYTES = 32
 _ROWS, _DELTA, _LAST = 8, 16, 24
 POINTER_OFFSET = _LAST
+REFUSED_OFFSET = _SLOT_BYTES + _LAST
+PIECE_ROWS_OFFSET, GAP_OFFSET = 2 * _SLOT_BYTES, 2 * _SLOT_BYTES + 8
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How the data of a window lie in HBM: `rows` rows, then a gap that VMEM does not have."""
+
+    rows: int
+    gap_bytes: int
+
+    def number(self, row: int) -> int:
+        """The piece in which a row lies, counted from one where a piece starts."""
+        return row // self.rows
+
+
+_ONE_PIECE = Pieces(1 << 40, 0)
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A window that is read in place: its entry in the table, and how its data lie."""
+
+    entry: int
+    pieces: Pieces
 
 
 @dataclass
 class _Uses:
     """What a kernel does to its windows."""
 
-    referable: set[int] = field(default_factory=set)
+    referable: dict[int, dict[Pieces, int]] = field(default_factory=dict)
     excluded: set[int] = field(default_factory=set)
 
 
-def is_referable(descriptor: DmaDescriptor) -> bool:
-    """Whether a transfer may be kept as a reference."""
-    return (
-        descriptor.src_space == HBM
-        and descriptor.dst_space == VMEM
-        and contiguous_bytes(descriptor) >= _MIN_BYTES
-    )
+def _source(descriptor: DmaDescriptor) -> Spread | None:
+    """The source of a transfer that may be kept as a reference, else None."""
+    if descriptor.src_space != HBM or descriptor.dst_space != VMEM:
+        return None
+    source = source_of_dense(descriptor)
+    if source is None or source.size * source.count < _MIN_BYTES:
+        return None
+    return source if source.count == 1 or source.size >= _VREG_ROWS * ROW_BYTES else None
 
 
-def windows_in_place(kernel: Kernel) -> dict[int, int]:
-    """The windows of a kernel that are read in place, and their entries in the table."""
+def pieces_of(descriptor: DmaDescriptor) -> Pieces | None:
+    """How the data of a transfer lie in HBM, None if it may not be kept as a reference."""
+    source = _source(descriptor)
+    if source is None or source.stride <= source.size:
+        return None if source is None else _ONE_PIECE
+    return Pieces(source.size // ROW_BYTES, source.stride - source.size)
+
+
+def referred_rows(descriptor: DmaDescriptor) -> int:
+    """Rows of a transfer that may be kept as a reference."""
+    source = _source(descriptor)
+    return 0 if source is None else source.size * source.count // ROW_BYTES
+
+
+def windows_in_place(kernel: Kernel) -> dict[int, InPlace]:
+    """The windows of a kernel that are read in place, by number."""
     uses = _Uses()
     _follow(kernel, kernel.body, False, uses)
-    chosen = sorted(uses.referable - uses.excluded)[:MAX_WINDOWS]
-    return {window: entry for entry, window in enumerate(chosen)}
+    chosen = sorted(uses.referable.keys() - uses.excluded)[:MAX_WINDOWS]
+    found = {}
+    for entry, window in enumerate(chosen):
+        rows = uses.referable[window]
+        found[window] = InPlace(entry, max(rows, key=lambda pieces: (rows[pieces], pieces.rows)))
+    return found
 
 
 def _follow(kernel: Kernel, nodes: list[Node], in_loop: bool, uses: _Uses) -> None:
@@ -87,16 +135,24 @@ def _follow_block(kernel: Kernel, block: Block, in_loop: bool, uses: _Uses) -> N
                     uses.excluded.add(descriptor.window)
                 if descriptor.dst_space == VMEM:
                     filled.add(descriptor.window)
-                    if is_referable(descriptor):
-                        uses.referable.add(descriptor.window)
+                    _note_pieces(descriptor, uses)
             case "load":
                 loaded.add(_window(instr))
+                if instr.operands[instr.row.operand_index("stride")] < 0:
+                    uses.excluded.add(_window(instr))
             case "store" | "store_masked":
                 if in_loop or _window(instr) in filled:
                     uses.excluded.add(_window(instr))
             case "load_indexed" | "store_indexed":
                 uses.excluded.add(_window(instr))
     uses.excluded |= loaded if writes_hbm else loaded & filled
+
+
+def _note_pieces(descriptor: DmaDescriptor, uses: _Uses) -> None:
+    pieces = pieces_of(descriptor)
+    if pieces is not None:
+        rows = uses.referable.setdefault(descriptor.window, {})
+        rows[pieces] = max(rows.get(pieces, 0), referred_rows(descriptor))
 
 
 def _window(instr: Instr) -> int:
@@ -144,6 +200,18 @@ def _define(header: str, e: Emitter, end: str = "ret void") -> str:
     return f"define internal {header} noinline #0 {{\nentry:\n{e.text()}\n {end}\n}}\n"
 
 
+def _pieces(e: Emitter, slot: _Slot) -> tuple[str, str]:
+    """The number of pieces of a slot in use, and their size in bytes."""
+    piece_rows = e.load("i64", e.offset("%slots", PIECE_ROWS_OFFSET), 8)
+    is_one = e.value(f"icmp ult i64 {slot.rows}, {piece_rows}")
+    rows = e.value(f"select i1 {is_one}, i64 {slot.rows}, i64 {piece_rows}")
+    count = e.value(f"udiv i64 {slot.rows}, {piece_rows}")
+    return (
+        e.value(f"select i1 {is_one}, i64 1, i64 {count}"),
+        e.value(f"mul i64 {rows}, {ROW_BYTES}"),
+    )
+
+
 def _settle() -> str:
     """Copy what a window refers to into VMEM; one thread at a time."""
     e = Emitter("w")
@@ -155,34 +223,50 @@ def _settle() -> str:
     e.branch(e.value(f"extractvalue {{ i64, i1 }} {swap}, 1"), held, again)
     e.place(held)
     window = e.load("ptr", e.offset("%slots", _LAST), 8)
+    gap = e.load("i64", e.offset("%slots", GAP_OFFSET), 8)
     for slot in _slots(e):
         with e.when(e.value(f"icmp ne i64 {slot.rows}, 0")):
             target = e.offset(window, e.value(f"mul i64 {slot.first}, {ROW_BYTES}"))
             source = e.offset(target, slot.delta)
-            size = e.value(f"mul i64 {slot.rows}, {ROW_BYTES}")
-            e.do(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
-            )
+            count, size = _pieces(e, slot)
+            stride = e.value(f"add i64 {size}, {gap}")
+            with e.loop(count) as number:
+                to = e.offset(target, e.value(f"mul i64 {number}, {size}"))
+                of = e.offset(source, e.value(f"mul i64 {number}, {stride}"))
+                e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {size}, i1 false)")
             _forget(e, slot)
     e.do(f"store atomic i64 0, ptr {lock} release, align 8")
     return _define(f"void @{SETTLE}(ptr %ctx, ptr %slots)", e)
 
 
 def _resolve() -> str:
-    """Bytes from VMEM to where rows ``first`` to ``first + span`` of a window lie."""
+    """Bytes from VMEM to where row ``first`` of a window lies, or 0 if it lies in VMEM.
+
+    Up to row ``first + span`` everything lies likewise; in pieces of which one starts at ``first``.
+    """
     e = Emitter("w")
+    piece_rows = e.load("i64", e.offset("%slots", PIECE_ROWS_OFFSET), 8)
+    gap = e.load("i64", e.offset("%slots", GAP_OFFSET), 8)
+    is_whole = e.value(f"icmp eq i64 {gap}, 0")
     for slot in _slots(e):
         from_first = e.value(f"sub i64 %first, {slot.first}")
         last = e.value(f"add i64 {from_first}, %span")
         not_before = e.value(f"icmp sge i64 {from_first}, 0")
         not_after = e.value(f"icmp slt i64 {last}, {slot.rows}")
-        with e.when(e.value(f"and i1 {not_before}, {not_after}")):
-            e.do(f"ret i64 {slot.delta}")
+        number = e.value(f"udiv i64 {from_first}, {piece_rows}")
+        start = e.value(f"mul i64 {number}, {piece_rows}")
+        starts = e.value(f"icmp eq i64 {start}, {from_first}")
+        is_apt = e.value(f"or i1 {is_whole}, {starts}")
+        is_inside = e.value(f"and i1 {not_before}, {not_after}")
+        with e.when(e.value(f"and i1 {is_inside}, {is_apt}")):
+            moved = e.value(f"add i64 {slot.delta}, {e.value(f'mul i64 {number}, {gap}')}")
+            e.do(f"ret i64 {moved}")
             e.place(e.new_label())
         reaches = e.value(f"icmp sge i64 {last}, 0")
         starts = e.value(f"icmp slt i64 {from_first}, {slot.rows}")
         with e.when(e.value(f"and i1 {reaches}, {starts}")):
             e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+            e.store("i64", "1", e.offset("%slots", REFUSED_OFFSET), 8)
             e.do("ret i64 0")
             e.place(e.new_label())
     return _define(f"i64 @{RESOLVE}(ptr %ctx, ptr %slots, i64 %first, i64 %span)", e, "ret i64 0")
@@ -191,7 +275,7 @@ def _resolve() -> str:
 def _refer() -> str:
     """Keep a transfer as a reference: false if it must be copied."""
     e = Emitter("w")
-    refused = e.load("i64", e.offset("%slots", _SLOT_BYTES + _LAST), 8)
+    refused = e.load("i64", e.offset("%slots", REFUSED_OFFSET), 8)
     with e.when(e.value(f"icmp ne i64 {refused}, 0")):
         e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
         e.do("ret i1 false")
@@ -226,7 +310,11 @@ def _refer() -> str:
 
 
 def _protect() -> str:
-    """HBM from ``low`` to ``high`` is about to be written: settle what refers to it."""
+    """HBM from ``low`` to ``high`` is about to be written: settle what refers to it.
+
+    Of that range only pieces of ``size`` bytes every ``stride`` are written; 0 stands for one piece,
+    a negative stride for anywhere in it.
+    """
     e = Emitter("w")
     count = e.load("i64", e.offset("%ctx", int(Word.WINDOW_COUNT) * 8), 8)
     with e.when(e.value(f"icmp ne i64 {count}, 0")), e.loop(count) as number:
@@ -234,14 +322,46 @@ def _protect() -> str:
         e.do(f"%slots = getelementptr i8, ptr {table}, "
              f"i64 {e.value(f'mul i64 {number}, {ENTRY_BYTES}')}")  # fmt: skip
         window = e.load("i64", e.offset("%slots", _LAST), 8)
+        gap = e.load("i64", e.offset("%slots", GAP_OFFSET), 8)
         for slot in _slots(e):
             from_window = e.value(f"mul i64 {slot.first}, {ROW_BYTES}")
             start = e.value(f"add i64 {e.value(f'add i64 {window}, {from_window}')}, {slot.delta}")
-            size = e.value(f"mul i64 {slot.rows}, {ROW_BYTES}")
-            end = e.value(f"add i64 {start}, {size}")
+            pieces, size = _pieces(e, slot)
+            last = e.value(f"sub i64 {pieces}, 1")
+            gaps = e.value(f"mul i64 {last}, {gap}")
+            data = e.value(f"mul i64 {slot.rows}, {ROW_BYTES}")
+            end = e.value(f"add i64 {start}, {e.value(f'add i64 {gaps}, {data}')}")
+            is_used = e.value(f"icmp ne i64 {slot.rows}, 0")
             starts_before = e.value(f"icmp ult i64 {start}, %high")
             ends_behind = e.value(f"icmp ugt i64 {end}, %low")
-            with e.when(e.value(f"and i1 {starts_before}, {ends_behind}")):
-                e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
-                e.store("i64", "1", e.offset("%slots", _SLOT_BYTES + _LAST), 8)
-    return _define(f"void @{PROTECT}(ptr %ctx, i64 %low, i64 %high)", e)
+            overlaps = e.value(f"and i1 {starts_before}, {ends_behind}")
+            with e.when(e.value(f"and i1 {is_used}, {overlaps}")):
+                is_whole = e.value(f"icmp eq i64 {gap}, 0")
+                stride = e.value(f"add i64 {size}, {gap}")
+                apart = _is_interleaved(e, start, size, e.value(
+                    f"select i1 {is_whole}, i64 0, i64 {stride}"))  # fmt: skip
+                with e.when(e.value(f"xor i1 {apart}, true")):
+                    e.do(f"call void @{SETTLE}(ptr %ctx, ptr %slots)")
+                    e.store("i64", "1", e.offset("%slots", REFUSED_OFFSET), 8)
+    header = f"void @{PROTECT}(ptr %ctx, i64 %low, i64 %high, i64 %size, i64 %stride)"
+    return _define(header, e)
+
+
+def _is_interleaved(e: Emitter, start: str, size: str, stride: str) -> str:
+    """Whether pieces from ``start`` lie between those that are written: a stride is common to both,
+    or one side is a single piece, and modulo that stride they do not meet.
+    """
+    is_single = e.value(f"icmp eq i64 {stride}, 0")
+    common = e.value(f"select i1 {is_single}, i64 %stride, i64 {stride}")
+    agrees = e.value(f"icmp eq i64 %stride, {common}")
+    is_possible = e.value(f"or i1 {agrees}, {e.value('icmp eq i64 %stride, 0')}")
+    is_strided = e.value(f"icmp sgt i64 {common}, 0")
+    divisor = e.value(f"select i1 {is_strided}, i64 {common}, i64 1")
+    offset = e.value(f"srem i64 {e.value(f'sub i64 %low, {start}')}, {divisor}")
+    is_negative = e.value(f"icmp slt i64 {offset}, 0")
+    wrapped = e.value(f"add i64 {offset}, {divisor}")
+    distance = e.value(f"select i1 {is_negative}, i64 {wrapped}, i64 {offset}")
+    behind = e.value(f"icmp sge i64 {distance}, {size}")
+    before = e.value(f"icmp sge i64 {e.value(f'sub i64 {divisor}, {distance}')}, %size")
+    fits = e.value(f"and i1 {behind}, {before}")
+    return e.value(f"and i1 {e.value(f'and i1 {is_possible}, {is_strided}')}, {fits}")

@@ -21,9 +21,8 @@ from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
-from tpu_sim.jit.calls import PAST_LIMIT, TOO_MANY_CALLS
+from tpu_sim.jit.calls import PAST_LIMIT
 from tpu_sim.jit.context import (
-    MAX_RECORDS,
     MAX_UNITS,
     READY_RING,
     ExecutionContext,
@@ -54,7 +53,7 @@ from tpu_sim.machine.faults import (
     OutOfWindowFault,
 )
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.machine.result import ExecutionResult, KernelRun
+from tpu_sim.machine.result import ExecutionResult, KernelRun, RunTotals
 
 DEFAULT_MAX_CYCLES = 1 << 40
 _KEPT_PROGRAMS = 64
@@ -196,7 +195,7 @@ class LlvmMachine:
         """Run to the end or a fault. What was not short before runs where Ctrl-C can end it."""
         if native.module in self._short or current_thread() is not main_thread():
             return native.entry(context.address)
-        if self._runner is None:
+        if self._runner is None or not self._runner.has_thread:
             self._runner = InterruptibleRunner()
         start = time.perf_counter()
         status = self._runner.run(native.entry, context)
@@ -213,8 +212,6 @@ class LlvmMachine:
         return worker_pool(self._worker_address, self.threads - 1).helping(context)
 
     def _fault(self, native: NativeProgram, status: int) -> MachineFault:
-        if status == TOO_MANY_CALLS:
-            return CycleLimitFault(f"more than {MAX_RECORDS} kernel calls", "main")
         if status == PAST_LIMIT:
             return CycleLimitFault(f"the run passed {self.max_cycles} cycles", "main")
         site = native.translated.sites[status - 1]
@@ -223,13 +220,17 @@ class LlvmMachine:
         return _FAULTS[site.kind](site.message, site.kernel, site.bundle)
 
     def _result(self, native: NativeProgram, context: ExecutionContext) -> ExecutionResult:
-        calls = native.translated.calls
-        runs = []
-        used = 6 + len(Cause)
-        for number, start, cycles, passes, wait, moved, *causes in context.records()[
-            :, :used
-        ].tolist():
-            name, site = calls[number]
-            busy = passes * self.chip.matmul_cycles
-            runs.append(KernelRun(name, site, cycles, busy, wait, moved, start, tuple(causes)))
-        return ExecutionResult(int(context.words[Word.NOW]), tuple(runs))
+        runs = [self._run(native, number, 1, row) for number, *row in context.records()]
+        totals = RunTotals()
+        for number, (count, *row) in enumerate(context.totals()):
+            if count:
+                totals.add(self._run(native, number, count, row))
+        return ExecutionResult(int(context.words[Word.NOW]), (*runs, *totals.runs()))
+
+    def _run(self, native: NativeProgram, number: int, count: int, row: list[int]) -> KernelRun:
+        """`count` calls as their record has them."""
+        name, site = native.translated.calls[number]
+        start, cycles, passes, wait, moved, *causes = row
+        busy = passes * self.chip.matmul_cycles
+        causes_used = tuple(causes[: len(Cause)])
+        return KernelRun(name, site, cycles, busy, wait, moved, start, causes_used, count)

@@ -7,10 +7,12 @@ values - becomes arguments, the rest is the key under which the emitted function
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tpu_sim.jit.component import Component, LocalOp
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.hbm_windows import Pieces
 from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp
@@ -33,6 +35,7 @@ class OutlinedComponent:
             (
                 op.row.name if op.row is not None else op.role.value,
                 op.arguments, op.is_mask, op.group, op.offset, op.stride, op.leaf, op.out,
+                op.piece, op.phase, op.piece_rows,
             )
             for op in self.component.ops
         )  # fmt: skip
@@ -46,6 +49,7 @@ class _Builder:
     staging: Staging
     stage: int
     outputs: frozenset[int]
+    pieces: Mapping[int, Pieces]
     numbers: dict[int, int] = field(default_factory=dict)
     ops: list[LocalOp] = field(default_factory=list)
     groups: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -100,11 +104,20 @@ class _Builder:
         if op.address is None:
             return LocalOp(op.role, op.row, arguments, op.is_mask, out=out)
         group, offset = self._address(op.address)
+        piece, phase, piece_rows = self._piece(op.address, group)
         memory = tuple((self.numbers[b], x) for b, x in op.memory_before if b in self.numbers)
         return LocalOp(
             op.role, op.row, arguments, op.is_mask, group, offset, op.address.stride,
-            out=out, memory_before=memory,
+            piece, phase, piece_rows, out=out, memory_before=memory,
         )  # fmt: skip
+
+    def _piece(self, address: Address, group: int) -> tuple[int, int, int]:
+        """Piece and row within it of an access, and rows of a piece; zeros where there are none."""
+        pieces = self.pieces.get(address.window)
+        if pieces is None:
+            return 0, 0, 0
+        first = pieces.number(self.firsts[group].offset)
+        return pieces.number(address.offset) - first, address.offset % pieces.rows, pieces.rows
 
     def _out(self, index: int) -> int:
         """The number of the output pointer a value is written to, -1 if none."""
@@ -138,9 +151,16 @@ class _Builder:
 
 
 def outline(
-    staging: Staging, stage: int, members: list[int], outputs: frozenset[int]
+    staging: Staging,
+    stage: int,
+    members: list[int],
+    outputs: frozenset[int],
+    pieces: Mapping[int, Pieces],
 ) -> OutlinedComponent | None:
-    """The component of `members`, None if nothing it computes is stored or used elsewhere."""
+    """The component of `members`, None if nothing it computes is stored or used elsewhere.
+
+    `pieces`: windows whose data may lie in pieces.
+    """
 
     def rank(op: ValueOp) -> tuple[int, int, str, int, int]:
         address = op.address
@@ -152,7 +172,7 @@ def outline(
     sinks += [i for i in members if i in outputs]
     if not sinks:
         return None
-    builder = _Builder(staging, stage, outputs.intersection(members))
+    builder = _Builder(staging, stage, outputs.intersection(members), pieces)
     for sink in sinks:
         builder.visit(sink)
     windows = tuple(builder.windows[first.window] for first in builder.firsts)
@@ -187,6 +207,7 @@ class ComponentLibrary:
         parameters = [f"ptr %g{i}" for i in range(len(outlined.groups))]
         parameters += [f"ptr %l{i}" for i in range(len(outlined.leaves))]
         parameters += [f"ptr %o{i}" for i in range(len(outlined.outs))]
+        parameters += [f"i64 %h{i}" for i in outlined.component.spread_groups]
         parameters += [f"i32 %s{i}" for i in range(len(outlined.scalars))]
         self.texts.append(
             f"define internal void @{name}({', '.join(['ptr noalias %scratch', *parameters])}) "
@@ -210,6 +231,7 @@ def _task_form(name: str, parameters: list[str]) -> str:
     )
 
 
-def component_arguments(pointers: list[str], scalars: list[Scalar]) -> list[str]:
-    """Typed arguments: groups, leaves, outputs, then scalars."""
-    return [f"ptr {p}" for p in pointers] + [f"i32 {scalar.text}" for scalar in scalars]
+def component_arguments(pointers: list[str], gaps: list[str], scalars: list[Scalar]) -> list[str]:
+    """Typed arguments: groups, leaves, outputs, gaps of groups in pieces, then scalars."""
+    typed = [f"ptr {pointer}" for pointer in pointers] + [f"i64 {gap}" for gap in gaps]
+    return typed + [f"i32 {scalar.text}" for scalar in scalars]

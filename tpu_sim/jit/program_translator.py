@@ -33,6 +33,8 @@ from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import FORK
 from tpu_sim.jit.hbm_windows import (
     ENTRY_BYTES,
+    GAP_OFFSET,
+    PIECE_ROWS_OFFSET,
     POINTER_OFFSET,
     entry_offset,
     hbm_windows_text,
@@ -180,6 +182,7 @@ class _ProgramTranslator:
                 ring_entries=max(module.ring_entries.values(), default=0),
                 transpose_blocks=module.transpose_blocks,
                 threads=module.threads,
+                calls=len(self._calls),
             ),
             any(f"@{FORK}(" in text for text in (*module.texts, *module.dma_functions)),
         )
@@ -221,11 +224,13 @@ class _ProgramTranslator:
         scope.in_place = windows_in_place(kernel)
         scope.store_word(Word.WINDOW_COUNT, str(len(scope.in_place)))
         scope.clear("%ctx", entry_offset(0), ENTRY_BYTES * len(scope.in_place))
-        for window, entry in scope.in_place.items():
-            rows = kernel.windows[window].base_row
-            pointer = scope.emitter.offset("%vmem", rows * ROW_BYTES)
-            at = scope.emitter.offset("%ctx", entry_offset(entry) + POINTER_OFFSET)
-            scope.emitter.store("ptr", pointer, at, 8)
+        e = scope.emitter
+        for window, in_place in scope.in_place.items():
+            pointer = e.offset("%vmem", kernel.windows[window].base_row * ROW_BYTES)
+            at = e.offset("%ctx", entry_offset(in_place.entry))
+            e.store("ptr", pointer, e.offset(at, POINTER_OFFSET), 8)
+            e.store("i64", str(in_place.pieces.rows), e.offset(at, PIECE_ROWS_OFFSET), 8)
+            e.store("i64", str(in_place.pieces.gap_bytes), e.offset(at, GAP_OFFSET), 8)
 
     def call_number(self, call: Call) -> int:
         """The number under which runs of this call are recorded."""

@@ -66,6 +66,7 @@ class ComponentEmitter:
         self.levels = levels_of(component)
         self._direct = direct_values(component)
         self._uniform: dict[int, str] = {}
+        self._starts: dict[tuple[int, int], str] = {}
         self._slots: dict[int, int] = {}
         self._slot_width = VREG_BYTES if self.shape is Shape.FULL else ROW_BYTES
         self._level_ops: dict[int, list[int]] = {}
@@ -127,6 +128,7 @@ class ComponentEmitter:
 
     def emit(self) -> str:
         """The instructions of the function body."""
+        self._find_pieces()
         match self.shape:
             case Shape.FLAT:
                 self._lane_level(0, None)
@@ -139,6 +141,25 @@ class ComponentEmitter:
                 for level in sorted(self._level_ops):
                     self._level(level, None)
         return self.emitter.text()
+
+    def _find_pieces(self) -> None:
+        """Where the pieces of windows' data start, relative to the groups."""
+        for op in self.component.ops:
+            key = (op.group, op.piece)
+            if op.piece and key not in self._starts:
+                gaps = self.emitter.value(f"mul i64 %h{op.group}, {op.piece}")
+                self._starts[key] = self.emitter.offset(f"%g{op.group}", gaps)
+
+    def group_pointer(self, op: LocalOp) -> str:
+        """The pointer from which the rows of an access are counted in its first piece."""
+        return self._starts.get((op.group, op.piece), f"%g{op.group}")
+
+    def gaps_before(self, op: LocalOp, sublane: str) -> str:
+        """Bytes of the gaps between an access' first row and that of a sublane, an i64."""
+        e = self.emitter
+        row = e.value(f"mul i64 {sublane}, {op.stride}")
+        number = e.value(f"udiv i64 {e.value(f'add i64 {row}, {op.phase}')}, {op.piece_rows}")
+        return e.value(f"mul i64 %h{op.group}, {number}")
 
     def _level(self, level: int, outer: str | None) -> None:
         if level % 2 == 0:
@@ -216,7 +237,9 @@ class ComponentEmitter:
             return e.shifted(self.slot_pointer(index, "0"), parts)
         if op.role is Role.LEAF:
             return e.shifted(f"%l{op.leaf}", [(sublane, 9), (column, 6)])
-        base = e.offset(f"%g{op.group}", op.offset * ROW_BYTES)
+        base = e.offset(self.group_pointer(op), op.offset * ROW_BYTES)
+        if op.crosses_pieces:
+            base = e.offset(base, self.gaps_before(op, sublane))
         if op.stride not in (0, 1):
             sublane = e.value(f"mul i64 {sublane}, {op.stride}")
         return e.shifted(base, [(sublane, 9), (column, 6)] if op.stride else [(column, 6)])
@@ -289,7 +312,7 @@ class _ChunkScope:
         self._frame = frame
         self._lanes = LlvmLanes(owner.emitter)
         self._values: dict[int, str] = {}
-        self._group_pointers: dict[int, str] = {}
+        self._group_pointers: dict[str, str] = {}
         self._has_position = False
 
     def fetch(self, index: int) -> str:
@@ -399,14 +422,17 @@ class _ChunkScope:
     def _address(self, op: LocalOp) -> str:
         e = self._emitter
         offset = op.offset * ROW_BYTES
+        group = self._owner.group_pointer(op)
+        if op.crosses_pieces:
+            group = e.offset(group, self._owner.gaps_before(op, self._frame.sublane))
         if op.stride == 1:
-            base = self._group_pointers.get(op.group)
+            base = self._group_pointers.get(group)
             if base is None:
-                base = e.offset(f"%g{op.group}", self._frame.vreg_bytes)
-                self._group_pointers[op.group] = base
+                base = e.offset(group, self._frame.vreg_bytes)
+                self._group_pointers[group] = base
             return e.offset(base, offset)
         at = e.value(f"shl i64 {self._frame.column}, 6")
         if op.stride:
             rows = e.value(f"mul i64 {self._frame.sublane}, {op.stride * ROW_BYTES}")
             at = e.value(f"add i64 {rows}, {at}")
-        return e.offset(e.offset(f"%g{op.group}", at), offset)
+        return e.offset(e.offset(group, at), offset)

@@ -13,6 +13,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.hbm_windows import InPlace, Pieces
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.task_table import TaskTable
 
@@ -60,7 +61,7 @@ class ModuleScope:
     components: ComponentLibrary
     sites: list[FaultSite] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    dma_names: dict[tuple[DmaDescriptor, bool], str] = field(default_factory=dict)
+    dma_names: dict[tuple[DmaDescriptor, Pieces | None], str] = field(default_factory=dict)
     dma_functions: list[str] = field(default_factory=list)
     carry_slots: int = 0
     task_bytes: int = 0
@@ -77,8 +78,8 @@ class FunctionScope:
         self.emitter = Emitter()
         self.place = ""
         """Text of the current block and bundle, for faults."""
-        self.in_place: dict[int, int] = {}
-        """Windows that are read in place, and their entries (`tpu_sim.jit.hbm_windows`)."""
+        self.in_place: dict[int, InPlace] = {}
+        """Windows that are read in place (`tpu_sim.jit.hbm_windows`)."""
         self._fault_edges: list[tuple[str, str]] = []
         self._sregs: set[int] = set()
         self._table = TaskTable(self.emitter)

@@ -7,6 +7,7 @@ components are called, then its state operations run in program order, grouped b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.hbm_windows import RESOLVE, SETTLE, entry_offset
@@ -38,6 +39,12 @@ class Segment:
         self._live_out = live_out
         self._free_slot = 1 + max((op.carried for op in ops.values()), default=-1)
         self._bases: dict[tuple[int, str], str] = {}
+        self._gaps: dict[tuple[int, str], str] = {}
+        self._pieces = {
+            window: in_place.pieces
+            for window, in_place in scope.in_place.items()
+            if in_place.pieces.gap_bytes
+        }
         self._ranges: dict[tuple[int, str], tuple[int, int]] = {}
         self._state = StateOps(
             scope, ops.values(), self.operand_pointer, self.result_pointer, dma_function
@@ -90,7 +97,9 @@ class Segment:
         # a cheap value belongs to no component: one that must lie in memory gets its own
         cheap = self._staging.cheap
         groups += [[v] for v in sorted(outputs & cheap) if self._staging.ops[v].stage == stage]
-        found = [outline(self._staging, stage, members, outputs) for members in groups]
+        found = [
+            outline(self._staging, stage, members, outputs, self._pieces) for members in groups
+        ]
         outlined = [component for component in found if component is not None]
         work = sum(len(component.component.ops) for component in outlined)
         if self._scope.module.threads > 1 and len(outlined) > 1 and work >= _WORK_TO_SHARE:
@@ -108,8 +117,9 @@ class Segment:
         pointers = [self._pointer(first) for first in outlined.groups]
         pointers += [self._input_pointer(value) for value in outlined.leaves]
         pointers += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
+        gaps = [self._gap(outlined.groups[group]) for group in outlined.component.spread_groups]
         name = self._scope.module.components.function(outlined)
-        return name, component_arguments(pointers, outlined.scalars)
+        return name, component_arguments(pointers, gaps, outlined.scalars)
 
     # addresses
 
@@ -160,27 +170,54 @@ class Segment:
             if address.window in self._scope.in_place:
                 base = e.offset(base, self._distance(address))
             self._bases[key] = base
-        return self._emitter.offset(base, address.offset * ROW_BYTES)
+        pointer = self._emitter.offset(base, address.offset * ROW_BYTES)
+        pieces = self._pieces.get(address.window)
+        number = 0 if pieces is None else pieces.number(address.offset)
+        if number:
+            gaps = self._emitter.value(f"mul i64 {self._gap(address)}, {number}")
+            pointer = self._emitter.offset(pointer, gaps)
+        return pointer
+
+    def _gap(self, address: Address) -> str:
+        """Bytes between the pieces of a window where this address finds them."""
+        key = (address.window, address.root)
+        if key not in self._gaps:
+            self._pointer(replace(address, offset=0))
+        return self._gaps[key]
 
     def _entry(self, window: int) -> str:
-        return self._emitter.offset("%ctx", entry_offset(self._scope.in_place[window]))
+        return self._emitter.offset("%ctx", entry_offset(self._scope.in_place[window].entry))
 
     def _distance(self, address: Address) -> str:
         """Bytes from VMEM to where all rows of this address and its neighbours lie."""
         e = self._emitter
-        low, high = self._ranges[address.window, address.root]
+        key = (address.window, address.root)
+        low, high = self._ranges[key]
+        pieces = self._pieces.get(address.window)
+        number = 0 if pieces is None else pieces.number(low)
+        low = low if pieces is None else number * pieces.rows
         first = e.value(f"add i64 {self._wide(address.root)}, {low}")
-        entry = self._entry(address.window)
-        return e.value(f"call i64 @{RESOLVE}(ptr %ctx, ptr {entry}, i64 {first}, i64 {high - low})")
+        arguments = f"ptr %ctx, ptr {self._entry(address.window)}, i64 {first}, i64 {high - low}"
+        distance = e.value(f"call i64 @{RESOLVE}({arguments})")
+        if pieces is None:
+            return distance
+        is_dense = e.value(f"icmp eq i64 {distance}, 0")
+        gap = e.value(f"select i1 {is_dense}, i64 0, i64 {pieces.gap_bytes}")
+        self._gaps[key] = gap
+        # pieces are counted from the root, which lies `number` of them before what was asked for
+        return e.value(f"sub i64 {distance}, {e.value(f'mul i64 {gap}, {number}')}")
 
     def _direct_pointer(self, op: ValueOp) -> Callable[[], str] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""
         if op.role is Role.LEAF:
             return lambda: self._leaf_pointer(op)
         address = op.address
-        if address is not None and self._staging.is_free_load(op) and address.stride == 1:
-            return lambda: self._pointer(address)
-        return None
+        if address is None or not self._staging.is_free_load(op) or address.stride != 1:
+            return None
+        pieces = self._pieces.get(address.window)
+        if pieces is not None and pieces.number(address.low) != pieces.number(address.high):
+            return None
+        return lambda: self._pointer(address)
 
     def _input_pointer(self, value: int) -> str:
         """Where a component finds a leaf, or a value of an earlier stage."""

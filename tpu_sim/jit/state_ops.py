@@ -323,7 +323,7 @@ def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int
     arguments += [f"i64 {first * ROW_BYTES}", f"i64 {rows * ROW_BYTES}"]
     function = dma_function(_number(op, 0))
     if descriptor.dst_space == VMEM and descriptor.window in scope.in_place:
-        offset = entry_offset(scope.in_place[descriptor.window])
+        offset = entry_offset(scope.in_place[descriptor.window].entry)
         arguments.append(f"ptr {scope.emitter.offset('%ctx', offset)}")
     status = scope.emitter.value(f"call i32 @{function}(ptr %ctx, {', '.join(arguments)})")
     spaces = " -> ".join(_SPACE_NAMES[s] for s in (descriptor.src_space, descriptor.dst_space))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from queue import SimpleQueue
 from threading import Lock, Semaphore, Thread, get_native_id
 
 import numpy as np
@@ -113,29 +114,56 @@ class _KeptApart:
         self._avoided = (processor, count)
 
 
+class _Job:
+    """One entry of native code. `ended` is unlocked when `status` is there."""
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        self.work = work
+        self.is_begun = False
+        self.status: int | None = None
+        self.ended = Lock()
+        self.ended.acquire()
+
+
 class InterruptibleRunner:
     """Runs native code on a thread of its own, so that Ctrl-C reaches the thread that waits."""
 
     def __init__(self) -> None:
-        self._start, self._done = Semaphore(0), Semaphore(0)
-        self._work: Callable[[], int] = int
-        self._status = 0
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._process = os.getpid()
         Thread(target=self._loop, daemon=True, name="tpuc-run").start()
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether the thread is of this process: a fork has the object but not the thread."""
+        return self._process == os.getpid()
 
     def _loop(self) -> None:
         while True:
-            self._start.acquire()
-            self._status = self._work()
-            self._done.release()
+            job = self._jobs.get()
+            if not job.is_begun:
+                job.is_begun = True
+                job.status = job.work()
+                job.ended.release()
 
     def run(self, entry: Callable[[int], int], context: ExecutionContext) -> int:
         """The status of ``entry(context.address)``; an exception here first ends the run."""
-        self._work = lambda: entry(context.address)
-        self._start.release()
+        job = _Job(lambda: entry(context.address))
         try:
-            self._done.acquire()
+            self._jobs.put(job)
+            job.ended.acquire()
         except BaseException:
-            context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks at it
-            self._done.acquire()
+            self._end(job, context)
             raise
-        return self._status
+        assert job.status is not None
+        return job.status
+
+    def _end(self, job: _Job, context: ExecutionContext) -> None:
+        """Return when the job's code runs no more, however often this is interrupted."""
+        while job.status is None:
+            try:
+                context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks at it
+                self._jobs.put(job)  # if the exception came before it was put; once is enough
+                job.ended.acquire()
+            except BaseException:  # one exception is on its way out already
+                continue

@@ -4,11 +4,13 @@ An entry is a header (magic, length and SHA-256 of the content) and the content.
 not match its header is removed and its content made anew, so a torn or foreign file can cost time
 but not correctness. Entries appear whole or not at all, whoever writes or is killed at the time.
 
-The folder belongs to the user and is closed to others, because code from it is run; a folder or a
-file of another owner is not read. It is bounded: entries not used for longest go first.
+Entries lie in a folder of their own, made closed to others, because code from it is run; a folder
+that others may write to and a file of another owner are not read. It is bounded: entries not used
+for longest go first, and files with other names than entries have are left alone. When nothing can
+be kept, one `CacheWarning` in a process says so and why.
 
-    TPUC_CACHE_DIR      where it lies, instead of the platform's folder for caches
-    TPUC_CACHE_MAX_MB   its bound (2048)
+    TPUC_CACHE_DIR      in which folder it lies, instead of the platform's folder for caches
+    TPUC_CACHE_MAX_MB   its bound (2048), a whole number
     TPUC_NO_CACHE       anything but empty or 0: keep and read nothing
 """
 
@@ -17,17 +19,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import struct
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _MAGIC = b"TPUCOBJ2"
 _HEADER = struct.Struct("<8sQ32s")
 _FOLDER_MODE = 0o700
+_OWN_FOLDER = "tpuc-cache-v1"
 _TEMPORARY_PREFIX = ".part-"
+_TEMPORARY_NAME = re.compile(r"\.part-[a-z0-9_]+")  # as `tempfile` makes them
+_ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
 _DEFAULT_MAX_MB = 2048
 _MB = 1 << 20
 _KEPT_SHARE = 0.75
@@ -38,18 +46,26 @@ _TOUCH_SECONDS = 600.0
 """An entry read this long after its last use is marked as used."""
 
 
+class CacheError(ValueError):
+    """The environment asks for a cache that cannot be."""
+
+
+class CacheWarning(UserWarning):
+    """Nothing is kept on disk."""
+
+
 def default_cache_folder() -> Path:
-    """``$TPUC_CACHE_DIR``, or the platform's folder for caches, plus ``tpuc/objects``."""
+    """A folder of our own in ``$TPUC_CACHE_DIR``, or in the platform's folder for caches."""
     chosen = os.environ.get("TPUC_CACHE_DIR")
     if chosen:
-        return Path(chosen) / "objects"
+        return Path(chosen) / _OWN_FOLDER
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     elif sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "tpuc" / "objects"
+    return base / "tpuc" / _OWN_FOLDER
 
 
 def is_cache_wanted() -> bool:
@@ -73,8 +89,16 @@ def cache_key(*parts: str | bytes) -> str:
 
 
 def _bound_from_environment() -> int:
-    text = os.environ.get("TPUC_CACHE_MAX_MB", "")
-    return (int(text) if text.isdecimal() else _DEFAULT_MAX_MB) * _MB
+    text = os.environ.get("TPUC_CACHE_MAX_MB", "").strip()
+    if text and not text.isdecimal():
+        raise CacheError(f"TPUC_CACHE_MAX_MB is {text!r}: want a whole number of megabytes")
+    return (int(text) if text else _DEFAULT_MAX_MB) * _MB
+
+
+@cache
+def _warn_once(why: str) -> None:
+    message = f"{why}: nothing compiled is kept (TPUC_CACHE_DIR names another folder)"
+    warnings.warn(message, CacheWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -87,7 +111,7 @@ class _Entry:
 class DiskCache:
     """A folder of entries. Every failure to read or write is a miss, never an error.
 
-    `max_bytes` bounds the folder; keys are hexadecimal digests (`cache_key`).
+    `max_bytes` bounds the folder; keys are those of `cache_key`, any other is a `ValueError`.
     """
 
     def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
@@ -97,7 +121,7 @@ class DiskCache:
 
     def load(self, key: str) -> bytes | None:
         """The content stored under `key`, None if there is none that is whole and ours."""
-        path = self.folder / key
+        path = self._path(key)
         try:
             if not self._is_private():
                 return None
@@ -120,12 +144,14 @@ class DiskCache:
         """Keep `content` under `key`: whole or not at all, on disk before it is visible."""
         if len(content) > self.max_bytes * _KEPT_SHARE:
             return
+        path = self._path(key)
         try:
             self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             if not self._is_private():
                 return
             descriptor, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=self.folder)
-        except OSError:
+        except OSError as error:
+            self._warn(error.strerror or str(error))
             return
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -134,31 +160,39 @@ class DiskCache:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, self.folder / key)
+            os.replace(name, path)
         except BaseException as error:
             Path(name).unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
+            self._warn(error.strerror or str(error))
             return
         self._account(len(content))
 
     def remove(self, key: str) -> None:
         """Forget an entry that its reader cannot use."""
         with contextlib.suppress(OSError):
-            (self.folder / key).unlink(missing_ok=True)
+            self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        if not _ENTRY_NAME.fullmatch(key):
+            raise ValueError(f"{key!r} is no key of cache_key")
+        return self.folder / key
+
+    def _warn(self, why: str) -> None:
+        _warn_once(f"the cache folder {self.folder} cannot be used: {why}")
 
     def _is_private(self) -> bool:
-        """Whether the folder is the user's own and closed to others (code from it is run).
-
-        One that others may only read is closed; one that others may write is not trusted.
-        """
+        """Whether the folder is the user's own and others cannot write (code from it is run)."""
         if not hasattr(os, "getuid"):
             return True
         status = self.folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        if status.st_uid != os.getuid():
+            self._warn("it belongs to another user")
             return False
-        if status.st_mode & 0o077:
-            self.folder.chmod(_FOLDER_MODE)
+        if status.st_mode & 0o022:
+            self._warn("other users may write to it")
+            return False
         return True
 
     def _account(self, size_bytes: int) -> None:
@@ -182,16 +216,17 @@ class DiskCache:
             total -= entry.size
 
     def _entries(self) -> list[_Entry]:
-        """What is in the folder; another process may be adding and removing meanwhile."""
+        """Our files in the folder; another process may be adding and removing meanwhile."""
         found: list[_Entry] = []
         stale = time.time() - _STALE_SECONDS
         with contextlib.suppress(OSError), os.scandir(self.folder) as items:
             for item in items:
                 with contextlib.suppress(OSError):
                     status = item.stat(follow_symlinks=False)
-                    if item.name.startswith(_TEMPORARY_PREFIX) and status.st_mtime < stale:
+                    is_temporary = _TEMPORARY_NAME.fullmatch(item.name) is not None
+                    if is_temporary and status.st_mtime < stale:
                         os.unlink(item.path)
-                    else:
+                    elif is_temporary or _ENTRY_NAME.fullmatch(item.name):
                         found.append(_Entry(Path(item.path), status.st_mtime, status.st_size))
         return found
 

@@ -1,18 +1,23 @@
 """What an execution reports: cycles and counts, per kernel call and in total.
 
-Both machines return the same `ExecutionResult`, and equal programs give equal results.
+Both machines return the same `ExecutionResult`, and equal programs give equal results. The first
+`MOST_RECORDS` calls of a run have a `KernelRun` each; later ones are added up by call site, so that
+a loop may go on for as long as it likes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpu_sim.isa.causes import Cause
+
+MOST_RECORDS = 65_536
+"""Calls of a run that are recorded one by one."""
 
 
 @dataclass(frozen=True)
 class KernelRun:
-    """One call of a kernel.
+    """One call of a kernel, or `calls` of one site added up, the first at `start_cycle`.
 
     `cycles` runs from the call, its overhead included, to the cycle after its last bundle.
     `mxu_busy_cycles` is the number of ``vmatmul`` times their occupancy, summed over MXUs.
@@ -28,11 +33,44 @@ class KernelRun:
     hbm_bytes: int
     start_cycle: int = 0
     causes: tuple[int, ...] = (0,) * len(Cause)
+    calls: int = 1
+
+
+class RunTotals:
+    """Calls added up by kernel and call site, in the order of their first ones."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], KernelRun] = {}
+
+    def add(self, run: KernelRun) -> None:
+        """Take in one call, or several added up."""
+        key = (run.name, run.site)
+        total = self._totals.get(key)
+        if total is None:
+            self._totals[key] = run
+            return
+        self._totals[key] = replace(
+            total,
+            cycles=total.cycles + run.cycles,
+            mxu_busy_cycles=total.mxu_busy_cycles + run.mxu_busy_cycles,
+            dma_wait_cycles=total.dma_wait_cycles + run.dma_wait_cycles,
+            hbm_bytes=total.hbm_bytes + run.hbm_bytes,
+            start_cycle=min(total.start_cycle, run.start_cycle),
+            causes=tuple(a + b for a, b in zip(total.causes, run.causes, strict=True)),
+            calls=total.calls + run.calls,
+        )
+
+    def runs(self) -> list[KernelRun]:
+        """One for each kernel and site."""
+        return sorted(self._totals.values(), key=lambda run: run.start_cycle)
 
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """A whole run: `cycles` from the first bundle of main to the last; calls in order."""
+    """A whole run: `cycles` from the first bundle of main to the last.
+
+    `kernels` are the calls in order, then what followed the first `MOST_RECORDS` of them, added up.
+    """
 
     cycles: int
     kernels: tuple[KernelRun, ...]

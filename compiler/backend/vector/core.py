@@ -75,6 +75,7 @@ class ElementEmitter:
         self.ops = Ops(builder)
         self.index_values = IndexValues(self.ops, {} if sregs is None else sregs)
         self.loader = Loader(self.ops, self.index_values)
+        self.unread: frozenset[HloInstruction] = frozenset()
         self._given = frozenset(self.sregs)
         self._block = builder.block
         self._memo: dict[_Key, int] = {}
@@ -169,12 +170,18 @@ class ElementEmitter:
             return emit_constant(self.ops, node)
         if node.opcode == "iota":
             return self._iota(node, index)
+        if node in self.unread:
+            return self.nothing(node)
         if node.opcode in _LEAVES:
             return self.unbound(node)
         values = [self._memo[key] for key in keys]
         if node.opcode in _MOVES:
             return values[0]
         return emit_elementwise(self.ops, node, values)
+
+    def nothing(self, node: HloInstruction) -> int:
+        """Zero, for a leaf that only elements outside of the result would read."""
+        return self.ops.flag(False) if value_class(node.array.dtype) == "m" else self.ops.integer(0)
 
     def unbound(self, node: HloInstruction) -> int:
         """A leaf that no window holds: a bug of the caller."""

@@ -20,6 +20,7 @@ Targets in another arrangement or of a packed type are filled by a second stage 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from compiler.analysis.indexing_maps import Condition, Index
 from compiler.analysis.kernel_vmem import MOST_PACKED
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
@@ -173,8 +175,9 @@ def _is_direct(plan: _Plan, target: VmemArray) -> bool:
     """Whether results can be stored to the target as they come."""
     if target.replicated != plan.is_replicated and target.shape.rank:
         return False
-    if plan.keeps_rows:
-        return target.shape.dtype.kind != "pred"
+    if plan.keeps_rows:  # a tile holds whole words of the target
+        is_mask = target.shape.dtype.kind == "pred"
+        return not is_mask and plan.kept.packing % target.packing == 0
     return target.packing == 1
 
 
@@ -362,9 +365,12 @@ class _ReduceStage:
 
     def _identity(self, number: int) -> State:
         reducer = self._reducers[number]
-        if reducer.monoid:
-            return [self._ops.integer(reducer.identity_bits())]
-        return self._init(number)
+        if not reducer.monoid:
+            return self._init(number)
+        init = uniform_constant(self._reduces[number].operands[-1])
+        if reducer.monoid == "add" and isinstance(init, float) and math.copysign(1.0, init) < 0:
+            return [self._ops.real(-0.0)]  # 0.0 + -0.0 is 0.0: only a sum from -0.0 keeps the sign
+        return [self._ops.integer(reducer.identity_bits())]
 
     def _init(self, number: int) -> State:
         reduce = self._reduces[number]

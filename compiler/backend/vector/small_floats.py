@@ -60,6 +60,10 @@ FORMATS: dict[str, FloatFormat] = {
 """Formats decoded and encoded by integer code (bf16 has instructions of its own)."""
 
 
+_SIGN = -(1 << 31)
+_NAN = 0x7FC00000
+
+
 def float_format(dtype: DType) -> FloatFormat:
     """The format of a dtype; UnsupportedError for those that have none here."""
     if dtype.name not in FORMATS:
@@ -69,24 +73,28 @@ def float_format(dtype: DType) -> FloatFormat:
 
 
 def decode(ops: Ops, code: VReg, dtype: DType) -> VReg:
-    """f32 lanes of zero-extended codes.
+    """f32 lanes of codes in the low bits of each lane; bits above do not matter."""
+    return decode_top(ops, ops.emit("vshli", code, 32 - dtype.bits), dtype)
 
-    The magnitude moved to f32's mantissa position is the value scaled by a power of two, denormal
-    codes included; a multiplication undoes the scaling exactly.
+
+def decode_top(ops: Ops, top: VReg, dtype: DType) -> VReg:
+    """f32 lanes of codes in the high bits of each lane; bits below do not matter.
+
+    The code with its magnitude moved to f32's mantissa position is the value scaled by a power of
+    two, denormal codes included; a multiplication undoes the scaling exactly.
     """
     form = float_format(dtype)
-    magnitude = ops.emit("vandi", code, (1 << (dtype.bits - 1)) - 1)
-    scaled = ops.emit("vshli", magnitude, 23 - form.mantissa)
+    place = 23 - form.mantissa
+    kept = ((1 << (dtype.bits - 1)) - 1) << place
+    scaled = ops.emit("vandi", ops.emit("vsrai", top, 8 - form.exponent), kept | _SIGN)
     value = ops.mul_real(scaled, 2.0 ** (127 - form.bias))
-    nan = ops.integer(0x7FC00000)
-    special = ops.emit("vori", scaled, INFINITY_BITS) if form.has_infinity else nan
+    special = ops.emit("vori", scaled, INFINITY_BITS if form.has_infinity else _NAN)
     if form.has_one_zero:
-        is_special = ops.compare_integer("eq", code, form.infinity)
+        is_special = ops.compare_integer("eq", scaled, _SIGN)
     else:
-        is_special = ops.compare_integer("ge", magnitude, form.infinity)
-    value = ops.select(is_special, special, value)
-    sign = ops.emit("vshli", ops.emit("vshri", code, dtype.bits - 1), 31)
-    return ops.emit("vor", value, sign)
+        magnitude = ops.emit("vandi", scaled, kept)
+        is_special = ops.compare_integer("ge", magnitude, form.infinity << place)
+    return ops.select(is_special, special, value)
 
 
 def encode(ops: Ops, value: VReg, dtype: DType) -> VReg:

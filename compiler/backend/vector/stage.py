@@ -26,7 +26,7 @@ from compiler.hlo.ir import HloInstruction
 _DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""
 _MOST_COPIES = 64
-_TRANSPOSED_COLUMNS = 2
+_TRANSPOSED_COLUMNS = 4
 """Blocks side by side in one body: one goes through the transpose unit as the other is read."""
 _LEAST_TRANSPOSED = 2
 """Vregs of a transposed block for which the transpose takes less than indexed loads."""

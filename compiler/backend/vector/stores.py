@@ -14,6 +14,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.ops import Ops
 from compiler.backend.vector.unpack import pack
+from compiler.diagnostics import CompileError
 from compiler.llo.ir import VReg
 
 
@@ -27,8 +28,16 @@ class Storer:
     def store(
         self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr, parts: Sequence[int]
     ) -> None:
-        """Store the stage's tile (`row_tile` in units of 8*P rows) from its P value registers."""
-        ratio = len(parts) // array.packing
+        """Store the stage's tile (`row_tile` in units of 8*P rows) from its P value registers.
+
+        Raises CompileError when P values are no whole words of the array.
+        """
+        ratio, rest = divmod(len(parts), array.packing)
+        if rest:
+            raise CompileError(
+                f"internal: {len(parts)} rows of a stage's tile are stored to {array.shape}, which "
+                f"packs {array.packing} in a word"
+            )
         # rows P*s + q with q = p*number + part: the array's word row (P/p)*s + number
         words = [
             pack(self._ops, parts[n * array.packing : (n + 1) * array.packing], array.shape.dtype)

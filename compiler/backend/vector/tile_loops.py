@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.analysis.indexing import Expr, Var, const, multiple, var
 from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
@@ -214,7 +214,7 @@ def _position(name: str, whole: int, segment: _Segment, place: Expr) -> Expr:
     """The sublane or lane variable, with the range that matters in this tile."""
     is_last = place.is_constant and place.constant == segment.first + segment.count - 1
     high = (segment.size if segment.size and is_last else whole) - 1
-    return var(Var(name, 0, high))
+    return multiple(Var(name, 0, high), 1)  # a term even if it is 0: transposes look for it
 
 
 def _step(count: int, most: int) -> int:

@@ -5,12 +5,15 @@ time, and read back as 16 vregs: the ones that 16 (or 16/P row tiles times P pha
 stage come from. What is pushed is loaded like any other vreg, with lane 8*j + s in the place of
 sublane s, so rows may be any function of the lane. A lane permutation before the push puts the
 columns into the order in which a packed stage wants them.
+
+Whole tiles of a 16-bit type with consecutive rows along the lanes are pushed as they lie, two rows
+in a word: one block then holds 256 rows, and a vreg of 128 of them is half of what is read back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, coefficient, const, substitute, var, variables
 from compiler.backend.vector.addresses import tiled_address
@@ -25,6 +28,7 @@ from compiler.backend.vector.index_values import (
 from compiler.backend.vector.ops import Ops, value_class
 from compiler.backend.vector.row_loads import RowLoader
 from compiler.backend.vector.unpack import unpack
+from compiler.hlo.dtypes import DType
 from compiler.llo.ir import VReg
 
 BLOCK = 128
@@ -47,13 +51,15 @@ class TransposedIndex:
 
 @dataclass(frozen=True)
 class _Block:
-    """A 128x128 block: its columns start at `col`."""
+    """A 128x128 block: its columns start at `col`. With `is_packed` its elements are words of two
+    rows, and `row` is that of the first lane."""
 
     array: VmemArray
     major: Expr
     row: Expr
     col: Expr
     step: int
+    is_packed: bool = False
 
 
 def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> TransposedIndex | None:
@@ -115,12 +121,18 @@ class TransposeLoader:
             self._read.clear()
             self._active = None
         block = _Block(array, index.major, index.row, index.col - offset, index.step)
+        half = self._packed_half(block)
+        if half >= 0:
+            first = split_uniform(block.row)[1] - half * BLOCK
+            block = replace(block, row=first, is_packed=True)
         if block not in self._read:
             self._finish()
             self._push(block, index.lanes)
             self._read[block] = {}
             self._active = block
         value = self._vreg(block, group * index.step + part)
+        if half >= 0:
+            return self._half_of_rows(value, half, array.shape.dtype)
         is_mask = value_class(array.shape.dtype) == "m"
         return self._ops.integer_to_mask(value) if is_mask else value
 
@@ -137,6 +149,20 @@ class TransposeLoader:
             for number in range(BLOCK // SUBLANES):
                 self._vreg(self._active, number)
 
+    def _packed_half(self, block: _Block) -> int:
+        """Which half of a block of 256 packed rows this block is; -1 if it cannot be had so."""
+        if block.array.shape.dtype.name != "bf16" or not self._is_aligned(block):
+            return -1
+        place = split_uniform(block.row)[1] % (2 * BLOCK)
+        return place.constant // BLOCK if place.is_constant and place.constant % BLOCK == 0 else -1
+
+    def _half_of_rows(self, words: VReg, half: int, dtype: DType) -> VReg:
+        """Lane l of the result: row 128*half + l of the 256 that lie in pairs in the lanes."""
+        ops, lane = self._ops, var(LANE)
+        place = self._values.vector(lane // 2 + half * (BLOCK // 2))
+        word = ops.emit("vperm.lane", words, place)
+        return unpack(ops, self._values, word, lane % 2, dtype)
+
     def _is_aligned(self, block: _Block) -> bool:
         """Whether the block is made of whole tiles with consecutive rows along the lanes."""
         varying, start = split_uniform(block.row)
@@ -145,11 +171,16 @@ class TransposeLoader:
         return is_row and all(p.is_constant and not p.constant for p in phases)
 
     def _lane_order(self, block: _Block) -> Expr | None:
-        return _row_order(block.array.packing) if self._is_aligned(block) else None
+        if block.is_packed or not self._is_aligned(block):
+            return None
+        return _row_order(block.array.packing)
 
     def _push(self, block: _Block, lanes: int) -> None:
         order = _column_order(block.step)
-        pushes = self._tiles(block) if self._is_aligned(block) else self._rows_of(block, lanes)
+        if block.is_packed or self._is_aligned(block):
+            pushes = self._tiles(block)
+        else:
+            pushes = self._rows_of(block, lanes)
         for number, value in pushes:
             self._ops.emit("vxpose.push", self._permute(value, order), number)
         self._ops.emit("vxpose.swap")
@@ -165,24 +196,28 @@ class TransposeLoader:
         return pushes
 
     def _tiles(self, block: _Block) -> list[tuple[int, VReg]]:
-        """Whole tiles, of a packed type one part after the other."""
+        """Whole tiles: words of packed rows, or one part of them after the other."""
         array = block.array
+        parts = 1 if block.is_packed else array.packing
         height = SUBLANES * array.packing
         first = split_uniform(block.row)[1] // height
         row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
         pushes: list[tuple[int, VReg]] = []
-        for number in range(BLOCK // height):
+        for number in range(BLOCK // (SUBLANES * parts)):
             row_tile = first + number
             if row_tile.low >= row_tiles:
                 break
             address = tiled_address(array, block.major, row_tile * height, block.col)
             inside = self._values.clamped(address.word_row, array.word_rows - SUBLANES)
             word = self._rows.strided(array, inside, 1)
-            for part in range(array.packing):
+            if block.is_packed:
+                pushes.append((number, word))
+                continue
+            for part in range(parts):
                 value = unpack(self._ops, self._values, word, const(part), array.shape.dtype)
                 if value_class(array.shape.dtype) == "m":
                     value = self._ops.mask_to_integer(value)
-                pushes.append((number * array.packing + part, value))
+                pushes.append((number * parts + part, value))
         return pushes
 
     def _permute(self, value: VReg, order: Expr | None) -> VReg:

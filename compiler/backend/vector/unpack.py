@@ -20,6 +20,13 @@ def unpack(ops: Ops, values: IndexValues, word: VReg, part: Expr, dtype: DType) 
     if dtype.name == "bf16" and part.is_constant:
         return ops.emit("vunpack.hi.bf16" if part.constant else "vunpack.lo.bf16", word)
     bits = dtype.bits
+    if kind == "f" and dtype.name != "bf16":
+        above = part * -bits + (32 - bits)
+        if part.is_constant:
+            top = ops.emit("vshli", word, above.constant) if above.constant else word
+        else:
+            top = ops.emit("vshl", word, values.vector(above))
+        return small_floats.decode_top(ops, top, dtype)
     if part.is_constant:
         shifted = ops.emit("vshri", word, bits * part.constant) if part.constant else word
     else:
@@ -29,9 +36,7 @@ def unpack(ops: Ops, values: IndexValues, word: VReg, part: Expr, dtype: DType) 
     if dtype.is_signed:
         return ops.wrap(shifted, dtype)
     code = ops.emit("vandi", shifted, (1 << bits) - 1)
-    if kind == "m":
-        return ops.integer_to_mask(code)
-    return small_floats.decode(ops, code, dtype) if kind == "f" else code
+    return ops.integer_to_mask(code) if kind == "m" else code
 
 
 def element_bits(ops: Ops, value: int, dtype: DType) -> VReg:

@@ -8,6 +8,7 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import TupleShape, leaves
 
 
 def _call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
@@ -107,8 +108,25 @@ def _refuse_transfer(ctx: Context, instr: HloInstruction, operands: Operands) ->
     raise unsupported(instr, "it needs a host or another device; evaluate a module without it")
 
 
-def _refuse_scan(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    raise unsupported(instr, "rewrite it as a while loop")
+def _scan(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    """The computation on each slice of the inputs in turn, with the carries of the one before."""
+    body = attribute.computation(instr, "to_apply")
+    (dim,) = attribute.int_tuple(instr, "dimensions")
+    split = len(operands) - attribute.integer(instr, "num_carries", 0)
+    inputs, carries = operands[:split], list(operands[split:])
+    shapes = leaves(instr.shape)
+    outputs = [np.zeros(s.dims, s.dtype.numpy) for s in shapes[: len(shapes) - len(carries)]]
+    count = (inputs[0] if inputs else outputs[0]).shape[dim]
+    order = reversed(range(count)) if attribute.flag(instr, "is_reverse", False) else range(count)
+    for i in order:
+        at: tuple[slice | int, ...] = (*(slice(None) for _ in range(dim)), i)
+        values = ctx.call(body, [*(x[at] for x in inputs), *carries])
+        results = list(values) if isinstance(values, tuple) else [values]
+        for output, part in zip(outputs, results, strict=False):
+            output[at] = part
+        carries = results[len(outputs) :]
+    found = (*outputs, *carries)
+    return found if isinstance(instr.shape, TupleShape) else found[0]
 
 
 CONTROL_HANDLERS: dict[str, Handler] = {
@@ -130,7 +148,7 @@ CONTROL_HANDLERS: dict[str, Handler] = {
     "parameter": _parameter,
     "recv": _refuse_transfer,
     "recv-done": _refuse_transfer,
-    "scan": _refuse_scan,
+    "scan": _scan,
     "send": _refuse_transfer,
     "send-done": _refuse_transfer,
     "tuple": _tuple,

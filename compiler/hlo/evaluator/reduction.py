@@ -7,6 +7,7 @@ ufunc; any other reducer is itself evaluated on whole arrays, in a tree over the
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -171,8 +172,10 @@ def _batch_norm_training(ctx: Context, instr: HloInstruction, operands: Operands
     array, scale, offset = operands
     epsilon, feature, axes = _normalisation(instr, array)
     x = array.astype(np.float64)
-    mean = x.mean(axes, keepdims=True)
-    variance = np.square(x - mean).mean(axes, keepdims=True)
+    count = np.float64(math.prod(x.shape[d] for d in axes))
+    with np.errstate(invalid="ignore"):  # a mean of nothing is NaN
+        mean = x.sum(axes, keepdims=True) / count
+        variance = np.square(x - mean).sum(axes, keepdims=True) / count
     normal = (x - mean) / np.sqrt(variance + epsilon)
     result = normal * _per_feature(scale, x.ndim, feature) + _per_feature(offset, x.ndim, feature)
     return _packed(ctx, instr, [result, mean.reshape(-1), variance.reshape(-1)])

@@ -174,6 +174,48 @@ def _rng_bit_generator(q: Inference) -> Shape:
     return result
 
 
+def _scan(q: Inference) -> Shape:
+    """Outputs, which are results of the computation with the scanned dimension, then carries."""
+    operands = q.arrays()
+    count = q.integer("num_carries", 0)
+    q.require(0 <= count <= len(operands), f"{count} carries of {len(operands)} operands")
+    dims = q.ints("dimensions")
+    q.require(len(dims) == 1, "want exactly one dimension")
+    inputs, carries = operands[: len(operands) - count], operands[len(operands) - count :]
+    size = _scanned_size(q, inputs, dims[0])
+    body = q.computation("to_apply")
+    slices = [plain(o.dtype, _without(o.dims, dims[0])) for o in inputs]
+    wanted = [*slices, *carries]
+    q.require(len(body.parameters) == len(wanted), f"%{body.name} takes another number")
+    for parameter, shape in zip(body.parameters, wanted, strict=True):
+        if not is_compatible(parameter.shape, shape):
+            found = print_shape(parameter.shape, False)
+            q.fail(f"parameter %{parameter.name} is {found}, want {dims_text(shape)}")
+    results = leaves(body.root_instruction.shape)
+    split = len(results) - count
+    q.require(split >= 0, f"%{body.name} returns {len(results)} values, want {count} carries")
+    for result, carry in zip(results[split:], carries, strict=True):
+        if not is_compatible(result, carry):
+            q.fail(f"carry {dims_text(carry)} becomes {dims_text(result)}")
+    at = dims[0]
+    q.require(all(at <= r.rank for r in results[:split]), f"outputs have no dimension {at}")
+    stacked = [plain(r.dtype, (*r.dims[:at], size, *r.dims[at:])) for r in results[:split]]
+    return one_or_tuple([*stacked, *(plain(c.dtype, c.dims) for c in carries)])
+
+
+def _scanned_size(q: Inference, inputs: list[ArrayShape], dim: int) -> int:
+    """The number of steps: the inputs' size, of the declared outputs where there are none."""
+    shapes = inputs or leaves(q.declared_shape())[:1]
+    q.require(all(0 <= dim < s.rank for s in shapes), f"no dimension {dim} to scan")
+    sizes = {s.dims[dim] for s in shapes}
+    q.require(len(sizes) == 1, f"inputs of {len(sizes)} sizes along dimension {dim}")
+    return sizes.pop()
+
+
+def _without(dims: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return (*dims[:dim], *dims[dim + 1 :])
+
+
 RULES: dict[str, Rule] = {
     "batch-norm-grad": _batch_norm,
     "batch-norm-inference": _batch_norm,
@@ -186,7 +228,7 @@ RULES: dict[str, Rule] = {
     "rng": declared,
     "rng-bit-generator": _rng_bit_generator,
     "rng-get-and-update-state": declared,
-    "scan": declared,
+    "scan": _scan,
     "select-and-scatter": _select_and_scatter,
     "sort": _sort,
     "topk": _topk,

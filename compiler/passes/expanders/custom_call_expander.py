@@ -24,6 +24,8 @@ from compiler.passes.topk_expander import MAX_K
 
 Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]
+_HOST_LIBRARIES = ("lapack_", "blas_", "cusolver", "cublas", "hipsolver", "hipblas")
+"""How targets of JAX's lowerings for CPUs and GPUs begin."""
 
 
 def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
@@ -36,11 +38,18 @@ def expand_custom_call(instr: Instr) -> Instr | None:
     target = str(instr.attrs["custom_call_target"])
     function = TARGETS.get(target)
     if function is None:
-        known = ", ".join(sorted(TARGETS))
-        raise UnsupportedError(
-            f"%{instr.name}: custom call {target!r} is unknown; known are {known}", instr.span
-        )
+        raise UnsupportedError(f"%{instr.name}: custom call {_refusal(target)}", instr.span)
     return function(Emitter.at(instr), instr)
+
+
+def _refusal(target: str) -> str:
+    """Why a target has no expansion, and what to do instead."""
+    if target.startswith(_HOST_LIBRARIES):
+        return (
+            f"{target!r} calls a library of the host; lower the function for a TPU: "
+            'jax.jit(f).trace(*args).lower(lowering_platforms=("tpu",))'
+        )
+    return f"{target!r} is unknown; known are {', '.join(sorted(TARGETS))}"
 
 
 def _typed(e: Emitter, instr: Instr, values: list[Instr]) -> Instr:

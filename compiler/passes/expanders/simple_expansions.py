@@ -47,7 +47,8 @@ class _Normalisation:
         assert isinstance(feature, int)
         self.epsilon, self.feature = float(epsilon), feature
         self.axes = tuple(d for d in range(len(self.dims)) if d != feature)
-        self.count = max(1, math.prod(self.dims[d] for d in self.axes))
+        count = math.prod(self.dims[d] for d in self.axes)
+        self.share = 1 / count if count else float("inf")  # a mean of nothing is NaN
 
     def value(self, number: int) -> Instr:
         """An operand in the working type; per-feature vectors keep their shape."""
@@ -60,7 +61,7 @@ class _Normalisation:
     def mean(self, value: Instr) -> Instr:
         """Over all dimensions but the feature's."""
         total = self.e.total(value, *self.axes)
-        return self.e.multiply(total, self.e.like(total, 1 / self.count))
+        return self.e.multiply(total, self.e.like(total, self.share))
 
     def inverse_deviation(self, variance: Instr) -> Instr:
         """``1 / sqrt(variance + epsilon)``."""
@@ -100,7 +101,7 @@ def _batch_norm_grad(instr: Instr) -> Instr | None:
     normal = e.multiply(e.subtract(n.value(0), n.wide(n.value(2))), n.wide(inverse))
     grad_offset = e.total(grad, *n.axes)
     grad_scale = e.total(e.multiply(grad, normal), *n.axes)
-    share = e.like(grad_offset, 1 / n.count)
+    share = e.like(grad_offset, n.share)
     correction = e.add(
         n.wide(e.multiply(grad_offset, share)),
         e.multiply(normal, n.wide(e.multiply(grad_scale, share))),
@@ -176,6 +177,19 @@ def _ragged_dot(instr: Instr) -> Instr | None:
     total = e.full(instr.array.dtype, instr.array.dims, 0)
     counts = e.cast(sizes, S32)
     return e.loop(groups, [lhs, rhs, stops, counts, total], step)[-1]
+
+
+def _mixed_dot(instr: Instr) -> Instr | None:
+    """A float product of floats and integers: the integers become floats first."""
+    lhs, rhs = (operand.array.dtype for operand in instr.operands)
+    if not instr.array.dtype.is_float or lhs.is_float == rhs.is_float:
+        return None
+    if lhs.is_complex or rhs.is_complex:
+        return None
+    e = Emitter.at(instr)
+    wide = instr.array.dtype if instr.array.dtype.bits > F32.bits else F32
+    sides = [o if o.array.dtype.is_float else e.cast(o, wide) for o in instr.operands]
+    return e.instruction("dot", sides, dict(instr.attrs), instr.shape)
 
 
 def _running_sum(e: Emitter, values: Instr) -> Instr:
@@ -278,6 +292,7 @@ _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
+    "dot": _mixed_dot,
     "dynamic-slice": _signed_indices,
     "dynamic-update-slice": _signed_indices,
     "gather": _signed_indices,

@@ -1,5 +1,5 @@
 """What has nothing to do on one device: collectives of one participant, placement notes, halves
-of asynchronous operations.
+of asynchronous operations. And what becomes calls, so that it must precede the inliner: scans.
 
 Collectives with several participants are left alone; so is everything in a module that is made
 for several devices.
@@ -18,6 +18,7 @@ from compiler.hlo.shape import Shape, TupleShape, is_compatible
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.passes.expanders.scan_expander import scan_expansion
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
@@ -236,7 +237,7 @@ _TABLE: dict[str, Expansion] = {
     "recv": _host_transfer,
     "reduce-scatter": _same,
     "replica-id": _number,
-    "scan": _no_lowering,
+    "scan": scan_expansion,
     "send": _host_transfer,
     "set-dimension-size": _dynamic,
     "shuffle": _no_lowering,

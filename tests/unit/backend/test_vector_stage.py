@@ -103,6 +103,14 @@ def test_minor_transposes(rows: int, cols: int, dtype: str) -> None:
     assert result.count("vld.idx") == 0
 
 
+@pytest.mark.parametrize("rows,blocks", [(128, 1), (256, 1), (300, 2), (512, 2), (640, 3)])
+def test_two_rows_in_a_word_share_a_transposed_block(rows: int, blocks: int) -> None:
+    text = f"""p = bf16[{rows},128] parameter(0)
+        ROOT r = bf16[128,{rows}] transpose(p), dimensions={{1,0}}"""
+    result = run(text, values("bf16", rows, 128))
+    assert result.count("vxpose.swap") == blocks
+
+
 TRANSPOSES = {
     "misaligned": """s = f32[150,300] slice(p), slice={[13:163],[5:305]}
         ROOT r = f32[300,150] transpose(s), dimensions={1,0}""",

@@ -60,7 +60,7 @@ def test_the_command_prints_in_a_style(tmp_path: Path) -> None:
 
 def test_elided_constants_get_made_up_values_and_a_warning() -> None:
     text = "ENTRY e { x = s32[12] constant({...}) }"
-    with pytest.warns(UserWarning, match=r"%x \(line 1\): made-up values"):
+    with pytest.warns(UserWarning, match=r"%x: values are made up \(line 1\)"):
         module = parse_module(text)
     assert "constant({...})" in print_styled(module, STYLES["default"])
     assert "constant({0, 1, 2, 3, 4, 5, " in print_styled(module, STYLES["short"])

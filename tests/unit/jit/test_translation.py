@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +53,22 @@ def block(*instructions: tuple[str, tuple[int, ...]]) -> Block:
     for name, operands in instructions:
         builder.emit(name, *operands)
     return builder.finish("b")
+
+
+def test_machines_with_and_without_disk_cache_live_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TPUC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TPUC_NO_CACHE", raising=False)
+    body: list[Node] = [block(("vmovi", (1, 7)), ("vst", (0, 0, 0, 1, 1)))]
+    copies = [DmaDescriptor(VMEM, HBM, 8, (), 0)]
+    body.append(block(("dma.start", (0, 0, 0, 0, 0, 0, 0)), ("dma.wait", (0, 0))))
+    for threads in (1, 2):
+        for cache in (True, False, True):
+            hbm = HbmMemory(HBM_BYTES)
+            LlvmMachine(CHIP, threads=threads, cache=cache).run(program(body, copies), hbm)
+            assert (hbm.bytes[: 8 * 512].view(np.int32) == 7).all()
+    assert any((tmp_path / "cache").rglob("*")), "nothing was kept on disk"
 
 
 def component_count(body: list[Node]) -> int:

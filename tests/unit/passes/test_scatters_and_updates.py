@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.run_hlo import ADD, MAX, Run, check_text, normal
+from compiler.hlo.dtypes import BY_NAME
+from tests.support.run_hlo import ADD, MAX, Run, check_text, expected, normal, run_text
 
 COLUMNS = """HloModule m
 {reducer}
@@ -72,6 +73,35 @@ def test_elements_into_few_places(name: str, reducer: str, dtype: str, index: st
         values = [(v * 100).astype(np.int32) for v in values]
     run = check_text(text, [values[0], indices, values[1]])
     assert "scatter(" not in opcodes(run)
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s16", "f16", "bf16"])
+@pytest.mark.parametrize(("name", "reducer"), [("add_f32", ADD), ("max_f32", MAX)])
+def test_narrow_elements_into_few_places(name: str, reducer: str, dtype: str) -> None:
+    reducer = reducer.replace("f32[]", f"{dtype}[]")
+    text = FEW.format(reducer=reducer, dtype=dtype, name=name, index="s32", places=300, count=700)
+    source, kind = np.random.default_rng(3), BY_NAME[dtype].numpy
+    inputs = [
+        source.integers(0, 9, 300).astype(kind),
+        source.integers(-5, 310, (700, 1)).astype(np.int32),
+        source.integers(0, 9, 700).astype(kind),
+    ]
+    run = run_text(text, inputs)
+    assert "scatter(" not in opcodes(run)
+    assert np.array_equal(run.outputs[0], expected(text, inputs)[0])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_negative_zero_that_no_update_meets_stays(dtype: str) -> None:
+    reducer = ADD.replace("f32[]", f"{dtype}[]")
+    text = FEW.format(
+        reducer=reducer, dtype=dtype, name="add_f32", index="s32", places=50, count=100
+    )
+    kind = BY_NAME[dtype].numpy
+    inputs = [np.full(50, -0.0, kind), np.full((100, 1), 3, np.int32), np.ones(100, kind)]
+    (got,) = run_text(text, inputs).outputs
+    assert np.signbit(got.astype(np.float32)).sum() == 49
+    assert got[3] == 100
 
 
 def test_many_places_stay_a_scatter() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import sys
+import threading
 
 import pytest
 
@@ -67,3 +70,55 @@ def test_blocks_never_overlap_and_freed_ones_come_back() -> None:
     for offset in live:
         allocator.release(offset)
     assert allocator.allocate(CAPACITY) == 0
+
+
+def test_threads_get_blocks_of_their_own() -> None:
+    interval = sys.getswitchinterval()
+    allocator = HbmAllocator(1 << 34)
+    errors: list[Exception] = []
+    for _ in range(300):
+        allocator.allocate(512)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        mine: list[int] = []
+        try:
+            for _ in range(1500):
+                if mine and rng.random() < 0.5:
+                    allocator.release(mine.pop(rng.randrange(len(mine))))
+                else:
+                    mine.append(allocator.allocate(rng.choice([512, 1024, 4096])))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+    used = sorted(allocator._used)
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(used))
+
+
+def test_a_release_in_the_middle_of_an_allocation_waits_for_nobody() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    block = allocator.allocate(CAPACITY)
+    with allocator._lock:  # as a finalizer finds it
+        allocator.release(block)
+    assert allocator.low_water_bytes == CAPACITY
+    assert allocator.allocate(CAPACITY) == block
+
+
+def test_a_claimed_floor_and_blocks_exclude_each_other() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    block = allocator.allocate(GRANULE_BYTES)
+    assert not allocator.claim_floor(CAPACITY) and allocator.floor_bytes == 0
+    allocator.release(block)
+    assert allocator.claim_floor(CAPACITY)
+    with pytest.raises(ResourceExhaustedError):
+        allocator.allocate(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from click.testing import CliRunner
 from runtime.api import compile
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from runtime.report import Report
+from runtime.report import Report, build_report
 from runtime.trace import trace_events
 from tpu_sim.machine.faults import CycleLimitFault
+from tpu_sim.machine.result import RunTotals
 from tpuc.arrays import load_arrays
 from tpuc.cli import cli
 
@@ -154,6 +156,26 @@ def test_many_calls_share_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) <= 5 < sum(kernel.calls for kernel in report.kernels)
     assert sum(e["args"]["cycles"] for e in calls) == total
     assert sum(e["args"]["cycles"] for e in units) == total
+
+
+def test_calls_without_records_are_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable, report = executed("gpt2_fwd")
+    executable.estimate()
+    assert executable._result is not None
+    runs = executable._result.kernels
+    totals = RunTotals()
+    for run in runs[4:]:
+        totals.add(run)
+    result = replace(executable._result, kernels=(*runs[:4], *totals.runs()))
+    monkeypatch.setattr("runtime.trace.MOST_RECORDS", 4)
+    events = list(trace_events(executable.program, executable.device.chip, result))
+    calls = [e for e in events if e["ph"] == "X" and e["tid"] == 1]
+    assert len(calls) == 5
+    assert calls[-1]["args"]["what"] == f"{len(runs) - 4} calls added up"
+    assert sum(e["args"]["cycles"] for e in calls) == sum(k.cycles for k in report.kernels)
+    summed = build_report(executable.program, executable.device.chip, result, 0, 0, {})
+    assert {k.name: k for k in summed.kernels} == {k.name: k for k in report.kernels}
+    assert summed.mxu_utilisation == report.mxu_utilisation
 
 
 def test_there_is_nothing_to_trace_before_a_call(tmp_path: Path) -> None:

@@ -73,13 +73,21 @@ def test_one_trace_per_signature() -> None:
     assert len(runs) == 4
 
 
-def test_keywords_and_defaults_share_the_cache() -> None:
+def test_keywords_share_the_cache_and_defaults_are_constants() -> None:
     body, runs = counted(lambda x, bias=2.0: x + bias)
     function = JitFunction(body)
-    for result in (function(X), function(x=X), function(X, 2.0), function(bias=2.0, x=X)):
+    for result in (function(X, 2.0), function(bias=2.0, x=X)):
         assert (result == X + 2).all()
     assert (function(X, bias=5.0) == X + 5).all()
     assert len(runs) == 1
+    for result in (function(X), function(x=X)):
+        assert (result == X + 2).all()
+    assert len(runs) == 2
+
+
+def test_defaults_that_are_no_arrays_are_the_functions_own() -> None:
+    assert np.allclose(jit(np.tanh)(X), np.tanh(X), atol=1e-6)
+    assert (jit(lambda x, mode="twice": x * 2 if mode == "twice" else x)(X) == X * 2).all()
 
 
 def test_statics_choose_the_program() -> None:

@@ -15,9 +15,11 @@ from runtime import api, program_store
 from runtime.executable import Executable
 from runtime.jit import jit
 from runtime.machines import MachineOptions
+from tpu_sim.isa import source_digest
 from tpu_sim.isa.container import content_digest, dump_program, load_program
 from tpu_sim.isa.errors import TpuxError
 from tpu_sim.jit import llvm_machine
+from tpu_sim.machine.disk_cache import default_cache_folder
 
 MODEL = """
 HloModule sums
@@ -39,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(program_store, "is_source_as_loaded", lambda *packages: True)
     monkeypatch.setattr(llvm_machine, "is_source_as_loaded", lambda *packages: True)
     monkeypatch.setenv("TPUC_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "objects"
+    return default_cache_folder()
 
 
 def was_found(executable: Executable) -> bool:
@@ -244,3 +246,36 @@ def test_a_hit_imports_neither_compiler_nor_parser(tmp_path: Path) -> None:
     ]
     assert "compiler.driver" in said[0]
     assert said[1] == "[]"
+
+
+def test_precision_and_options_are_not_both_given(tmp_path: Path) -> None:
+    options = CompileOptions(precision="highest")
+    with pytest.raises(ValueError, match="precision is given twice"):
+        api.compile(MODEL, precision="default", options=options)
+    executable = api.compile(MODEL, options=options)
+    assert executable.program.metadata["precision"] == "highest"
+    path = tmp_path / "p.tpux"
+    executable.save(path)
+    with pytest.raises(ValueError, match="compiled already"):
+        api.compile(path, options=options)
+    assert api.compile(path).program.metadata["precision"] == "highest"
+    with pytest.raises(CompileError, match="with precision highest, not default"):
+        api.compile(path, precision="default")
+
+
+def test_other_libraries_make_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = source_digest.source_digest.__wrapped__
+    before = digest("tpu_sim")
+    assert digest("tpu_sim") == before
+    version = source_digest._version
+    for library in ("networkx", "lark", "ml_dtypes"):
+        assert any(character.isdigit() for character in version(library))
+        newer = {library: "99"}
+        monkeypatch.setattr(source_digest, "_version", lambda n, o=newer: o.get(n) or version(n))
+        assert digest("tpu_sim") != before
+
+
+def test_completion_shows_the_public_names() -> None:
+    code = "import tpuc; print(*[n for n in dir(tpuc) if not n.startswith('_')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Array", "Executable", "compile", "device_put", "jit"]

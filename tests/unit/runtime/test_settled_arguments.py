@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, ResourceExhaustedError
 from runtime.api import compile, device_put
 from runtime.buffer import Array
+from runtime.client import client_for
 from runtime.executable import Executable
 
 SHAPE = (256, 2048)  # 2 MB: large enough for its pages to go back to the host
@@ -124,3 +126,53 @@ def test_arguments_of_an_iterator_are_taken_one_by_one(subtract: Executable) -> 
         subtract.call(iter([host(0)]), on_device=False)
     with pytest.raises(CompileError, match="takes 2 inputs, got 3"):
         subtract.call(iter([host(0), host(1), host(2)]), on_device=False)
+
+
+SMALL_CHIP = 'base = "v5e"\nname = "small"\nhbm_bytes = {value = 4194304, provenance = "assumed"}\n'
+SLICE = """HloModule m
+ENTRY e {
+  a = f32[256,1024]{1,0} parameter(0)
+  ROOT r = f32[8,128]{1,0} slice(a), slice={[0:8],[0:128]}
+}
+"""
+
+
+def test_an_array_that_finds_no_room_outside_stays_where_it_is(tmp_path: Path) -> None:
+    chip = tmp_path / "small.toml"
+    chip.write_text(SMALL_CHIP)
+    executable = compile(SLICE, target=str(chip))
+    values = np.arange(256 * 1024, dtype=np.float32).reshape(256, 1024)
+    array = device_put(values, target=str(chip))
+    executable(array)
+    filling = []
+    with pytest.raises(ResourceExhaustedError):
+        while True:
+            filling.append(device_put(np.zeros((64, 1024), np.float32), target=str(chip)))
+    for _ in range(2):
+        with pytest.raises(ResourceExhaustedError):
+            executable(np.zeros((256, 1024), np.float32))
+        np.testing.assert_array_equal(array.numpy(), values)
+    filling.clear()
+    (result,) = executable(np.zeros((256, 1024), np.float32))
+    assert not np.asarray(result).any()
+    np.testing.assert_array_equal(array.numpy(), values)
+
+
+def test_an_array_of_another_device_is_refused(subtract: Executable) -> None:
+    other, own = device_put(host(0), target="v4"), device_put(host(5))
+    with pytest.raises(CompileError, match=r"input 0 .* lies on device v4, the program is for v5e"):
+        subtract(other, own)
+    np.testing.assert_array_equal(np.asarray(other), host(0))
+    np.testing.assert_array_equal(np.asarray(own), host(5))
+
+
+def test_two_spellings_of_a_chip_file_are_one_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL_CHIP)
+    monkeypatch.chdir(tmp_path)
+    device = client_for("small.toml").devices[0]
+    assert client_for(str(tmp_path / "small.toml")).devices[0] is device
+    edited = SMALL_CHIP.replace("4194304", "8388608")
+    (tmp_path / "small.toml").write_text(edited)
+    assert client_for("small.toml").devices[0].allocator.capacity_bytes == 8388608

@@ -1,0 +1,19 @@
+"""Pages of which commands write a part each, between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def put_section(name: str, text: str, page: Path, title: str) -> None:
+    """Replace a section of `page`, or append it; a new page starts with `title`."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    old = page.read_text(encoding="utf-8") if page.exists() else title
+    new = f"{begin}\n{text.strip()}\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(old):
+        made = pattern.sub(lambda _: new, old)
+    else:
+        made = f"{old.rstrip()}\n\n{new}\n"
+    page.write_text(made, encoding="utf-8")
