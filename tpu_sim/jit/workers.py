@@ -162,8 +162,12 @@ class InterruptibleRunner:
         """Return when the job's code runs no more, however often this is interrupted."""
         while job.status is None:
             try:
-                context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks at it
-                self._jobs.put(job)  # if the exception came before it was put; once is enough
-                job.ended.acquire()
-            except BaseException:  # one exception is on its way out already
+                while job.status is None:
+                    try:
+                        context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks
+                        self._jobs.put(job)  # if the exception came before it; once is enough
+                        job.ended.acquire()
+                    except BaseException:  # one exception is on its way out already
+                        continue
+            except BaseException:  # a signal can also arrive at the jump of the inner loop
                 continue
