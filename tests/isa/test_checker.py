@@ -13,7 +13,7 @@ from tests.support.isa_programs import (
     program_text,
 )
 from tpu_sim.isa.assembly_parser import parse_program
-from tpu_sim.isa.checker import check_program
+from tpu_sim.isa.checker import check_kernel, check_program
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.errors import HazardError, ProgramError
 from tpu_sim.isa.program import Block, If
@@ -94,7 +94,8 @@ def test_s0_is_not_written() -> None:
         ("dma.wait f8, s0", r"operand flag is 8, want 0\.\.7"),
         ("vld.fill v1 = x0", "operand n is 0"),
         ("vmatswap u4", r"operand u is 4, want 0\.\.3"),
-        ("vxpose.read v1 = 16", r"operand row is 16, want 0\.\.15"),
+        ("vxpose.read v1 = 0, 16", r"operand row is 16, want 0\.\.15"),
+        ("vxpose.read v1 = 3, 1", r"operand unit is 3, want 0\.\.2"),
         ("vld v1 = [w0 + s0 + 57] stride 1", r"rows 57\.\.64 of window x, which has 64"),
         ("vld v1 = [w0 + s0 + 6] stride -1", r"rows 6\.\.-1 of window x"),
     ],
@@ -162,17 +163,28 @@ def test_mxu_queue_does_not_overflow() -> None:
 
 
 def test_the_transpose_unit_takes_its_time() -> None:
-    start = ("vlane v1", "nop 1", "vxpose.push v1, 0", "vxpose.swap")
-    check(block(*start, "nop 139", "vxpose.read v2 = 0"))
+    start = ("vlane v1", "nop 1", "vxpose.push 1, v1, 0", "vxpose.swap 1")
+    check(block(*start, "nop 139", "vxpose.read v2 = 1, 0"))
     refused(
-        block(*start, "nop 138", "vxpose.read v2 = 0"), "transposed block is used 1 cycles before"
+        block(*start, "nop 138", "vxpose.read v2 = 1, 0"),
+        "transposed block 1 is used 1 cycles before",
     )
     refused(
-        block(*start) + block("vxpose.read v2 = 0"), "transposed block is used before it is ready"
+        block(*start) + block("vxpose.read v2 = 1, 0"),
+        "transposed block 1 is used before it is ready",
     )
     refused(
-        block("vlane v1", "nop 1", "vxpose.push v1, 0 ; vxpose.swap"), "in the bundle of a swap"
+        block("vlane v1", "nop 1", "vxpose.push 1, v1, 0 ; vxpose.swap 1"),
+        "in the bundle of a swap",
     )
+
+
+def test_integer_passes_need_a_chip_that_has_them() -> None:
+    passes = block("vlane v1", "nop 1", "vmatmul.s8 u0, v1", "nop 140", "vpop.mrf v2 = u0",
+                   "vpop.mrf v3 = u0")  # fmt: skip
+    check(passes)
+    with pytest.raises(ProgramError, match="v4 multiplies no 8-bit integers"):
+        check_kernel(kernel_program(passes).kernels["k"], load_chip("v4"))
 
 
 def test_sregs_are_written_on_every_path() -> None:

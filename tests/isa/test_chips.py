@@ -101,6 +101,8 @@ def test_a_missing_parameter_is_named(tmp_path: Path) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ChipError, match="unknown chip 'v9': want one of 7x, v4, v5e, v5p, v6e"):
         load_chip("v9")
+    with pytest.raises(ChipError, match=r"cannot read the chip file none\.toml: there is no such"):
+        load_chip("none.toml")
 
 
 def test_a_cycle_of_bases_is_refused(tmp_path: Path) -> None:

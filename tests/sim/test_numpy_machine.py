@@ -21,6 +21,7 @@ from tests.support.isa_programs import (
     run_vector,
 )
 from tpu_sim.interp import mxu
+from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.assembly_parser import parse_program
 
 U32 = npt.NDArray[np.uint32]
@@ -118,14 +119,14 @@ def test_the_transpose_unit_transposes() -> None:
         pushes += [f"vld v{row} = [w0 + s0 + {8 * row}] stride 1"]
     pushes += [
         "nop 3",
-        *[f"vxpose.push v{row}, {row}" for row in range(8)],
-        "vxpose.swap",
+        *[f"vxpose.push 1, v{row}, {row}" for row in range(8)],
+        "vxpose.swap 1",
         "nop 139",
     ]
     reads = []
     for row in range(8):
         reads += [
-            f"vxpose.read v{row} = {row}",
+            f"vxpose.read v{row} = 1, {row}",
             "nop 3",
             f"vst [w1 + s0 + {8 * row}] stride 1, v{row}",
         ]
@@ -133,6 +134,31 @@ def test_the_transpose_unit_transposes() -> None:
     block_rows = np.zeros((128, 128), np.uint32)
     block_rows[:64] = X
     assert np.array_equal(y, block_rows.T[:64])
+
+
+def test_halves_are_transposed_as_packed_rows() -> None:
+    words = np.random.default_rng(5).integers(0, 2**32, (128, 128), np.uint32)
+    halves = np.ascontiguousarray(words.view(np.uint16).reshape(128, 128, 2).transpose(0, 2, 1))
+    columns = halves.reshape(256, 128).T  # (128, 256)
+    result = transposed_halves(words)
+    for part in range(2):
+        pairs = result[64 * part : 64 * part + 64].view(np.uint16).reshape(64, 128, 2)
+        rows = pairs.transpose(0, 2, 1).reshape(128, 128)
+        assert np.array_equal(rows, columns[:, 128 * part : 128 * part + 128])
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8"])
+def test_integer_passes_are_exact(kind: str) -> None:
+    dtype = np.int8 if kind == "s8" else np.uint8
+    rng = np.random.default_rng(6)
+    left, right = (rng.choice(np.arange(256, dtype=np.uint8)[-130:], (n, 256)) for n in (16, 128))
+    rows, weights = (
+        (a[:, :128].astype(np.uint32) << 16 | a[:, 128:].astype(np.uint32) << 24).view(np.float32)
+        for a in (left, right)
+    )
+    found = mxu.integer_pass_rows(rows, weights.T, is_signed=kind == "s8")
+    want = left.view(dtype).astype(np.int64) @ right.view(dtype).astype(np.int64).T
+    assert np.array_equal(found.view(np.int32), want)
 
 
 def bf16(shape: tuple[int, ...], scale: float = 1.0) -> npt.NDArray[np.float32]:

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from tpu_sim.interp import mxu
 from tpu_sim.interp.numpy_lanes import NumpyLanes
+from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
 from tpu_sim.isa.program import SMEM, Bundle, Kernel, Window
+from tpu_sim.isa.rows.mxu import INTEGER_PASSES
 from tpu_sim.isa.timing import (
     PASS_BITS,
     WORD_BYTES,
@@ -95,6 +97,9 @@ class BundleExecutor:
         effect = instr.row.effect
         if not effect:
             return self._lane_function(instr)
+        if effect == "matmul":
+            unit, source = instr.operands
+            return self._matmul(unit, source, instr.row.name)
         step: Commit = getattr(self, f"_{effect}")(*instr.operands)
         return step
 
@@ -296,10 +301,13 @@ class BundleExecutor:
 
         return commit
 
-    def _matmul(self, unit: int, a: int) -> Commit:
+    def _matmul(self, unit: int, a: int, name: str) -> Commit:
         state = self._state
-        low, high = mxu.halves(state.vregs[a])
-        rows = mxu.pass_rows(np.concatenate([low, high]), state.mxus[unit].active).view(np.uint32)
+        left, weights = np.concatenate(mxu.halves(state.vregs[a])), state.mxus[unit].active
+        if name in INTEGER_PASSES:
+            rows = mxu.integer_pass_rows(left, weights, is_signed=INTEGER_PASSES[name])
+        else:
+            rows = mxu.pass_rows(left, weights).view(np.uint32)
         first, second = result_ready_cycles(state.chip)
 
         def commit() -> None:
@@ -311,17 +319,22 @@ class BundleExecutor:
 
         return commit
 
-    def _xpose_push(self, a: int, row: int) -> Commit:
+    def _xpose_push(self, unit: int, a: int, row: int) -> Commit:
         value = self._state.vregs[a]
-        where = slice(SUBLANES * row, SUBLANES * row + SUBLANES)
+        where = (unit, slice(SUBLANES * row, SUBLANES * row + SUBLANES))
         return lambda: self._state.xpose_shadow.__setitem__(where, value)
 
-    def _xpose_swap(self) -> Commit:
-        transposed = self._state.xpose_shadow.T.copy()
-        return lambda: setattr(self._state, "xpose_active", transposed)
+    def _xpose_swap(self, unit: int) -> Commit:
+        transposed = self._state.xpose_shadow[unit].T.copy()
+        return lambda: self._state.xpose_active.__setitem__(unit, transposed)
 
-    def _xpose_read(self, d: int, row: int) -> Commit:
-        value = self._state.xpose_active[SUBLANES * row : SUBLANES * row + SUBLANES].copy()
+    def _xpose_swap16(self, unit: int) -> Commit:
+        transposed = transposed_halves(self._state.xpose_shadow[unit])
+        return lambda: self._state.xpose_active.__setitem__(unit, transposed)
+
+    def _xpose_read(self, d: int, unit: int, row: int) -> Commit:
+        rows = slice(SUBLANES * row, SUBLANES * row + SUBLANES)
+        value = self._state.xpose_active[unit, rows].copy()
         return lambda: self._state.vregs.__setitem__(d, value)
 
     # DMA and sync flags

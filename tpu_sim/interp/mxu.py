@@ -46,6 +46,22 @@ def pass_rows(rows: F32, weights: F32) -> F32:
     return total
 
 
+def integer_pass_rows(rows: F32, weights: F32, *, is_signed: bool) -> U32:
+    """The same of the 16-bit halves that the values are in, each two 8-bit integers; s32 results."""
+    total = np.zeros((len(rows), BLOCK), np.float64)  # holds every sum exactly
+    for left, right in zip(_bytes(rows, is_signed), _bytes(weights, is_signed), strict=True):
+        total += left @ right
+    return total.astype(np.int64).astype(np.uint32)
+
+
+def _bytes(values: F32, is_signed: bool) -> list[npt.NDArray[np.float64]]:
+    """The low and the high byte of the upper half of each word."""
+    words = np.ascontiguousarray(values).view(np.uint32)
+    kind = np.int8 if is_signed else np.uint8
+    parts = (words >> np.uint32(shift) for shift in (16, 24))
+    return [part.astype(np.uint8).view(kind).astype(np.float64) for part in parts]
+
+
 def _fma_flushed(product: npt.NDArray[np.float64], addend: F32) -> F32:
     wide = sum_round_to_odd(product, addend.astype(np.float64))
     result = wide.astype(np.float32)

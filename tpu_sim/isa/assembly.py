@@ -21,6 +21,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from typing import Protocol
 
 from tpu_sim.isa.program import (
     HBM,
@@ -108,6 +109,40 @@ def descriptor_text(descriptor: DmaDescriptor) -> str:
     return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]"
 
 
+class LoopFacts(Protocol):
+    """What the text of a counted loop says; LLO's loops have the same."""
+
+    index: int
+    trip: int
+    trip_sreg: int
+    parallel: bool
+    name: str
+
+
+class WhileFacts(Protocol):
+    """What the text of a while loop says; LLO's have the same."""
+
+    name: str
+    expected_trips: int
+
+
+def loop_head(loop: LoopFacts) -> str:
+    """``loop s1 = 0 .. 8 parallel "name"``"""
+    trip = f"{loop.trip}" if loop.trip >= 0 else f"s{loop.trip_sreg}"
+    parallel = " parallel" if loop.parallel else ""
+    return f"loop s{loop.index} = 0 .. {trip}{parallel} {quote(loop.name)}"
+
+
+def while_head(loop: WhileFacts) -> str:
+    """``while "name" trips 10``"""
+    return f"while {quote(loop.name)} trips {loop.expected_trips}"
+
+
+def call_text(call: Call) -> str:
+    """``call "kernel" site "instruction"``"""
+    return f"call {quote(call.kernel)} site {quote(call.site)}"
+
+
 def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
     inner = indent + "  "
     for node in nodes:
@@ -116,10 +151,7 @@ def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
                 yield f"{indent}block {quote(node.name)} {{"
                 yield from _bundle_lines(node, inner)
             case Loop():
-                trip = f"{node.trip}" if node.trip >= 0 else f"s{node.trip_sreg}"
-                parallel = " parallel" if node.parallel else ""
-                name = quote(node.name)
-                yield f"{indent}loop s{node.index} = 0 .. {trip}{parallel} {name} {{"
+                yield f"{indent}{loop_head(node)} {{"
                 yield from _body_lines(node.body, inner)
             case If():
                 yield f"{indent}if s{node.condition} {{"
@@ -128,12 +160,12 @@ def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
                     yield f"{indent}}} else {{"
                     yield from _body_lines(node.orelse, inner)
             case While():
-                yield f"{indent}while {quote(node.name)} trips {node.expected_trips} {{"
+                yield f"{indent}{while_head(node)} {{"
                 yield from _body_lines(node.test, inner)
                 yield f"{indent}}} do s{node.condition} {{"
                 yield from _body_lines(node.body, inner)
             case Call():
-                yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
+                yield f"{indent}{call_text(node)}"
                 continue
         yield f"{indent}}}"
 

@@ -15,6 +15,7 @@ from tpu_sim.isa.facts import SREG, row_facts
 from tpu_sim.isa.instruction import Instr, Slot
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import Block, Bundle
+from tpu_sim.isa.rows.mxu import INTEGER_PASSES
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.isa.timing import occupancy_cycles, result_latency
 
@@ -199,20 +200,29 @@ class _BlockChecker:
                 case "matmul":
                     self._use(f"active {instr.operands[0]}")
                     self._matmul_spacing(instr.operands[0])
+                    if instr.row.name in INTEGER_PASSES and not self.chip.int8_rate:
+                        self._fail(
+                            f"{instr.row.name}: {self.chip.name} multiplies no 8-bit integers"
+                        )
                 case "xpose_push":
-                    self._use("transpose shadow")
-                    marks.append(("transpose input", latency))
-                case "xpose_swap":
-                    self._use("transpose input")
-                    if any(other.row.effect in ("xpose_push", "xpose_swap") for other in self.bundle
-                           if other is not instr):  # fmt: skip
-                        self._fail("a transpose push or swap in the bundle of a swap")
-                    marks.append(("transposed block", latency))
-                    marks.append(("transpose shadow", 1))
+                    self._use(f"transpose shadow {instr.operands[0]}")
+                    marks.append((f"transpose input {instr.operands[0]}", latency))
+                case "xpose_swap" | "xpose_swap16":
+                    self._xpose_swap(instr)
+                    marks.append((f"transposed block {instr.operands[0]}", latency))
+                    marks.append((f"transpose shadow {instr.operands[0]}", 1))
                 case "xpose_read":
-                    self._use("transposed block")
+                    self._use(f"transposed block {instr.operands[1]}")
         for name, latency in marks:
             self.unit_ready[name] = max(self.unit_ready.get(name, 0), self.cycle + latency)
+
+    def _xpose_swap(self, instr: Instr) -> None:
+        unit = instr.operands[0]
+        self._use(f"transpose input {unit}")
+        for other in self.bundle:
+            is_write = other.row.effect.startswith(("xpose_push", "xpose_swap"))
+            if is_write and other is not instr and other.operands[0] == unit:
+                self._fail("a transpose push or swap in the bundle of a swap")
 
     def _use(self, name: str) -> None:
         ready = self.unit_ready.get(name, 0)

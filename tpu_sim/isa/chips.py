@@ -46,6 +46,7 @@ class Chip:
     issue slot. `matmul_cycles` is how long a 16-row ``vmatmul`` occupies its unit at the published
     peak, `mxu_sustained` the share of that rate that passes keep up. `load_indexed_cycles` and
     `store_indexed_cycles` are the cycles ``vld.idx`` / ``vst.idx`` hold their slot.
+    `int8_rate` is how many products of 8-bit integers a pass makes for each of bf16; 0: it takes none.
     `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets, and
     `hbm_copy_efficiency` the share of that which is left when it both reads and writes HBM.
     `call_overhead_cycles` is the floor of a kernel's launch.
@@ -58,6 +59,7 @@ class Chip:
     mxu_dim: int
     matmul_cycles: int
     mxu_sustained: float
+    int8_rate: int
     vregs: int
     vmasks: int
     sregs: int
@@ -106,6 +108,11 @@ class Chip:
         """How many instructions of `slot` one bundle may hold."""
         return self.slots[slot.value]
 
+    @property
+    def transpose_units(self) -> int:
+        """Transpose units: one behind each XLU slot."""
+        return self.slot_count(Slot.XLU)
+
     def latency(self, latency_class: str) -> int:
         """Cycles from issue until a result of this latency class may be read."""
         return self.latencies[latency_class]
@@ -142,6 +149,8 @@ def _parsed(text: str) -> dict[str, object]:
 def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
     shipped = _DATA / f"{_ALIASES.get(name, name)}.toml"
     path = Path(name).resolve() if _is_file_name(name) else shipped
+    if _is_file_name(name) and not path.is_file():
+        raise ChipError(f"cannot read the chip file {name}: there is no such file")
     if not path.is_file():
         known = ", ".join(chip_names())
         raise ChipError(f"unknown chip {name!r}: want one of {known}, or the path of a .toml file")

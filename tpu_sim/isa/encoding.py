@@ -71,18 +71,34 @@ def _encode_bundle(bundle: Bundle) -> bytes:
 
 
 def _encode_instr(instr: Instr) -> tuple[int, int]:
-    row = instr.row
-    word = _SLOT_NUMBERS[row.slot] | row.opcode << SLOT_BITS
+    word, width, places = _layout(instr.row)
+    for value, (low, high, mask, at) in zip(instr.operands, places, strict=True):
+        if not low <= value <= high:
+            raise _unfit(instr)
+        word |= (value & mask) << at
+    return word, width
+
+
+@cache
+def _layout(row: Row) -> tuple[int, int, tuple[tuple[int, int, int, int], ...]]:
+    """Slot and opcode bits, bits in all, and per operand least and greatest value, mask, place."""
+    places: list[tuple[int, int, int, int]] = []
     at = SLOT_BITS + OPCODE_BITS
-    for index, (width, signed) in enumerate(fields(row)):
-        value = instr.operands[index]
+    for width, signed in fields(row):
         low = -(1 << (width - 1)) if signed else 0
-        if not low <= value < low + (1 << width):
-            name = row.operands[index].name
-            raise EncodingError(f"{row.name}: operand {name} = {value} does not fit {width} bits")
-        word |= (value & ((1 << width) - 1)) << at
+        places.append((low, low + (1 << width) - 1, (1 << width) - 1, at))
         at += width
-    return word, at
+    return _SLOT_NUMBERS[row.slot] | row.opcode << SLOT_BITS, at, tuple(places)
+
+
+def _unfit(instr: Instr) -> EncodingError:
+    row = instr.row
+    pairs = zip(row.operands, instr.operands, strict=True)
+    name, value, kind = next(
+        (o.name, value, o.kind) for o, value in pairs if value not in operand_range(o.kind)
+    )
+    bits = KIND_BITS[kind]
+    return EncodingError(f"{row.name}: operand {name} = {value} does not fit {bits} bits")
 
 
 def decode_bundles(data: bytes, count: int) -> list[Bundle]:

@@ -117,9 +117,13 @@ class Row:
         return next(i for i, o in enumerate(self.operands) if o.name == name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Instr:
-    """An instruction: a row and one int per operand (register number, immediate or f32 bits)."""
+    """An instruction: a row and one int per operand (register number, immediate or f32 bits).
+
+    A value, never changed; not declared frozen, because a frozen dataclass takes three times as
+    long to make, and a program has a hundred thousand of them.
+    """
 
     row: Row
     operands: tuple[int, ...]

@@ -18,6 +18,7 @@ class OperandLimits:
     """The ranges for one chip and kernel (None in main), worked out once per row."""
 
     def __init__(self, chip: Chip, kernel: Kernel | None) -> None:
+        self._chip = chip
         self._kernel = kernel
         self._ranges: dict[Row, tuple[range, ...]] = {}
         vregs, vmasks, sregs = range(chip.vregs), range(chip.vmasks), range(chip.sregs)
@@ -57,6 +58,8 @@ class OperandLimits:
         ranges = [self._kinds[k] if k in self._kinds else operand_range(k) for k in kinds]
         if row.effect in _BLOCK_ROWS:
             ranges[row.operand_index("row")] = range(_BLOCK_ROWS[row.effect])
+        if row.effect.startswith("xpose"):
+            ranges[row.operand_index("unit")] = range(self._chip.transpose_units)
         return tuple(ranges)
 
     def _out_of_range(self, instr: Instr, ranges: tuple[range, ...]) -> str:

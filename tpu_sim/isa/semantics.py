@@ -21,94 +21,192 @@ class Lanes(Protocol[I, F, B]):
     """Primitives on lane values. Compare predicates are eq, ne, lt, le, gt, ge."""
 
     # constants and reinterpretation
-    def const_i(self, value: int) -> I: ...
-    def const_f(self, value: float) -> F: ...
-    def as_f(self, x: I) -> F: ...
-    def as_i(self, x: F) -> I: ...
+    def const_i(self, value: int) -> I:
+        """`value` modulo 2**32 in every lane."""
+
+    def const_f(self, value: float) -> F:
+        """`value` rounded to f32 in every lane."""
+
+    def as_f(self, x: I) -> F:
+        """The same bits as f32."""
+
+    def as_i(self, x: F) -> I:
+        """The same bits as an integer."""
+
     # f32 arithmetic
-    def fadd(self, a: F, b: F) -> F: ...
-    def fsub(self, a: F, b: F) -> F: ...
-    def fmul(self, a: F, b: F) -> F: ...
-    def fdiv(self, a: F, b: F) -> F: ...
-    def fma(self, a: F, b: F, c: F) -> F: ...
-    def fsqrt(self, a: F) -> F: ...
-    def fmaximum(self, a: F, b: F) -> F: ...  # IEEE maximum: NaN wins, +0 > -0
-    def fminimum(self, a: F, b: F) -> F: ...
-    def ffloor(self, a: F) -> F: ...
-    def fceil(self, a: F) -> F: ...
-    def fround_even(self, a: F) -> F: ...
-    def ftrunc(self, a: F) -> F: ...
-    def f_to_s(self, a: F) -> I: ...  # toward zero, saturating, NaN -> 0
-    def f_to_u(self, a: F) -> I: ...
-    def s_to_f(self, a: I) -> F: ...
-    def u_to_f(self, a: I) -> F: ...
+    def fadd(self, a: F, b: F) -> F:
+        """a + b."""
+
+    def fsub(self, a: F, b: F) -> F:
+        """a - b."""
+
+    def fmul(self, a: F, b: F) -> F:
+        """a * b."""
+
+    def fdiv(self, a: F, b: F) -> F:
+        """a / b."""
+
+    def fma(self, a: F, b: F, c: F) -> F:
+        """a * b + c, rounded once."""
+
+    def fsqrt(self, a: F) -> F:
+        """The square root, correctly rounded."""
+
+    def fmaximum(self, a: F, b: F) -> F:
+        """IEEE maximum: NaN wins, +0 > -0."""
+
+    def fminimum(self, a: F, b: F) -> F:
+        """IEEE minimum: NaN wins, -0 < +0."""
+
+    def ffloor(self, a: F) -> F:
+        """Rounded down to an integral value."""
+
+    def fceil(self, a: F) -> F:
+        """Rounded up to an integral value."""
+
+    def fround_even(self, a: F) -> F:
+        """Rounded to the nearest integral value, ties to even."""
+
+    def ftrunc(self, a: F) -> F:
+        """Rounded toward zero to an integral value."""
+
+    def f_to_s(self, a: F) -> I:
+        """Signed integer, toward zero, saturating; NaN gives 0."""
+
+    def f_to_u(self, a: F) -> I:
+        """Unsigned integer, toward zero, saturating; NaN gives 0."""
+
+    def s_to_f(self, a: I) -> F:
+        """The nearest f32 of a signed integer."""
+
+    def u_to_f(self, a: I) -> F:
+        """The nearest f32 of an unsigned integer."""
+
     # i32 arithmetic, wrapping
-    def iadd(self, a: I, b: I) -> I: ...
-    def isub(self, a: I, b: I) -> I: ...
-    def imul(self, a: I, b: I) -> I: ...
-    def imulhi_u(self, a: I, b: I) -> I: ...
-    def iand(self, a: I, b: I) -> I: ...
-    def ior(self, a: I, b: I) -> I: ...
-    def ixor(self, a: I, b: I) -> I: ...
-    def shl(self, a: I, b: I) -> I: ...  # counts outside 0..31 give 0
-    def lshr(self, a: I, b: I) -> I: ...  # counts outside 0..31 give 0
-    def ashr(self, a: I, b: I) -> I: ...  # counts outside 0..31 give the sign
-    def idiv_s(self, a: I, b: I) -> I: ...  # x/0 = -1; INT_MIN/-1 = INT_MIN
-    def irem_s(self, a: I, b: I) -> I: ...  # x%0 = x; INT_MIN%-1 = 0
-    def idiv_u(self, a: I, b: I) -> I: ...  # x/0 = all ones
-    def irem_u(self, a: I, b: I) -> I: ...  # x%0 = x
-    def imin_s(self, a: I, b: I) -> I: ...
-    def imax_s(self, a: I, b: I) -> I: ...
-    def imin_u(self, a: I, b: I) -> I: ...
-    def imax_u(self, a: I, b: I) -> I: ...
-    def clz(self, a: I) -> I: ...  # clz(0) = 32
-    def popcnt(self, a: I) -> I: ...
+    def iadd(self, a: I, b: I) -> I:
+        """a + b modulo 2**32."""
+
+    def isub(self, a: I, b: I) -> I:
+        """a - b modulo 2**32."""
+
+    def imul(self, a: I, b: I) -> I:
+        """The low half of a * b."""
+
+    def imulhi_u(self, a: I, b: I) -> I:
+        """The high half of a * b, both unsigned."""
+
+    def iand(self, a: I, b: I) -> I:
+        """Bitwise and."""
+
+    def ior(self, a: I, b: I) -> I:
+        """Bitwise or."""
+
+    def ixor(self, a: I, b: I) -> I:
+        """Bitwise exclusive or."""
+
+    def shl(self, a: I, b: I) -> I:
+        """Shifted left; counts outside 0..31 give 0."""
+
+    def lshr(self, a: I, b: I) -> I:
+        """Shifted right with zeros; counts outside 0..31 give 0."""
+
+    def ashr(self, a: I, b: I) -> I:
+        """Shifted right with the sign; counts outside 0..31 give the sign."""
+
+    def idiv_s(self, a: I, b: I) -> I:
+        """Signed quotient toward zero: x/0 = -1, INT_MIN/-1 = INT_MIN."""
+
+    def irem_s(self, a: I, b: I) -> I:
+        """Signed remainder with the sign of a: x%0 = x, INT_MIN%-1 = 0."""
+
+    def idiv_u(self, a: I, b: I) -> I:
+        """Unsigned quotient: x/0 = all ones."""
+
+    def irem_u(self, a: I, b: I) -> I:
+        """Unsigned remainder: x%0 = x."""
+
+    def imin_s(self, a: I, b: I) -> I:
+        """The smaller as signed."""
+
+    def imax_s(self, a: I, b: I) -> I:
+        """The larger as signed."""
+
+    def imin_u(self, a: I, b: I) -> I:
+        """The smaller as unsigned."""
+
+    def imax_u(self, a: I, b: I) -> I:
+        """The larger as unsigned."""
+
+    def clz(self, a: I) -> I:
+        """Leading zero bits; clz(0) = 32."""
+
+    def popcnt(self, a: I) -> I:
+        """Bits that are 1."""
+
     # masks
-    def fcmp(self, predicate: str, a: F, b: F) -> B: ...  # ordered, but ne is true on NaN
-    def icmp_s(self, predicate: str, a: I, b: I) -> B: ...
-    def icmp_u(self, predicate: str, a: I, b: I) -> B: ...
-    def select(self, mask: B, a: I, b: I) -> I: ...
-    def mand(self, a: B, b: B) -> B: ...
-    def mor(self, a: B, b: B) -> B: ...
-    def mxor(self, a: B, b: B) -> B: ...
-    def mnot(self, a: B) -> B: ...
-    def mconst(self, value: bool) -> B: ...
+    def fcmp(self, predicate: str, a: F, b: F) -> B:
+        """Compare; ordered, but ne is true on NaN."""
+
+    def icmp_s(self, predicate: str, a: I, b: I) -> B:
+        """Compare as signed."""
+
+    def icmp_u(self, predicate: str, a: I, b: I) -> B:
+        """Compare as unsigned."""
+
+    def select(self, mask: B, a: I, b: I) -> I:
+        """a where the mask is set, else b."""
+
+    def mand(self, a: B, b: B) -> B:
+        """Both."""
+
+    def mor(self, a: B, b: B) -> B:
+        """Either."""
+
+    def mxor(self, a: B, b: B) -> B:
+        """One of them alone."""
+
+    def mnot(self, a: B) -> B:
+        """The opposite."""
+
+    def mconst(self, value: bool) -> B:
+        """The same bit in every lane."""
+
     # position and scalars
-    def lane_index(self) -> I: ...  # 0..127
-    def sublane_index(self) -> I: ...  # 0..7
-    def splat(self, scalar: object) -> I: ...  # an sreg's value in every lane
-    def scalar_add(self, scalar: object, k: int) -> object: ...  # sreg value + immediate
+    def lane_index(self) -> I:
+        """0..127 along a sublane."""
+
+    def sublane_index(self) -> I:
+        """0..7."""
+
+    def splat(self, scalar: object) -> I:
+        """An sreg's value in every lane."""
+
+    def scalar_add(self, scalar: object, k: int) -> object:
+        """An sreg's value plus an immediate."""
+
     # lane-crossing (LANES): result lane depends on its own sublane row only
-    def lane_fold(self, x: I, op: str) -> I: ...
+    def lane_fold(self, x: I, op: str) -> I:
+        """Halving tree over 128 lanes: x[l] op x[l+64], then +32, ..., +1; lane 0 goes to all lanes.
+        `op` is a primitive's name taking two F (f*) or two I (i*)."""
 
-    """Halving tree over 128 lanes: x[l] op x[l+64], then +32, ..., +1; lane 0 goes to all lanes.
-    `op` is a primitive's name taking two F (f*) or two I (i*)."""
+    def lane_rotate(self, x: I, amount: object) -> I:
+        """y[s,l] = x[s,(l - amount) mod 128]; `amount` a Python int or a scalar value."""
 
-    def lane_rotate(self, x: I, amount: object) -> I: ...
+    def lane_broadcast(self, x: I, lane: object) -> I:
+        """y[s,l] = x[s, lane mod 128]; `lane` a Python int or a scalar value."""
 
-    """y[s,l] = x[s,(l - amount) mod 128]; `amount` a Python int or a scalar value."""
-
-    def lane_broadcast(self, x: I, lane: object) -> I: ...
-
-    """y[s,l] = x[s, lane mod 128]; `lane` a Python int or a scalar value."""
-
-    def lane_permute(self, x: I, index: I) -> I: ...
-
-    """y[s,l] = x[s, index[s,l] mod 128]."""
+    def lane_permute(self, x: I, index: I) -> I:
+        """y[s,l] = x[s, index[s,l] mod 128]."""
 
     # sublane-crossing (SUBLANES)
-    def sublane_fold(self, x: I, op: str) -> I: ...
+    def sublane_fold(self, x: I, op: str) -> I:
+        """Halving tree over 8 sublanes: x[s] op x[s+4], then +2, +1; sublane 0 goes to all."""
 
-    """Halving tree over 8 sublanes: x[s] op x[s+4], then +2, +1; sublane 0 goes to all."""
+    def sublane_rotate(self, x: I, amount: object) -> I:
+        """y[s,l] = x[(s - amount) mod 8,l]."""
 
-    def sublane_rotate(self, x: I, amount: object) -> I: ...
+    def sublane_broadcast(self, x: I, sublane: object) -> I:
+        """y[s,l] = x[sublane mod 8,l]."""
 
-    """y[s,l] = x[(s - amount) mod 8,l]."""
-
-    def sublane_broadcast(self, x: I, sublane: object) -> I: ...
-
-    """y[s,l] = x[sublane mod 8,l]."""
-
-    def sublane_permute(self, x: I, index: I) -> I: ...
-
-    """y[s,l] = x[index[s,l] mod 8, l]."""
+    def sublane_permute(self, x: I, index: I) -> I:
+        """y[s,l] = x[index[s,l] mod 8, l]."""

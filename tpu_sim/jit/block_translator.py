@@ -8,8 +8,9 @@ code at once; vector instructions are collected and emitted as segments.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import cast
 
 from tpu_sim.isa.causes import Counts
@@ -40,21 +41,40 @@ _CROSSING_ROLES = {
 _LEAF_EFFECTS = frozenset({"pop_mrf", "xpose_read"})
 _FIRST = frozenset({"load", "load_indexed", "pop_mrf", "xpose_read", "fill", "fill_mask"})
 _LAST = frozenset({"store", "store_masked", "store_indexed"})
-_Register = tuple[str, int]
 
 
-def _phase(instr: Instr) -> int:
-    """Order within a bundle: what reads memories and queues sees them as they were before it."""
-    return 0 if instr.row.effect in _FIRST else 2 if instr.row.effect in _LAST else 1
+class _Source(IntEnum):
+    """How an operand is read."""
+
+    VREG = 0
+    MASK = 1
+    SREG = 2
+    NUMBER = 3
+
+
+_SOURCES = {Kind.VS: _Source.VREG, Kind.MS: _Source.MASK, Kind.SS: _Source.SREG}
+_TIMED = frozenset({"pop_mrf", "matmul", "dma_wait"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A row's operands as the translator reads them."""
+    """A row as the translator reads it.
 
-    sources: tuple[tuple[int, Kind], ...]
+    `phase` is the order within a bundle: what reads memories and queues sees them as they were
+    before it. `role` is that of its operations; `is_timed`: the clock looks at it.
+    """
+
+    sources: tuple[tuple[int, _Source], ...]
     result_class: str
     result_index: int
+    phase: int
+    is_scalar: bool
+    is_timed: bool
+    role: Role
+
+
+def _phase_of(planned: tuple[_Plan, Instr]) -> int:
+    return planned[0].phase
 
 
 _plans: dict[str, _Plan] = {}
@@ -64,17 +84,34 @@ def _plan(row: Row) -> _Plan:
     """The plan of a row, by name: hashing whole rows would cost more than translating them."""
     plan = _plans.get(row.name)
     if plan is None:
-        write = row_facts(row).write
-        index = -1 if write is None else write.index
-        kinds = enumerate(operand.kind for operand in row.operands)
-        sources = tuple((i, kind) for i, kind in kinds if i != index)
-        register_class = "" if write is None else write.register_class
-        plan = _plans[row.name] = _Plan(sources, register_class, index)
+        plan = _plans[row.name] = _make_plan(row)
     return plan
 
 
-def _nothing() -> None:
-    """The commit of an instruction without a result."""
+def _make_plan(row: Row) -> _Plan:
+    write = row_facts(row).write
+    index = -1 if write is None else write.index
+    kinds = enumerate(operand.kind for operand in row.operands)
+    return _Plan(
+        tuple((i, _SOURCES.get(kind, _Source.NUMBER)) for i, kind in kinds if i != index),
+        "" if write is None else write.register_class,
+        index,
+        0 if row.effect in _FIRST else 2 if row.effect in _LAST else 1,
+        row.slot is Slot.SCALAR,
+        row.effect in _TIMED,
+        _role(row),
+    )
+
+
+def _role(row: Row) -> Role:
+    match row.effect:
+        case "":
+            return _CROSSING_ROLES.get(row.crossing, Role.STATE)
+        case "load":
+            return Role.LOAD
+        case "store" | "store_masked":
+            return Role.STORE
+    return Role.LEAF if row.effect in _LEAF_EFFECTS else Role.STATE
 
 
 class BlockTranslator:
@@ -101,7 +138,13 @@ class BlockTranslator:
         self._clock = BlockClock(scope) if scope.module.clock else None
         self._sregs: dict[int, Scalar] = {0: constant_scalar(0)}
         self._written: set[int] = set()
-        self._values: dict[_Register, int] = {}
+        self._values: dict[str, dict[int, int]] = {
+            registers: {} for registers in ("v", "m", "spill", "spill_mask")
+        }
+        self._results: list[tuple[dict[int, int], int, int]] = []
+        self._pushes: list[tuple[deque[int], int]] = []
+        self._new_sregs: list[tuple[int, Scalar]] = []
+        self._smem_stores: list[tuple[str, str]] = []
         self._queues: dict[str, deque[int]] = {"eup": deque(), "xlu": deque()}
         self._next = 0
         self._carry: dict[int, int] = {}
@@ -112,7 +155,7 @@ class BlockTranslator:
         self._muls: dict[int, list[int]] = {}
         self._entry = dict(self._occupancy)
         self._pops: dict[int, int] = {}
-        self._swaps: list[int] = []
+        self._swaps: dict[int, list[int]] = {}
         self._has_transfer = False
 
     def translate(self) -> None:
@@ -126,24 +169,43 @@ class BlockTranslator:
             self._clock.finish(self._issued)
 
     def _bundle(self, number: int, bundle: Bundle) -> None:
+        """All reads come before all writes: what the bundle defines is known after it."""
         self._scope.place = f"{self._block.name or 'block'}, bundle {number}"
-        flags = self._wait_flags(bundle)
-        if self._clock is not None:
-            self._clock.stall(bundle, flags)
-        commits: list[Callable[[], None]] = []
+        planned = [(_plan(instr.row), instr) for instr in bundle]
+        timed = [instr for plan, instr in planned if plan.is_timed]
+        if self._clock is not None and timed:
+            self._clock.stall(timed, self._wait_flags(timed))
         starts = [instr for instr in bundle if instr.row.effect == "dma_start"]
-        transfers = [self._arguments(instr) for instr in starts]
-        for instr in sorted(bundle, key=_phase):
-            if instr.row.slot is Slot.SCALAR:
-                commits.append(self._scalar(instr))
-            elif self._scope.module.values and instr.row.effect not in ("dma_start", "dma_wait"):
-                commits.append(self._vector(number, instr))
-        for commit in commits:
-            commit()
+        transfers = [self._operands(instr, _plan(instr.row))[0] for instr in starts]
+        if len(planned) > 1:
+            planned.sort(key=_phase_of)
+        has_values = self._scope.module.values
+        for plan, instr in planned:
+            if plan.is_scalar:
+                self._scalar(instr)
+            elif has_values and instr.row.effect not in ("dma_start", "dma_wait"):
+                self._vector(number, instr, plan)
+        self._commit()
         for instr, arguments in zip(starts, transfers, strict=True):
             self._transfer(number, instr, arguments)
         if self._clock is not None:
-            self._clock.issue(bundle)
+            self._clock.issue(timed)
+
+    def _commit(self) -> None:
+        """Make what the bundle defines visible."""
+        for registers, register, value in self._results:
+            registers[register] = value
+        self._results.clear()
+        for queue, value in self._pushes:
+            queue.append(value)
+        self._pushes.clear()
+        for d, scalar in self._new_sregs:
+            self._sregs[d] = scalar
+            self._written.add(d)
+        self._new_sregs.clear()
+        for stored, pointer in self._smem_stores:
+            self._emitter.store("i32", stored, pointer, 4)
+        self._smem_stores.clear()
 
     def _error(self, message: str) -> ProgramError:
         return ProgramError(message, f"{self._scope.kernel.name}, {self._scope.place}")
@@ -157,27 +219,20 @@ class BlockTranslator:
             scalar = self._sregs[number] = Scalar(text, text, 0)
         return scalar
 
-    def _define(self, number: int, scalar: Scalar) -> Callable[[], None]:
-        def commit() -> None:
-            self._sregs[number] = scalar
-            self._written.add(number)
-
-        return commit
-
-    def _scalar(self, instr: Instr) -> Callable[[], None]:
-        """Emit a scalar instruction; the commit makes its result visible."""
+    def _scalar(self, instr: Instr) -> None:
+        """Emit a scalar instruction."""
         match instr.row.effect:
             case "scalar_load":
                 d, a, k = instr.operands
-                pointer = self._smem_pointer(self._read(a), k)
-                loaded = self._emitter.load("i32", pointer, 4)
-                return self._define(d, Scalar(loaded, loaded, 0))
+                loaded = self._emitter.load("i32", self._smem_pointer(self._read(a), k), 4)
+                self._new_sregs.append((d, Scalar(loaded, loaded, 0)))
             case "scalar_store":
                 a, k, b = instr.operands
-                pointer, stored = self._smem_pointer(self._read(a), k), self._read(b).text
-                return lambda: self._emitter.store("i32", stored, pointer, 4)
-        d = instr.operands[0]
-        return self._define(d, self._shifted(instr) or self._computed(instr))
+                pointer = self._smem_pointer(self._read(a), k)
+                self._smem_stores.append((self._read(b).text, pointer))
+            case _:
+                scalar = self._shifted(instr) or self._computed(instr)
+                self._new_sregs.append((instr.operands[0], scalar))
 
     def _shifted(self, instr: Instr) -> Scalar | None:
         """Register plus constant: kept in that form, so that addresses can be compared."""
@@ -239,7 +294,8 @@ class BlockTranslator:
         self._scope.fault_if(outside, FaultKind.FLAG, f"sync flag outside 0..{count - 1}")
         return number
 
-    def _wait_flags(self, bundle: Bundle) -> dict[int, str]:
+    def _wait_flags(self, bundle: Sequence[Instr]) -> dict[int, str]:
+        """By position the flags of waits."""
         return {
             position: self._flag(instr.operands[0], self._read(instr.operands[1]))
             for position, instr in enumerate(bundle)
@@ -265,74 +321,74 @@ class BlockTranslator:
 
     # vector unit
 
-    def _arguments(self, instr: Instr) -> tuple[Argument, ...]:
-        """Operands with registers resolved; the destination is left out."""
+    def _operands(self, instr: Instr, plan: _Plan) -> tuple[tuple[Argument, ...], tuple[int, ...]]:
+        """Operands with registers resolved, but for the destination; and the values among them."""
         arguments: list[Argument] = []
-        values = instr.operands
-        for index, kind in _plan(instr.row).sources:
-            match kind:
-                case Kind.VS | Kind.MS:
-                    arguments.append(Use(self._value(kind, values[index])))
-                case Kind.SS:
-                    arguments.append(self._read(values[index]))
-                case _:
-                    arguments.append(values[index])
-        return tuple(arguments)
+        uses: list[int] = []
+        operands = instr.operands
+        for index, source in plan.sources:
+            operand = operands[index]
+            if source is _Source.NUMBER:
+                arguments.append(operand)
+            elif source is _Source.SREG:
+                arguments.append(self._read(operand))
+            else:
+                value = self._value("v" if source is _Source.VREG else "m", operand)
+                arguments.append(Use(value))
+                uses.append(value)
+        return tuple(arguments), tuple(uses)
 
-    def _value(self, kind: Kind, number: int) -> int:
-        name = "m" if kind is Kind.MS else "v"
-        value = self._values.get((name, number))
+    def _value(self, register_class: str, number: int) -> int:
+        value = self._values[register_class].get(number)
         if value is None:
-            raise self._error(f"{name}{number} is read before anything in its block defines it")
+            name = f"{register_class}{number}"
+            raise self._error(f"{name} is read before anything in its block defines it")
         return value
 
-    def _vector(self, number: int, instr: Instr) -> Callable[[], None]:
-        """Record a vector instruction; the commit makes its result visible."""
+    def _vector(self, number: int, instr: Instr, plan: _Plan) -> None:
+        """Record a vector instruction."""
         row = instr.row
         match row.effect:
             case "pop_eup" | "pop_xlu":
                 queue = self._queues[row.pops]
                 if not queue:
                     raise self._error(f"{row.name}: the queue is empty")
-                value = queue.popleft()
-                return lambda: self._values.__setitem__(("v", instr.operands[0]), value)
+                self._results.append((self._values["v"], instr.operands[0], queue.popleft()))
             case "spill" | "spill_mask":
-                slot = (row.effect, instr.operands[0])
-                kind = Kind.MS if row.effect == "spill_mask" else Kind.VS
-                spilled = self._value(kind, instr.operands[1])
-                return lambda: self._values.__setitem__(slot, spilled)
+                spilled = self._value("m" if row.effect == "spill_mask" else "v", instr.operands[1])
+                self._results.append((self._values[row.effect], instr.operands[0], spilled))
             case "fill" | "fill_mask":
-                return self._fill(instr)
-        op = self._operation(number, instr)
-        return self._result(instr, op)
+                self._fill(instr)
+            case _:
+                self._operation(number, instr, plan)
 
-    def _fill(self, instr: Instr) -> Callable[[], None]:
+    def _fill(self, instr: Instr) -> None:
         is_mask = instr.row.effect == "fill_mask"
-        spilled = self._values.get(("spill_mask" if is_mask else "spill", instr.operands[1]))
+        slots = self._values["spill_mask" if is_mask else "spill"]
+        spilled = slots.get(instr.operands[1])
         if spilled is None:
             raise self._error(f"spill slot {instr.operands[1]} was not written in this block")
-        register = ("m" if is_mask else "v", instr.operands[0])
-        return lambda: self._values.__setitem__(register, spilled)
+        self._results.append((self._values["m" if is_mask else "v"], instr.operands[0], spilled))
 
-    def _operation(self, number: int, instr: Instr) -> ValueOp:
-        row = instr.row
-        arguments = self._arguments(instr)
+    def _operation(self, number: int, instr: Instr, plan: _Plan) -> None:
+        row, role = instr.row, plan.role
+        arguments, uses = self._operands(instr, plan)
         address: Address | None = None
-        match row.effect:
-            case "":
-                role = _CROSSING_ROLES[row.crossing]
-            case "load" | "store" | "store_masked":
-                role = Role.LOAD if row.effect == "load" else Role.STORE
-                address = _address(arguments)
-                arguments = arguments[4:]
-            case effect:
-                role = Role.LEAF if effect in _LEAF_EFFECTS else Role.STATE
-        is_mask = _plan(row).result_class == "m"
-        op = ValueOp(self._next, role, row, arguments, is_mask, address, number)
+        if role is Role.LOAD or role is Role.STORE:
+            address = _address(arguments)
+            arguments = arguments[4:]
+        is_mask = plan.result_class == "m"
+        index = self._next
         self._next += 1
-        self._place_in_queues(op)
-        self._ops[op.index] = op
-        return op
+        op = ValueOp(index, role, row, arguments, is_mask, address, number, uses)
+        if row.effect:
+            self._place_in_queues(op)
+        self._ops[index] = op
+        if row.pushes in self._queues:
+            self._pushes.append((self._queues[row.pushes], index))
+        elif plan.result_class:
+            register = instr.operands[plan.result_index]
+            self._results.append((self._values[plan.result_class], register, index))
 
     def _place_in_queues(self, op: ValueOp) -> None:
         """Number queue accesses, and tie each pop to what pushed its entry in this segment."""
@@ -357,21 +413,12 @@ class BlockTranslator:
                 own = op.queue_number - self._entry.get(unit, 0)
                 if own >= 0:
                     op.producer = self._muls[unit][own // 2]
-            case "xpose_swap":
-                self._swaps.append(op.index)
+            case "xpose_swap" | "xpose_swap16":
+                self._swaps.setdefault(unit, []).append(op.index)
             case "xpose_read":
-                op.queue_number = len(self._swaps)
-                op.producer = self._swaps[-1] if self._swaps else -1
-
-    def _result(self, instr: Instr, op: ValueOp) -> Callable[[], None]:
-        if instr.row.pushes in self._queues:
-            queue = self._queues[instr.row.pushes]
-            return lambda: queue.append(op.index)
-        plan = _plan(instr.row)
-        if not plan.result_class:
-            return _nothing
-        register = (plan.result_class, instr.operands[plan.result_index])
-        return lambda: self._values.__setitem__(register, op.index)
+                swaps = self._swaps.get(unit, [])
+                op.queue_number = len(swaps)
+                op.producer = swaps[-1] if swaps else -1
 
     # segments
 
@@ -379,7 +426,8 @@ class BlockTranslator:
         """End the segment, keeping the values that registers and queues still hold."""
         if not self._ops:
             return
-        live = [*self._values.values(), *(v for queue in self._queues.values() for v in queue)]
+        live = [v for registers in self._values.values() for v in registers.values()]
+        live += [v for queue in self._queues.values() for v in queue]
         masks = {value: self._ops[value].is_mask for value in live}
         self._flush(frozenset(live))
         renamed: dict[int, int] = {}
@@ -390,14 +438,17 @@ class BlockTranslator:
             renamed[value] = leaf.index
             self._ops[leaf.index] = leaf
         self._carry = {}
-        self._values = {register: renamed[v] for register, v in self._values.items()}
+        for registers in self._values.values():
+            registers.update({register: renamed[v] for register, v in registers.items()})
         for name, queue in self._queues.items():
             self._queues[name] = deque(renamed[v] for v in queue)
 
     def _flush(self, live: frozenset[int]) -> None:
         if self._ops:
             self._scope.place = self._block.name or "block"
-            Segment(self._scope, self._ops, self._carry, live, self._dma_function).emit()
+            Segment(
+                self._scope, self._ops, self._carry, live, self._entry, self._dma_function
+            ).emit()
         self._start_segment()
 
 

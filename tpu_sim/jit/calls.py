@@ -1,4 +1,4 @@
-"""Kernel calls from main: one native helper runs a kernel, charges the call and keeps a record.
+"""Kernel calls from main: a kernel of the library runs one, charges the call and keeps a record.
 
 A record is: number of the call in the program, start cycle, and what cycles, MXU passes, DMA wait
 cycles, HBM bytes and cycles by cause the call added. The first `MOST_RECORDS` calls have one each;
@@ -8,12 +8,11 @@ later ones are added up by number of the call: how many, start cycle of the firs
 from __future__ import annotations
 
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.chips import Chip
 from tpu_sim.jit.context import RECORD_WORDS, Word
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.machine.result import MOST_RECORDS
 
-RUN_CALL = "run_call"
+RUN_CALL = "tpuc_kernel_v1_run_call"
+CALL_DECLARATION = f"declare i32 @{RUN_CALL}(ptr, i64, ptr)\n"
 PAST_LIMIT = -2
 """A status of the helper that is not the number of a fault site."""
 _COUNTERS = (
@@ -23,24 +22,22 @@ _COUNTERS = (
 assert 2 + len(_COUNTERS) <= RECORD_WORDS
 
 
-def run_call_function(chip: Chip, clock: bool) -> str:
+def run_call_text() -> str:
     """``run_call(ctx, number, kernel)``: the kernel's fault site, `PAST_LIMIT`, or 0."""
     e = Emitter("r")
-    before: list[str] = []
-    if clock:
-        before = [_load(e, word) for word in _COUNTERS]
-        for word in (Word.NOW, Word.CAUSES + Cause.LAUNCH):
-            start = before[_COUNTERS.index(word)]
-            _store(e, word, e.value(f"add i64 {start}, {chip.call_overhead_cycles}"))
+    before = [_load(e, word) for word in _COUNTERS]
+    overhead = _load(e, Word.CALL_CYCLES)
+    for word in (Word.NOW, Word.CAUSES + Cause.LAUNCH):
+        start = before[_COUNTERS.index(word)]
+        _store(e, word, e.value(f"add i64 {start}, {overhead}"))
     status = e.value("call i32 %kernel(ptr %ctx)")
-    if clock:
-        _return_if(e, e.value(f"icmp ne i32 {status}, 0"), status)
-        _record(e, before)
-        past = e.value(f"icmp sgt i64 {_load(e, Word.NOW)}, {_load(e, Word.CYCLE_LIMIT)}")
-        _return_if(e, past, str(PAST_LIMIT))
+    _return_if(e, e.value(f"icmp ne i32 {status}, 0"), status)
+    _record(e, before)
+    past = e.value(f"icmp sgt i64 {_load(e, Word.NOW)}, {_load(e, Word.CYCLE_LIMIT)}")
+    _return_if(e, past, str(PAST_LIMIT))
     return (
-        f"define internal i32 @{RUN_CALL}(ptr %ctx, i64 %number, ptr %kernel) #0 {{\nentry:\n"
-        f"{e.text()}\n ret i32 {status}\n}}\n"
+        f"define i32 @{RUN_CALL}(ptr %ctx, i64 %number, ptr %kernel) #0 {{\nentry:\n"
+        f"{e.text()}\n ret i32 0\n}}\n"
     )
 
 
@@ -72,7 +69,8 @@ def _record(e: Emitter, before: list[str]) -> None:
         for word, start in zip(_COUNTERS, before, strict=True)
     ]
     single, total, following = e.new_label(), e.new_label(), e.new_label()
-    e.branch(e.value(f"icmp ult i64 {count}, {MOST_RECORDS}"), single, total)
+    most = _load(e, Word.MOST_RECORDS)
+    e.branch(e.value(f"icmp ult i64 {count}, {most}"), single, total)
     e.place(single)
     record = _row(e, Word.RECORDS, count)
     for position, value in enumerate(["%number", before[0], *gains]):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from tpu_sim.isa.instruction import Row
 from tpu_sim.jit.moves import is_move, moved
 from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Use
 
@@ -23,9 +23,10 @@ class Shape(Enum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalOp:
+class LocalOp(NamedTuple):
     """An operation of a component; values, pointers and scalars are numbered within it.
+
+    `name` is that of its row, "" for what lies in memory.
 
     `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
     Where a window's data may lie in pieces of `piece_rows` rows (0: they do not), its first row is row
@@ -34,7 +35,7 @@ class LocalOp:
     """
 
     role: Role
-    row: Row | None
+    name: str
     arguments: tuple[Argument, ...]
     is_mask: bool
     group: int = -1
@@ -84,7 +85,7 @@ def direct_values(component: Component) -> frozenset[int]:
 
 def is_moving(op: LocalOp) -> bool:
     """Whether an operation is emitted as a load from a shifted place."""
-    return op.row is not None and is_move(op.row.name, op.arguments)
+    return is_move(op.name, op.arguments)
 
 
 def shape_of(component: Component) -> Shape:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
 from tpu_sim.machine.result import MOST_RECORDS
 
 ROW_BYTES = 512
@@ -34,7 +35,7 @@ _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX = -24, -16, -8
 """Byte offsets, from a thread's scratch memory, of words that are the thread's own: pointers to its
-carried vregs and its transpose blocks, and the index of its current transpose block."""
+carried vregs and its transpose blocks, and the indices of its current transpose blocks."""
 _OWN_BYTES = VREG_BYTES
 
 
@@ -53,7 +54,7 @@ class Word(IntEnum):
     CARRY = 5  # vreg values that cross a stage of a block
     RESULTS = 6  # MXU result queues: a ring of vregs per unit
     WEIGHTS = 7  # per unit two blocks, active and shadow
-    TRANSPOSE = 8  # shadow block, then a ring of active blocks
+    TRANSPOSE = 8  # per transpose unit its shadow block, then a ring of active blocks
     RECORDS = 9
     NOW = 10
     DMA_FREE = 11
@@ -62,13 +63,12 @@ class Word(IntEnum):
     HBM_BYTES = 14
     CYCLE_LIMIT = 15
     RECORD_COUNT = 16
-    TRANSPOSE_INDEX = 17  # which active block of the ring is current
+    TRANSPOSE_INDEX = 17  # which active block of its ring is current, 16 bits a transpose unit
     FUEL = 18  # loop iterations left where no clock runs
     SCRATCH = 20  # values within one component
     TASKS = 19  # table of tasks and their arguments
     CAUSES = 21  # cycles by `Cause`
-    TAIL = 32  # per unit: results pushed so far
-    HEAD = TAIL + MAX_UNITS  # per unit: results popped so far
+    HEAD = 32  # per unit: results popped so far, if any are left
     ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
     PUSHES = ACTIVE + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     UNIT_FREE = PUSHES + MAX_UNITS  # per unit: when its next vmatmul may issue (`PASS_BITS`)
@@ -82,12 +82,18 @@ class Word(IntEnum):
     TOTALS = POOL + 1  # per call of the program: a record of what has no record of its own
     WINDOWS_LOCK = TOTALS + 1
     WINDOW_COUNT = WINDOWS_LOCK + 1  # entries in use of the table of windows read in place
-    WINDOWS = WINDOW_COUNT + 1
+    RESULT_READY = WINDOW_COUNT + 1  # two: cycles until the results of a pass can be popped
+    PASS_OCCUPANCY = RESULT_READY + 2
+    WAIT_CYCLES = PASS_OCCUPANCY + 1
+    CALL_CYCLES = WAIT_CYCLES + 1
+    MOST_RECORDS = CALL_CYCLES + 1
+    COMPONENTS = MOST_RECORDS + 1  # the table of the program's component functions
+    WINDOWS = COMPONENTS + 1
 
 
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
 
-assert Word.CAUSES + len(Cause) <= Word.TAIL
+assert Word.CAUSES + len(Cause) <= Word.HEAD
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:
@@ -137,7 +143,8 @@ class ExecutionContext:
         self.address: int = self.words.ctypes.data
         self.scratch_step = _OWN_BYTES + -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES
         carry_bytes = -(-needs.carry_bytes // VREG_BYTES) * VREG_BYTES
-        transpose_bytes = (1 + needs.transpose_blocks) * TRANSPOSE_BYTES
+        unit_bytes = (1 + needs.transpose_blocks) * TRANSPOSE_BYTES
+        transpose_bytes = chip.transpose_units * unit_bytes
         sizes = {
             Word.CARRY: needs.threads * carry_bytes,
             Word.SCRATCH: needs.threads * self.scratch_step,
@@ -153,6 +160,11 @@ class ExecutionContext:
             self.words[word] = mapping_address(mapping)
         self._calls = needs.calls
         self.words[Word.SMEM_WORDS] = memories.smem_words
+        self.words[Word.RESULT_READY : Word.RESULT_READY + 2] = result_ready_cycles(chip)
+        self.words[Word.PASS_OCCUPANCY] = pass_occupancy(chip)
+        self.words[Word.WAIT_CYCLES] = chip.dma_wait_cycles
+        self.words[Word.CALL_CYCLES] = chip.call_overhead_cycles
+        self.words[Word.MOST_RECORDS] = MOST_RECORDS
         self._first_scratch = int(self.words[Word.SCRATCH]) + _OWN_BYTES
         self.words[Word.SCRATCH] = self._first_scratch
         for thread in range(needs.threads):

@@ -84,7 +84,7 @@ def _shared(
     copy.steps(plan.steps, source, target, "%count")
     copy.settle()
     return (
-        f"define internal void @{name}_part(ptr %source, ptr %target, i64 %first, i64 %count) "
+        f"define void @{name}_part(ptr %source, ptr %target, i64 %first, i64 %count) "
         f"noinline #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
     )
 

@@ -65,7 +65,8 @@ class DmaFunctions:
         if name is None:
             name = self._module.dma_names[key] = f"dma{len(self._module.dma_names)}"
             function = _DmaFunction(shape, name, self._module, pieces)
-            self._module.dma_functions += function.define()
+            for text in function.define():
+                self._module.emit(text)
         return name
 
 
@@ -107,7 +108,7 @@ class _DmaFunction:
         entry = ", ptr %slots" if self._pieces is not None else ""
         return [
             *tasks,
-            f"define internal i32 @{self._name}({_PARAMETERS}{entry}) noinline #0 {{\nentry:\n"
+            f"define i32 @{self._name}({_PARAMETERS}{entry}) noinline #0 {{\nentry:\n"
             f"{self._emitter.text()}\n ret i32 0\n}}\n",
         ]
 

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.host import Host, UnsupportedHostError, detect_host
-from tpu_sim.jit.object_compiler import compile_objects, pack_objects, unpack_objects
+from tpu_sim.jit.object_compiler import ObjectCompiler, pack_objects, unpack_objects
 from tpu_sim.machine.disk_cache import DiskCache, cache_key
 
 __all__ = ["Engine", "Host", "NativeModule", "UnsupportedHostError", "detect_host"]
@@ -86,15 +86,29 @@ class Engine:
             jit=True,
         )
 
-    def object_code(self, text: str) -> bytes:
-        """Object code of a module, ready for `link`: from the cache, else compiled."""
-        key = self.object_key(text)
-        code = self._cache.load(key) if self._cache is not None else None
+    def compiler(self, head: str) -> ObjectCompiler:
+        """What compiles a module whose functions are still being made, its parts not yet kept."""
+        return ObjectCompiler(head, self.target_machine)
+
+    def object_code(self, *texts: str, head: str = "") -> bytes:
+        """Object code of a module, ready for `link`: from the cache, else compiled.
+
+        See `ObjectCompiler` for what `head` and `texts` may be.
+        """
+        text = "\n".join((head, *texts))
+        code = self._cache.load(self.object_key(text)) if self._cache is not None else None
         if code is not None:
             return code
-        code = pack_objects(compile_objects(text, self.target_machine))
+        with self.compiler(head) as compiler:
+            for functions in texts:
+                compiler.add(functions)
+            return self.keep(text, compiler.objects())
+
+    def keep(self, text: str, objects: list[bytes]) -> bytes:
+        """The objects of a module as code for `link`, which is kept in the cache."""
+        code = pack_objects(objects)
         if self._cache is not None:
-            self._cache.store(key, code)
+            self._cache.store(self.object_key(text), code)
         return code
 
     def object_key(self, text: str) -> str:

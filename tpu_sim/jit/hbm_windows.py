@@ -27,11 +27,17 @@ ENTRY_BYTES = 128
 first slot the window's pointer, in the second whether references do not pay. Behind them rows and
 gap of `Pieces`."""
 RESOLVE, SETTLE, REFER, PROTECT = (
-    "window_resolve",
-    "window_settle",
-    "window_refer",
-    "window_protect",
+    "tpuc_kernel_v1_window_resolve",
+    "tpuc_kernel_v1_window_settle",
+    "tpuc_kernel_v1_window_refer",
+    "tpuc_kernel_v1_window_protect",
 )
+WINDOW_DECLARATIONS = f"""
+declare i64 @{RESOLVE}(ptr, ptr, i64, i64)
+declare void @{SETTLE}(ptr, ptr)
+declare i1 @{REFER}(ptr, ptr, i64, i64, i64)
+declare void @{PROTECT}(ptr, i64, i64, i64, i64)
+"""
 _MIN_BYTES = 1 << 14
 _VREG_ROWS = 8
 _SLOT_BYTES = 32
@@ -197,7 +203,7 @@ def _forget(e: Emitter, slot: _Slot) -> None:
 
 
 def _define(header: str, e: Emitter, end: str = "ret void") -> str:
-    return f"define internal {header} noinline #0 {{\nentry:\n{e.text()}\n {end}\n}}\n"
+    return f"define {header} noinline #0 {{\nentry:\n{e.text()}\n {end}\n}}\n"
 
 
 def _pieces(e: Emitter, slot: _Slot) -> tuple[str, str]:

@@ -29,6 +29,13 @@ class UnsupportedHostError(RuntimeError):
     """The host cannot run native programs; `tpu_sim.interp` still can."""
 
 
+def processor_count() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Arch(Enum):
     """Instruction sets that native code is made for, by LLVM's name."""
 

@@ -7,22 +7,23 @@ on random bits with denormals, infinities and NaN.
 from __future__ import annotations
 
 import ctypes
-from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.jit.command_kernels import MATMUL_POINTER
 from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
 from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
-from tpu_sim.jit.library import LIBRARY_FUNCTIONS, MATMUL, library_text, matmul_forms
+from tpu_sim.jit.library import LIBRARY_FUNCTIONS, library_text, matmul_forms
 from tpu_sim.machine.disk_cache import open_cache
+from tpu_sim.machine.fork_lock import ForkLock
 
 _CODEGEN_LEVEL = 2
 _ALIGNMENT = 64
 _TRIALS = 4
-_lock = Lock()
+_lock = ForkLock()
 _installed: list[NativeModule] = []
 """At most one: linked programs hold its addresses, so it is never dropped."""
 _Words = npt.NDArray[np.uint32]
@@ -42,7 +43,8 @@ def _install(use_cache: bool) -> NativeModule:
     module = engine.link(engine.object_code(library_text(host)))
     for name in LIBRARY_FUNCTIONS:
         define_symbol(name, module.address(name))
-    define_symbol(MATMUL, module.address(_verified(module, matmul_forms(host))))
+    form = module.address(_verified(module, matmul_forms(host)))
+    ctypes.c_void_p.from_address(module.address(MATMUL_POINTER)).value = form
     return module
 
 

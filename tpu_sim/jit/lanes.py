@@ -7,12 +7,14 @@ differ in LLVM type only. Every result is defined: guards stand where LLVM would
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 
 from tpu_sim.jit.emitter import Emitter
 
 CHUNK_LANES = 16
+_INTRINSIC_CALL = re.compile(r"call ([^@%\n]+) (@llvm\.[\w.]+)\((.*)\)")
 _UNORDERED_NE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
@@ -391,21 +393,15 @@ class LlvmLanes:
 def intrinsic_declarations(text: str) -> str:
     """``declare`` lines for every ``@llvm.`` intrinsic that `text` calls."""
     found: dict[str, str] = {}
-    marker = "call "
-    for line in text.splitlines():
-        at = line.find("@llvm.")
-        if at < 0 or line.startswith("declare"):
-            continue
-        name = line[at : line.index("(", at)]
+    for call in _INTRINSIC_CALL.finditer(text):
+        result, name, arguments = call.groups()
         if name not in found:
-            result = line[line.index(marker) + len(marker) : at].strip()
-            found[name] = f"declare {result} {name}({_argument_types(line[at:])})"
+            found[name] = f"declare {result} {name}({_argument_types(arguments)})"
     return "\n".join(found.values()) + "\n"
 
 
-def _argument_types(call: str) -> str:
-    """The types of the arguments of ``@name(type value, ...)``."""
-    inner = call[call.index("(") + 1 : call.rindex(")")]
+def _argument_types(inner: str) -> str:
+    """The types of arguments ``type value, ...``."""
     types: list[str] = []
     depth = start = 0
     for position, char in enumerate(inner + "," if inner else ""):

@@ -6,6 +6,20 @@ code cache, and called by name from translated code.
 
 from __future__ import annotations
 
+from tpu_sim.jit.calls import CALL_DECLARATION, RUN_CALL, run_call_text
+from tpu_sim.jit.clock_kernels import CLOCK_DECLARATIONS, CLOCK_FUNCTIONS, clock_text
+from tpu_sim.jit.command_kernels import (
+    COMMAND_DECLARATIONS,
+    COMMAND_FUNCTIONS,
+    Kernels,
+    Kind,
+    command_text,
+)
+from tpu_sim.jit.crossing_kernels import (
+    CROSSING_DECLARATIONS,
+    CROSSING_FUNCTIONS,
+    crossing_text,
+)
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import (
     FORK,
@@ -15,40 +29,61 @@ from tpu_sim.jit.fork_join import (
     WORKER,
     fork_join_text,
 )
+from tpu_sim.jit.hbm_windows import (
+    PROTECT,
+    REFER,
+    RESOLVE,
+    SETTLE,
+    WINDOW_DECLARATIONS,
+    hbm_windows_text,
+)
 from tpu_sim.jit.host import Host
 from tpu_sim.jit.host_state import ENTER, HOST_STATE_DECLARATIONS, LEAVE, host_state_text
+from tpu_sim.jit.integer_passes import integer_pass_text
 from tpu_sim.jit.mxu_chains import exact_text, fma_text
 from tpu_sim.jit.mxu_kernels import tiles_text
 
 _PREFIX = "tpuc_kernel_v1_"
-MATMUL = _PREFIX + "matmul"
 MATMUL_TILES = _PREFIX + "matmul_tiles"
 MATMUL_FMA = _PREFIX + "matmul_fma"
 MATMUL_EXACT = _PREFIX + "matmul_exact"
+MATMUL_S8 = _PREFIX + "matmul_s8"
+MATMUL_U8 = _PREFIX + "matmul_u8"
 MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
 SETTLE_WEIGHTS = _PREFIX + "settle_weights"
 TRANSPOSE = _PREFIX + "transpose"
+TRANSPOSE_HALVES = _PREFIX + "transpose_halves"
 LOAD_INDEXED = _PREFIX + "load_indexed"
 STORE_INDEXED = _PREFIX + "store_indexed"
 COPY_VREG = _PREFIX + "copy_vreg"
 
 LIBRARY_FUNCTIONS = (
-    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, LOAD_INDEXED, STORE_INDEXED, COPY_VREG,
-    FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
+    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES, LOAD_INDEXED, STORE_INDEXED,
+    COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
+    RESOLVE, SETTLE, REFER, PROTECT, RUN_CALL, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
+    *CROSSING_FUNCTIONS,
 )  # fmt: skip
-"""Functions with one form; `MATMUL` is the fastest form of `matmul_forms`."""
+"""Functions with one form; lists of commands use the fastest form of `matmul_forms`."""
 
 LIBRARY_DECLARATIONS = f"""
-declare void @{MATMUL}(ptr, ptr, ptr, ptr)
-declare void @{MATPUSH_TRANSPOSED}(ptr, ptr)
-declare void @{SETTLE_WEIGHTS}(ptr, i64)
-declare void @{TRANSPOSE}(ptr, ptr)
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
 declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
-declare void @{COPY_VREG}(ptr, ptr)
-{FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}"""
+{FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
+{CALL_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
+
+_COMMANDS: Kernels = {
+    Kind.MATMUL: ("", ("ptr", "ptr", "ptr", "ptr")),
+    Kind.COPY_VREG: (COPY_VREG, ("ptr", "ptr")),
+    Kind.MATPUSH_TRANSPOSED: (MATPUSH_TRANSPOSED, ("ptr", "ptr")),
+    Kind.SETTLE_WEIGHTS: (SETTLE_WEIGHTS, ("ptr", "i64")),
+    Kind.TRANSPOSE: (TRANSPOSE, ("ptr", "ptr")),
+    Kind.TRANSPOSE_HALVES: (TRANSPOSE_HALVES, ("ptr", "ptr")),
+    Kind.MATMUL_S8: (MATMUL_S8, ("ptr", "ptr", "ptr", "ptr")),
+    Kind.MATMUL_U8: (MATMUL_U8, ("ptr", "ptr", "ptr", "ptr")),
+}
 
 _CHUNK = "<16 x i32>"
+_PAIRS = "<8 x i64>"
 
 
 def matmul_forms(host: Host) -> tuple[str, ...]:
@@ -63,14 +98,22 @@ def library_text(host: Host) -> str:
     if host.has_matrix_unit:
         texts.append(tiles_text(MATMUL_TILES))
     texts += [
+        integer_pass_text(MATMUL_S8, host, is_signed=True),
+        integer_pass_text(MATMUL_U8, host, is_signed=False),
         host_state_text(host),
         _matpush_transposed(),
         _settle_weights(),
         _transpose(),
+        _transpose_halves(),
         _load_indexed(),
         _store_indexed(),
         _copy_vreg(),
         fork_join_text(host),
+        hbm_windows_text(),
+        clock_text(),
+        run_call_text(),
+        command_text(_COMMANDS),
+        crossing_text(),
     ]
     return "\n".join(texts)
 
@@ -138,31 +181,63 @@ def _transpose() -> str:
         target = _block_pointer(e, "%target", block_column, block_row)
         rows = [e.load(_CHUNK, e.offset(source, r * 512), 64) for r in range(16)]
         for distance in (8, 4, 2, 1):
-            rows = _exchange(e, rows, distance)
+            rows = _exchange(e, rows, distance, _CHUNK)
         for r, row in enumerate(rows):
             e.store(_CHUNK, row, e.offset(target, r * 512), 64)
     return _function(f"void @{TRANSPOSE}(ptr noalias %target, ptr noalias %source)", e)
 
 
-def _block_pointer(e: Emitter, base: str, row: str, column: str) -> str:
-    row_bytes = e.value(f"mul i64 {row}, {16 * 512}")
+def _transpose_halves() -> str:
+    """256x128 half-words into two 128x128 blocks of packed rows.
+
+    Each block, seen as 64x64 pairs of words, is a transpose with the four halves of every pair
+    transposed as well.
+    """
+    e = Emitter()
+    mask = ", ".join(f"i32 {4 * i + k}" for i in range(8) for k in (0, 2, 1, 3))
+    with e.loop(2) as block, e.loop(8) as block_row, e.loop(8) as block_column:
+        first = e.value(f"shl i64 {block}, 3")
+        pointers = (
+            _block_pointer(e, base, e.value(f"add i64 {first}, {row}"), column, 8)
+            for base, row, column in (
+                ("%source", block_row, block_column),
+                ("%target", block_column, block_row),
+            )
+        )
+        source, target = pointers
+        rows = []
+        for r in range(8):
+            halves = e.load("<32 x i16>", e.offset(source, r * 512), 64)
+            turned = e.value(
+                f"shufflevector <32 x i16> {halves}, <32 x i16> poison, <32 x i32> <{mask}>"
+            )
+            rows.append(e.value(f"bitcast <32 x i16> {turned} to {_PAIRS}"))
+        for distance in (4, 2, 1):
+            rows = _exchange(e, rows, distance, _PAIRS)
+        for r, row in enumerate(rows):
+            e.store(_PAIRS, row, e.offset(target, r * 512), 64)
+    return _function(f"void @{TRANSPOSE_HALVES}(ptr noalias %target, ptr noalias %source)", e)
+
+
+def _block_pointer(e: Emitter, base: str, row: str, column: str, rows: int = 16) -> str:
+    row_bytes = e.value(f"mul i64 {row}, {rows * 512}")
     column_bytes = e.value(f"shl i64 {column}, 6")
     return e.offset(e.offset(base, row_bytes), column_bytes)
 
 
-def _exchange(e: Emitter, rows: list[str], distance: int) -> list[str]:
+def _exchange(e: Emitter, rows: list[str], distance: int, kind: str) -> list[str]:
     """Swap the off-diagonal `distance`-sized sub-blocks of each pair of row groups."""
-    result = list(rows)
-    low = [i if not i & distance else i + 16 - distance for i in range(16)]
-    high = [i + 16 if i & distance else i + distance for i in range(16)]
-    for r in range(16):
+    result, size = list(rows), len(rows)
+    low = [i if not i & distance else i + size - distance for i in range(size)]
+    high = [i + size if i & distance else i + distance for i in range(size)]
+    for r in range(size):
         if r & distance:
             continue
         first, second = rows[r], rows[r + distance]
         for position, picks in ((r, low), (r + distance, high)):
             mask = ", ".join(f"i32 {pick}" for pick in picks)
             result[position] = e.value(
-                f"shufflevector {_CHUNK} {first}, {_CHUNK} {second}, {_CHUNK} <{mask}>"
+                f"shufflevector {kind} {first}, {kind} {second}, <{size} x i32> <{mask}>"
             )
     return result
 

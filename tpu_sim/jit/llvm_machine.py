@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from threading import Lock, current_thread, main_thread
+from threading import current_thread, main_thread
 from weakref import WeakKeyDictionary, WeakSet
 
 from tpu_sim.isa.causes import Cause
@@ -35,6 +35,7 @@ from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.program_translator import (
     DEFAULT_TRIPS,
     MAIN,
+    MODULE_HEAD,
     RUN,
     ModuleKind,
     TranslatedModule,
@@ -52,6 +53,7 @@ from tpu_sim.machine.faults import (
     OutOfMemoryRangeFault,
     OutOfWindowFault,
 )
+from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult, KernelRun, RunTotals
 
@@ -108,7 +110,7 @@ class LlvmMachine:
         self._cache = open_cache(wanted=cache)
         self._engine = Engine(detect_host(), self._cache, codegen_level)
         self._memories = Memories(chip)
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._runner: InterruptibleRunner | None = None
         self._short: WeakSet[NativeModule] = WeakSet()
         self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
@@ -150,9 +152,14 @@ class LlvmMachine:
                 if code is not None:
                     return found, code
         check_program(program, self.chip)
-        translated = translate_program(program, self.chip, kind, self.threads)
-        code = self._engine.object_code(translated.text)
-        if cache is not None and key and is_source_as_loaded("tpu_sim"):
+        if cache is None or not key:
+            translated = translate_program(program, self.chip, kind, self.threads)
+            code = self._engine.object_code(*translated.texts, head=MODULE_HEAD)
+            return translated, code
+        with self._engine.compiler(MODULE_HEAD) as compiler:
+            translated = translate_program(program, self.chip, kind, self.threads, compiler.add)
+            code = self._engine.keep(translated.text, compiler.objects())
+        if is_source_as_loaded("tpu_sim"):
             object_key = self._engine.object_key(translated.text)
             cache.store(key, dump_translation(translated, object_key))
         return translated, code

@@ -20,8 +20,10 @@ _LEFT = 4
 _WEIGHTS = (5, 6, 7)
 
 
-def tiles_text(name: str) -> str:
+def tiles_text(name: str, product: str = "tdpbf16ps") -> str:
     """``void name(out, lhs, weights, next)`` on AMX tiles, which the calling thread has configured.
+
+    `product` is the instruction: one of bytes takes a pair of them for each bf16.
 
     `next` is where the left side of the following pass is expected: it is fetched meanwhile.
     """
@@ -29,7 +31,7 @@ def tiles_text(name: str) -> str:
     e.do(f"%left = alloca [{_K_BLOCKS * _TILE_BYTES} x i8], align 64")
     _gather_left(e, 0)
     for first in range(0, ROW_BYTES // _TILE_ROW_BYTES, _TOTALS):
-        _tile_columns(e, first)
+        _tile_columns(e, first, product)
     return f"define void @{name}({PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
@@ -46,7 +48,7 @@ def _gather_left(e: Emitter, block: int) -> None:
             e.store("<32 x i16>", row, e.offset("%left", at), _TILE_ROW_BYTES)
 
 
-def _tile_columns(e: Emitter, first: int) -> None:
+def _tile_columns(e: Emitter, first: int, product: str) -> None:
     """Four tiles of the result, 16 columns each, from column tile `first`."""
     for total in range(_TOTALS):
         e.do(f"call void @llvm.x86.tilezero(i8 {total})")
@@ -60,7 +62,7 @@ def _tile_columns(e: Emitter, first: int) -> None:
             weights = _WEIGHTS[total % len(_WEIGHTS)]
             at = block * _BLOCK_WEIGHTS + (first + total) * _TILE_ROW_BYTES
             _load_tile(e, weights, e.offset("%weights", at), ROW_BYTES)
-            e.do(f"call void @llvm.x86.tdpbf16ps(i8 {total}, i8 {_LEFT}, i8 {weights})")
+            e.do(f"call void @llvm.x86.{product}(i8 {total}, i8 {_LEFT}, i8 {weights})")
     for total in range(_TOTALS):
         out = e.offset("%out", (first + total) * _TILE_ROW_BYTES)
         e.do(f"call void @llvm.x86.tilestored64(i8 {total}, ptr {out}, i64 {ROW_BYTES})")

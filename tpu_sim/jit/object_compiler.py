@@ -1,92 +1,97 @@
 """IR text to object code on several threads.
 
-A module is cut into parts of whole functions, each of which declares what the others define; the
-parts are compiled at the same time and linked together again. llvmlite lets one thread at a time
-into LLVM, but two threads that share no LLVM context and no target machine need no such order, so
-the two long calls, parsing and code generation, go around its lock.
+A module is compiled in parts of whole functions while its later functions are still being made;
+each part declares what the parts before it define, and all are linked together again. llvmlite lets
+one thread at a time into LLVM, but threads that share no LLVM context and no target machine need no
+such order, so the long calls, parsing and code generation, go around its lock.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
 import struct
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from tpu_sim.isa.verification import is_verifying
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
+from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.lanes import intrinsic_declarations
 
-_PART_BYTES = 1 << 19
-"""A part has at least so much text: below, a thread costs more than it saves."""
-_MAX_PARTS = 8
+_PART_BYTES = 1 << 17
+"""A part has at least so much text: below, setting up LLVM costs more than a thread saves."""
 _BUNDLE = struct.Struct("<Q")
-_FUNCTION = re.compile(r"^(?=define )", re.MULTILINE)
-_FUNCTION_END = "\n}\n"
-_HEADER = re.compile(r"define (?:internal )?([^{]*?)((?: noinline)? #\d+)? *\{")
+_DEFINE = "\ndefine "
 
 MachineMaker = Callable[[], llvm.TargetMachine]
 
 
-def compile_objects(text: str, make_machine: MachineMaker) -> list[bytes]:
-    """The object code of a module, in one or more objects that are linked together.
+class ObjectCompiler:
+    """Compiles the functions of a module as they are added. Use it as a context.
 
-    How many they are depends on the text alone. Raises RuntimeError for text that is no IR.
+    `head` is declarations and metadata that every part starts with. A text may define functions that
+    have no linkage of their own, and constants that it alone uses; it may call what texts before it
+    define. How many parts there are depends on the texts alone.
     """
-    parts = split_module(text, min(_MAX_PARTS, 1 + len(text) // _PART_BYTES))
-    machines = [make_machine() for _ in parts]
-    threads = min(len(parts), _processors())
-    if threads == 1:
-        return [_compile(part, machine) for part, machine in zip(parts, machines, strict=True)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(_compile, parts, machines))
+
+    def __init__(self, head: str, make_machine: MachineMaker) -> None:
+        self._head = head
+        self._make_machine = make_machine
+        self._declarations: list[str] = []
+        self._texts: list[str] = []
+        self._size = 0
+        self._parts: list[Future[bytes]] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> ObjectCompiler:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def add(self, text: str) -> None:
+        """Add functions; compiling them may begin at once."""
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size >= _PART_BYTES:
+            part = self._take_part()
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(processor_count())
+            self._parts.append(self._pool.submit(_compile, part, self._make_machine()))
+
+    def _take_part(self) -> str:
+        texts = self._texts
+        part = "\n".join([self._head, *self._declarations, *texts])
+        for text in texts:
+            self._declarations += _declarations(text)
+        self._texts, self._size = [], 0
+        return part
+
+    def objects(self) -> list[bytes]:
+        """The object code of what was added; raises RuntimeError for text that is no IR."""
+        last = [_compile(self._take_part(), self._make_machine())] if self._texts else []
+        return [part.result() for part in self._parts] + last
 
 
-def split_module(text: str, count: int) -> list[str]:
-    """The module cut into at most `count` modules of about equal length."""
-    if count == 1:
-        return [text]
-    head, *pieces = _FUNCTION.split(text)
-    functions: list[str] = []
-    for piece in pieces:  # what stands between functions belongs to all parts
-        function, end, between = piece.partition(_FUNCTION_END)
-        functions.append(function + end)
-        head += between
-    declarations = [_declaration(function) for function in functions]
-    parts: list[list[int]] = [[] for _ in range(min(count, len(functions)))]
-    sizes = [0] * len(parts)
-    for number in sorted(range(len(functions)), key=lambda n: -len(functions[n])):
-        smallest = sizes.index(min(sizes))
-        parts[smallest].append(number)
-        sizes[smallest] += len(functions[number])
-    return [_part(head, functions, declarations, set(part)) for part in parts]
-
-
-def _part(head: str, functions: list[str], declarations: list[str], own: set[int]) -> str:
-    texts = [head]
-    texts += [line for number, line in enumerate(declarations) if number not in own]
-    texts += [functions[n].replace("define internal ", "define ", 1) for n in sorted(own)]
-    return "".join(texts)
-
-
-def _declaration(function: str) -> str:
-    found = _HEADER.match(function)
-    if found is None:
-        raise RuntimeError(f"a function without a header: {function[:80]}")
-    return f"declare {found[1]}\n"
-
-
-@cache
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _declarations(text: str) -> Iterator[str]:
+    """What declares the functions that a text defines."""
+    text = "\n" + text
+    at = text.find(_DEFINE)
+    while at >= 0:
+        start, end = at + len(_DEFINE), text.find("\n", at + 1)
+        yield f"declare {text[start : text.rfind(')', start, end) + 1]}"
+        at = text.find(_DEFINE, start)
 
 
 def _unlocked(name: str) -> Callable[..., ctypes.c_void_p]:
@@ -94,6 +99,18 @@ def _unlocked(name: str) -> Callable[..., ctypes.c_void_p]:
     function = getattr(ffi.lib, name)
     bare: Callable[..., ctypes.c_void_p] = getattr(function, "_cfn", function)
     return bare
+
+
+def _hold_llvm_while_forking() -> None:
+    """A fork waits for a thread within llvmlite: its lock would stay taken in the new process."""
+    lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+
+
+_hold_llvm_while_forking()
 
 
 def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
@@ -106,7 +123,8 @@ def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
             module.verify()
         return _emitted(module, machine)
     finally:
-        module.close()
+        _unlocked("LLVMPY_DisposeModule")(module)
+        module.detach()
 
 
 def _parsed(text: str) -> llvm.ModuleRef:

@@ -7,7 +7,7 @@ values - becomes arguments, the rest is the key under which the emitted function
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpu_sim.jit.component import Component, LocalOp
@@ -16,6 +16,9 @@ from tpu_sim.jit.hbm_windows import Pieces
 from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp
+
+_ACCESSES = (Role.LOAD, Role.STORE)
+_IN_MEMORY = (Role.LEAF, Role.STATE)
 
 
 @dataclass
@@ -31,15 +34,7 @@ class OutlinedComponent:
     @property
     def key(self) -> tuple[object, ...]:
         """What makes two components the same function."""
-        rows = tuple(
-            (
-                op.row.name if op.row is not None else op.role.value,
-                op.arguments, op.is_mask, op.group, op.offset, op.stride, op.leaf, op.out,
-                op.piece, op.phase, op.piece_rows,
-            )
-            for op in self.component.ops
-        )  # fmt: skip
-        return (rows, self.component.group_windows, len(self.scalars))
+        return (self.component.ops, self.component.group_windows, len(self.scalars))
 
 
 @dataclass
@@ -62,52 +57,55 @@ class _Builder:
 
     def visit(self, root: int) -> None:
         """Number `root` after everything it needs (no recursion: chains may be long)."""
-        stack = [(root, False)]
+        numbers = self.numbers
+        stack = [root]
         while stack:
-            index, expanded = stack.pop()
-            if index in self.numbers:
-                continue
-            before = [] if self._is_input(index) else self._needs(index)
-            waiting = [i for i in reversed(before) if i not in self.numbers]
-            if waiting and not expanded:
-                stack.append((index, True))
-                stack.extend((i, False) for i in waiting)
-                continue
-            self.numbers[index] = len(self.ops)
-            self.ops.append(self._localize(index))
+            index = stack.pop()
+            if index < 0:  # all it needs has numbers now
+                index = ~index
+            elif index not in numbers:
+                op = self._computed(index)
+                waiting = [] if op is None else [i for i in self._needs(op) if i not in numbers]
+                if waiting:
+                    stack.append(~index)
+                    waiting.reverse()
+                    stack += waiting
+                    continue
+            if index not in numbers:
+                numbers[index] = len(self.ops)
+                self.ops.append(self._localize(index))
 
-    def _needs(self, index: int) -> list[int]:
-        op = self.staging.ops[index]
-        memory = [
-            b
-            for b, _ in op.memory_before
-            if self.staging.ops[b].stage == self.stage
-            and self.staging.ops[b].role in (Role.LOAD, Role.STORE)
-        ]
+    def _needs(self, op: ValueOp) -> Sequence[int]:
+        if not op.memory_before:
+            return op.uses
+        ops, stage = self.staging.ops, self.stage
+        memory = [b for b, _ in op.memory_before
+                  if ops[b].stage == stage and ops[b].role in _ACCESSES]  # fmt: skip
         return [*op.uses, *memory]
 
-    def _is_input(self, index: int) -> bool:
-        """Whether a value comes from memory: a leaf, or computed in an earlier stage."""
+    def _computed(self, index: int) -> ValueOp | None:
+        """The operation of a value, None if it comes from memory: a leaf, or of another stage."""
         op = self.staging.ops.get(index)
-        if op is None or op.role is Role.LEAF or op.role is Role.STATE:
-            return True
-        return op.stage != self.stage and index not in self.staging.cheap
+        if op is None or op.role in _IN_MEMORY:
+            return None
+        return op if op.stage == self.stage or index in self.staging.cheap else None
 
     def _localize(self, index: int) -> LocalOp:
-        op = self.staging.ops[index]
-        if self._is_input(index):
+        op = self._computed(index)
+        out = self._out(index) if index in self.outputs else -1
+        if op is None:
             self.leaves.append(index)
-            leaf = len(self.leaves) - 1
-            return LocalOp(Role.LEAF, None, (), op.is_mask, leaf=leaf, out=self._out(index))
-        out = self._out(index)
-        arguments = tuple(self._argument(a) for a in op.arguments)
+            leaf, is_mask = len(self.leaves) - 1, self.staging.ops[index].is_mask
+            return LocalOp(Role.LEAF, "", (), is_mask, leaf=leaf, out=out)
+        arguments = tuple([self._argument(a) for a in op.arguments])
+        name = "" if op.row is None else op.row.name
         if op.address is None:
-            return LocalOp(op.role, op.row, arguments, op.is_mask, out=out)
+            return LocalOp(op.role, name, arguments, op.is_mask, out=out)
         group, offset = self._address(op.address)
         piece, phase, piece_rows = self._piece(op.address, group)
-        memory = tuple((self.numbers[b], x) for b, x in op.memory_before if b in self.numbers)
+        memory = tuple([(self.numbers[b], x) for b, x in op.memory_before if b in self.numbers])
         return LocalOp(
-            op.role, op.row, arguments, op.is_mask, group, offset, op.address.stride,
+            op.role, name, arguments, op.is_mask, group, offset, op.address.stride,
             piece, phase, piece_rows, out=out, memory_before=memory,
         )  # fmt: skip
 
@@ -120,25 +118,20 @@ class _Builder:
         return pieces.number(address.offset) - first, address.offset % pieces.rows, pieces.rows
 
     def _out(self, index: int) -> int:
-        """The number of the output pointer a value is written to, -1 if none."""
-        if index not in self.outputs:
-            return -1
+        """The number of the output pointer a value is written to."""
         self.outs.append(index)
         return len(self.outs) - 1
 
     def _argument(self, argument: Argument) -> Argument:
-        match argument:
-            case Use(value):
-                return Use(self.numbers[value])
-            case Scalar(text):
-                if not text.startswith("%"):
-                    return argument
-                if text not in self.scalars:
-                    self.scalars[text] = len(self.scalars)
-                    self.scalar_list.append(argument)
-                return Scalar(f"%s{self.scalars[text]}", "", 0)
-            case number:
-                return number
+        if isinstance(argument, Use):
+            return Use(self.numbers[argument.value])
+        if isinstance(argument, Scalar) and argument.text.startswith("%"):
+            text = argument.text
+            if text not in self.scalars:
+                self.scalars[text] = len(self.scalars)
+                self.scalar_list.append(argument)
+            return Scalar(f"%s{self.scalars[text]}", "", 0)
+        return argument
 
     def _address(self, address: Address) -> tuple[int, int]:
         key = (address.window, address.root)
@@ -183,22 +176,31 @@ def outline(
 
 
 class ComponentLibrary:
-    """The component functions of a module, by structure; `with_tasks` adds task forms."""
+    """The component functions of a module, by structure.
 
-    def __init__(self, with_tasks: bool) -> None:
-        self._with_tasks = with_tasks
-        self._names: dict[tuple[object, ...], str] = {}
-        self.texts: list[str] = []
+    A function takes its arguments in memory, 8 bytes each: pointers of groups, leaves and outputs,
+    gaps of groups in pieces, scalars; and scratch memory.
+    """
+
+    def __init__(self, emit: Callable[[str], None]) -> None:
+        """`emit` takes the text of each function."""
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._emit_text = emit
         self.scratch_bytes = 0
 
-    def function(self, outlined: OutlinedComponent) -> str:
-        """The name of the function that runs this component, emitted at first need."""
+    def number(self, outlined: OutlinedComponent) -> int:
+        """The number of the function that runs this component, emitted at first need."""
         key = outlined.key
-        name = self._names.get(key)
-        if name is None:
-            name = self._names[key] = f"component{len(self._names)}"
-            self._emit(name, outlined)
-        return name
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            self._emit(f"component{number}", outlined)
+        return number
+
+    @property
+    def names(self) -> list[str]:
+        """The functions by number."""
+        return [f"component{number}" for number in range(len(self._numbers))]
 
     def _emit(self, name: str, outlined: OutlinedComponent) -> None:
         emitter = ComponentEmitter(outlined.component)
@@ -209,29 +211,12 @@ class ComponentLibrary:
         parameters += [f"ptr %o{i}" for i in range(len(outlined.outs))]
         parameters += [f"i64 %h{i}" for i in outlined.component.spread_groups]
         parameters += [f"i32 %s{i}" for i in range(len(outlined.scalars))]
-        self.texts.append(
-            f"define internal void @{name}({', '.join(['ptr noalias %scratch', *parameters])}) "
-            f"noinline #0 {{\nentry:\n{body}\n ret void\n}}\n"
+        e = Emitter("a")
+        for position, parameter in enumerate(parameters):
+            llvm_type, parameter_name = parameter.split(" ", 1)
+            place = e.offset("%arguments", 8 * position)
+            e.do(f"{parameter_name} = load {llvm_type}, ptr {place}")
+        self._emit_text(
+            f"define void @{name}(ptr %arguments, ptr noalias %scratch) "
+            f"noinline #0 {{\nentry:\n{e.text()}\n{body}\n ret void\n}}\n"
         )
-        if self._with_tasks:
-            self.texts.append(_task_form(name, parameters))
-
-
-def _task_form(name: str, parameters: list[str]) -> str:
-    """The same component with its arguments in memory, 8 bytes each."""
-    e = Emitter()
-    arguments = ["ptr %scratch"]
-    for position, parameter in enumerate(parameters):
-        llvm_type = parameter.split(" ", 1)[0]
-        arguments.append(f"{llvm_type} {e.load(llvm_type, e.offset('%arguments', 8 * position))}")
-    e.do(f"call void @{name}({', '.join(arguments)})")
-    return (
-        f"define internal void @{name}_task(ptr %arguments, ptr %scratch) #0 {{\nentry:\n"
-        f"{e.text()}\n ret void\n}}\n"
-    )
-
-
-def component_arguments(pointers: list[str], gaps: list[str], scalars: list[Scalar]) -> list[str]:
-    """Typed arguments: groups, leaves, outputs, gaps of groups in pieces, then scalars."""
-    typed = [f"ptr {pointer}" for pointer in pointers] + [f"i64 {gap}" for gap in gaps]
-    return typed + [f"i32 {scalar.text}" for scalar in scalars]

@@ -10,21 +10,22 @@ block fills it before it reads it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.facts import SREG, row_facts
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node
+from tpu_sim.isa.program import Block, Bundle, If, Loop, Node
 
 MIN_WORK = 400
 """Vreg operations (some ten nanoseconds each) of a loop from which sharing it pays."""
 _TRANSPOSE_PUSHES = 16
 _MAX_ROWS = 1 << 31
-_WORK = {"xpose_swap": 60, "load_indexed": 30, "store_indexed": 30}
+_WORK = {"xpose_swap": 60, "xpose_swap16": 60, "load_indexed": 30, "store_indexed": 30}
 _EFFECTS = frozenset({
     "", "load", "store", "store_masked", "load_indexed", "store_indexed", "scalar_load",
     "pop_eup", "pop_xlu", "spill", "fill", "spill_mask", "fill_mask",
-    "xpose_push", "xpose_swap", "xpose_read",
+    "xpose_push", "xpose_swap", "xpose_swap16", "xpose_read",
 })  # fmt: skip
 _STORES = frozenset({"store", "store_masked", "store_indexed"})
 _ACCESSES = _STORES | {"load", "load_indexed"}
@@ -85,11 +86,14 @@ def _union(a: _Value, b: _Value) -> _Value:
     return _Affine(a.base, a.step, min(a.low, b.low), max(a.high, b.high))
 
 
-def plan_ranges(loop: Loop, kernel: Kernel) -> RangePlan | None:
-    """How to cut `loop`, None if it may not be cut or does too little."""
+def plan_ranges(loop: Loop, may_transpose: Callable[[], bool]) -> RangePlan | None:
+    """How to cut `loop`, None if it may not be cut or does too little.
+
+    `may_transpose`: the kernel's `fills_transpose`, which is looked at only if it matters.
+    """
     if not loop.parallel or loop.trip < 2:
         return None
-    walk = _Walk(loop, fills_transpose(kernel.body))
+    walk = _Walk(loop, may_transpose)
     walk.nodes(loop.body, 1)
     work = walk.work * loop.trip
     if not walk.is_separable or work < MIN_WORK or walk.live_in & walk.written:
@@ -126,17 +130,20 @@ def fills_transpose(nodes: list[Node]) -> bool:
 
 
 def _block_fills_transpose(bundles: list[Bundle]) -> bool:
-    pushed: set[int] = set()
-    has_swapped = False
+    pushed: dict[int, set[int]] = {}
+    swapped: set[int] = set()
     for bundle in bundles:
-        effects = [instr.row.effect for instr in bundle]
-        if "xpose_read" in effects and not has_swapped:
+        if any(i.row.effect == "xpose_read" and i.operands[1] not in swapped for i in bundle):
             return False
-        if "xpose_swap" in effects:
-            if len(pushed) < _TRANSPOSE_PUSHES:
-                return False
-            has_swapped = True
-        pushed.update(i.operands[1] for i in bundle if i.row.effect == "xpose_push")
+        for instr in bundle:
+            unit = instr.operands[0] if instr.operands else 0
+            if instr.row.effect.startswith("xpose_swap"):
+                if len(pushed.get(unit, ())) < _TRANSPOSE_PUSHES:
+                    return False
+                swapped.add(unit)
+        for instr in bundle:
+            if instr.row.effect == "xpose_push":
+                pushed.setdefault(instr.operands[0], set()).add(instr.operands[2])
     return True
 
 
@@ -145,7 +152,7 @@ class _Walk:
     """One pass over a loop's body."""
 
     loop: Loop
-    may_transpose: bool
+    may_transpose: Callable[[], bool]
     is_separable: bool = True
     work: int = 0
     live_in: set[int] = field(default_factory=set)
@@ -213,7 +220,7 @@ class _Walk:
         for instr in bundle:
             row = instr.row
             if row.effect not in _EFFECTS or (
-                row.effect.startswith("xpose") and not self.may_transpose
+                row.effect.startswith("xpose") and not self.may_transpose()
             ):
                 self.is_separable = False
                 return

@@ -1,24 +1,27 @@
 """A program to one LLVM module: a function per kernel, and `main` that calls them.
 
-Structured control flow becomes native branches. The module comes in three kinds: values and clock
-together (the normal run), the clock alone (estimates), and values alone.
+Structured control flow becomes native branches. The module comes in two kinds: values and clock
+together (the normal run), and the clock alone (estimates).
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tpu_sim.isa.causes import Cause, IssueCauses
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
 from tpu_sim.jit.block_translator import BlockTranslator
-from tpu_sim.jit.calls import RUN_CALL, run_call_function
-from tpu_sim.jit.clock import charge, clock_functions
+from tpu_sim.jit.calls import RUN_CALL
+from tpu_sim.jit.clock import finish
+from tpu_sim.jit.command_kernels import FORK_LISTS
 from tpu_sim.jit.context import (
     ROW_BYTES,
     TRANSPOSE_BYTES,
@@ -27,7 +30,7 @@ from tpu_sim.jit.context import (
     ContextSizes,
     Word,
 )
-from tpu_sim.jit.dma_copies import NON_TEMPORAL, NON_TEMPORAL_USE
+from tpu_sim.jit.dma_copies import NON_TEMPORAL
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import FORK
@@ -37,20 +40,22 @@ from tpu_sim.jit.hbm_windows import (
     PIECE_ROWS_OFFSET,
     POINTER_OFFSET,
     entry_offset,
-    hbm_windows_text,
     windows_in_place,
 )
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.outline import ComponentLibrary
-from tpu_sim.jit.parallel_loops import RangePlan, plan_ranges
+from tpu_sim.jit.parallel_loops import RangePlan, fills_transpose, plan_ranges
 from tpu_sim.jit.results_ring import ring_entries
 from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope, RangeScope
 
 MAIN = "tpuc_main"
+MODULE_HEAD = LIBRARY_DECLARATIONS + NON_TEMPORAL
+"""What functions of a module may use without defining it."""
 _MXU_EFFECTS = ("matpush", "matpush_t", "matswap", "matmul", "pop_mrf")
+_RESET_EFFECTS = frozenset({*_MXU_EFFECTS, "xpose_push", "xpose_read", "dma_wait", "dma_start"})
 _MXU_WORDS = (
-    Word.TAIL, Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
+    Word.HEAD, Word.CLOCK_TAIL, Word.CLOCK_HEAD, Word.UNIT_FREE, Word.PUSHES,
 )  # fmt: skip
 
 
@@ -85,26 +90,36 @@ def estimate_kind(trips: int) -> ModuleKind:
 
 @dataclass(frozen=True)
 class TranslatedModule:
-    """IR text, and what its context needs; `calls` are kernel and site by call number."""
+    """IR text, and what its context needs; `calls` are kernel and site by call number.
 
-    text: str
+    Behind `MODULE_HEAD`, `texts` are the functions in the order in which they were made.
+    """
+
+    texts: tuple[str, ...]
     sites: Sequence[FaultSite]
     calls: tuple[tuple[str, str], ...]
     sizes: ContextSizes
     has_forks: bool
 
+    @property
+    def text(self) -> str:
+        """The whole module."""
+        return "\n".join((MODULE_HEAD, *self.texts))
+
 
 def translate_program(
-    program: Program, chip: Chip, kind: ModuleKind, threads: int = 1
+    program: Program,
+    chip: Chip,
+    kind: ModuleKind,
+    threads: int = 1,
+    emit: Callable[[str], None] | None = None,
 ) -> TranslatedModule:
-    """Translate `program` for `threads` host threads; raises `ProgramError` if it is wrong."""
-    was_enabled = gc.isenabled()
-    gc.disable()  # many small objects, no cycles: collecting them would double the time
-    try:
-        return _ProgramTranslator(program, chip, kind, threads).translate()
-    finally:
-        if was_enabled:
-            gc.enable()
+    """Translate `program` for `threads` host threads; raises `ProgramError` if it is wrong.
+
+    Each of the texts is given to `emit` as soon as it is there.
+    """
+    with no_cyclic_gc():
+        return _ProgramTranslator(program, chip, kind, threads, emit).translate()
 
 
 def _blocks(nodes: list[Node]) -> list[Block]:
@@ -128,16 +143,32 @@ def _unit_of(instr: Instr) -> int:
     return instr.operands[index] if index >= 0 else 0
 
 
-def _count(block: Block, effect: str) -> int:
-    return sum(instr.row.effect == effect for bundle in block.bundles for instr in bundle)
+def _most_swaps(block: Block) -> int:
+    """Most swaps of a transpose unit."""
+    swaps = Counter(
+        instr.operands[0]
+        for bundle in block.bundles
+        for instr in bundle
+        if instr.row.effect.startswith("xpose_swap")
+    )
+    return max(swaps.values(), default=0)
 
 
 class _ProgramTranslator:
-    def __init__(self, program: Program, chip: Chip, kind: ModuleKind, threads: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        chip: Chip,
+        kind: ModuleKind,
+        threads: int,
+        emit: Callable[[str], None] | None,
+    ) -> None:
         self._program = program
+        self._texts: list[str] = []
+        self._emit_to = emit
         self._trips = kind.trips
         blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
-        swaps = max((_count(b, "xpose_swap") for b in blocks), default=0)
+        swaps = max((_most_swaps(b) for b in blocks), default=0)
         self._module = ModuleScope(
             chip=chip,
             values=kind.values,
@@ -148,7 +179,8 @@ class _ProgramTranslator:
             },
             transpose_blocks=1 + swaps,
             threads=threads,
-            components=ComponentLibrary(threads > 1),
+            components=ComponentLibrary(self._emit),
+            emit=self._emit,
         )
         self._functions: dict[str, str] = {}
         self._calls: list[tuple[str, str]] = []
@@ -156,23 +188,16 @@ class _ProgramTranslator:
     def translate(self) -> TranslatedModule:
         for number, kernel in enumerate(self._program.kernels.values()):
             self._functions[kernel.name] = f"kernel{number}"
-            self._module.texts.append(self._kernel(kernel, f"kernel{number}"))
+            self._emit(self._kernel(kernel, f"kernel{number}"))
         main = Kernel("main", 0, [], [], self._program.main)
         scope = FunctionScope(self._module, main, "main_body")
         _NodeTranslator(self, scope, None).nodes(main.body)
-        self._module.texts += [scope.define("internal "), _entry_text()]
+        names = self._module.components.names
+        self._emit(scope.define())
+        self._emit(_entry_text(names))
         module = self._module
-        texts = [LIBRARY_DECLARATIONS, *module.components.texts, *module.texts]
-        texts += [run_call_function(module.chip, module.clock), *module.dma_functions]
-        if module.values:
-            texts.append(hbm_windows_text())
-        if module.clock:
-            texts.append(clock_functions(module.chip))
-        if any(NON_TEMPORAL_USE in function for function in module.dma_functions):
-            texts.append(NON_TEMPORAL)
-        text = "\n".join(texts)
         return TranslatedModule(
-            text,
+            tuple(self._texts),
             tuple(module.sites),
             tuple(self._calls),
             ContextSizes(
@@ -184,8 +209,13 @@ class _ProgramTranslator:
                 threads=module.threads,
                 calls=len(self._calls),
             ),
-            any(f"@{FORK}(" in text for text in (*module.texts, *module.dma_functions)),
+            any(f"@{fork}(" in text for text in self._texts for fork in (FORK, FORK_LISTS)),
         )
+
+    def _emit(self, text: str) -> None:
+        self._texts.append(text)
+        if self._emit_to is not None:
+            self._emit_to(text)
 
     def _kernel(self, kernel: Kernel, function: str) -> str:
         scope = FunctionScope(self._module, kernel, function)
@@ -194,17 +224,22 @@ class _ProgramTranslator:
             self._reset_windows(scope, kernel)
         dma = DmaFunctions(self._module, kernel, scope.in_place)
         _NodeTranslator(self, scope, dma).nodes(kernel.body)
-        return scope.define("internal ")
+        return scope.define()
 
     def _reset_units(self, scope: FunctionScope, kernel: Kernel) -> None:
         """A kernel starts with empty queues, zero weights and no transfer in flight."""
         effects: dict[str, set[int]] = {}
         unswapped: set[int] = set()
         for block in _blocks(kernel.body):
-            for instr in (instr for bundle in block.bundles for instr in bundle):
-                effects.setdefault(instr.row.effect, set()).add(_unit_of(instr))
-                if instr.row.effect == "matmul":
-                    unswapped.update({_unit_of(instr)} - effects.get("matswap", set()))
+            for bundle in block.bundles:
+                for instr in bundle:
+                    effect = instr.row.effect
+                    if effect not in _RESET_EFFECTS:
+                        continue
+                    unit = _unit_of(instr)
+                    effects.setdefault(effect, set()).add(unit)
+                    if effect == "matmul" and unit not in effects.get("matswap", ()):
+                        unswapped.add(unit)
         for unit in sorted(set().union(*(effects.get(name, set()) for name in _MXU_EFFECTS))):
             for word in _MXU_WORDS:
                 scope.store_word(word + unit, "0")
@@ -212,12 +247,20 @@ class _ProgramTranslator:
             for unit in sorted(unswapped):  # it may multiply by weights nobody pushed
                 scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
             if "xpose_push" in effects or "xpose_read" in effects:
-                scope.store_word(Word.TRANSPOSE_INDEX, "0")
-                scope.clear("%transpose", 0, 2 * TRANSPOSE_BYTES)
+                self._reset_transposes(scope, kernel)
         if "dma_wait" in effects or "dma_start" in effects:
             scope.clear("%ctx", int(Word.FLAG_DONE) * 8, 8 * kernel.flags)
             for flag in range(kernel.flags):  # a wait for a flag that nothing started costs, too
                 scope.store_word(Word.FLAG_CAUSE + flag, str(int(Cause.DMA_IN)))
+
+    def _reset_transposes(self, scope: FunctionScope, kernel: Kernel) -> None:
+        """Clear the blocks, unless the kernel fills whatever it reads."""
+        scope.store_word(Word.TRANSPOSE_INDEX, "0")
+        if fills_transpose(kernel.body):
+            return
+        unit_bytes = (1 + self._module.transpose_blocks) * TRANSPOSE_BYTES
+        for unit in range(self._module.chip.transpose_units):
+            scope.clear("%transpose", unit * unit_bytes, 2 * TRANSPOSE_BYTES)
 
     def _reset_windows(self, scope: FunctionScope, kernel: Kernel) -> None:
         """A kernel starts with no window that refers to HBM."""
@@ -248,15 +291,20 @@ class _ProgramTranslator:
         return self._functions[kernel]
 
 
-def _entry_text() -> str:
+def _entry_text(components: list[str]) -> str:
     """The entry: runs main with the CPU state that the meanings assume."""
+    table = f"[{len(components)} x ptr] [{', '.join(f'ptr @{name}' for name in components)}]"
     e = Emitter("e")
+    e.store("ptr", "@component_table", e.offset("%ctx", int(Word.COMPONENTS) * 8), 8)
     e.do(f"%state = alloca [{STATE_BYTES} x i8], align 64")
     e.do(f"call void @{ENTER}(ptr %state)")
     status = e.value("call i32 @main_body(ptr %ctx)")
     e.do(f"call void @{LEAVE}(ptr %state)")
     e.do(f"ret i32 {status}")
-    return f"define i32 @{MAIN}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n}}\n"
+    return (
+        f"@component_table = internal constant {table}\n\n"
+        f"define i32 @{MAIN}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n}}\n"
+    )
 
 
 class _NodeTranslator:
@@ -276,6 +324,7 @@ class _NodeTranslator:
         self._occupancy: dict[int, int] = {}
         self._causes = causes or IssueCauses(scope.kernel.body, scope.chip)
         self._range_count = 0
+        self._may_transpose = cache(lambda: fills_transpose(scope.kernel.body))
 
     def nodes(self, nodes: list[Node]) -> None:
         """Append the code of a list of nodes."""
@@ -318,8 +367,7 @@ class _NodeTranslator:
             return  # the caller counts the cycles of all ranges
         if scope.module.clock:
             now = e.value(f"add i64 {scope.load_word(Word.NOW)}, {scope.chip.loop_overhead_cycles}")
-            scope.store_word(Word.NOW, now)
-            charge(scope, self._causes.of_iteration(loop))
+            finish(scope, now, self._causes.of_iteration(loop))
             self._check_limit(now)
         else:
             left = e.value(f"sub i64 {scope.load_word(Word.FUEL)}, 1")
@@ -336,7 +384,7 @@ class _NodeTranslator:
     def _loop(self, loop: Loop) -> None:
         module = self._scope.module
         if module.threads > 1 and module.values and module.clock:
-            plan = plan_ranges(loop, self._scope.kernel)
+            plan = plan_ranges(loop, self._may_transpose)
             if plan is not None:
                 self._ranges(loop, plan)
                 self._scope.module = replace(module, values=False)
@@ -352,7 +400,7 @@ class _NodeTranslator:
         self._range_count += 1
         inner = RangeScope(scope, function, plan.live_in)
         _NodeTranslator(self._program, inner, None, self._causes).iterations(loop)
-        scope.module.texts.append(inner.define("internal "))
+        scope.module.emit(inner.define())
         most = scope.module.threads * _RANGES_PER_THREAD
         count = min(loop.trip, max(scope.module.threads, min(most, plan.work // _RANGE_WORK)))
         sregs = [f"i32 {scope.read_sreg(sreg)}" for sreg in plan.live_in]

@@ -32,16 +32,19 @@ from tpu_sim.jit.component import (
     levels_of,
     shape_of,
 )
-from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
+from tpu_sim.jit.crossing import CHUNKS
+from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes
 from tpu_sim.jit.moves import move_chunk, moved
-from tpu_sim.jit.values import Role, Scalar, Use
+from tpu_sim.jit.values import LANE_ROLES, Role, Scalar, Use
 
 CHUNK_BYTES = 64
 ROW_BYTES = 512
 VREG_BYTES = 4096
-ROW_BUFFER_BYTES = 1024
+_RESULT = 2
+ROW_BUFFER_BYTES = (_RESULT + 1) * ROW_BYTES
+"""Scratch memory for a row or column of each operand of a crossing operation and of its result."""
 _CHEAP_COST = 4
 """Operations that are rather repeated in a later level than kept for it."""
 
@@ -81,6 +84,9 @@ class ComponentEmitter:
         """Values cheaper to recompute in each level than to keep: constants, leaves, loads."""
         direct = self._direct
         moved_values = {moved(op.arguments) for op in self.component.ops if is_moving(op)}
+        for op in self.component.ops:
+            if op.role not in LANE_ROLES and not is_moving(op):
+                moved_values.update(a.value for a in op.arguments if isinstance(a, Use))
         cost: dict[int, int] = {}
         for index, op in enumerate(self.component.ops):
             if index in direct or op.role is Role.LEAF:
@@ -247,23 +253,74 @@ class ComponentEmitter:
     # crossing levels
 
     def _crossing_ops(self, indices: list[int], position: str, is_row: bool) -> None:
+        """Call the library for a row or column of each operation."""
+        e = self.emitter
         for index in indices:
-            frames = [self._crossing_frame(position, k, is_row) for k in range(CHUNKS)]
             op = self.component.ops[index]
-            lanes = LlvmLanes(self.emitter)
-            crossing = RowLanes(lanes, "%scratch") if is_row else ColumnLanes(lanes)
-            arguments: list[object] = []
-            for argument in op.arguments:
+            arguments: list[str] = []
+            for number, argument in enumerate(op.arguments):
                 match argument:
                     case Use(value):
-                        arguments.append([_ChunkScope(self, f).fetch(value) for f in frames])
+                        arguments += self._crossing_operand(value, number, position, is_row)
                     case Scalar(text):
-                        arguments.append(text)
-                    case number:
-                        arguments.append(number)
-            assert op.row is not None
-            result = cast(Chunks, MEANINGS[op.row.name](crossing, *arguments))
-            self._keep_crossing(index, result, frames)
+                        immediate = op.arguments[number + 1]
+                        assert isinstance(immediate, int)
+                        amount = LlvmLanes(e).scalar_add(text, immediate)
+                        arguments.append(f"i32 {amount}")
+            for target in self._crossing_targets(index, position, is_row):
+                together = ", ".join([*target, *arguments])
+                e.do(f"call void @{crossing_kernel(op.name)}({together})")
+            if self._is_uniform(op):
+                loaded = e.load("<16 x i32>", self._buffer(_RESULT), CHUNK_BYTES)
+                self._uniform[index] = loaded
+
+    def _is_uniform(self, op: LocalOp) -> bool:
+        """Whether one chunk stands for all chunks of a crossing result."""
+        return self.shape is not Shape.FULL and "fold" in op.name
+
+    def _buffer(self, number: int) -> str:
+        return self.emitter.offset("%scratch", number * ROW_BYTES)
+
+    def _crossing_operand(
+        self, index: int, number: int, position: str, is_row: bool
+    ) -> tuple[str, str]:
+        """Pointer and stride of a row or column of a value, which is put into a buffer if need be."""
+        e = self.emitter
+        op = self.component.ops[index]
+        same_everywhere = self.uniform(index)
+        if same_everywhere is not None:
+            e.store("<16 x i32>", same_everywhere, self._buffer(number), CHUNK_BYTES)
+            return f"ptr {self._buffer(number)}", "i64 0"
+        at = (position, "0") if is_row else ("0", position)
+        if index in self._direct and not (op.crosses_pieces and not is_row):
+            rows = 1 if op.role is Role.LEAF else op.stride
+            stride = CHUNK_BYTES if is_row else rows * ROW_BYTES
+            return f"ptr {self.place_of(index, *at)}", f"i64 {stride}"
+        if index not in self._direct and index in self._slots:
+            return f"ptr {self.place_of(index, *at)}", f"i64 {self._slot_stride(is_row)}"
+        buffer = self._buffer(number)
+        for k in range(CHUNKS):
+            chunk = _ChunkScope(self, self._crossing_frame(position, k, is_row)).fetch(index)
+            e.store("<16 x i32>", chunk, e.offset(buffer, k * CHUNK_BYTES), CHUNK_BYTES)
+        return f"ptr {buffer}", f"i64 {CHUNK_BYTES}"
+
+    def _slot_stride(self, is_row: bool) -> int:
+        """Bytes from a chunk of a row or column to the next in a scratch slot."""
+        return ROW_BYTES if self.shape is Shape.FULL and not is_row else CHUNK_BYTES
+
+    def _crossing_targets(
+        self, index: int, position: str, is_row: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Pointer and stride of each place that a row or column of a result is written to."""
+        op = self.component.ops[index]
+        at = (position, "0") if is_row else ("0", position)
+        if self._is_uniform(op):
+            yield f"ptr {self._buffer(_RESULT)}", "i64 0"
+        elif index in self._slots:
+            yield f"ptr {self.place_of(index, *at)}", f"i64 {self._slot_stride(is_row)}"
+        if op.out >= 0:
+            place = self.emitter.shifted(f"%o{op.out}", [(at[0], 9), (at[1], 6)])
+            yield f"ptr {place}", f"i64 {CHUNK_BYTES if is_row else ROW_BYTES}"
 
     def _crossing_frame(self, position: str, k: int, is_row: bool) -> _Frame:
         e = self.emitter
@@ -275,20 +332,6 @@ class ComponentEmitter:
         linear = e.value(f"shl i64 {position}, 6")
         linear = e.value(f"add i64 {linear}, {k * ROW_BYTES}")
         return _Frame(str(k), position, linear, linear if in_full else str(k * CHUNK_BYTES))
-
-    def _keep_crossing(self, index: int, result: Chunks, frames: list[_Frame]) -> None:
-        """Make a crossing result available to later levels and outside."""
-        op = self.component.ops[index]
-        if self.shape is not Shape.FULL and len(set(result)) == 1:
-            self._uniform[index] = result[0]
-        elif index in self._slots:
-            for chunk, frame in zip(result, frames, strict=True):
-                pointer = self.slot_pointer(index, frame.slot_bytes)
-                self.emitter.store("<16 x i32>", chunk, pointer, CHUNK_BYTES)
-        if op.out >= 0:
-            for chunk, frame in zip(result, frames, strict=True):
-                pointer = self.emitter.offset(f"%o{op.out}", frame.vreg_bytes)
-                self.emitter.store("<16 x i32>", chunk, pointer, CHUNK_BYTES)
 
     def uniform(self, index: int) -> str | None:
         """The chunk that stands for all chunks of a value, if there is one."""
@@ -354,20 +397,18 @@ class _ChunkScope:
 
     def _move(self, op: LocalOp) -> str:
         """A rotation or broadcast, read from where its operand lies."""
-        assert op.row is not None
         index = moved(op.arguments)
         same_everywhere = self._owner.uniform(index)
         if same_everywhere is not None:
             return same_everywhere
         position = (self._frame.sublane, self._frame.column)
         place = partial(self._owner.place_of, index)
-        return move_chunk(self._lanes, op.row.name, op.arguments, position, place)
+        return move_chunk(self._lanes, op.name, op.arguments, position, place)
 
     def _compute(self, op: LocalOp) -> str:
-        assert op.row is not None
         if is_moving(op):
             return self._move(op)
-        if op.row.name in ("vlane", "vsublane") and not self._has_position:
+        if op.name in ("vlane", "vsublane") and not self._has_position:
             self._set_position()
         arguments: list[object] = []
         for argument in op.arguments:
@@ -378,7 +419,7 @@ class _ChunkScope:
                     arguments.append(text)
                 case number:
                     arguments.append(number)
-        return cast(str, MEANINGS[op.row.name](self._lanes, *arguments))
+        return cast(str, MEANINGS[op.name](self._lanes, *arguments))
 
     def _set_position(self) -> None:
         self._has_position = True

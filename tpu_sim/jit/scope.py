@@ -6,11 +6,14 @@ that ended the run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
+from tpu_sim.jit.commands import Commands
+from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import InPlace, Pieces
@@ -59,10 +62,10 @@ class ModuleScope:
     transpose_blocks: int
     threads: int
     components: ComponentLibrary
+    emit: Callable[[str], None]
+    """Adds functions to the module's text; what they call comes before them, but for components."""
     sites: list[FaultSite] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
     dma_names: dict[tuple[DmaDescriptor, Pieces | None], str] = field(default_factory=dict)
-    dma_functions: list[str] = field(default_factory=list)
     carry_slots: int = 0
     task_bytes: int = 0
 
@@ -82,7 +85,16 @@ class FunctionScope:
         """Windows that are read in place (`tpu_sim.jit.hbm_windows`)."""
         self._fault_edges: list[tuple[str, str]] = []
         self._sregs: set[int] = set()
+        self._sreg_writes: list[tuple[int, int]] = []
         self._table = TaskTable(self.emitter)
+        self._constants = ConstantTable(f"{function}_table")
+        self.commands = Commands(self.emitter, self._constants)
+        """What runs components and MXU operations."""
+
+    def constant(self, words: Iterable[int], typecode: str) -> str:
+        """Pointer to a constant list of words, of `array`'s `typecode`."""
+        offset = self._constants.add(words, typecode)
+        return self.emitter.offset(f"@{self._constants.name}", offset)
 
     # context words
 
@@ -97,11 +109,6 @@ class FunctionScope:
     def store_word(self, word: int, value: str) -> None:
         """Set a context word."""
         self.emitter.store("i64", value, self.word_pointer(word), 8)
-
-    def add_to_word(self, word: int, amount: str | int) -> None:
-        """Add to a context word."""
-        total = self.emitter.value(f"add i64 {self.load_word(word)}, {amount}")
-        self.store_word(word, total)
 
     def clear(self, base: str, offset_bytes: int, size_bytes: int) -> None:
         """Zero a range of memory."""
@@ -127,7 +134,8 @@ class FunctionScope:
 
     def write_sreg(self, number: int, value: str) -> None:
         """Set an sreg."""
-        self.emitter.store("i32", value, self.sreg_pointer(number), 4)
+        self._sreg_writes.append((len(self.emitter.lines), number))
+        self.emitter.store("i32", value, f"%sreg{number}", 4)
 
     # faults
 
@@ -159,19 +167,25 @@ class FunctionScope:
         self.emitter.branch(condition, "fault", following)
         self.emitter.place(following)
 
-    def define(self, linkage: str = "") -> str:
+    def define(self) -> str:
         """The finished function's text."""
-        self.module.task_bytes = max(self.module.task_bytes, self._table.peak_bytes)
-        head = [f"define {linkage}i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
+        tasks = max(self._table.peak_bytes, self.commands.task_bytes)
+        self.module.task_bytes = max(self.module.task_bytes, tasks)
+        head = [f"define i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
         head += _memory_pointers(_MEMORIES)
-        head += self._sreg_slots()
+        head += [*self.commands.entry_lines(), *self._sreg_slots()]
         tail = [" ret i32 0", *self._fault_block(), " ret i32 %fault_site"]
         if not self._fault_edges:
             tail = tail[:1]
-        return "\n".join([*head, *self.emitter.lines, *tail, "}", ""])
+        lines = "\n".join([*head, *self.emitter.lines, *tail, "}", ""])
+        return self._constants.define() + lines
 
     def _sreg_slots(self) -> list[str]:
+        """Slots of the sregs that are read; the others need not be written."""
         lines = []
+        for at, number in self._sreg_writes:
+            if number not in self._sregs:
+                self.emitter.lines[at] = ""
         for number in sorted(self._sregs):
             lines.append(f" %sreg{number} = alloca i32")
             lines.append(f" store i32 0, ptr %sreg{number}")
@@ -214,11 +228,11 @@ class RangeScope(FunctionScope):
             return self.emitter.offset("%scratch", OWN_TRANSPOSE_INDEX)
         return super().word_pointer(word)
 
-    def define(self, linkage: str = "") -> str:
+    def define(self) -> str:
         """The finished function's text."""
         self._outer.carry_slots = max(self._outer.carry_slots, self.module.carry_slots)
         head = [
-            f"define {linkage}void @{self.function}(ptr %arguments, ptr %scratch) noinline #0 {{",
+            f"define void @{self.function}(ptr %arguments, ptr %scratch) noinline #0 {{",
             "entry:",
             " %ctx = load ptr, ptr %arguments",
         ]
@@ -228,7 +242,7 @@ class RangeScope(FunctionScope):
             e.do(f"%{name} = load ptr, ptr {e.offset('%scratch', offset)}")
         for name, position in (("first", 1), ("end", 2)):
             e.do(f"%{name} = load i32, ptr {e.offset('%arguments', 8 * position)}")
-        head += [*e.lines, *self._sreg_slots()]
+        head += [*e.lines, *self.commands.entry_lines(), *self._sreg_slots()]
         e = Emitter("s")
         for position, sreg in enumerate(self._live_in):
             word = e.offset("%arguments", 8 * (self.FIRST_SREG_WORD + position))
@@ -236,7 +250,8 @@ class RangeScope(FunctionScope):
         tail = [" ret void"]
         if self._fault_edges:
             tail += [*self._fault_block(), *_store_fault(8 * self.FAULT_WORD), " ret void"]
-        return "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
+        lines = "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
+        return self._constants.define() + lines
 
 
 def _store_fault(offset_bytes: int) -> list[str]:

@@ -1,17 +1,19 @@
 """Vector operations of a segment to native code: bounds checks, component calls, state operations.
 
 A segment is a block, or the part of one up to a transfer that touches SMEM. For each stage its
-components are called, then its state operations run in program order, grouped by MXU.
+components are run, then its state operations in program order, grouped by MXU: as far as they can
+be, both are commands (`tpu_sim.jit.command_kernels`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
+from tpu_sim.jit.command_kernels import Kind
+from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.hbm_windows import RESOLVE, SETTLE, entry_offset
-from tpu_sim.jit.outline import OutlinedComponent, component_arguments, outline
+from tpu_sim.jit.outline import OutlinedComponent, outline
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.state_ops import StateOps
@@ -19,6 +21,8 @@ from tpu_sim.jit.values import Address, Role, Use, ValueOp
 
 _WORK_TO_SHARE = 160
 """Vreg operations (some ten nanoseconds each) from which waking other threads pays."""
+_LISTS = 24
+"""Tasks of about equal work that the components of a stage are cut into."""
 
 
 class Segment:
@@ -30,15 +34,19 @@ class Segment:
         ops: dict[int, ValueOp],
         carry: dict[int, int],
         live_out: frozenset[int],
+        waiting: Mapping[int, int],
         dma_function: Callable[[int], str],
     ) -> None:
+        """`waiting`: results in each MXU's queue before the segment."""
         self._scope = scope
         self._emitter = scope.emitter
+        self._commands = scope.commands
         self._staging = Staging(ops, scope.kernel)
         self._carry = carry
         self._live_out = live_out
         self._free_slot = 1 + max((op.carried for op in ops.values()), default=-1)
-        self._bases: dict[tuple[int, str], str] = {}
+        self._bases: dict[tuple[int, str], Place] = {}
+        self._piece_bases: dict[tuple[int, str, int], str] = {}
         self._gaps: dict[tuple[int, str], str] = {}
         self._pieces = {
             window: in_place.pieces
@@ -47,17 +55,19 @@ class Segment:
         }
         self._ranges: dict[tuple[int, str], tuple[int, int]] = {}
         self._state = StateOps(
-            scope, ops.values(), self.operand_pointer, self.result_pointer, dma_function
+            scope, ops.values(), waiting, self.operand_place, self.result_place, dma_function
         )
 
     def emit(self) -> None:
         """Append the segment's code."""
+        self._commands.begin_segment()
         self._check_bounds()
         outputs = self._carried_values()
         self._state.begin()
         for stage in range(self._staging.stage_count):
             self._components(stage, outputs)
             self._state.emit_stage(self._staging.state_ops(stage))
+        self._commands.flush()
         self._state.end()
 
     # what crosses stages
@@ -102,24 +112,29 @@ class Segment:
         ]
         outlined = [component for component in found if component is not None]
         work = sum(len(component.component.ops) for component in outlined)
-        if self._scope.module.threads > 1 and len(outlined) > 1 and work >= _WORK_TO_SHARE:
-            table = self._scope.task_table()
-            for component in outlined:
-                table.add_call(*self._call(component))
-            table.run()
-            return
+        is_shared = self._scope.module.threads > 1 and len(outlined) > 1 and work >= _WORK_TO_SHARE
+        lists = [CommandList()]
         for component in outlined:
-            name, arguments = self._call(component)
-            self._emitter.do(f"call void @{name}({', '.join(['ptr %scratch', *arguments])})")
+            number = self._scope.module.components.number(component)
+            if is_shared and lists[-1].work > work // _LISTS:
+                lists.append(CommandList())
+            cost = len(component.component.ops)
+            lists[-1].add(Kind.COMPONENT, self._arguments(component), number, cost)
+        if is_shared:
+            self._commands.fork(lists)
+        else:
+            self._commands.append(lists[0])
 
-    def _call(self, outlined: OutlinedComponent) -> tuple[str, list[str]]:
-        """A component's function and its arguments here."""
-        pointers = [self._pointer(first) for first in outlined.groups]
-        pointers += [self._input_pointer(value) for value in outlined.leaves]
-        pointers += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
+    def _arguments(self, outlined: OutlinedComponent) -> list[int]:
+        """A component's arguments here: groups, leaves, outputs, gaps of groups, scalars."""
+        commands = self._commands
+        places: list[Place | RingPlace] = [self._pointer(first) for first in outlined.groups]
+        places += [self._input_pointer(value) for value in outlined.leaves]
+        places += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
         gaps = [self._gap(outlined.groups[group]) for group in outlined.component.spread_groups]
-        name = self._scope.module.components.function(outlined)
-        return name, component_arguments(pointers, gaps, outlined.scalars)
+        arguments = [commands.pointer(place) for place in places]
+        arguments += [commands.integer("i64", gap) for gap in gaps]
+        return arguments + [commands.integer("i32", scalar.text) for scalar in outlined.scalars]
 
     # addresses
 
@@ -158,31 +173,40 @@ class Segment:
     def _wide(self, root: str) -> str:
         return self._emitter.value(f"sext i32 {root} to i64") if root else "0"
 
-    def _pointer(self, address: Address) -> str:
+    def _pointer(self, address: Address) -> Place:
         key = (address.window, address.root)
         base = self._bases.get(key)
         if base is None:
-            e = self._emitter
-            window = self._scope.kernel.windows[address.window]
-            base = e.offset("%vmem", window.base_row * ROW_BYTES)
-            if address.root:
-                base = e.offset(base, e.value(f"mul i64 {self._wide(address.root)}, {ROW_BYTES}"))
-            if address.window in self._scope.in_place:
-                base = e.offset(base, self._distance(address))
-            self._bases[key] = base
-        pointer = self._emitter.offset(base, address.offset * ROW_BYTES)
+            base = self._bases[key] = self._base(address)
+        offset = base[1] + address.offset * ROW_BYTES
         pieces = self._pieces.get(address.window)
         number = 0 if pieces is None else pieces.number(address.offset)
-        if number:
+        if number == 0:
+            return base[0], offset
+        start = self._piece_bases.get((*key, number))
+        if start is None:
             gaps = self._emitter.value(f"mul i64 {self._gap(address)}, {number}")
-            pointer = self._emitter.offset(pointer, gaps)
-        return pointer
+            start = self._piece_bases[(*key, number)] = self._emitter.offset(base[0], gaps)
+        return start, offset
+
+    def _base(self, address: Address) -> Place:
+        """Where row 0 of a window's root lies."""
+        e = self._emitter
+        start = self._scope.kernel.windows[address.window].base_row * ROW_BYTES
+        if not address.root and address.window not in self._scope.in_place:
+            return "%vmem", start
+        base = "%vmem"
+        if address.root:
+            base = e.offset(base, e.value(f"mul i64 {self._wide(address.root)}, {ROW_BYTES}"))
+        if address.window in self._scope.in_place:
+            base = e.offset(base, self._distance(address))
+        return base, start
 
     def _gap(self, address: Address) -> str:
         """Bytes between the pieces of a window where this address finds them."""
         key = (address.window, address.root)
         if key not in self._gaps:
-            self._pointer(replace(address, offset=0))
+            self._pointer(address._replace(offset=0))
         return self._gaps[key]
 
     def _entry(self, window: int) -> str:
@@ -207,7 +231,7 @@ class Segment:
         # pieces are counted from the root, which lies `number` of them before what was asked for
         return e.value(f"sub i64 {distance}, {e.value(f'mul i64 {gap}, {number}')}")
 
-    def _direct_pointer(self, op: ValueOp) -> Callable[[], str] | None:
+    def _direct_pointer(self, op: ValueOp) -> Callable[[], Place | RingPlace] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""
         if op.role is Role.LEAF:
             return lambda: self._leaf_pointer(op)
@@ -219,15 +243,15 @@ class Segment:
             return None
         return lambda: self._pointer(address)
 
-    def _input_pointer(self, value: int) -> str:
+    def _input_pointer(self, value: int) -> Place | RingPlace:
         """Where a component finds a leaf, or a value of an earlier stage."""
         op = self._staging.ops[value]
         return self._leaf_pointer(op) if op.role is Role.LEAF else self._carry_of(value)
 
-    def _carry_of(self, value: int) -> str:
+    def _carry_of(self, value: int) -> Place:
         return self._carry_pointer(self._carry[value])
 
-    def operand_pointer(self, operand: Use) -> str:
+    def operand_place(self, operand: Use) -> Place | RingPlace:
         """Where the vreg or mask a state operation reads lies."""
         if operand.value in self._carry:
             return self._carry_pointer(self._carry[operand.value])
@@ -235,16 +259,16 @@ class Segment:
         assert direct is not None, "a state operand has neither a slot nor a place in memory"
         return direct()
 
-    def result_pointer(self, op: ValueOp) -> str:
+    def result_place(self, op: ValueOp) -> Place:
         """Where a state operation writes its vreg; unused results go to a slot of their own."""
         if op.index not in self._carry:
             self._carry[op.index] = self._new_slot()
         return self._carry_pointer(self._carry[op.index])
 
-    def _carry_pointer(self, slot: int) -> str:
-        return self._emitter.offset("%carry", slot * VREG_BYTES)
+    def _carry_pointer(self, slot: int) -> Place:
+        return "%carry", slot * VREG_BYTES
 
-    def _leaf_pointer(self, op: ValueOp) -> str:
+    def _leaf_pointer(self, op: ValueOp) -> Place | RingPlace:
         if op.carried >= 0:
             return self._carry_pointer(op.carried)
-        return self._state.leaf_pointer(op)
+        return self._state.leaf_place(op)

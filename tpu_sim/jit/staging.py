@@ -11,10 +11,11 @@ short chain of such) does not join components: each computes its own copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tpu_sim.isa.program import VMEM, Kernel
-from tpu_sim.jit.values import Address, Argument, Role, Use, ValueOp
+from tpu_sim.jit.values import Address, Argument, Role, ValueOp
 
 _CHEAP_OPERATIONS = 8
 _CHEAP_OPERATIONS_WITH_LOAD = 4
@@ -48,8 +49,7 @@ class _History:
         return found
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """What an operation does to a window; `address` None means anywhere in it."""
 
     window: int
@@ -57,8 +57,13 @@ class Access:
     address: Address | None
 
 
-def accesses_of(op: ValueOp, kernel: Kernel) -> list[Access]:
+_NONE: tuple[Access, ...] = ()
+
+
+def accesses_of(op: ValueOp, kernel: Kernel) -> Sequence[Access]:
     """The VMEM accesses of an operation."""
+    if op.address is None and op.role is not Role.STATE:
+        return _NONE
     if op.role is Role.LOAD or op.role is Role.STORE:
         assert op.address is not None
         return [Access(op.address.window, op.role is Role.STORE, op.address)]
@@ -109,6 +114,8 @@ class Staging:
 
     def _order_memory(self, op: ValueOp) -> None:
         """Record earlier conflicting accesses in `op.memory_before`."""
+        if not self._accesses[op.index]:
+            return
         found: dict[int, bool] = {}
         written = [a for a in self._accesses[op.index] if a.window in self.stored_windows]
         for access in written:
@@ -127,23 +134,17 @@ class Staging:
     def _stage(self, op: ValueOp) -> int:
         is_state = op.role is Role.STATE
         stage = 0
-        sources = list(op.uses)
+        sources = [*op.uses, *(before for before, _ in op.memory_before)]
         if op.producer >= 0:
             sources.append(op.producer)
-        for source in sources:
-            stage = max(stage, self._after(self.ops.get(source), is_state))
-        for before, _ in op.memory_before:
-            stage = max(stage, self._after(self.ops[before], is_state))
+        for index in sources:
+            source = self.ops.get(index)
+            if source is not None:
+                stage = max(stage, source.stage + (source.role is Role.STATE and not is_state))
         unit = _unit(op) if is_state else ""
         if unit:  # the steps of one unit keep their order
             stage = self._unit_stages[unit] = max(stage, self._unit_stages.get(unit, 0))
         return stage
-
-    @staticmethod
-    def _after(source: ValueOp | None, is_state: bool) -> int:
-        if source is None:
-            return 0
-        return source.stage + (1 if source.role is Role.STATE and not is_state else 0)
 
     # sharing
 
@@ -161,11 +162,12 @@ class Staging:
             if op.role is Role.LEAF or self.is_free_load(op):
                 cost[index] = (1, True)
             elif op.role is Role.POINT and op.row is not None and not op.row.pushes:
-                sources = set(op.uses)
-                if not sources <= cost.keys():
+                costs = [cost.get(source) for source in set(op.uses)]
+                known = [found for found in costs if found is not None]
+                if len(known) < len(costs):
                     continue
-                total = 1 + sum(cost[u][0] for u in sources)
-                reads = any(cost[u][1] for u in sources)
+                total = 1 + sum([count for count, _ in known])
+                reads = any(has_load for _, has_load in known)
                 if total <= (_CHEAP_OPERATIONS_WITH_LOAD if reads else _CHEAP_OPERATIONS):
                     cost[index] = (total, reads)
         return set(cost)
@@ -187,7 +189,10 @@ class Staging:
 
         for i in members:
             op = self.ops[i]
-            for j in [*op.uses, *(before for before, _ in op.memory_before)]:
+            for j in op.uses:
+                if j in parent:
+                    parent[find(i)] = find(j)
+            for j, _ in op.memory_before:
                 if j in parent:
                     parent[find(i)] = find(j)
         groups: dict[int, list[int]] = {}
@@ -208,7 +213,6 @@ class Staging:
         """The users of each value."""
         users: dict[int, list[ValueOp]] = {}
         for op in self.ops.values():
-            for argument in op.arguments:
-                if isinstance(argument, Use):
-                    users.setdefault(argument.value, []).append(op)
+            for value in op.uses:
+                users.setdefault(value, []).append(op)
         return users

@@ -8,28 +8,29 @@ active are known up to one number per unit at the segment's start; that number i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tpu_sim.isa.program import HBM, SMEM, VMEM
+from tpu_sim.isa.rows.mxu import VMATMUL_S8, VMATMUL_U8
+from tpu_sim.jit.command_kernels import Kind
+from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.hbm_windows import entry_offset
-from tpu_sim.jit.library import (
-    COPY_VREG,
-    LOAD_INDEXED,
-    MATMUL,
-    MATPUSH_TRANSPOSED,
-    SETTLE_WEIGHTS,
-    STORE_INDEXED,
-    TRANSPOSE,
-)
+from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
 from tpu_sim.jit.scope import FaultKind, FunctionScope
-from tpu_sim.jit.task_table import Command
 from tpu_sim.jit.values import Scalar, Use, ValueOp
+
+_WHOLE_BLOCK = (0x00FF, 0xFF00)
+"""Plain or transposed pushes that write all of a weight block."""
+_INDEX_BITS = 16
+"""Of `Word.TRANSPOSE_INDEX`, for each transpose unit."""
 
 _SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 _PASSES_TO_SHARE = 8
 """MXU passes (a quarter of a microsecond each, or more) from which waking other threads pays."""
+_PASSES = {VMATMUL_S8.name: Kind.MATMUL_S8, VMATMUL_U8.name: Kind.MATMUL_U8}
+"""Passes with a kernel of their own."""
 _MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
 
 
@@ -43,12 +44,15 @@ class StateOps:
         self,
         scope: FunctionScope,
         ops: Iterable[ValueOp],
-        operand: Callable[[Use], str],
-        result: Callable[[ValueOp], str],
+        waiting: Mapping[int, int],
+        operand: Callable[[Use], Place | RingPlace],
+        result: Callable[[ValueOp], Place],
         dma_function: Callable[[int], str],
     ) -> None:
         self._scope = scope
         self._emitter = scope.emitter
+        self._commands = scope.commands
+        self._waiting = waiting
         self._operand = operand
         self._result = result
         self._dma_function = dma_function
@@ -59,16 +63,16 @@ class StateOps:
         self._transposes = False
         for op in ops:
             self._count(op)
-        self._tail: dict[int, str] = {}
         self._head: dict[int, str] = {}
         self._active: dict[int, str] = {}
         self._blocks: dict[int, list[str]] = {}
-        self._pushes: dict[int, str] = {}
+        self._pushes: dict[int, tuple[str, int]] = {}
         self._rings: dict[int, str] = {}
-        self._commands: list[Command] | None = None
+        self._transposed_blocks: dict[tuple[int, int], str] = {}
+        self._list: CommandList | None = None
         self._transpose_index = ""
-        self._transposed = 0
-        self._following: dict[int, str] = {}
+        self._transposed: Counter[int] = Counter()
+        self._following: dict[int, Place | RingPlace] = {}
 
     def _count(self, op: ValueOp) -> None:
         if op.row is None:
@@ -87,10 +91,9 @@ class StateOps:
 
     def begin(self) -> None:
         """Load the positions the segment starts from."""
-        for unit in sorted(self._pushed):
-            self._tail[unit] = self._scope.load_word(Word.TAIL + unit)
-        for unit in sorted(self._popped):
-            self._head[unit] = self._scope.load_word(Word.HEAD + unit)
+        for unit in sorted(self._pushed.keys() | self._popped.keys()):
+            if self._waiting.get(unit, 0):  # an empty queue may start anywhere
+                self._head[unit] = self._scope.load_word(Word.HEAD + unit)
         for unit in sorted(self._weights_units):
             self._load_blocks(unit)
         if self._transposes:
@@ -100,7 +103,7 @@ class StateOps:
         """Pointers of the active and the shadow weights."""
         e = self._emitter
         active = self._active[unit] = self._scope.load_word(Word.ACTIVE + unit)
-        self._pushes[unit] = self._scope.load_word(Word.PUSHES + unit)
+        self._pushes[unit] = (self._scope.load_word(Word.PUSHES + unit), 0)
         base = e.offset("%weights", unit * 2 * WEIGHT_BYTES)
         shadow = e.value(f"xor i64 {active}, 1")
         self._blocks[unit] = [
@@ -111,20 +114,20 @@ class StateOps:
     def end(self) -> None:
         """Write the positions back."""
         e = self._emitter
-        for table, counts, starts in (
-            (Word.TAIL, self._pushed, self._tail),
-            (Word.HEAD, self._popped, self._head),
-        ):
-            for unit, count in sorted(counts.items()):
-                self._scope.store_word(table + unit, e.value(f"add i64 {starts[unit]}, {count}"))
+        for unit in sorted(self._pushed.keys() | self._popped.keys()):
+            popped = self._popped[unit]
+            if self._waiting.get(unit, 0) + self._pushed[unit] != popped:
+                start = self._head.get(unit)
+                head = e.value(f"add i64 {start}, {popped}") if start else str(popped)
+                self._scope.store_word(Word.HEAD + unit, head)
         for unit in sorted(self._weights_units):
-            self._scope.store_word(Word.PUSHES + unit, self._pushes[unit])
+            self._scope.store_word(Word.PUSHES + unit, self._pushes_value(unit))
         for unit, count in sorted(self._swapped.items()):
             if count % 2:
                 flipped = e.value(f"xor i64 {self._active[unit]}, 1")
                 self._scope.store_word(Word.ACTIVE + unit, flipped)
         if self._transposed:
-            self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_block(self._transposed))
+            self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_indices())
 
     def emit_stage(self, ops: list[ValueOp]) -> None:
         """Append the state operations of a stage, given in program order."""
@@ -139,44 +142,38 @@ class StateOps:
         for op in _grouped(ops):
             self.emit(op)
 
-    def _next_sources(self, ops: list[ValueOp]) -> dict[int, str]:
+    def _next_sources(self, ops: list[ValueOp]) -> dict[int, Place | RingPlace]:
         """For each pass where the left side of its unit's next one lies, after the last a guess."""
         by_unit: dict[int, list[ValueOp]] = {}
         for op in ops:
             if op.row is not None and op.row.effect == "matmul":
                 by_unit.setdefault(_number(op, 0), []).append(op)
-        found: dict[int, str] = {}
+        found: dict[int, Place | RingPlace] = {}
         for passes in by_unit.values():
             sources = [self._operand(_use(op, 1)) for op in passes]
             if len(sources) > 1:
-                sources.append(self._extrapolated(*sources[-2:]))
+                sources.append(_extrapolated(*sources[-2:]))
                 found.update(zip((op.index for op in passes), sources[1:], strict=True))
         return found
 
-    def _extrapolated(self, first: str, second: str) -> str:
-        """The pointer as far behind `second` as `second` is behind `first`."""
-        e = self._emitter
-        addresses = [e.value(f"ptrtoint ptr {pointer} to i64") for pointer in (first, second)]
-        return e.offset(second, e.value(f"sub i64 {addresses[1]}, {addresses[0]}"))
-
     def _emit_tasks(self, ops: list[ValueOp]) -> None:
         """One task per MXU: their queues, weights and results are their own."""
-        by_unit: dict[int, list[Command]] = {}
+        by_unit: dict[int, CommandList] = {}
         for op in ops:
-            self._commands = by_unit.setdefault(_number(op, 0), [])
+            self._list = by_unit.setdefault(_number(op, 0), CommandList())
             self.emit(op)
-        self._commands = None
-        table = self._scope.task_table()
-        for commands in by_unit.values():
-            table.add_commands(commands)
-        table.run()
+        self._list = None
+        self._commands.fork(list(by_unit.values()))
 
-    def _run(self, function: str, *arguments: str) -> None:
-        """Call a kernel now, or add it to the commands of a task."""
-        if self._commands is not None:
-            self._commands.append((function, arguments))
+    def _run(self, kind: Kind, *arguments: int) -> None:
+        """Run a command after those before it, or add it to a task."""
+        if self._list is not None:
+            self._list.add(kind, arguments)
         else:
-            self._emitter.do(f"call void @{function}({', '.join(arguments)})")
+            self._commands.add(kind, arguments)
+
+    def _run_on(self, kind: Kind, *places: Place | RingPlace) -> None:
+        self._run(kind, *(self._commands.pointer(place) for place in places))
 
     def emit(self, op: ValueOp) -> None:
         """Append one state operation."""
@@ -189,21 +186,23 @@ class StateOps:
             case "matmul":
                 self._matmul(op)
             case "xpose_push":
-                shadow = self._emitter.offset("%transpose", _number(op, 1) * VREG_BYTES)
-                self._copy(shadow, self._operand(_use(op, 0)))
-            case "xpose_swap":
-                self._transposed += 1
-                target = self._transpose_pointer(self._transposed)
-                self._run(TRANSPOSE, f"ptr {target}", "ptr %transpose")
+                name, start = self._transpose_shadow(_number(op, 0))
+                row = (name, start + _number(op, 2) * VREG_BYTES)
+                self._run_on(Kind.COPY_VREG, row, self._operand(_use(op, 1)))
+            case "xpose_swap" | "xpose_swap16":
+                unit = _number(op, 0)
+                self._transposed[unit] += 1
+                target = self._transpose_place(unit, self._transposed[unit])
+                kind = Kind.TRANSPOSE
+                if op.row.effect == "xpose_swap16":
+                    kind = Kind.TRANSPOSE_HALVES
+                self._run_on(kind, target, self._transpose_shadow(unit))
             case "load_indexed" | "store_indexed":
                 self._indexed(op)
             case "dma_start":
                 self._dma(op)
             case effect:
                 raise AssertionError(f"no native code for effect {effect}")
-
-    def _copy(self, target: str, source: str) -> None:
-        self._run(COPY_VREG, f"ptr {target}", f"ptr {source}")
 
     # MXU
 
@@ -213,63 +212,88 @@ class StateOps:
         shadow = self._blocks[unit][1]
         source = self._operand(_use(op, 1))
         is_plain = op.row.effect == "matpush"
-        bit = 1 << (row if is_plain else row + 8)
-        self._pushes[unit] = self._emitter.value(f"or i64 {self._pushes[unit]}, {bit}")
-        if is_plain:
-            self._copy(self._emitter.offset(shadow, row * VREG_BYTES), source)
-            return
-        target = self._emitter.offset(shadow, row * 64)
-        self._run(MATPUSH_TRANSPOSED, f"ptr {target}", f"ptr {source}")
+        root, bits = self._pushes[unit]
+        self._pushes[unit] = (root, bits | 1 << (row if is_plain else row + 8))
+        kind = Kind.COPY_VREG if is_plain else Kind.MATPUSH_TRANSPOSED
+        self._run_on(kind, (shadow, row * (VREG_BYTES if is_plain else 64)), source)
+
+    def _pushes_value(self, unit: int) -> str:
+        """Which pushes there were since the last swap, as an i64."""
+        root, bits = self._pushes[unit]
+        return self._emitter.value(f"or i64 {root}, {bits}") if root else str(bits)
 
     def _matswap(self, unit: int) -> None:
         """The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
         shadow = self._blocks[unit][1]
-        self._run(SETTLE_WEIGHTS, f"ptr {shadow}", f"i64 {self._pushes[unit]}")
+        bits = self._pushes[unit][1]
+        if not any(bits & whole == whole for whole in _WHOLE_BLOCK):
+            pushes = self._commands.integer("i64", self._pushes_value(unit))
+            self._run(Kind.SETTLE_WEIGHTS, self._commands.pointer((shadow, 0)), pushes)
         self._blocks[unit].reverse()
-        self._pushes[unit] = "0"
+        self._pushes[unit] = ("", 0)
 
     def _matmul(self, op: ValueOp) -> None:
         unit = _number(op, 0)
         source = self._operand(_use(op, 1))
         # both results of a pass lie together: positions are even, the ring's size too
-        results = self._ring_pointer(unit, self._tail[unit], 2 * op.queue_number)
-        weights = self._blocks[unit][0]
-        following = self._following.get(op.index, source)
-        self._run(MATMUL, *(f"ptr {p}" for p in (results, source, weights, following)))
+        results = self._ring_place(unit, self._waiting.get(unit, 0) + 2 * op.queue_number)
+        weights = (self._blocks[unit][0], 0)
+        assert op.row is not None
+        kind = _PASSES.get(op.row.name, Kind.MATMUL)
+        self._run_on(kind, results, source, weights, self._following.get(op.index, source))
 
-    def _ring_pointer(self, unit: int, start: str, number: int) -> str:
-        e = self._emitter
+    def _ring_place(self, unit: int, number: int) -> Place | RingPlace:
+        """The result `number` behind the oldest one of a unit when the segment starts."""
         entries = self._scope.module.ring_entries[self._scope.kernel.name]
-        ring = self._rings.get(unit)
-        if ring is None:
-            ring = self._rings[unit] = e.offset("%results", unit * entries * VREG_BYTES)
-        position = e.value(f"add i64 {start}, {number}") if number else start
-        slot = e.value(f"and i64 {position}, {entries - 1}")
-        return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {ring}, i64 {slot}")
+        first = unit * entries * VREG_BYTES
+        if unit not in self._head:
+            return "%results", first + number % entries * VREG_BYTES
+        if unit not in self._rings:
+            self._rings[unit] = self._emitter.offset("%results", first)
+        return RingPlace(self._rings[unit], self._head[unit], number, entries)
 
     # leaves
 
-    def leaf_pointer(self, op: ValueOp) -> str:
+    def leaf_place(self, op: ValueOp) -> Place | RingPlace:
         """Where the result that a LEAF pops or reads lies."""
         assert op.row is not None
+        unit = _number(op, 0)
         if op.row.effect == "pop_mrf":
-            unit = _number(op, 0)
-            return self._ring_pointer(unit, self._head[unit], op.queue_number)
-        block = self._transpose_pointer(op.queue_number)
-        return self._emitter.offset(block, _number(op, 0) * VREG_BYTES)
+            return self._ring_place(unit, op.queue_number)
+        name, start = self._transpose_place(unit, op.queue_number)
+        return name, start + _number(op, 1) * VREG_BYTES
 
-    def _transpose_block(self, swaps: int) -> str:
-        """Ring index of the active transposed block after `swaps` swaps of this segment."""
-        if swaps == 0:
-            return self._transpose_index
+    def _transpose_shadow(self, unit: int) -> Place:
+        return "%transpose", unit * (1 + self._scope.module.transpose_blocks) * TRANSPOSE_BYTES
+
+    def _transpose_block(self, unit: int, swaps: int) -> str:
+        """Ring index of a unit's active block after `swaps` of its swaps in this segment."""
         e = self._emitter
-        moved = e.value(f"add i64 {self._transpose_index}, {swaps}")
+        shifted = e.value(f"lshr i64 {self._transpose_index}, {_INDEX_BITS * unit}")
+        index = e.value(f"and i64 {shifted}, {(1 << _INDEX_BITS) - 1}")
+        if swaps == 0:
+            return index
+        moved = e.value(f"add i64 {index}, {swaps}")
         return e.value(f"urem i64 {moved}, {self._scope.module.transpose_blocks}")
 
-    def _transpose_pointer(self, swaps: int) -> str:
+    def _transpose_indices(self) -> str:
+        """The ring indices of all units after the segment."""
         e = self._emitter
-        byte_offset = e.value(f"mul i64 {self._transpose_block(swaps)}, {TRANSPOSE_BYTES}")
-        return e.offset(e.offset("%transpose", TRANSPOSE_BYTES), byte_offset)
+        total = "0"
+        for unit in range(self._scope.chip.transpose_units):
+            index = self._transpose_block(unit, self._transposed[unit])
+            total = e.value(f"or i64 {total}, {e.value(f'shl i64 {index}, {_INDEX_BITS * unit}')}")
+        return total
+
+    def _transpose_place(self, unit: int, swaps: int) -> Place:
+        e = self._emitter
+        start = self._transpose_shadow(unit)[1] + TRANSPOSE_BYTES
+        key = (unit, swaps)
+        if key not in self._transposed_blocks:
+            index = self._transpose_block(unit, swaps)
+            block = e.value(f"getelementptr [{TRANSPOSE_BYTES} x i8], ptr %transpose, i64 {index}")
+            self._transposed_blocks[key] = block
+        return self._transposed_blocks[key], start
 
     # indexed accesses and transfers
 
@@ -281,19 +305,29 @@ class StateOps:
         base = e.offset("%vmem", window.base_row * ROW_BYTES)
         first = e.value(f"sext i32 {_scalar(op, 1)} to i64")
         first = e.value(f"mul i64 {first}, {ROW_BYTES // 4}")
-        index = self._operand(_use(op, 2))
+        index = self._pointer(self._operand(_use(op, 2)))
         position = f"ptr {base}, i64 {first}, i64 {window.rows * ROW_BYTES // 4}, ptr {index}"
         if op.row.effect == "load_indexed":
-            call = f"{LOAD_INDEXED}(ptr {self._result(op)}, {position})"
+            call = f"{LOAD_INDEXED}(ptr {self._pointer(self._result(op))}, {position})"
         else:
-            source, mask = self._operand(_use(op, 3)), self._operand(_use(op, 4))
+            source, mask = (self._pointer(self._operand(_use(op, n))) for n in (3, 4))
             call = f"{STORE_INDEXED}({position}, ptr {source}, ptr {mask})"
+        self._commands.flush()
         is_inside = e.value(f"call i1 @{call}")
         outside = e.value(f"xor i1 {is_inside}, true")
         message = f"{op.row.name}: a word address is not within window {window.name}"
         self._scope.fault_if(outside, FaultKind.WINDOW, message)
 
+    def _pointer(self, place: Place | RingPlace) -> str:
+        e = self._emitter
+        if not isinstance(place, RingPlace):
+            return e.offset(*place)
+        position = e.value(f"add i64 {place.position}, {place.number}")
+        slot = e.value(f"and i64 {position}, {place.entries - 1}")
+        return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {place.ring}, i64 {slot}")
+
     def _dma(self, op: ValueOp) -> None:
+        self._commands.flush()
         emit_transfer(self._scope, op, self._dma_function)
 
 
@@ -329,6 +363,13 @@ def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int
     spaces = " -> ".join(_SPACE_NAMES[s] for s in (descriptor.src_space, descriptor.dst_space))
     message = f"dma.start {spaces}: outside its memory or window, or a bad dynamic count"
     scope.fault_on_code(status, DMA_FAULTS, message)
+
+
+def _extrapolated(first: Place | RingPlace, second: Place | RingPlace) -> Place | RingPlace:
+    """The place as far behind `second` as `second` is behind `first`, where that is known."""
+    if isinstance(first, RingPlace) or isinstance(second, RingPlace) or first[0] != second[0]:
+        return second
+    return second[0], 2 * second[1] - first[1]
 
 
 def _number(op: ValueOp, position: int) -> int:

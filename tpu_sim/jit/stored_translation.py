@@ -66,5 +66,5 @@ def load_translation(data: bytes) -> tuple[str, TranslatedModule]:
     first = json.loads(line)
     calls = tuple((name, site) for name, site in first["calls"])
     sizes = ContextSizes(**first["sizes"])
-    translated = TranslatedModule("", _StoredSites(sites), calls, sizes, first["has_forks"])
+    translated = TranslatedModule((), _StoredSites(sites), calls, sizes, first["has_forks"])
     return first["object"], translated

@@ -27,12 +27,6 @@ class TaskTable:
         self._used = MAX_TASKS * TASK_BYTES
         self.peak_bytes = self._used
 
-    def add_call(self, function: str, arguments: list[str]) -> None:
-        """A task that calls ``function_task`` with typed arguments (8 bytes each)."""
-        if self._count == MAX_TASKS:
-            self.run()
-        self._add(f"{function}_task", arguments)
-
     def add_commands(self, commands: list[Command]) -> None:
         """A task that runs commands in order."""
         if self._count == MAX_TASKS:

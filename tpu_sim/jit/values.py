@@ -2,17 +2,19 @@
 
 A `ValueOp` is one vector instruction whose register operands have become the indices of the
 operations that define them (`Use`), and whose sregs have become native i32 values (`Scalar`).
+There are many of these values: named tuples are made, compared and hashed much faster than dataclasses.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
+from typing import NamedTuple
 
 from tpu_sim.isa.instruction import Row
 
 
-class Role(Enum):
+class Role(StrEnum):
     """How the translator treats an operation."""
 
     POINT = "point"  # lane by lane
@@ -28,15 +30,13 @@ LANE_ROLES = frozenset({Role.POINT, Role.LOAD, Role.STORE, Role.LEAF})
 """Operations that run inside a chunk loop; ROW and COLUMN cross chunks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """The value that operation number `value` defines."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(NamedTuple):
     """A native i32: `text` is an SSA name or a number, equal to `root` + `offset` modulo 2**32.
 
     `root` is an SSA name, or "" for a constant; addresses with one root are comparable.
@@ -56,8 +56,7 @@ def constant_scalar(number: int) -> Scalar:
     return Scalar(str(number), "", number)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Rows of a window: `root` + `offset` + i * `stride` for sublane i."""
 
     window: int
@@ -84,7 +83,7 @@ class Address:
 
 @dataclass(eq=False, slots=True)
 class ValueOp:
-    """One operation; `index` is also the number of the value it defines.
+    """One operation; `index` is also the number of the value it defines, `uses` those it reads.
 
     `carried` is set for a LEAF that was computed by an earlier segment: its carry slot.
     """
@@ -96,17 +95,13 @@ class ValueOp:
     is_mask: bool = False
     address: Address | None = None
     bundle: int = 0
+    uses: tuple[int, ...] = ()
     stage: int = 0
     queue_number: int = 0  # nth vmatmul, vpop.mrf or transpose swap of its unit in the block
     carried: int = -1
     producer: int = -1  # the STATE operation a LEAF must follow, -1 if none
     memory_before: list[tuple[int, bool]] = field(default_factory=list)
     """Earlier conflicting accesses: (operation, whether it touches exactly the same words)."""
-
-    @property
-    def uses(self) -> list[int]:
-        """Values read, in operand order."""
-        return [a.value for a in self.arguments if isinstance(a, Use)]
 
     @property
     def name(self) -> str:

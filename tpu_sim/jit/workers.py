@@ -19,6 +19,9 @@ import numpy as np
 from tpu_sim.jit.context import ExecutionContext, Word
 from tpu_sim.jit.fork_join import POOL_WORDS, PoolWord
 
+_LOOK_SECONDS = 0.1
+"""A signal that comes when a thread is about to wait, but does not yet, ends no wait."""
+
 
 class WorkerPool:
     """`count` threads that help with forks (`tpu_sim.jit.fork_join`); one run at a time.
@@ -151,7 +154,8 @@ class InterruptibleRunner:
         job = _Job(lambda: entry(context.address))
         try:
             self._jobs.put(job)
-            job.ended.acquire()
+            while not job.ended.acquire(timeout=_LOOK_SECONDS):
+                pass
         except BaseException:
             self._end(job, context)
             raise
@@ -166,7 +170,7 @@ class InterruptibleRunner:
                     try:
                         context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks
                         self._jobs.put(job)  # if the exception came before it; once is enough
-                        job.ended.acquire()
+                        job.ended.acquire(timeout=_LOOK_SECONDS)
                     except BaseException:  # one exception is on its way out already
                         continue
             except BaseException:  # a signal can also arrive at the jump of the inner loop

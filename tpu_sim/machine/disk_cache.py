@@ -97,7 +97,8 @@ def _bound_from_environment() -> int:
 
 @cache
 def _warn_once(why: str) -> None:
-    message = f"{why}: nothing compiled is kept (TPUC_CACHE_DIR names another folder)"
+    wanted = "set TPUC_CACHE_DIR to a folder of your own, or TPUC_NO_CACHE=1"
+    message = f"{why}: nothing compiled is kept; {wanted}"
     warnings.warn(message, CacheWarning, stacklevel=2)
 
 

@@ -65,8 +65,9 @@ class CoreState:
         self.eup: deque[U32] = deque()
         self.xlu: deque[U32] = deque()
         self.mxus = [MxuState() for _ in range(chip.mxu_units)]
-        self.xpose_shadow: U32 = np.zeros((BLOCK, BLOCK), np.uint32)
-        self.xpose_active: U32 = np.zeros((BLOCK, BLOCK), np.uint32)
+        blocks = (chip.transpose_units, BLOCK, BLOCK)
+        self.xpose_shadow: U32 = np.zeros(blocks, np.uint32)
+        self.xpose_active: U32 = np.zeros(blocks, np.uint32)
         self.mask_spills: dict[int, Mask] = {}
         self.flag_done = [0] * flags
         self.flag_causes = [Cause.DMA_IN] * flags

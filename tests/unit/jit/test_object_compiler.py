@@ -6,29 +6,24 @@ import ctypes
 
 import pytest
 
+from tpu_sim.jit import object_compiler
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
-from tpu_sim.jit.object_compiler import (
-    compile_objects,
-    pack_objects,
-    split_module,
-    unpack_objects,
-)
+from tpu_sim.jit.object_compiler import pack_objects, unpack_objects
 
 _STEPS = 40
 
 
-def _chain() -> str:
+def _chain() -> list[str]:
     """f0(x) = x + 1, fN(x) = f(N-1)(x) * 3 + table[N % 4], and a pointer to one of them."""
-    table = "@table = internal constant [4 x i32] [i32 5, i32 6, i32 7, i32 8]\n"
     functions = [
-        "define internal i32 @f0(i32 %x) noinline #0 {\nentry:\n %y = add i32 %x, 1\n"
-        " ret i32 %y\n}\n"
+        "define i32 @f0(i32 %x) noinline #0 {\nentry:\n %y = add i32 %x, 1\n ret i32 %y\n}\n"
     ]
     for n in range(1, _STEPS):
         functions.append(
-            f"define internal i32 @f{n}(i32 %x) #0 {{\nentry:\n %a = call i32 @f{n - 1}(i32 %x)\n"
+            f"@table{n} = internal constant [4 x i32] [i32 5, i32 6, i32 7, i32 8]\n"
+            f"define i32 @f{n}(i32 %x) #0 {{\nentry:\n %a = call i32 @f{n - 1}(i32 %x)\n"
             f" %b = mul i32 %a, 3\n"
-            f" %p = getelementptr [4 x i32], ptr @table, i64 0, i64 {n % 4}\n"
+            f" %p = getelementptr [4 x i32], ptr @table{n}, i64 0, i64 {n % 4}\n"
             " %t = load i32, ptr %p\n %c = add i32 %b, %t\n ret i32 %c\n}\n"
         )
     last = (
@@ -36,7 +31,7 @@ def _chain() -> str:
         f" store ptr @f{_STEPS - 1}, ptr %slot\n %f = load ptr, ptr %slot\n"
         " %y = call i32 %f(i32 %x)\n ret i32 %y\n}\n"
     )
-    return table + "\n".join(functions) + "\n" + last
+    return [*functions, last]
 
 
 def _expected(x: int) -> int:
@@ -51,22 +46,31 @@ def _last(module: NativeModule, x: int) -> int:
     return int(function(x))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
-def test_parts_linked_together_are_the_module(count: int) -> None:
+@pytest.mark.parametrize(("part_bytes", "count"), [(1 << 20, 1), (3000, 4), (1, _STEPS + 1)])
+def test_parts_linked_together_are_the_module(
+    monkeypatch: pytest.MonkeyPatch, part_bytes: int, count: int
+) -> None:
+    monkeypatch.setattr(object_compiler, "_PART_BYTES", part_bytes)
     engine = Engine(detect_host(), None)
-    parts = split_module(_chain(), count)
-    assert len(parts) == min(count, _STEPS + 1)
-    objects = [code for part in parts for code in compile_objects(part, engine.target_machine)]
-    module = engine.link(pack_objects(objects))
+    code = engine.object_code(*_chain())
+    assert len(unpack_objects(code)) == count
+    module = engine.link(code)
     assert [_last(module, x) for x in (0, 7)] == [_expected(0), _expected(7)]
 
 
 def test_a_long_module_is_compiled_in_parts() -> None:
     engine = Engine(detect_host(), None)
-    text = _chain() + "; padding\n" * 100_000
-    code = engine.object_code(text)
+    first, *others = _chain()
+    code = engine.object_code(first + "; padding\n" * 100_000, *others)
     assert len(unpack_objects(code)) > 1
     assert _last(engine.link(code), 3) == _expected(3)
+
+
+def test_compiling_begins_before_the_last_function_is_there() -> None:
+    engine = Engine(detect_host(), None)
+    with engine.compiler("") as compiler, pytest.raises(RuntimeError, match="parsing error"):
+        compiler.add("define nonsense" + " " * (1 << 20))
+        compiler._parts[0].result()
 
 
 def test_modules_with_equal_names_do_not_meet() -> None:

@@ -8,6 +8,9 @@ Arithmetic: each output is acc = +0; for each block of 32 k, ascending: two chai
 ascending, each from +0, even = fma(a[k], w[k], even) over even k and odd over odd k; then acc =
 acc + (even + odd). All in f32, round to nearest even; denormal inputs and results are flushed to
 zeros of their sign, here only. A result is denormal if it would be so with an unbounded exponent.
+
+Passes of 8-bit integers read a half as two k, the low byte first: a block of weights is then 256
+deep. Their results are s32, exact.
 """
 
 from __future__ import annotations
@@ -63,6 +66,29 @@ VMATMUL = define(
         effect="matmul",
     )
 )
+
+
+def _integer_pass(kind: str, opcode: int, words: str) -> Row:
+    return define(
+        Row(
+            f"vmatmul.{kind}",
+            opcode,
+            Slot.MXU,
+            operands("u:unit a:vs"),
+            "matmul",
+            f"vmatmul of {words} bytes, two k in each half of a and of the weights; push two s32 results",
+            crossing=Crossing.STATE,
+            pushes="mrf",
+            effect="matmul",
+        )
+    )
+
+
+VMATMUL_S8 = _integer_pass("s8", 5, "signed")
+VMATMUL_U8 = _integer_pass("u8", 6, "unsigned")
+INTEGER_PASSES = {VMATMUL_S8.name: True, VMATMUL_U8.name: False}
+"""Whether the bytes of each integer pass are signed. Chips with `Chip.int8_rate` 0 have none."""
+
 VPOP_MRF = define(
     Row(
         "vpop.mrf",
@@ -70,7 +96,7 @@ VPOP_MRF = define(
         Slot.POP,
         operands("d:vd u:unit"),
         "pop",
-        "d = oldest f32 result of MXU u (8 low rows first, then 8 high rows)",
+        "d = oldest result of MXU u (8 low rows first, then 8 high rows)",
         crossing=Crossing.STATE,
         pops="mrf",
         effect="pop_mrf",

@@ -1,4 +1,8 @@
-"""XLU: what crosses lanes or sublanes, through a result queue; and the transpose unit."""
+"""XLU: what crosses lanes or sublanes, through a result queue; and the transpose units.
+
+Each XLU slot has a transpose unit behind it, with a block being filled (shadow) and one to be read
+(active); any XLU slot may issue for any of them.
+"""
 
 from __future__ import annotations
 
@@ -105,9 +109,9 @@ VXPOSE_PUSH = define(
         "vxpose.push",
         100,
         Slot.XLU,
-        operands("a:vs row:imm"),
+        operands("unit:imm a:vs row:imm"),
         "xpose_push",
-        "write a as sublane rows 8*row..8*row+7 (row 0..15) of the transpose unit's shadow block",
+        "write a as sublane rows 8*row..8*row+7 (row 0..15) of a transpose unit's shadow block",
         crossing=Crossing.STATE,
         effect="xpose_push",
     )
@@ -117,11 +121,24 @@ VXPOSE_SWAP = define(
         "vxpose.swap",
         101,
         Slot.XLU,
-        operands(""),
+        operands("unit:imm"),
         "xpose_swap",
         "transpose the 128x128 shadow block (32-bit elements) into the active block",
         crossing=Crossing.STATE,
         effect="xpose_swap",
+    )
+)
+VXPOSE_SWAP_B16 = define(
+    Row(
+        "vxpose.swap.b16",
+        103,
+        Slot.XLU,
+        operands("unit:imm"),
+        "xpose_swap",
+        "transpose the shadow block as 256x128 halves, h[2*r + b, l] = half b (0 low) of word (r, l): "
+        "active word (64*p + q, l) = h[128*p + l, 2*q] low, h[128*p + l, 2*q + 1] high",
+        crossing=Crossing.STATE,
+        effect="xpose_swap16",
     )
 )
 VXPOSE_READ = define(
@@ -129,7 +146,7 @@ VXPOSE_READ = define(
         "vxpose.read",
         102,
         Slot.XLU,
-        operands("d:vd row:imm"),
+        operands("d:vd unit:imm row:imm"),
         "xpose_read",
         "d = sublane rows 8*row..8*row+7 of the active (transposed) block",
         crossing=Crossing.STATE,

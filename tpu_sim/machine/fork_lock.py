@@ -1,0 +1,50 @@
+"""Locks that do not outlive a fork.
+
+A forked process has only the thread that forked: a lock that another one held then would never be
+released in it. What such a lock guards must stand being used as the other thread left it.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from types import TracebackType
+from weakref import WeakSet
+
+
+class ForkLock:
+    """A lock, used as a context, that is free in a forked process. It is not reentrant."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._held: list[Lock] = []
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        lock = self._lock
+        lock.acquire()
+        self._held.append(lock)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.pop().release()  # the one that was taken, even if this process is a fork since
+
+    def renew(self) -> None:
+        """Free it, whoever holds it."""
+        self._lock = Lock()
+
+
+_locks: WeakSet[ForkLock] = WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
