@@ -12,6 +12,14 @@ _MLIR = re.compile(
     _BLANK
     + r'(?:(?:builtin\.)?module\b|"builtin\.module"|"?func\.func\b|sdy\.mesh\b|[#!][A-Za-z_])'
 )
+_COMMENT = r"(?:\s|/\*.*?\*/)*"
+_HLO = re.compile(
+    _COMMENT
+    + r"(?:HloModule\b"
+    + r"|(?:ENTRY\s+)?%?[\w.~-]+\s*(?:\(.*\)\s*->[^{]*)?\{.*\}\s*$"  # a computation
+    + r"|.*\w\[[\d,<=?]*\](?:\{[^}]*\})?\s+[a-z][\w-]*\()",  # an instruction: shape opcode(
+    re.DOTALL,
+)
 
 
 def is_mlir(text: str) -> bool:
@@ -20,9 +28,8 @@ def is_mlir(text: str) -> bool:
 
 
 def is_model_text(text: str) -> bool:
-    """Whether a string is a model rather than the path of one."""
-    is_one_line = text.lstrip().startswith("HloModule") or ("{" in text and is_mlir(text))
-    return "\n" in text or is_one_line
+    """Whether a string is a model rather than the path of one: lines, or one of any form."""
+    return "\n" in text or _HLO.match(text) is not None or ("{" in text and is_mlir(text))
 
 
 def is_bytecode(data: bytes) -> bool:

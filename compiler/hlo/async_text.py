@@ -54,13 +54,15 @@ def share_with_wrapped(instr: HloInstruction) -> None:
         return
     root = body.root_instruction
     root.attrs.update({n: instr.attrs[n] for n in _OF_BOTH if n in instr.attrs})
-    thread = start.attrs.get("async_execution_thread")
-    if thread is not None and instr is start:
-        _set_thread(body, thread)
+    if instr is start:
+        _set_thread(body, start.attrs.get("async_execution_thread"))
 
 
 def _set_thread(computation: HloComputation, thread: object) -> None:
-    computation.attrs["execution_thread"] = thread
+    if thread is not None:
+        computation.attrs["execution_thread"] = thread
+    else:  # it runs on the main thread, whatever its own text says
+        computation.attrs.pop("execution_thread", None)
     for instr in computation:
         for callee in instr.called_computations():
             _set_thread(callee, thread)
@@ -86,7 +88,7 @@ def wrapped_computation(start: HloInstruction, opcode: str) -> HloComputation:
         )
         for number, shape in enumerate(elements[0].elements)
     ]
-    root = computation.add(HloInstruction(opcode, "async_op", elements[1], operands))
+    root = computation.add(HloInstruction(opcode, opcode, elements[1], operands))
     root.location = start.location
     computation.root = root
     return computation

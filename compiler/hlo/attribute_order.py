@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from compiler.hlo.attributes import RawText, Window
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -74,7 +75,11 @@ _ROWS: dict[str, tuple[Row, ...]] = {
     "compare": _plain("direction type"),
     "concatenate": _DIMENSIONS,
     "conditional": _plain("true_computation false_computation branch_computations"),
-    "convolution": (*_CONV, *_plain("convolution_kind"), *_PRECISION, *_plain("sparsity_config")),
+    "convolution": (
+        *_CONV,
+        *_plain("convolution_kind operand_precision"),
+        *_plain("sparsity_config"),
+    ),
     "copy-start": _plain("cross_program_prefetch_index"),
     "custom-call": (
         *_plain("window dim_labels"),
@@ -157,6 +162,32 @@ _ROWS: dict[str, tuple[Row, ...]] = {
 COMMON = ("sharding", "frontend_attributes", "control-predecessors", "statistics",
           "result_accuracy", "origin", "metadata", "backend_config")  # fmt: skip
 """What any instruction may have, in the order in which it follows the opcode's own attributes."""
+
+_READ_ONLY = {  # read, but never printed
+    "async-done": ("async_execution_thread", "calls"),
+    "async-update": ("async_execution_thread", "calls"),
+    "custom-call": ("to_apply",),
+    "ragged-all-to-all": ("dimensions",),
+}
+_OF_ANY = frozenset((*COMMON, "parameter_number", "parameter_replication"))
+_ACCURATE = frozenset(
+    ("acos", "acosh", "asin", "asinh", "atanh", "cbrt", "cosine", "cosh", "erf", "exponential",
+     "exponential-minus-one", "log", "log-plus-one", "logistic", "rsqrt", "sine", "sinh", "sqrt",
+     "tan", "tanh")
+)  # fmt: skip
+
+KNOWN_NAMES = frozenset(row.name for rows in _ROWS.values() for row in rows) | {"result_accuracy"}
+"""Every attribute that XLA reads of some opcode."""
+
+
+@cache
+def allowed_names(opcode: str) -> frozenset[str]:
+    """The attributes that XLA reads of an opcode."""
+    names = {row.name for row in _ROWS.get(opcode, ())} | set(_READ_ONLY.get(opcode, ()))
+    names |= {"literal"} if opcode == "constant" else set()
+    found = _OF_ANY | names
+    return found if opcode in _ACCURATE else found - {"result_accuracy"}
+
 
 _BETWEEN_PARENTHESES = ("parameter_number", "literal")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.hlo import alias_text, window_text
+from compiler.hlo import alias_text, mesh_text, window_text
 from compiler.hlo.attributes import FrontendAttributes, IotaReplicaGroups, OpMetadata, RawText
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -156,8 +156,8 @@ _IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?
 def _decode_replica_groups(
     text: str,
 ) -> tuple[tuple[int, ...], ...] | IotaReplicaGroups | RawText:
-    if text.startswith("mesh"):
-        return RawText(text)
+    if text.startswith(("mesh", "maximal_mesh")):
+        return RawText(mesh_text.canonical_mesh_groups(text))
     found = _IOTA.fullmatch(text)
     if found is None:
         return _decode_groups(text)
@@ -273,6 +273,20 @@ def _encode_metadata(value: object) -> str:
     return value.text
 
 
+_ACCURACY = re.compile(r"\{\s*(?:mode\s*=\s*(?i:default|highest)|tolerance\s*=\s*\{[^{}]*\})\s*\}")
+
+
+def _decode_accuracy(text: str) -> RawText:
+    if not _ACCURACY.fullmatch(text):
+        raise ValueError(f"want {{mode=default or highest}} or {{tolerance={{...}}}}, found {text}")
+    return RawText(_one_line(text))
+
+
+def _encode_raw(value: object) -> str:
+    assert isinstance(value, RawText), value
+    return value.text
+
+
 _INT = AttributeForm(_decode_int, str)
 _BOOL = AttributeForm(_decode_bool, _encode_bool)
 _FLOAT = AttributeForm(_decode_float, _encode_float)
@@ -324,6 +338,7 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     (_PAIRS, "source_target_pairs"),
     (AttributeForm(_decode_instructions, _encode_computations), "control-predecessors"),
     (AttributeForm(_decode_replica_groups, _encode_replica_groups), "replica_groups"),
+    (AttributeForm(_decode_accuracy, _encode_raw), "result_accuracy"),
     (AttributeForm(_decode_slice, _encode_slice), "slice"),
     (AttributeForm(_decode_slice_sizes, _encode_slice_sizes), "slice_sizes"),
     (AttributeForm(window_text.decode_padding, window_text.encode_padding), "padding"),

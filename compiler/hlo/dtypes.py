@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -37,7 +38,7 @@ class DType:
         """Whether this is a complex type."""
         return self.kind == "complex"
 
-    @property
+    @cached_property
     def packing(self) -> int:
         """How many elements share one 32-bit word of a vreg (1 for 32 bits and wider)."""
         return max(1, 32 // self.bits)
@@ -90,6 +91,7 @@ S8 = BY_NAME["s8"]
 S32 = BY_NAME["s32"]
 S64 = BY_NAME["s64"]
 U8 = BY_NAME["u8"]
+U16 = BY_NAME["u16"]
 U32 = BY_NAME["u32"]
 BF16 = BY_NAME["bf16"]
 F16 = BY_NAME["f16"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloInstruction
@@ -35,7 +37,10 @@ def inferred_shape(instr: HloInstruction, attrs: dict[str, object]) -> Shape:
 
 def _with_operand_layout(shape: Shape, instr: HloInstruction) -> Shape:
     """An inferred shape keeps the layout of the operand where XLA's inference does."""
-    operand = instr.operands[0].shape if instr.operands else None
+    source = 1 if instr.opcode in ("select", "clamp") else 0
+    operand = instr.operands[source].shape if instr.operands else None
+    if instr.opcode == "reduce-window" and isinstance(shape, ArrayShape):
+        return replace(shape, dtype=instr.operands[1].array.dtype)
     if not isinstance(operand, ArrayShape) or not isinstance(shape, ArrayShape):
         return shape if operand is None or not is_compatible(shape, operand) else operand
     if instr.opcode == "transpose":

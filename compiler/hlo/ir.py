@@ -88,8 +88,8 @@ class HloInstruction:
         for value in self.attrs.values():
             if isinstance(value, HloComputation):
                 found.append(value)
-            elif isinstance(value, tuple):
-                found.extend(v for v in value if isinstance(v, HloComputation))
+            elif isinstance(value, tuple) and value and isinstance(value[0], HloComputation):
+                found += value  # all of them are: lists of numbers need not be looked through
         return found
 
     def control_predecessors(self) -> tuple[HloInstruction, ...]:
@@ -186,7 +186,12 @@ class HloComputation:
         """
         done: dict[HloInstruction, None] = {}
         for start in self.instructions:
-            if start not in done:
+            if start in done:
+                continue
+            is_ready = "control-predecessors" not in start.attrs
+            if is_ready and done.keys() >= set(start.operands):
+                done[start] = None
+            else:
                 self._visit(start, done)
         self.instructions = done
 
@@ -223,6 +228,8 @@ class HloModule:
         self.entry_name = ""
         self.attrs: dict[str, object] = {}  # header attributes, e.g. entry_computation_layout
         self.made_up: tuple[str, ...] = ()  # constants whose values the model's text leaves out
+        # Constants with numbers written ``-0``, and which: negative zeros, but not to XLA's parser.
+        self.signless_zeros: dict[HloInstruction, tuple[int, ...]] = {}
         self._taken: dict[str, int] = {}
 
     @property

@@ -23,6 +23,10 @@ Literal = npt.NDArray[np.generic] | tuple["Literal", ...]
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NOT_STRUCTURE = re.compile(r"[^{},]+")
+_ELEMENT = re.compile(r"\((?:[^()]|\([^()]*\))*\)|[^{},()\s]+(?:\([^()]*\))?")
+_NO_SEPARATORS = str.maketrans("", "", ", \t\r\n")
+_ONE_NAN = ("f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn")
+_SIGNLESS = re.compile(r"-0+")
 _PART = r"\s*((?:[^(),]|\([^()]*\))+?)\s*"  # a number or nan(0x1)
 _COMPLEX = re.compile(rf"\({_PART},{_PART}\)")
 _NAN = re.compile(r"([+-]?)nan(?:\(0x([0-9a-fA-F]+)\))?")
@@ -39,7 +43,7 @@ def parse_literal(text: str, shape: Shape) -> Literal:
         raise ValueError(f"a literal of {shape} has no text form")
     if text.replace(" ", "") == ELIDED:
         return made_up_values(shape)
-    with np.errstate(invalid="ignore", over="ignore"):  # NaN payloads; 1e40 as f32 is inf
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN payloads; what is out of range
         return _parse_array(text, shape)
 
 
@@ -103,15 +107,25 @@ def _first_element(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
 def _elements(text: str, shape: ArrayShape) -> list[str]:
     """Split into element texts, after checking that braces nest as the dimensions say."""
     if _NOT_STRUCTURE.sub("", text) != _structure(shape.dims):
-        raise ValueError(f"the nesting does not fit dimensions {list(shape.dims)}")
+        return _without_commas(text, shape)
     if shape.element_count == 0:
         return []
     return text.replace("{", " ").replace("}", " ").split(",")
 
 
-def _structure(dims: tuple[int, ...]) -> str:
+def _without_commas(text: str, shape: ArrayShape) -> list[str]:
+    """Commas may be missing or too many: braces alone tell which element is which."""
+    elements = _ELEMENT.findall(text)
+    found = _ELEMENT.sub("e", text).translate(_NO_SEPARATORS)
+    wanted = _structure(shape.dims, "e" if elements else "").translate(_NO_SEPARATORS)
+    if found != wanted:
+        raise ValueError(f"the nesting does not fit dimensions {list(shape.dims)}")
+    return elements
+
+
+def _structure(dims: tuple[int, ...], element: str = "") -> str:
     """The braces and commas of a literal: ``{{,},{,}}`` for dimensions [2,2]."""
-    text = ""
+    text = element
     for size in reversed(dims):
         text = "{" + ",".join([text] * size) + "}"
     return text
@@ -123,7 +137,9 @@ def _values(elements: list[str], dtype: DType) -> npt.NDArray[np.generic]:
             wide = np.array([float(e) for e in elements], dtype=np.float64)
         except ValueError:
             return np.concatenate([_float(e, dtype) for e in elements])
-        return _narrowed(wide, dtype)
+        values = _narrowed(wide, dtype)
+        _check_range(elements, values, dtype)
+        return values
     if dtype.kind == "pred":
         return np.array([_bool(e.strip()) for e in elements], dtype=np.bool_)
     numbers = [int(e) for e in elements]
@@ -137,6 +153,14 @@ def _values(elements: list[str], dtype: DType) -> npt.NDArray[np.generic]:
     return np.array(numbers, dtype=wide_type).astype(dtype.numpy)
 
 
+def _check_range(elements: list[str], values: npt.NDArray[np.generic], dtype: DType) -> None:
+    """Only what is written as infinity or NaN may become one."""
+    for i in np.flatnonzero(~np.isfinite(values.astype(np.float64))):
+        text = elements[i].strip()
+        if text.lstrip("+-")[:3] not in ("inf", "nan"):
+            raise ValueError(f"{text} is out of range for {dtype}")
+
+
 def _narrowed(wide: npt.NDArray[np.float64], dtype: DType) -> npt.NDArray[np.generic]:
     values: npt.NDArray[np.generic] = wide.astype(dtype.numpy)
     if dtype.name == "f8e8m0fnu":  # ml_dtypes makes 2^-126 of 2^-127, whose code is 0
@@ -145,9 +169,11 @@ def _narrowed(wide: npt.NDArray[np.float64], dtype: DType) -> npt.NDArray[np.gen
 
 
 def _bool(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):
+    if text in ("true", "false"):
+        return text == "true"
+    if not text.lstrip("-").isdigit():
         raise ValueError(f"want true, false, 1 or 0, found {text!r}")
-    return text in ("true", "1")
+    return int(text) != 0
 
 
 def _float(text: str, dtype: DType) -> npt.NDArray[np.generic]:
@@ -160,6 +186,8 @@ def _float(text: str, dtype: DType) -> npt.NDArray[np.generic]:
         mantissa = _mantissa_bits(dtype.numpy)
         bits = value.view(f"u{dtype.bits // 8}")
         payload = int(found[2], 16)
+        if dtype.name in _ONE_NAN:
+            raise ValueError(f"{dtype} has a single NaN, without payload")
         if not 0 < payload < 1 << mantissa:
             raise ValueError(f"NaN payload 0x{payload:x} does not fit {dtype}")
         bits[0] = (int(bits[0]) >> mantissa << mantissa) | payload
@@ -173,13 +201,41 @@ def _mantissa_bits(dtype: np.dtype[np.generic]) -> int:
 def _parse_complex(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
     pairs: list[tuple[str, str]] = _COMPLEX.findall(text)
     skeleton = _NOT_STRUCTURE.sub("", _COMPLEX.sub("", text))
-    if len(pairs) != shape.element_count or skeleton != _structure(shape.dims):
+    if len(pairs) != shape.element_count:
         raise ValueError(f"want (real, imaginary) pairs nested as {list(shape.dims)}")
+    if skeleton != _structure(shape.dims):
+        _without_commas(text, shape)
     values = np.empty(len(pairs), dtype=shape.dtype.numpy)
     part = F32 if shape.dtype is C64 else F64
     values.real = _values([re_text for re_text, _ in pairs], part)
     values.imag = _values([im_text for _, im_text in pairs], part)
     return values.reshape(shape.dims)
+
+
+def signless_zeros(text: str) -> tuple[int, ...]:
+    """Which numbers of a literal are written ``-0``: XLA reads that as the integer 0.
+
+    >>> signless_zeros("{-0, -0.0, -1, -0}")
+    (0, 3)
+    """
+    words = re.findall(r"[^\s,{}()]+", _COMMENT.sub("", text))
+    return tuple(i for i, word in enumerate(words) if _SIGNLESS.fullmatch(word))
+
+
+def as_xla_reads(value: object, zeros: tuple[int, ...]) -> object:
+    """A literal with what XLA's parser makes of it: ``-0`` loses its sign; NaN fills a pair.
+
+    Only a single array changes: XLA never prints the values of a tuple.
+    """
+    if not isinstance(value, np.ndarray) or not (zeros or value.dtype.kind == "c"):
+        return value
+    values = value.copy()
+    if values.dtype.kind == "c":
+        values.imag[np.isnan(values.real)] = values.real[np.isnan(values.real)]
+        values.reshape(-1).view(values.real.dtype)[list(zeros)] = 0
+    elif values.dtype.kind not in "biu":
+        values.reshape(-1)[list(zeros)] = 0
+    return values
 
 
 def print_literal(value: object, shape: Shape) -> str:

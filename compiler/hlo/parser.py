@@ -9,20 +9,19 @@ CompileError with file, line, column and what was expected.
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import NoReturn
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Transformer, UnexpectedInput
 
-from compiler.diagnostics import CompileError, SourceText
+from compiler.diagnostics import SourceText
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.parsing import raise_syntax_error
 from compiler.hlo.shape import Shape
-from compiler.hlo.text_build import NestedOperand, Operand, TextBuild, TypedName, bare, opcode_text
+from compiler.hlo.text_build import TextBuild
+from compiler.hlo.text_parts import NestedOperand, Operand, TypedName, bare, opcode_text
+from tpu_sim.isa.collector import no_cyclic_gc
 
 _IN_WORDS = {
     "ATTRIBUTE": "an attribute (`, name=value`)",
@@ -56,7 +55,7 @@ def parse_module(text: str, file: str = "<text>") -> HloModule:
     """
     source = SourceText(file, text)
     build = TextBuild(source, _read_into)
-    with _LOCK, _no_cyclic_gc():
+    with _LOCK, no_cyclic_gc():
         _read_into(text, build)
         return build.finish()
 
@@ -68,21 +67,9 @@ def _read_into(text: str, build: TextBuild) -> None:
     try:
         parser.parse(text)
     except UnexpectedInput as error:
-        _raise_syntax_error(build, text, error)
+        raise_syntax_error(error, _IN_WORDS, build.source, build.base, build.base + len(text))
     finally:
         _DELEGATE.build = outer
-
-
-@contextmanager
-def _no_cyclic_gc() -> Iterator[None]:
-    """Parsing makes many objects that all stay alive: collecting meanwhile is wasted time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Delegate(Transformer[Token, None]):
@@ -199,24 +186,3 @@ _LOCK = threading.RLock()
 def _grammar() -> Lark:
     text = resources.files("compiler.hlo").joinpath("grammar.lark").read_text()
     return Lark(text, start="module", parser="lalr", lexer="contextual", transformer=_DELEGATE)
-
-
-def _raise_syntax_error(build: TextBuild, text: str, error: UnexpectedInput) -> NoReturn:
-    """Say what was expected in the words of the language, not in terminal names."""
-    expected: set[str] = set()
-    offset = error.pos_in_stream or 0
-    if isinstance(error, UnexpectedCharacters):
-        expected = set(error.allowed or ())
-    elif isinstance(error, UnexpectedToken):
-        expected = set(error.accepts or error.expected)
-        if error.token.type == "$END":
-            offset = len(text)
-        elif error.token.start_pos is not None:
-            offset = error.token.start_pos
-    words = sorted({_IN_WORDS.get(name, name) for name in expected})
-    want = (
-        f": expected {', '.join(words[:-1])}{' or ' if words[1:] else ''}{words[-1]}"
-        if words
-        else ""
-    )
-    raise CompileError(f"syntax error{want}", build.source.span(build.base + offset)) from None

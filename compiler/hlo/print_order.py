@@ -80,8 +80,9 @@ def _embedded(start: HloComputation) -> list[HloComputation]:
 
 def _callees(instr: HloInstruction) -> list[HloComputation]:
     found = instr.called_computations() if instr.attrs else []
-    if instr.opcode == "while":  # XLA holds the body first
-        return sorted(found, key=lambda c: c is instr.attrs.get("condition"))
+    if len(found) == 2:  # XLA holds a loop's body first, and the branch of true
+        later = instr.attrs.get("condition") or instr.attrs.get("false_computation")
+        return sorted(found, key=lambda c: c is later)
     return found
 
 

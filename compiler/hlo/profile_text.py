@@ -14,9 +14,13 @@ def canonical_origin(text: str) -> str:
 
 
 def canonical_accuracy(text: str) -> str:
-    """``{tolerance={rtol=0.5, atol=1.0}}`` -> ``{tolerance={atol=1,rtol=0.5,ulps=0}}``."""
+    """``{tolerance={rtol=0.5, atol=1.0}}`` -> ``{tolerance={atol=1,rtol=0.5,ulps=0}}``.
+
+    A mode is a word in small letters; the default mode is not printed at all: empty.
+    """
     if "tolerance" not in text:
-        return text
+        text = re.sub(r"\s", "", text.lower())
+        return "" if text == "{mode=default}" else text
     fields = {name: float(value) for name, value in _FIELD.findall(text)}
     atol, rtol = (f"{fields.get(name, 0.0):g}" for name in ("atol", "rtol"))
     return f"{{tolerance={{atol={atol},rtol={rtol},ulps={int(fields.get('ulps', 0))}}}}}"

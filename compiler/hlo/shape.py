@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 from compiler.hlo.dtypes import DType
 
+UNKNOWN_SIZE = -1
+"""The size of a dimension written ``?``: such a shape can be read and printed, no more."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -38,7 +41,8 @@ class Layout:
 class ArrayShape:
     """A dense array: element type, logical dimensions, optional layout.
 
-    `dynamic` flags dimensions printed ``<=n``; empty when all are static.
+    `dynamic` flags dimensions printed ``<=n``; empty when all are static. A dimension may be
+    `UNKNOWN_SIZE` in a module that was only read: the verifier refuses it.
     """
 
     dtype: DType

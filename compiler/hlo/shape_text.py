@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.shape import (
+    UNKNOWN_SIZE,
     ArrayShape,
     BufferShape,
     Layout,
@@ -33,6 +34,10 @@ _ARRAY = re.compile(
 )
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _MEMORY_SPACE = re.compile(r"S\((\d+)\)")
+_PROPERTIES = re.compile(
+    r"\s*(?:D\([DCS][~+]*(?:,\s*[DCS][~+]*)*\)|[L*#EM]\(\s*\w*\s*\)|SC(?:\([^()]*\))+|P\(.*\)|\s)*",
+    re.DOTALL,
+)
 _MAX_RANK = 64  # of a NumPy array
 _MAX_DEPTH = 100  # of tuples
 _MAX_ELEMENTS = 1 << 60  # so that sizes in bytes fit 64 bits
@@ -109,9 +114,9 @@ def _dims(text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     parts = [part.strip() for part in text.split(",")]
     dynamic = tuple(part.startswith("<=") for part in parts)
     sizes = [part.removeprefix("<=").strip() for part in parts]
-    if not all(size.isdigit() for size in sizes):
+    if not all(size.isdigit() or size == "?" for size in sizes):
         raise ValueError(f"want dimension sizes, found [{text}]")
-    dims = tuple(int(size) for size in sizes)
+    dims = tuple(UNKNOWN_SIZE if size == "?" else int(size) for size in sizes)
     if len(dims) > _MAX_RANK:
         raise ValueError(f"{len(dims)} dimensions, at most {_MAX_RANK} are possible")
     if math.prod(max(1, n) for n in dims) > _MAX_ELEMENTS:
@@ -129,7 +134,19 @@ def _layout(minor_text: str, properties: str) -> Layout:
     space = _MEMORY_SPACE.search(properties)
     if space is not None:
         properties = properties.replace(space[0], "", 1)
+    _check_properties(properties)
     return Layout(minor, tiles, int(space[1]) if space is not None else 0, properties)
+
+
+def _check_properties(text: str) -> None:
+    """What a layout may say beside tiles and memory space; physical shapes are for sparse arrays."""
+    if not text:
+        return
+    if _PROPERTIES.fullmatch(text) is None:
+        raise ValueError(f"a layout has no property {text!r}")
+    levels = re.match(r"D\(([^)]*)\)", text)
+    if "P(" in text and (levels is None or not re.search("[CS]", levels[1])):
+        raise ValueError(f"only a sparse array has a physical shape: {text!r}")
 
 
 def _tile_dims(text: str) -> tuple[int, ...]:
@@ -184,7 +201,8 @@ def inside_braces(text: str) -> str:
 
 def _print_array(shape: ArrayShape, layouts: bool) -> str:
     dynamic = shape.dynamic or (False,) * shape.rank
-    dims = ",".join(f"<={n}" if d else str(n) for n, d in zip(shape.dims, dynamic, strict=True))
+    sizes = ["?" if n == UNKNOWN_SIZE else str(n) for n in shape.dims]
+    dims = ",".join(f"<={n}" if d else n for n, d in zip(sizes, dynamic, strict=True))
     head = f"{shape.dtype.name}[{dims}]"
     if not layouts or shape.layout is None:
         return head

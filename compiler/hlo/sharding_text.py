@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.hlo.escapes import without_comments
+from compiler.hlo.iota_order import Ints, canonical_iota
 from compiler.hlo.json_text import object_end
+from compiler.hlo.mesh_text import canonical_mesh_sharding, is_mesh_sharding
 from compiler.hlo.metadata_text import canonical_metadata
 from compiler.hlo.shape_text import inside_braces, join_indexed
 
@@ -28,7 +30,6 @@ _ASSIGNMENT = re.compile(
 _WORD = re.compile(r"\s*([a-z_]+)\s*(=?)\s*")
 _KINDS = ("replicated", "manual", "unknown", "unreduced", "maximal")
 _SUBGROUP_ORDER = ("maximal", "manual", "unreduced", "replicated")
-Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Sharding:
 def canonical_sharding(text: str, leaf_count: int, with_metadata: bool = True) -> str:
     """XLA's text of a sharding of a value; `leaf_count` is 1, or the number of a tuple's arrays.
 
-    Mesh (named) shardings are kept as they are written. Raises ValueError when malformed.
+    Raises ValueError when malformed.
     """
     plain = without_comments(text).strip()
     parts = (
@@ -118,15 +119,9 @@ def _parts(text: str) -> list[str]:
 
 
 def _canonical_leaf(text: str, with_metadata: bool) -> str:
-    if re.match(r"\{\s*(?:maximal_)?mesh\b", text):
-        return _canonical_mesh(text)
+    if is_mesh_sharding(text):
+        return canonical_mesh_sharding(text, with_metadata)
     return parse_sharding(text).text(with_metadata)
-
-
-def _canonical_mesh(text: str) -> str:
-    mesh, bracket, rest = text.partition("]")
-    rest = re.sub(r",\s*", ", ", re.sub(r"^\s*,?\s*\[", ", [", rest))
-    return re.sub(r"\s", "", mesh) + bracket + rest
 
 
 def parse_sharding(text: str) -> Sharding:
@@ -194,26 +189,6 @@ def _with_tiles(found: Sharding, text: str, at: int) -> tuple[Sharding, int]:
             raise ValueError(f"want {math.prod(dims)} devices (at least 2), found {len(devices)}")
         tiles = Tiles(dims, devices=devices)
     return replace(found, tiles=tiles), match.end()
-
-
-def canonical_iota(reshape: Ints, perm: Ints) -> tuple[Ints, Ints]:
-    """Drop dimensions of one and merge those that stay next to each other."""
-    while True:
-        kept = [d for d in range(len(reshape)) if reshape[d] != 1]
-        renumbered = {d: i for i, d in enumerate(kept)}
-        order = [renumbered[d] for d in perm if d in renumbered]
-        sizes = [reshape[d] for d in kept]
-        base, changed = 0, False
-        for i in range(1, len(sizes)):
-            if order[base] + i - base == order[i]:
-                sizes[order[base]] *= sizes[order[i]]
-                sizes[order[i]] = 1
-                changed = True
-            else:
-                base = i
-        reshape, perm = tuple(sizes), tuple(order)
-        if not changed:
-            return (reshape, perm) if reshape else ((1,), (0,))
 
 
 def _normalised(found: Sharding) -> Sharding:

@@ -29,8 +29,9 @@ from compiler.hlo.attributes import ComputationLayout, FrontendAttributes, OpMet
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.json_text import is_json_object
-from compiler.hlo.literal_text import print_literal
+from compiler.hlo.literal_text import as_xla_reads, print_literal
 from compiler.hlo.metadata_text import canonical_metadata
+from compiler.hlo.parser import parse_module
 from compiler.hlo.print_order import (
     computations_in_order,
     fused_computations,
@@ -38,6 +39,7 @@ from compiler.hlo.print_order import (
     wrapped_instruction,
 )
 from compiler.hlo.profile_text import canonical_accuracy, canonical_origin
+from compiler.hlo.recovery_text import canonical_recovery_table
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import join_indexed, print_shape, with_default_layouts
 from compiler.hlo.sharding_text import canonical_sharding
@@ -85,6 +87,10 @@ _HEADER_DEFAULTS = {
 }
 
 
+_NO_QUEUES = re.compile(r'"wait_on_operation_queues"\s*:\s*\[\s*\]\s*,')
+"""A field of XLA:GPU's configurations that is gone: XLA drops it from what it reads when empty."""
+
+
 def print_styled(module: HloModule, style: Style) -> str:
     """Return the text of a whole module as XLA prints it in `style`."""
     is_scheduled = module.attrs.get("is_scheduled") is True
@@ -111,10 +117,16 @@ def _header(module: HloModule, style: Style) -> str:
 
 
 def _header_value(name: str, value: object, style: Style) -> str:
+    if name == "origin_recovery_table" and isinstance(value, RawText):
+        return canonical_recovery_table(value.text, _printed_anew)
     text = _value(name, value, style)
     if name.startswith("allow_spmd_") and not text.startswith("{"):
         return f"{{{text}}}"
     return text
+
+
+def _printed_anew(text: str) -> str:
+    return print_styled(parse_module(text), STYLES["default"])
 
 
 def _entry_layout(module: HloModule, given: object) -> ComputationLayout:
@@ -167,7 +179,7 @@ def _held_shape(instr: HloInstruction) -> Shape:
 
 def _attributes(instr: HloInstruction, style: Style) -> Iterator[tuple[str, str]]:
     yield from _extra_attributes(instr, style, with_frontend=True)
-    origin = instr.attrs.get("origin")
+    origin = _origin(instr)
     if origin is not None:
         yield "origin", canonical_origin(_value("origin", origin, style))
     metadata = instr.attrs.get("metadata")
@@ -177,7 +189,18 @@ def _attributes(instr: HloInstruction, style: Style) -> Iterator[tuple[str, str]
             yield "metadata", text
     config = instr.attrs.get("backend_config")
     if config:
-        yield "backend_config", _json_or_quoted(str(config))
+        yield "backend_config", _json_or_quoted(_NO_QUEUES.sub("", str(config)))
+
+
+def _origin(instr: HloInstruction) -> object:
+    """Where the value comes from; an element of a tuple made here says it of itself."""
+    origin = instr.attrs.get("origin")
+    index = instr.attrs.get("index")
+    if origin is None and instr.opcode == "get-tuple-element" and isinstance(index, int):
+        made = instr.operands[0]
+        if made.opcode == "tuple" and index < len(made.operands):
+            return _origin(made.operands[index])
+    return origin
 
 
 def _extra_attributes(
@@ -207,7 +230,9 @@ def _extra_attributes(
         if name == "sharding" and isinstance(value, RawText):
             yield name, canonical_sharding(value.text, _leaf_count(instr.shape), style.metadata)
         elif name == "result_accuracy" and isinstance(value, RawText):
-            yield name, canonical_accuracy(value.text)
+            text = canonical_accuracy(value.text)
+            if text:
+                yield name, text
         else:
             yield name, _value(name, value, style)
 
@@ -259,7 +284,9 @@ def _operands(instr: HloInstruction, style: Style) -> str:
 def _literal(instr: HloInstruction, style: Style) -> str:
     if style.elided_above is not None and not _is_small(instr.shape, style.elided_above):
         return "{...}"
-    return print_literal(instr.attrs["literal"], instr.shape)
+    module = instr.computation.module if instr.computation is not None else None
+    zeros = module.signless_zeros.get(instr, ()) if module is not None else ()
+    return print_literal(as_xla_reads(instr.attrs["literal"], zeros), instr.shape)
 
 
 def _is_small(shape: Shape, limit: int) -> bool:

@@ -7,8 +7,7 @@ at the end of the text, so that they may stand in any order.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NoReturn
 
 from lark import Token
@@ -27,35 +26,16 @@ from compiler.hlo.escapes import without_comments
 from compiler.hlo.implied_shapes import inferred_shape, transfer_shape
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.json_text import object_end
-from compiler.hlo.literal_text import ELIDED, parse_literal
+from compiler.hlo.literal_text import ELIDED, parse_literal, signless_zeros
 from compiler.hlo.module_tools import post_order
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.shape import Shape, TupleShape, is_compatible
 from compiler.hlo.shape_inference import without_layout
 from compiler.hlo.shape_text import parse_shape, print_shape
 from compiler.hlo.stack_frames import parse_stack_frames, renumber_stack_frames
+from compiler.hlo.text_checks import check_text
+from compiler.hlo.text_parts import NestedOperand, Operand, TypedName, bare, opcode_text
 from compiler.hlo.unique_names import make_names_unique
-
-
-@dataclass(frozen=True)
-class NestedOperand:
-    """``f32[] add(x, y)`` or ``f32[] constant(0)`` in an operand's place: no name, no attributes."""
-
-    shape: Token | None
-    opcode: Token
-    operands: Sequence[Operand]
-    literal: Token | None = None
-
-
-@dataclass(frozen=True)
-class TypedName:
-    """``f32[2] %x`` as an operand, or (in a text of one instruction) a bare ``f32[2]``."""
-
-    shape: Token
-    name: str
-
-
-Operand = str | TypedName | NestedOperand
 
 
 class TextBuild:
@@ -81,6 +61,7 @@ class TextBuild:
         self.pending: dict[HloInstruction, list[str]] = {}  # operands that stand further down
         self.root: HloInstruction | None = None
         self.async_instructions: list[HloInstruction] = []
+        self.wrapped: dict[HloInstruction, str] = {}  # what the short form says is done
         self.elided: list[HloInstruction] = []  # constants of which the text has no values
         self.makes_parameters = False  # a text of one instruction: unknown operands are inputs
 
@@ -233,6 +214,8 @@ class TextBuild:
             instr.shape = transfer_shape(instr)
         elif opcode.startswith("async-"):
             self.async_instructions.append(instr)
+            if half is not None:
+                self.wrapped[instr] = half.wrapped
         environment[name] = instr
         if pending is not None:
             self.pending[instr] = pending
@@ -254,6 +237,8 @@ class TextBuild:
         except ValueError as error:
             self.fail(f"%{instr.name}: {error}", literal.start_pos or 0)
         instr.attrs = {"literal": value, **instr.attrs}
+        if "-0" in literal and (zeros := signless_zeros(literal)):
+            self.module.signless_zeros[instr] = zeros
         return instr
 
     def unnamed(self, operand: Operand, attributes: list[Token]) -> HloInstruction:
@@ -414,6 +399,7 @@ class TextBuild:
     def inline_computation(self, token: Token, at: int) -> HloComputation:
         """Read one computation whose body begins at `at` of the token."""
         saved = self.environment, self.pending, self.root, self.base, self.last, self.references
+        makes_parameters, self.makes_parameters = self.makes_parameters, False
         head = "_ "
         self.environment, self.pending, self.root, self.references = {}, {}, None, []
         self.base += (token.start_pos or 0) + at - len(head)
@@ -426,6 +412,7 @@ class TextBuild:
         inner = self.references
         self.environment, self.pending, self.root, self.base, self.last, self.references = saved
         self.references.extend(inner)
+        self.makes_parameters = makes_parameters
         return computation
 
     # The whole module.
@@ -458,6 +445,7 @@ class TextBuild:
             self.module.name = f"module_{entry.name}"
         if self.elided:
             self.warn_of_elided()
+        check_text(self.computations.values(), self.wrapped)
         for instr in self.async_instructions:
             share_with_wrapped(instr)
         renumber_stack_frames(self.module, self.computations.values())
@@ -486,13 +474,3 @@ class TextBuild:
 
 _UNKNOWN: Shape = TupleShape(())
 _TRANSFERS = frozenset(("send", "send-done", "recv", "recv-done", "outfeed"))
-
-
-def bare(name: str) -> str:
-    """A name without percent sign and white space."""
-    return name.strip().removeprefix("%")
-
-
-def opcode_text(token: str) -> str:
-    """``add (`` -> ``add``."""
-    return token[: token.index("(")].rstrip()

@@ -46,13 +46,20 @@ from typing import NoReturn
 
 import numpy as np
 
-from compiler.diagnostics import CompileError, VerifyError
+from compiler.diagnostics import CompileError, UnsupportedError, VerifyError
 from compiler.hlo.attributes import ComputationLayout, InputOutputAlias, IotaReplicaGroups
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers, control_computations
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.printer import print_instruction
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
+from compiler.hlo.shape import (
+    UNKNOWN_SIZE,
+    ArrayShape,
+    Shape,
+    TupleShape,
+    is_compatible,
+    leaves,
+)
 from compiler.hlo.shape_inference import infer_instruction_shape
 from compiler.hlo.shape_text import print_shape
 
@@ -83,6 +90,7 @@ def verify(module: HloModule, level: Level = Level.PARSED) -> None:
     """Check every invariant up to `level`; raises VerifyError for the first that is broken."""
     _check_computation_list(module)
     _check_call_depth(module)
+    _check_sizes_known(module)
     control = set(control_computations(module))
     for computation in module.computations.values():
         _verify_computation(computation, level, is_control=computation in control)
@@ -232,6 +240,16 @@ def _check_call_depth(module: HloModule) -> None:
             raise VerifyError(f"error[V8]: {message}", computation.span)
 
 
+def _check_sizes_known(module: HloModule) -> None:
+    """A dimension ``?`` can be read and printed: no program can be made of it."""
+    for computation in module.computations.values():
+        for instr in computation.instructions:
+            if any(UNKNOWN_SIZE in leaf.dims for leaf in leaves(instr.shape)):
+                shape = print_shape(instr.shape, False)
+                message = f"%{instr.name} is {shape}: a dimension of unknown size"
+                raise UnsupportedError(f"{message}; write its size in place of `?`", instr.span)
+
+
 def _check_shape(instr: HloInstruction) -> None:
     try:
         inferred = infer_instruction_shape(instr)
@@ -289,12 +307,19 @@ def _check_aliases(module: HloModule, aliases: list[InputOutputAlias]) -> None:
         known = alias.parameter_number < len(entry.parameters)
         shape = entry.parameters[alias.parameter_number].shape if known else None
         parameter = None if shape is None else _subshape(shape, alias.parameter_index)
-        if result is None or parameter is None or not is_compatible(result, parameter):
+        if result is None or parameter is None or not _same_size(result, parameter):
             _fail_entry(module, f"input_output_alias: {alias} does not fit the entry")
         seen[("output", alias.output_index)] += 1
         seen[("parameter", alias.parameter_number, alias.parameter_index)] += 1
     if any(count > 1 for count in seen.values()):
         _fail_entry(module, "input_output_alias uses a buffer twice")
+
+
+def _same_size(a: Shape, b: Shape) -> bool:
+    """Whether two arrays take the same number of bits, or any two values are compatible."""
+    if isinstance(a, ArrayShape) and isinstance(b, ArrayShape):
+        return a.element_count * a.dtype.bits == b.element_count * b.dtype.bits
+    return is_compatible(a, b)
 
 
 def _subshape(shape: Shape, index: tuple[int, ...]) -> Shape | None:
@@ -322,7 +347,8 @@ def _check_pairs(instr: HloInstruction) -> None:
     if isinstance(pairs, tuple):
         if any(len(pair) != 2 for pair in pairs):
             _fail(11, instr, "source_target_pairs: want {source,target}")
-        _check_distinct(instr, [target for _, target in pairs], "target")
+        if len(instr.operands) == 1:  # slices of one target may come from several sources
+            _check_distinct(instr, [target for _, target in pairs], "target")
 
 
 def _check_distinct(instr: HloInstruction, values: list[int], what: str) -> None:

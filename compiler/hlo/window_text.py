@@ -45,12 +45,14 @@ def decode_window(text: str) -> Window:
 
 
 def _window_dim(fields: dict[str, list[str]], dim: int) -> WindowDim:
-    low, _, high = fields["pad"][dim].partition("_") if "pad" in fields else ("0", "", "0")
+    low, mark, high = fields["pad"][dim].partition("_") if "pad" in fields else ("0", "_", "0")
+    if not mark or "_" in high:
+        raise ValueError(f"window: want pad=low_high of each dimension, found {fields['pad'][dim]}")
     return WindowDim(
         size=int(fields["size"][dim]),
         stride=int(fields["stride"][dim]) if "stride" in fields else 1,
         pad_low=int(low),
-        pad_high=int(high or low),
+        pad_high=int(high),
         base_dilation=int(fields["lhs_dilate"][dim]) if "lhs_dilate" in fields else 1,
         window_dilation=int(fields["rhs_dilate"][dim]) if "rhs_dilate" in fields else 1,
         reversal=fields["rhs_reversal"][dim] == "1" if "rhs_reversal" in fields else False,

@@ -15,8 +15,9 @@ from compiler.frontends.stablehlo.elementwise import binary, compare, take, unar
 from compiler.frontends.stablehlo.expression import INFINITY, Expr
 from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
 from compiler.frontends.stablehlo.movement import broadcast_in_dim, reshape
+from compiler.frontends.stablehlo.reduction import region_computation
 from compiler.frontends.stablehlo.syntax import Operation
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, is_compatible
 
 _OPCODES = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "sinh", "tan")
 _BROADCAST = {
@@ -71,6 +72,8 @@ def broadcast_together(b: Body, operands: Sequence[Instr]) -> list[Instr]:
         given if given is not None and r == len(given) < rank else tuple(range(rank - r, rank))
         for r in ranks
     ]
+    if any(not 0 <= dim < rank for place in places for dim in place):
+        b.op.fail(f"broadcast_dimensions {list(given or ())}: want dimensions below {rank}")
     sizes = [1] * rank
     for operand, place in zip(operands, places, strict=True):
         for dim, size in zip(place, operand.array.dims, strict=True):
@@ -110,8 +113,19 @@ def _broadcast_select(b: Body, op: Operation) -> Instr:
 
 
 def _square(b: Body, op: Operation) -> Instr:
-    (x,) = take(b, op, 1)
-    return b.multiply(x, x)
+    """Of a complex number without the squares that overflow: (x - y)(x + y) + 2xyi."""
+    (operand,) = take(b, op, 1)
+    if not operand.array.dtype.is_complex:
+        return b.multiply(operand, operand)
+    x, y = b.unary("real", operand), b.unary("imag", operand)
+    product = b.multiply(x, y)
+    width, height = b.unary("abs", x), b.unary("abs", y)
+    real = b.select(
+        b.compare(width, height, "EQ"),
+        b.subtract(width, height),  # 0, or NaN where both are infinite
+        b.multiply(b.subtract(x, y), b.add(x, y)),
+    )
+    return b.binary("complex", real, b.add(product, product))
 
 
 def _conj(b: Body, op: Operation) -> Instr:
@@ -153,6 +167,28 @@ def _top_k(b: Body, op: Operation) -> list[Instr]:
     return b.results_of(b.instruction("topk", (operand,), attrs), 2)
 
 
+def _scan(b: Body, op: Operation) -> list[Instr]:
+    """A loop over slices: operands are what is sliced, then what is carried."""
+    operands = b.operands()
+    a = b.attributes()
+    body = region_computation(b, op, 0, "scan_body")
+    taken = [parameter.shape for parameter in body.parameters]
+    if len(taken) != len(operands):
+        op.fail(f"the region takes {len(taken)} values, want {len(operands)}")
+    carries = 0
+    while carries < len(taken) and is_compatible(taken[~carries], operands[~carries].shape):
+        carries += 1
+    attrs: dict[str, object] = {"dimensions": (a.integer("dimension"),), "num_carries": carries}
+    if a.flag("is_reverse"):
+        attrs["is_reverse"] = True
+    if a.has("is_associative"):
+        attrs["is_associative"] = "true" if a.flag("is_associative") else "false"
+    attrs["to_apply"] = body
+    results = b.result_types()
+    made = b.instruction("scan", operands, attrs, b.pack_types(results))
+    return b.results_of(made, len(results))
+
+
 def _ragged_dot(b: Body, op: Operation) -> Instr:
     operands = take(b, op, 3)
     numbers = b.attributes().record("ragged_dot_dimension_numbers")
@@ -191,6 +227,7 @@ TABLE: dict[str, Lowering] = {
     "chlo.next_after": _special(special_functions.next_after, 2),
     "chlo.polygamma": _special(special_functions.polygamma, 2),
     "chlo.ragged_dot": _ragged_dot,
+    "chlo.scan": _scan,
     "chlo.square": _square,
     "chlo.top_k": _top_k,
     "chlo.topk": _top_k,

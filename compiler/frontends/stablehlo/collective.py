@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from compiler.frontends.stablehlo.attributes import Attributes
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.mesh_groups import mesh_axes_groups
 from compiler.frontends.stablehlo.reduction import region_computation
-from compiler.frontends.stablehlo.syntax import Operation
+from compiler.frontends.stablehlo.syntax import Operation, Raw
 from compiler.hlo.dtypes import U32
 from compiler.hlo.shape import ArrayShape
 
@@ -14,11 +16,21 @@ def _groups(b: Body) -> dict[str, object]:
     """channel_id, replica_groups and use_global_device_ids of the present operation."""
     a = b.attributes()
     attrs = _channel(b)
-    rows = a.pairs("replica_groups") or ()
-    attrs["replica_groups"] = tuple(tuple(i for i in row if i >= 0) for row in rows)
+    attrs["replica_groups"] = _replica_groups(b, a)
     if a.flag("use_global_device_ids"):
         attrs["use_global_device_ids"] = True
     return attrs
+
+
+def _replica_groups(b: Body, a: Attributes) -> tuple[tuple[int, ...], ...]:
+    value = a.get("replica_groups")
+    if isinstance(value, Raw) and "replica_group_mesh_axes" in value.text:
+        try:
+            return mesh_axes_groups(value.text, b.unit.document.meshes)
+        except ValueError as error:
+            b.op.fail(f"replica_groups: {error}")
+    rows = a.pairs("replica_groups") or ()
+    return tuple(tuple(i for i in row if i >= 0) for row in rows)
 
 
 def _channel(b: Body) -> dict[str, object]:

@@ -64,13 +64,16 @@ def _narrow(values: npt.NDArray[np.generic], dtype: DType) -> Array:
 
 
 def _booleans(raw: bytes, shape: ArrayShape) -> Array:
-    """i1 literals pack eight elements into a byte, low bit first; one byte may be a splat."""
+    """One byte for each element, or a splat; MLIR before 2026 packed eight into a byte instead."""
     count = shape.element_count
-    if raw in (b"\xff", b"\x00", b"\x01") and (count > 8 or count == 1):
+    data: Array = np.frombuffer(raw, np.uint8)
+    if len(raw) == 1:
         return np.full(shape.dims, raw != b"\x00")
+    if len(raw) == count:
+        return data.astype(np.bool_).reshape(shape.dims)
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
-    if bits.size < count:
-        raise ValueError(f"the literal has {len(raw)} bytes, want {(count + 7) // 8}")
+    if len(raw) != (count + 7) // 8:
+        raise ValueError(f"the literal has {len(raw)} bytes, want {count}")
     return bits[:count].astype(np.bool_).reshape(shape.dims)
 
 

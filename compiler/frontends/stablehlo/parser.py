@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Transformer, UnexpectedInput
 
-from compiler.diagnostics import CompileError, SourceText
+from compiler.diagnostics import SourceText
 from compiler.frontends.stablehlo import pretty
 from compiler.frontends.stablehlo.dense import float_attribute
 from compiler.frontends.stablehlo.syntax import (
@@ -25,6 +24,8 @@ from compiler.frontends.stablehlo.syntax import (
     Symbol,
 )
 from compiler.frontends.stablehlo.types import find_arrow, split_top_level
+from compiler.hlo.parsing import raise_syntax_error
+from tpu_sim.isa.collector import no_cyclic_gc
 
 Attributes: TypeAlias = dict[str, Attribute]
 Child: TypeAlias = (
@@ -83,6 +84,7 @@ _IN_WORDS = {
     "_SCOPE": "`::`",
     "$END": "the end of the file",
 }
+_NO_WORDS = ("LOCATION", "LOCATION_ALIAS")
 
 
 def parse_document(text: str, file: str = "<text>") -> Document:
@@ -92,18 +94,13 @@ def parse_document(text: str, file: str = "<text>") -> Document:
     'func.func'
     """
     source = SourceText(file, text)
-    with _LOCK:
+    with _LOCK, no_cyclic_gc():
         parser = _grammar()
         _BUILD.begin(source)
-        collects = gc.isenabled()
-        gc.disable()  # nothing that parsing makes is garbage
         try:
             parser.parse(text)
         except UnexpectedInput as error:
-            _raise_syntax_error(source, error)
-        finally:
-            if collects:
-                gc.enable()
+            raise_syntax_error(error, _IN_WORDS, source, 0, len(text), ignored=_NO_WORDS)
         return _BUILD.finish()
 
 
@@ -313,6 +310,11 @@ class _Build(Transformer[Token, None]):
         region.arguments = typed_names(arguments.strip()[1:-1])
         return region
 
+    def labelled_region(self, children: list[Child]) -> Region:
+        region = self.region(children)
+        region.attributes = [child for child in children if isinstance(child, dict)]
+        return region
+
     def reducer(self, children: list[Child]) -> _Trailer:
         region = children[-1]
         assert isinstance(region, Region)
@@ -426,23 +428,3 @@ _LOCK = threading.RLock()
 def _grammar() -> Lark:
     text = resources.files("compiler.frontends.stablehlo").joinpath("grammar.lark").read_text()
     return Lark(text, start="document", parser="lalr", lexer="contextual", transformer=_BUILD)
-
-
-def _raise_syntax_error(source: SourceText, error: UnexpectedInput) -> NoReturn:
-    expected: set[str] = set()
-    offset = error.pos_in_stream or 0
-    if isinstance(error, UnexpectedCharacters):
-        expected = set(error.allowed or ())
-    elif isinstance(error, UnexpectedToken):
-        expected = set(error.accepts or error.expected)
-        if error.token.type == "$END":
-            offset = len(source.text)
-        elif error.token.start_pos is not None:
-            offset = error.token.start_pos
-    words = sorted({_IN_WORDS.get(name, name) for name in expected if name not in _IGNORED})
-    head = ", ".join(words[:-1]) + (" or " if words[1:] else "")
-    want = f": expected {head}{words[-1]}" if words else ""
-    raise CompileError(f"syntax error{want}", source.span(offset)) from None
-
-
-_IGNORED = ("LOCATION", "LOCATION_ALIAS")

@@ -24,6 +24,7 @@ _KEYS: dict[str, dict[str, str]] = {
     "stablehlo.dynamic_broadcast_in_dim": {"dims": "broadcast_dimensions"},
     "stablehlo.dynamic_iota": {"dim": "iota_dimension"},
     "stablehlo.dynamic_slice": {"sizes": "slice_sizes"},
+    "stablehlo.einsum": {"config": "einsum_config"},
     "stablehlo.fft": {"type": "fft_type", "length": "fft_length"},
     "stablehlo.get_dimension_size": {"dim": "dimension"},
     "stablehlo.iota": {"dim": "iota_dimension"},
@@ -37,6 +38,7 @@ _KEYS: dict[str, dict[str, str]] = {
     "stablehlo.rng_bit_generator": {"algorithm": "rng_algorithm"},
     "stablehlo.set_dimension_size": {"dim": "dimension"},
     "stablehlo.transpose": {"dims": "permutation"},
+    "stablehlo.unary_einsum": {"config": "einsum_config"},
 }
 
 
@@ -79,6 +81,8 @@ def _sorted_items(op: Operation, children: Sequence[object]) -> _Items:
     for child in children:
         if isinstance(child, Region):
             op.regions.append(child)
+            for found in child.attributes:  # ``attributes {...} { ^bb0(...): ... }``
+                op.attributes.update(found)
         elif isinstance(child, dict):
             if values is not None and not values:
                 values.append(child)
@@ -315,6 +319,7 @@ _FINISH: dict[str, Callable[[Operation, _Items], None]] = {
 
 _LOOSE: dict[str, tuple[tuple[str, ...], int]] = {
     "chlo.constant": (("DENSE",), 0),
+    "chlo.scan": (("WORD",), 1),
     "func.call": (("SYMBOL",), 0),
     "sdy.sharding_constraint": (("ANGLES",), 0),
     "stablehlo.compare": (("WORD",), 2),

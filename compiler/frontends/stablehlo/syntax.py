@@ -80,7 +80,8 @@ class Region:
     def __init__(self, arguments: list[tuple[str, str]], operations: list[Operation]) -> None:
         self.arguments = arguments
         self.operations = operations
-        self.attributes: list[dict[str, Attribute]] = []  # of function arguments, in order
+        # Of function arguments, in order; or what a pretty operation says in front of its region.
+        self.attributes: list[dict[str, Attribute]] = []
 
 
 @dataclass(frozen=True)

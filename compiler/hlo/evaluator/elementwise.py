@@ -48,7 +48,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "cosh": in_double(np.cosh),
     "cosine": in_double(np.cos),
     "erf": special_functions.erf,
-    "exponential": complex_in_double(np.exp),
+    "exponential": complex_in_double(special_functions.exponential),
     "exponential-minus-one": in_double(special_functions.expm1),
     "floor": np.floor,
     "imag": np.imag,

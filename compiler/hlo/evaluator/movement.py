@@ -13,6 +13,7 @@ from compiler.hlo.evaluator.context import (
     Context,
     Handler,
     Operands,
+    Value,
     finish,
     storage_dtype,
     unsupported,
@@ -38,8 +39,9 @@ def _reshape(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     return np.asarray(operands[0].reshape(instr.array.dims))
 
 
-def _copy(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    return np.asarray(operands[0])
+def _copy(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    value: Value = operands[0]
+    return value if isinstance(value, tuple) else np.asarray(value)
 
 
 def _transpose(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:

@@ -35,6 +35,14 @@ def complex_in_double(function: Unary) -> Unary:
     return lambda x: precise(x) if x.dtype.kind == "c" else function(x)
 
 
+def exponential(x: Array) -> Array:
+    """e to the power of x; a complex x without an angle has NaN, as in XLA, whatever its size."""
+    found = np.exp(x)
+    if x.dtype.kind == "c":
+        found = np.where(np.isfinite(x.imag), found, complex(np.nan, np.nan)).astype(x.dtype)
+    return found
+
+
 def erf(x: Array) -> Array:
     """The error function: the C library's in f64; for f32 a Taylor expansion at a 1/64 grid."""
     if x.dtype == np.float64:

@@ -88,8 +88,8 @@ def _token(q: Inference) -> Shape:
     return TokenShape()
 
 
-def _after_all(q: Inference) -> Shape:
-    q.require(all(isinstance(s, TokenShape) for s in q.shapes), "operands must be tokens")
+def _after_all(_q: Inference) -> Shape:
+    """Operands may be tokens or, in what passes make, any values that must have been computed."""
     return TokenShape()
 
 

@@ -165,6 +165,12 @@ def _fft(q: Inference) -> Shape:
     return operand
 
 
+def _rng(q: Inference) -> Shape:
+    q.require(len(q.shapes) == 2, f"takes 2 operands, found {len(q.shapes)}")
+    q.require(all(s.rank == 0 for s in q.arrays()), "operands must be scalars")
+    return q.declared_shape()
+
+
 def _rng_bit_generator(q: Inference) -> Shape:
     """Either (new state, bits) or, in the older form, the bits alone."""
     result = q.declared_shape()
@@ -225,7 +231,7 @@ RULES: dict[str, Rule] = {
     "map": _map,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
-    "rng": declared,
+    "rng": _rng,
     "rng-bit-generator": _rng_bit_generator,
     "rng-get-and-update-state": declared,
     "scan": _scan,

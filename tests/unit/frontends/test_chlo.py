@@ -181,3 +181,54 @@ def test_top_k_in_both_directions() -> None:
 def test_special_functions_of_integers_are_refused() -> None:
     with pytest.raises(CompileError, match=r"chlo\.lgamma: s32 operands"):
         run("lgamma", np.int32([1]))
+
+
+SCAN_BODY = """{
+  ^bb0(%x: tensor<i32>, %c: tensor<i32>):
+    %s = stablehlo.add %x, %c : tensor<i32>
+    %d = stablehlo.multiply %s, %x : tensor<i32>
+    stablehlo.return %d, %s : tensor<i32>, tensor<i32>
+  }"""
+
+
+@pytest.mark.parametrize("is_reverse", [False, True])
+@pytest.mark.parametrize("is_generic", [False, True])
+def test_scan(is_generic: bool, is_reverse: bool) -> None:
+    types = "(tensor<4xi32>, tensor<i32>) -> (tensor<4xi32>, tensor<i32>)"
+    if is_generic:
+        sizes = "operandSegmentSizes = array<i32: 1, 1>"
+        reverse = ", is_reverse = true" if is_reverse else ""
+        scan = f'"chlo.scan"(%a, %b) <{{dimension = 0 : i64{reverse}, {sizes}}}> ({SCAN_BODY})'
+    else:
+        reverse = "attributes {is_reverse = true}" if is_reverse else ""
+        scan = f"chlo.scan(%a) inits (%b) dimension=0 {reverse} {SCAN_BODY}"
+    text = f"""func.func @main(%a: tensor<4xi32>, %b: tensor<i32>) -> (tensor<4xi32>, tensor<i32>) {{
+      %0:2 = {scan} : {types}
+      return %0#0, %0#1 : tensor<4xi32>, tensor<i32>
+    }}"""
+    values = np.array([3, 1, 4, 2], np.int32)
+    outputs, carry = evaluate(parse_stablehlo(text), [values, np.array(10, np.int32)])
+    order = slice(None, None, -1) if is_reverse else slice(None)
+    sums = 10 + np.cumsum(values[order])
+    np.testing.assert_array_equal(outputs, (sums * values[order])[order])
+    assert carry == sums[-1]
+
+
+def test_square_of_large_complex_numbers() -> None:
+    big = np.float32(3e38)
+    numbers = np.array([3 + 4j, -2 - 2j, complex(big, big), complex(np.inf, big)], np.complex64)
+    found = run("square", numbers)
+    assert found[0] == -7 + 24j
+    assert found[1] == 8j
+    assert (found[2].real, found[2].imag) == (0, np.inf)
+    assert (found[3].real, found[3].imag) == (np.inf, np.inf)
+
+
+def test_broadcast_dimensions_out_of_range_are_refused() -> None:
+    text = """func.func @main(%a: tensor<2xf32>, %b: tensor<2x2xf32>) -> tensor<2x2xf32> {
+      %0 = "chlo.broadcast_add"(%a, %b) <{broadcast_dimensions = array<i64: 2>}>
+        : (tensor<2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+      return %0 : tensor<2x2xf32>
+    }"""
+    with pytest.raises(CompileError, match="want dimensions below 2"):
+        parse_stablehlo(text)

@@ -38,6 +38,9 @@ def decode(text: str, kind: str) -> np.ndarray:
         ('dense<"0x0000803F">', "tensor<3xf32>", [1.0, 1.0, 1.0]),
         ('dense<"0x0500000000000000">', "tensor<1xi64>", [5]),
         ('dense<"0xFE">', "tensor<1xi8>", [-2]),
+        ('dense<"0x00010100">', "tensor<2x2xi1>", [[False, True], [True, False]]),
+        ('dense<"0x01">', "tensor<4xi1>", [True, True, True, True]),
+        ('dense<"0xFEF8FF">', "tensor<3xi4>", [-2, -8, -1]),
     ],
 )
 def test_literal_forms(text: str, kind: str, want: object) -> None:

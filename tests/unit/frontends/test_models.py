@@ -79,6 +79,13 @@ def test_hlo_text_and_paths_are_told_apart() -> None:
     assert is_model_text("module { func.func @main() { return } }")
     assert not is_model_text("module.mlir")
     assert not is_model_text("models/func.func.hlo")
+    assert is_model_text("e { ROOT x = f32[] parameter(0) }")
+    assert is_model_text("ENTRY %e.1 { ROOT x = f32[] parameter(0) }")
+    assert is_model_text("/* one */ f (x: f32[]) -> f32[] { ROOT x = f32[] parameter(0) }")
+    assert is_model_text("x = f32[2,3]{1,0} negate(f32[2,3] y)")
+    assert not is_model_text("runs/x=1/model {2}.hlo")
+    assert not is_model_text("runs/{name}")
+    assert not is_model_text("model f32[3] (1).hlo")
     assert parse_model("ENTRY e { ROOT x = f32[] parameter(0) }").entry.name == "e"
 
 

@@ -27,6 +27,7 @@ ROUND_TRIPS = {
     "replica_groups": "[2,4]<=[4,2]T(1,0)",
     "slice_sizes": "{{1,8},{2,8}}",
     "slice": "{[0:8:2], [1:4:1]}",
+    "result_accuracy": "{tolerance={atol=1,rtol=0.5,ulps=2}}",
     "padding": "1_2_1x0_-1_0",
     "window": "{size=3x1 stride=2x1 pad=0_1x0_0 lhs_dilate=2x1 rhs_dilate=1x2 rhs_reversal=1x0}",
     "dim_labels": "b01f_01io->b01f",

@@ -67,6 +67,7 @@ GOOD = [
     "s32[] get-tuple-element(s), index=1",
     "f32[4,6] call(x), to_apply=half",
     "token[] after-all(tk, tk)",
+    "token[] after-all(tk, x)",
     "f32[8,6] all-gather(x), dimensions={0}, replica_groups={{0,1}}",
     "f32[2,6] reduce-scatter(x), dimensions={0}, replica_groups=[1,2]<=[2], to_apply=sum",
     "f32[4,6] all-reduce(x), replica_groups={}, to_apply=sum",
@@ -114,8 +115,9 @@ BAD = {
     "s32[] get-tuple-element(x), index=0": "want a tuple",
     "f32[4,6] call(y), to_apply=half": "parameter 0 of %half",
     "f32[4,6] while(x), condition=half, body=half": "condition returns",
+    "f32[4] rng(k, k, v), distribution=rng_uniform": "takes 2 operands",
+    "f32[4] rng(k, v), distribution=rng_uniform": "scalars",
     "f32[1,6] reduce-scatter(x), dimensions={0}, replica_groups={{0,1,2}}, to_apply=sum": "divide",
-    "token[] after-all(x)": "tokens",
 }
 
 

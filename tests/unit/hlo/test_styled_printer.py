@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -99,3 +100,35 @@ def test_shardings_have_one_normal_form(text: str, normal: str) -> None:
 def test_malformed_shardings_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"want|unknown|fit"):
         canonical_sharding(text, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{mesh['x'=2] [{'y'}]}", "no axis 'y'"),
+        ("{mesh['x'=2], sideways}", "want"),
+        ("{mesh['x'=2], [{'x'}], odd={'x'}}", "unknown word"),
+        ("{mesh[x=2] []}", "in quotes"),
+        ("{mesh['x'=2,'y'=2], device_ids=([2,2]T(1,1)), []}", "does not order"),
+        ("{mesh['x'=2], [{'x'}", "early"),
+    ],
+)
+def test_malformed_mesh_shardings_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        canonical_sharding(text, 1)
+
+
+def test_minus_zero_is_kept_although_xla_prints_zero() -> None:
+    module = parse_module("ENTRY e { ROOT x = f32[2] constant({-0, -0.0}) }")
+    literal = module.entry.root_instruction.attrs["literal"]
+    assert isinstance(literal, np.ndarray)
+    assert np.signbit(literal).all()
+    assert "constant({0, -0})" in print_styled(module, STYLES["default"])
+
+
+def test_recovery_tables_that_are_none_are_refused() -> None:
+    module = parse_module(
+        "HloModule m, origin_recovery_table={ {x} : {y} }\nENTRY e { x = f32[] parameter(0) }"
+    )
+    with pytest.raises(ValueError, match=r"want \{value\} : \{value\}"):
+        print_styled(module, STYLES["default"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.diagnostics import VerifyError
+from compiler.diagnostics import UnsupportedError, VerifyError
 from compiler.hlo import verifier
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -135,3 +135,29 @@ def test_fusion_bodies_need_no_layouts() -> None:
     )
     verify(module, Level.LAYOUT_ASSIGNED)
     verify_computation(module.computations["f"], Level.LAYOUT_ASSIGNED)
+
+
+def test_an_alias_may_be_of_another_shape_but_not_of_another_size() -> None:
+    head = "HloModule m, input_output_alias={ {}: (0, {}) }\n"
+    verify(parse_module(head + "ENTRY e { x = f32[2,3] parameter(0) ROOT y = s32[6] bitcast(x) }"))
+    wrong = "ENTRY e { x = f32[2,3] parameter(0) ROOT y = f32[2,2] slice(x), slice={[0:2], [0:2]} }"
+    with pytest.raises(VerifyError, match=r"error\[V10\]: input_output_alias"):
+        verify(parse_module(head + wrong))
+
+
+def test_only_slices_may_come_to_one_target_from_several_sources() -> None:
+    pairs = "source_target_pairs={{0,1},{2,1}}"
+    text = f"ENTRY e {{ x = f32[8] parameter(0) ROOT y = f32[8] collective-permute(x), {pairs} }}"
+    with pytest.raises(VerifyError, match=r"error\[V11\]: %y: target 1 appears 2 times"):
+        verify(parse_module(text))
+    sliced = (
+        "ENTRY e { x = f32[8] parameter(0) i = (s32[]) parameter(1) ROOT y = f32[8] "
+        f"collective-permute(x, x, i, i), {pairs}, slice_sizes={{{{4}},{{4}}}} }}"
+    )
+    verify(parse_module(sliced))
+
+
+def test_a_dimension_of_unknown_size_is_refused_by_name() -> None:
+    module = parse_module("ENTRY e { x = f32[?,4] parameter(0) ROOT y = f32[?,4] negate(x) }")
+    with pytest.raises(UnsupportedError, match=r"%x is f32\[\?,4\]: a dimension of unknown size"):
+        verify(module)

@@ -1,0 +1,38 @@
+"""What the parsers of texts share: errors in the words of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NoReturn
+
+from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from compiler.diagnostics import CompileError, SourceText
+
+
+def raise_syntax_error(
+    error: UnexpectedInput,
+    words: Mapping[str, str],
+    source: SourceText,
+    base: int,
+    end: int,
+    ignored: Collection[str] = (),
+) -> NoReturn:
+    """Say what was expected by `words` for terminal names, of which `ignored` are not worth a word.
+
+    The text that was parsed begins at `base` of `source` and ends at `end`.
+    """
+    expected: set[str] = set()
+    offset = base + (error.pos_in_stream or 0)
+    if isinstance(error, UnexpectedCharacters):
+        expected = set(error.allowed or ())
+    elif isinstance(error, UnexpectedToken):
+        expected = set(error.accepts or error.expected)
+        if error.token.type == "$END":
+            offset = end
+        elif error.token.start_pos is not None:
+            offset = base + error.token.start_pos
+    wanted = sorted({words.get(name, name) for name in expected if name not in ignored})
+    head = ", ".join(wanted[:-1]) + (" or " if wanted[1:] else "")
+    want = f": expected {head}{wanted[-1]}" if wanted else ""
+    raise CompileError(f"syntax error{want}", source.span(offset)) from None
