@@ -8,7 +8,6 @@ lower_module          fusions to LLO to bundles; control flow to main
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import PIPELINE, run_pipeline
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Program
 
 
@@ -55,7 +55,7 @@ def compile_module(
 
     Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
     """
-    with _no_collector():
+    with no_cyclic_gc():
         return _compile(module, chip, options or CompileOptions())
 
 
@@ -96,18 +96,6 @@ def run_passes(
         progress=options.progress,
         windows=options.windows,
     )
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Without Python's cycle collector: it would look at the whole module again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from compiler.analysis.call_graph import control_computations
 from compiler.hlo.attributes import InputOutputAlias
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import Shape, TupleShape, leaves
+from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 
 Slot = tuple[HloInstruction, int]
 
@@ -145,7 +145,27 @@ def shared_slots(module: HloModule) -> SlotSets:
 
 
 def donations(module: HloModule) -> tuple[InputOutputAlias, ...]:
-    """The module's ``input_output_alias`` entries."""
+    """The module's ``input_output_alias`` entries between arrays of the same shape.
+
+    Others (a result of as many bytes in another shape) are no more than a permission.
+    """
     found = module.attrs.get("input_output_alias", ())
     assert isinstance(found, tuple)
-    return tuple(a for a in found if isinstance(a, InputOutputAlias))
+    entry = module.entry
+    result = entry.root_instruction.shape
+    return tuple(
+        alias
+        for alias in found
+        if isinstance(alias, InputOutputAlias)
+        and is_compatible(
+            _part(result, alias.output_index),
+            _part(entry.parameters[alias.parameter_number].shape, alias.parameter_index),
+        )
+    )
+
+
+def _part(shape: Shape, index: tuple[int, ...]) -> Shape:
+    for number in index:
+        assert isinstance(shape, TupleShape), shape
+        shape = shape.elements[number]
+    return shape

@@ -8,6 +8,9 @@ large:
     highest   the six products of order at most 2                6
 
 An operand that is exact in bf16 has one part, so a bf16 x f32 dot takes 1, 2 or 3 passes.
+
+A dot of two s8 or two u8 operands into s32 is one pass of integers: its operands are *pairs*, 16 bits
+with element p of K in the low byte and element ``p + pair_depth(K)`` in the high one.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
 
+BYTES = ("s8", "u8")
+"""Types of which the MXU has passes of integers."""
 _PARTS = {"default": 1, "high": 2, "highest": 3}
 _EXACT_IN_BF16 = frozenset(
     {
@@ -40,6 +45,8 @@ class DotParts:
 
     lhs: int = 1
     rhs: int = 1
+    integer: str = ""
+    """Type of the operands of a pass of integers, else empty."""
 
     @property
     def passes(self) -> int:
@@ -55,10 +62,12 @@ class DotParts:
 def dot_parts(dot: HloInstruction | None, precision: str) -> DotParts:
     """The parts of a dot's operands; an attribute of the dot wins over `precision`.
 
-    Raises UnsupportedError for a dot of integers.
+    Raises UnsupportedError for a dot of integers, unless they make a pass of integers.
     """
     if dot is None:
         return DotParts()
+    if is_integer_pass(dot):
+        return DotParts(integer=dot.operands[0].array.dtype.name)
     if not dot.array.dtype.is_float or any(not o.array.dtype.is_float for o in dot.operands):
         raise UnsupportedError(
             f"%{dot.name}: the MXU multiplies floats; convert the operands of this "
@@ -66,9 +75,20 @@ def dot_parts(dot: HloInstruction | None, precision: str) -> DotParts:
             f"{dot.array.dtype} dot to f32",
             dot.span,
         )
-    parts = _PARTS[_stated_precision(dot) or precision]
+    parts = _PARTS[stated_precision(dot) or precision]
     lhs, rhs = (1 if _is_exact(operand) else parts for operand in dot.operands)
     return DotParts(lhs, rhs)
+
+
+def is_integer_pass(dot: HloInstruction) -> bool:
+    """Whether this is a dot of two operands of one 8-bit integer type into s32."""
+    left, right = (operand.array.dtype.name for operand in dot.operands)
+    return left == right and left in BYTES and dot.array.dtype.name == "s32"
+
+
+def pair_depth(depth: int) -> int:
+    """Pairs along K of a pass of integers, in whole vregs."""
+    return -(-depth // 256) * 128
 
 
 def _is_exact(operand: HloInstruction) -> bool:
@@ -80,7 +100,8 @@ def _is_exact(operand: HloInstruction) -> bool:
     return operand.array.dtype.name in _EXACT_IN_BF16
 
 
-def _stated_precision(dot: HloInstruction) -> str | None:
+def stated_precision(dot: HloInstruction) -> str | None:
+    """The precision that a dot or a convolution states, if it does."""
     algorithm = _text(dot.attrs.get("algorithm"))
     if algorithm in _ALGORITHM_PRECISION:
         return _ALGORITHM_PRECISION[algorithm]

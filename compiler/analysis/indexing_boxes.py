@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compiler.analysis.indexing import (
     Expr,
@@ -17,7 +18,7 @@ from compiler.analysis.indexing import (
     var,
     variables,
 )
-from compiler.analysis.indexing_maps import Index, operand_indices
+from compiler.analysis.indexing_maps import Index, operand_reads
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 
@@ -87,13 +88,20 @@ def tile_units(shape: ArrayShape) -> tuple[int, ...]:
 
 def round_to_tiles(shape: ArrayShape, box: Box, units: tuple[int, ...] | None = None) -> Box:
     """The box grown to whole vreg tiles (or `units`); a dimension covered entirely starts at 0."""
+    units = tile_units(shape) if units is None else units
+    return _rounded(shape.dims, units, box.low, box.extent)
+
+
+@lru_cache(maxsize=4096)
+def _rounded(
+    dims: tuple[int, ...], units: tuple[int, ...], low: Index, extent: tuple[int, ...]
+) -> Box:
     lows: list[Expr] = []
     extents: list[int] = []
-    units = tile_units(shape) if units is None else units
-    for low, extent, size, unit in zip(box.low, box.extent, shape.dims, units, strict=True):
-        start = (low // unit) * unit
-        lead = (low - start).range()[1]
-        grown = -(-(lead + extent) // unit) * unit
+    for first, count, size, unit in zip(low, extent, dims, units, strict=True):
+        start = (first // unit) * unit
+        lead = (first - start).range()[1]
+        grown = -(-(lead + count) // unit) * unit
         is_whole = grown >= size
         lows.append(const(0) if is_whole else start)
         extents.append(size if is_whole else grown)
@@ -112,8 +120,7 @@ def leaf_indices(
         if current.opcode == "parameter" or (current in stop):
             found.setdefault(current, []).append(at)
             continue
-        for access in operand_indices(current, at):
-            key = (current.operands[access.operand], access.index)
+        for key in operand_reads(current, at):
             if key not in seen:
                 seen.add(key)
                 pending.append(key)
@@ -121,7 +128,7 @@ def leaf_indices(
 
 
 def _union(shape: ArrayShape, indices: list[Index], outer: frozenset[Var]) -> Box:
-    boxes = [_bounds(shape, index, outer) for index in indices]
+    boxes = [_bounds(shape.dims, index, outer) for index in indices]
     result = boxes[0]
     for box in boxes[1:]:
         result = _join(shape, result, box)
@@ -144,10 +151,11 @@ def _join(shape: ArrayShape, a: Box, b: Box) -> Box:
     return Box(tuple(lows), tuple(extents))
 
 
-def _bounds(shape: ArrayShape, index: Index, outer: frozenset[Var]) -> Box:
+@lru_cache(maxsize=4096)
+def _bounds(dims: tuple[int, ...], index: Index, outer: frozenset[Var]) -> Box:
     lows: list[Expr] = []
     extents: list[int] = []
-    for expr, size in zip(index, shape.dims, strict=True):
+    for expr, size in zip(index, dims, strict=True):
         low, span = interval(expr, outer)
         if low.is_constant:  # padding reads past the ends; nothing there is needed
             first = max(0, min(low.constant, size - 1))

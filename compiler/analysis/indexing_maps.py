@@ -15,6 +15,7 @@ fail the index may lie outside the operand.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ PIECEWISE = frozenset({"pad", "concatenate", "dynamic-update-slice"})
 """Opcodes whose value is one of several accesses, chosen by conditions."""
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """``low <= expr <= high``."""
 
     expr: Expr
@@ -51,9 +51,9 @@ class Condition:
         return high < self.low or low > self.high
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class OperandAccess:
-    """Read operand `operand` (its number) at `index`, if all `conditions` hold."""
+    """Read operand `operand` (its number) at `index`, if all `conditions` hold. Never changed."""
 
     operand: int
     index: Index
@@ -68,13 +68,20 @@ def operand_indices(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     opcode = instr.opcode
     if opcode in _MAPS:
         return _prune(instr, _MAPS[opcode](instr, index))
-    info = OPCODES.get(opcode)
-    if info is not None and info.has(Trait.ELEMENTWISE):
+    if opcode in _ELEMENTWISE:
         return [
             OperandAccess(n, index if o.array.rank else ()) for n, o in enumerate(instr.operands)
         ]
     message = f"%{instr.name}: {opcode} has no index map; it needs a kernel of its own"
     raise UnsupportedError(message, instr.span)
+
+
+def operand_reads(instr: HloInstruction, index: Index) -> list[tuple[HloInstruction, Index]]:
+    """The operands and indices of `operand_indices`, conditions left out."""
+    operands = instr.operands
+    if instr.opcode in _ELEMENTWISE:
+        return [(o, index if o.array.dims else ()) for o in operands]
+    return [(operands[a.operand], a.index) for a in operand_indices(instr, index)]
 
 
 def start_variable(instr: HloInstruction, dim: int) -> Var:
@@ -326,3 +333,6 @@ _MAPS = {
     "slice": _slice,
     "transpose": _transpose,
 }
+_ELEMENTWISE = frozenset(
+    name for name, info in OPCODES.items() if info.has(Trait.ELEMENTWISE) and name not in _MAPS
+)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
@@ -24,6 +25,9 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.make import dims_attr
 
 _DOT_ROWS = 16
+_MANY_PARTS = 4
+_MOST_JOINED = 64
+"""Column tiles that code is made for one by one."""
 _LONG_DEPTH = 4096
 """Elements of K from which cutting it is tried."""
 
@@ -37,7 +41,7 @@ class IterationDim:
     parallel: bool = True
     splittable: bool = True
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Units that cover the dimension."""
         return max(1, -(-self.size // self.unit))
@@ -75,11 +79,13 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     dims = _dims(sizes, placed, _packing(body, sizes))
     if body.dot is None:
         _keep_turned_rows(body, dims)
+        if dims and _is_joined(body, dims[-1]):
+            dims[-1] = replace(dims[-1], splittable=False)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_packed_rows(dims[-2])
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
-    if body.dot is not None and parts.passes == 1:
+    if body.dot is not None and parts.passes == 1 and not parts.integer:
         dims.append(_depth_dim(body.dot))
     return IterationSpace(tuple(dims), root_dims)
 
@@ -98,6 +104,17 @@ def _keep_turned_rows(body: FusionBody, dims: list[IterationDim]) -> None:
         unit = SUBLANES * node.array.dtype.packing
         if place < rows and sizes[place] % unit == 0:
             dims[place] = replace(dims[place], unit=math.lcm(dims[place].unit, unit))
+
+
+def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
+    """Whether columns are of many parts: which of them a tile is made of is known in a whole row."""
+    return columns.tiles <= _MOST_JOINED and any(
+        node.opcode == "concatenate"
+        and len(node.operands) >= _MANY_PARTS
+        and dims_attr(node) == (node.array.rank - 1,)
+        and node.array.dims[-1] == columns.size
+        for node in body.computation
+    )
 
 
 def _depth_dim(dot: HloInstruction) -> IterationDim:

@@ -17,11 +17,11 @@ import math
 from dataclasses import dataclass
 
 from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
-from compiler.analysis.dot_parts import DotParts
+from compiler.analysis.dot_parts import DotParts, pair_depth
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.windows import OperandWindow, WindowPlan
-from compiler.hlo.dtypes import BF16, F32, S32
+from compiler.hlo.dtypes import BF16, F32, S32, U16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.rewrite.make import dims_attr
@@ -159,13 +159,29 @@ def _dot_windows(
     found: list[VmemWindow] = []
     for number, box in prepared_operands(dot, plan, parts).items():
         operand = dot.operands[number]
-        rows = held_rows(ArrayShape(BF16, operand.array.dims), box.extent)
+        shape, held = prepared_form(dot, number, parts, box)
+        rows = held_rows(shape, held.extent)
         names = (f"bf16.{part}.{operand.name}" for part in range(parts.of(number)))
         found += [VmemWindow(name, rows) for name in names]
-    if direct_outputs(dot, body, plan) is None or dot.array.dtype != F32:
+    if direct_outputs(dot, body, plan) is None or dot.array.dtype not in (F32, S32):
         rows = held_rows(ArrayShape(F32, dot.array.dims), plan.boxes[dot].extent)
         found.append(VmemWindow(f"scratch.{dot.name}", rows))
     return found
+
+
+def prepared_form(
+    dot: HloInstruction, number: int, parts: DotParts, box: Box
+) -> tuple[ArrayShape, Box]:
+    """What an operand is prepared as, and the box of that: bf16, or pairs of 8-bit integers."""
+    dims = dot.operands[number].array.dims
+    if not parts.integer:
+        return ArrayShape(BF16, dims), box
+    side = "rhs" if number else "lhs"
+    (axis,) = dims_attr(dot, f"{side}_contracting_dims")
+    depth = pair_depth(dims[axis])
+    extent = tuple(depth if d == axis else size for d, size in enumerate(box.extent))
+    shape = ArrayShape(U16, tuple(depth if d == axis else size for d, size in enumerate(dims)))
+    return shape, Box(box.low, extent)
 
 
 def prepared_operands(dot: HloInstruction, plan: WindowPlan, parts: DotParts) -> dict[int, Box]:

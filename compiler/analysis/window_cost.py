@@ -32,9 +32,9 @@ _FREE = frozenset(
      "get-tuple-element", "bitcast", "reverse", "dynamic-slice", "reduce", "dot"}
 )  # fmt: skip
 _TRANSCENDENTAL_OPS = 12
-_PREPARE_CYCLES = 8
+_PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
-_DOT_STEP_CYCLES = 160
+_DOT_STEP_CYCLES = 100
 """To fill and drain the MXUs in a pass of a step."""
 _STEP_CYCLES = 40
 """Of scalar work in a step."""
@@ -126,7 +126,7 @@ def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotPar
     batch = math.prod(box.extent[:-2])
     rows = max(-(-box.extent[-2] // 16), 8)  # latching a block takes as long as 8 matmuls
     cols = -(-box.extent[-1] // LANES)
-    depth = -(-_depth(dot, plan) // LANES)
+    depth = -(-_depth(dot, plan) // LANES) / (2 if parts.integer else 1)
     matmuls = batch * rows * cols * depth * parts.passes
     cycles = matmuls * chip.matmul_cycles / chip.mxu_sustained / chip.mxu_units
     cycles += _DOT_STEP_CYCLES * parts.passes

@@ -25,7 +25,7 @@ from compiler.analysis.window_config import (
     read_config,
 )
 from compiler.analysis.window_cost import plan_cycles
-from compiler.analysis.window_search import grid_orders, make_plan, search
+from compiler.analysis.window_search import grid_orders, has_plan, make_plan, search
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -53,6 +53,10 @@ class WindowPlanner:
         its dot asks for in `backend_config` are impossible.
         """
         return _Question(self, fusion).plan()
+
+    def has_plan(self, fusion: HloInstruction) -> bool:
+        """Whether `plan` finds windows; CompileError as of `plan`."""
+        return _Question(self, fusion).has_plan()
 
     def config(self, fusion: HloInstruction) -> Config:
         """What to write into the fusion's `backend_config` for its plan; errors as of `plan`."""
@@ -83,6 +87,16 @@ class _Question:
         """As asked for, as known, or as found."""
         asked = self.asked()
         return self.found(self.key()) if asked is None else self.obeyed(*asked)
+
+    def has_plan(self) -> bool:
+        """Whether there are windows as asked for, as known, or any at all."""
+        asked = self.asked()
+        if asked is not None:
+            self.obeyed(*asked)
+            return True
+        if self.key() in self.planner.known:
+            return True
+        return has_plan(self.fusion, self.body, self.space, self.chip, self.parts)
 
     def found(self, key: Key) -> WindowPlan:
         """The cheapest plan, searched for unless an equal fusion was planned."""

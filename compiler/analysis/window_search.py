@@ -85,11 +85,11 @@ def search(
         if least_cycles(steps, chip) >= least or _least_rows(space, sizes, body) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
+        rows = kernel_rows(body, plan, parts)  # in whatever order
+        if rows > budget:
+            continue
         for order in orders:
             ordered = _reordered(plan, order)
-            rows = kernel_rows(body, ordered, parts)
-            if rows > budget:
-                continue
             cycles = plan_cycles(body, ordered, chip, parts)
             if cycles < least * _ABOUT_THE_SAME:
                 found.append((rows, replace(ordered, estimated_cycles=cycles)))
@@ -106,6 +106,26 @@ def search(
         (rows, plan) for rows, plan in found if plan.estimated_cycles <= least * _ABOUT_THE_SAME
     ]
     return min(near, key=lambda item: (max(item[0], _FEW_ROWS), item[1].estimated_cycles))[1]
+
+
+def has_plan(
+    fusion: HloInstruction,
+    body: FusionBody,
+    space: IterationSpace,
+    chip: Chip,
+    parts: DotParts = ONE_PASS,
+) -> bool:
+    """Whether `search` finds a plan; asks small windows first, and no further than one that fits."""
+    results = leaves(fusion.shape)
+    budget = int(chip.vmem_rows * _VMEM_SHARE)
+    order = grid_orders(space, body)[0]
+    for sizes in reversed(list(_candidates(space, body))):
+        if _least_rows(space, sizes, body) > budget:
+            continue
+        plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
+        if kernel_rows(body, plan, parts) <= budget:
+            return True
+    return False
 
 
 def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int, ...]]:

@@ -126,12 +126,12 @@ def moving_dims(
     grid: tuple[GridDim, ...], derived: tuple[DerivedVar, ...], origin: tuple[Expr, ...]
 ) -> tuple[int, ...]:
     """Numbers of the dimensions of more than one step that `origin` depends on."""
+    found: set[Var] = set().union(*[variables(expr) for expr in origin])
     values = {d.variable: d.value for d in derived}
-    found: set[Var] = set()
-    pending = list(origin)
+    pending = [variable for variable in found if variable in values]
     while pending:
-        for variable in variables(pending.pop()) - found:
+        for variable in variables(values[pending.pop()]) - found:
             found.add(variable)
             if variable in values:
-                pending.append(values[variable])
-    return tuple(i for i, d in enumerate(grid) if d.steps > 1 and d.variable in found)
+                pending.append(variable)
+    return tuple([i for i, d in enumerate(grid) if d.variable in found and d.steps > 1])

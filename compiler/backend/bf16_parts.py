@@ -16,6 +16,10 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 
 _HIGH_HALF = 0xFFFF0000
+_ATTRS: dict[str, dict[str, object]] = {
+    "broadcast": {"dimensions": ()},
+    "compare": {"direction": "EQ"},
+}
 
 
 @contextmanager
@@ -30,9 +34,9 @@ def bf16_parts(node: HloInstruction, count: int) -> Iterator[list[HloInstruction
     maker = _Maker(node.array.dims, node.name)
     value = node if node.array.dtype == F32 else maker.make("convert", F32, node)
     parts = [maker.truncated(value)]
-    finite = maker.make("is-finite", PRED, parts[0])
-    zero = maker.constant(F32, 0)
-    rest = maker.make("select", F32, finite, maker.make("subtract", F32, value, parts[0]), zero)
+    rest = maker.make("subtract", F32, value, parts[0])
+    finite = maker.make("compare", PRED, rest, rest)  # the rest of an infinity or NaN is NaN
+    rest = maker.make("select", F32, finite, rest, maker.constant(F32, 0))
     for _ in range(count - 1):
         parts.append(maker.truncated(rest))
         rest = maker.make("subtract", F32, rest, parts[-1])
@@ -51,7 +55,7 @@ class _Maker:
     def make(self, opcode: str, dtype: DType, *operands: HloInstruction) -> HloInstruction:
         """An elementwise node over the dims."""
         shape = ArrayShape(dtype, self._dims)
-        attrs: dict[str, object] = {"dimensions": ()} if opcode == "broadcast" else {}
+        attrs = _ATTRS.get(opcode, {})
         return self._add(HloInstruction(opcode, self._name, shape, operands, attrs))
 
     def constant(self, dtype: DType, value: int) -> HloInstruction:

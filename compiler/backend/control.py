@@ -22,6 +22,7 @@ from compiler.analysis.trip_count import trip_count
 from compiler.backend.kernel_calls import Place, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
+from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -30,9 +31,6 @@ from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, SMEM
 from tpu_sim.isa.timing import GRANULE_BYTES
-
-ARGUMENT_WORDS = 128
-"""SMEM words before the scalars: kernel arguments."""
 
 _NO_CODE = frozenset(
     {

@@ -191,7 +191,7 @@ def _unit_edges(
     occupancy: dict[int, int],
 ) -> None:
     units: dict[int, MxuOrder] = {}
-    xpose = XposeOrder(graph, chip)
+    xposes: dict[int, XposeOrder] = {}
     waiting: tuple[deque[int], deque[int]] = (deque(), deque())
     for index, info in enumerate(infos):
         code = info.code
@@ -209,7 +209,10 @@ def _unit_edges(
                 units[unit] = MxuOrder(graph, chip, occupancy.get(unit, 0))
             units[unit].add(index, code)
         elif code <= Code.XPOSE_READ:
-            xpose.add(index, code)
+            unit = ops[index].operands[1 if code is Code.XPOSE_READ else 0]
+            if unit not in xposes:
+                xposes[unit] = XposeOrder(graph, chip)
+            xposes[unit].add(index, code)
     for unit, order in units.items():
         occupancy[unit] = order.waiting
         graph.earliest.update(order.earliest)

@@ -1,8 +1,9 @@
-"""The dot of a kOutput fusion: operands ready in bf16, batch after batch through the MXU.
+"""The dot of a kOutput fusion: operands made ready, batch after batch through the MXU.
 
 An operand that is a bf16 window, whole along K, goes to the MXU as it lies. Any other is prepared
 by a vector stage into packed bf16 scratch: converted, moved by its index map, zero beyond K, and
-split into parts for the higher precisions. What was prepared stays while the grid does not move it.
+split into parts for the higher precisions; operands of 8-bit integers are prepared as pairs along K.
+What was prepared stays while the grid does not move it.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.indexing import delinearize
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import is_fed
+from compiler.analysis.kernel_vmem import is_fed, prepared_form
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.bf16_parts import bf16_parts
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.fused_epilogue import fused_epilogue
+from compiler.backend.integer_pairs import integer_pairs
 from compiler.backend.pipeline import StepContext
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.vector_emitter import VectorEmitter
-from compiler.hlo.dtypes import BF16, F32
+from compiler.hlo.dtypes import F32, S32, U8
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 
 
@@ -85,6 +88,7 @@ class DotStage:
                 _matrix(self.builder, out, batch),
                 accumulate_when=later,
                 epilogue=epilogue,
+                integer=self.parts.integer,
             )
         return out, epilogue is not None
 
@@ -97,7 +101,7 @@ class DotStage:
         return counter
 
     def _scratch(self, box: Box) -> VmemArray:
-        shape = ArrayShape(F32, self.dot.array.dims)
+        shape = ArrayShape(S32 if self.parts.integer else F32, self.dot.array.dims)
         window = self.builder.window(f"scratch.{self.dot.name}", buffer_rows(shape, box.extent))
         return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
 
@@ -128,15 +132,39 @@ class DotStage:
             held = Box(bound.origin, bound.extent)
             if is_fed(self.dot, number, bound.shape, held, box):
                 return [bound]
-        targets = [self._prepared(node, box, i) for i in range(part_count)]
-        with self._when_moved(context, box), bf16_parts(node, part_count) as parts:
-            emitter.emit_stage(parts, targets, zero_fill=True)
+        shape, held = prepared_form(self.dot, number, self.parts, box)
+        targets = [self._prepared(node, shape, held, i) for i in range(part_count)]
+        with self._when_moved(context, box), self._nodes(number, part_count, emitter) as nodes:
+            emitter.emit_stage(nodes, targets, zero_fill=True)
         self.builder.new_block()
         return targets
 
-    def _prepared(self, node: HloInstruction, box: Box, part: int) -> VmemArray:
-        """Scratch for one bf16 part of an operand."""
-        shape = ArrayShape(BF16, node.array.dims)
+    @contextmanager
+    def _nodes(
+        self, number: int, part_count: int, emitter: VectorEmitter
+    ) -> Iterator[list[HloInstruction]]:
+        """What is computed of an operand: its bf16 parts, or pairs of its integers.
+
+        Bytes that lie in VMEM are taken for unsigned, which saves extending their signs.
+        """
+        node = self.dot.operands[number]
+        if not self.parts.integer:
+            with bf16_parts(node, part_count) as parts:
+                yield parts
+            return
+        (axis,) = dims_attr(self.dot, f"{'rhs' if number else 'lhs'}_contracting_dims")
+        bound = emitter.bindings.get(node)
+        if bound is not None:
+            shape = bound.shape.with_dtype(U8)
+            node = HloInstruction("parameter", node.name, ArrayShape(U8, node.array.dims), (), {})
+            emitter.bindings[node] = replace(bound, shape=shape)
+        with integer_pairs(node, axis) as pairs:
+            yield [pairs]
+        if bound is not None:
+            del emitter.bindings[node]
+
+    def _prepared(self, node: HloInstruction, shape: ArrayShape, box: Box, part: int) -> VmemArray:
+        """Scratch for one part of an operand."""
         rows = buffer_rows(shape, box.extent)
         window = self.builder.window(f"bf16.{part}.{node.name}", rows)
         return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)

@@ -17,12 +17,13 @@ import numpy as np
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.host_ports import host_ports
-from compiler.backend.control import ARGUMENT_WORDS, ControlLowering
+from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.finalize import finalize_kernel, finalize_main
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.smem_scratch import SmemScratch
+from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves

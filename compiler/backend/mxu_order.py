@@ -1,4 +1,4 @@
-"""Order within an MXU and within the transpose unit."""
+"""Order within an MXU and within a transpose unit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class MxuOrder:
 
 
 class XposeOrder:
-    """The transpose unit: pushes fill the shadow block, a swap makes it readable."""
+    """One transpose unit: pushes fill the shadow block, a swap makes it readable."""
 
     def __init__(self, graph: EdgeSink, chip: Chip) -> None:
         self._graph = graph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cache
+from typing import ClassVar
 
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.chips import Chip
@@ -14,27 +14,36 @@ from tpu_sim.isa.timing import occupancy_cycles
 assert _rows.valu  # importing the package fills ROWS
 
 
-class Code(IntEnum):
-    """How an instruction is ordered with others beyond its registers."""
+class Code(int):
+    """How an instruction is ordered with others beyond its registers.
 
-    PLAIN = 0
-    LOAD = 1
-    STORE = 2
-    SMEM_LOAD = 3
-    SMEM_STORE = 4
-    DMA_START = 5
-    DMA_WAIT = 6
-    MATPUSH = 7
-    MATSWAP = 8
-    MATMUL = 9
-    MRF_POP = 10
-    XPOSE_PUSH = 11
-    XPOSE_SWAP = 12
-    XPOSE_READ = 13
-    PUSH = 14
-    POP = 15
-    SPILL = 16
-    FILL = 17
+    No Enum: looking up a member of one takes Python 3.11 a tenth of a microsecond, and schedulers
+    do it many times for every instruction. There is one object for each code.
+    """
+
+    __slots__ = ()
+    PLAIN: ClassVar[Code]
+    LOAD: ClassVar[Code]
+    STORE: ClassVar[Code]
+    SMEM_LOAD: ClassVar[Code]
+    SMEM_STORE: ClassVar[Code]
+    DMA_START: ClassVar[Code]
+    DMA_WAIT: ClassVar[Code]
+    MATPUSH: ClassVar[Code]
+    MATSWAP: ClassVar[Code]
+    MATMUL: ClassVar[Code]
+    MRF_POP: ClassVar[Code]
+    XPOSE_PUSH: ClassVar[Code]
+    XPOSE_SWAP: ClassVar[Code]
+    XPOSE_READ: ClassVar[Code]
+    PUSH: ClassVar[Code]
+    POP: ClassVar[Code]
+    SPILL: ClassVar[Code]
+    FILL: ClassVar[Code]
+
+
+for _number, _name in enumerate(Code.__annotations__):
+    setattr(Code, _name, Code(_number))
 
 
 _CODES: dict[str, Code] = {
@@ -56,6 +65,7 @@ _CODES: dict[str, Code] = {
     "pop_xlu": Code.POP,
     "xpose_push": Code.XPOSE_PUSH,
     "xpose_swap": Code.XPOSE_SWAP,
+    "xpose_swap16": Code.XPOSE_SWAP,
     "xpose_read": Code.XPOSE_READ,
     "spill": Code.SPILL,
     "spill_mask": Code.SPILL,
@@ -82,6 +92,8 @@ class OpInfo:
     """One row on one chip. Operand positions index the whole operand tuple; -1 is none.
 
     `defines` is the register file written ("v", "m", "s" or ""); the destination is operand 0.
+    `takes` is the file from which issuing it takes a register ("v", "m" or ""): a push takes one for
+    the result, its pop none. `reads` are the vector files read, with the operands.
     `occupies` is how many cycles the slot is held; `tail` is how long after its issue the block
     must last, because later blocks count on the effect being complete.
     """
@@ -92,6 +104,8 @@ class OpInfo:
     latency: int
     occupies: int
     defines: str
+    takes: str
+    reads: tuple[tuple[str, tuple[int, ...]], ...]
     vregs: tuple[int, ...]
     masks: tuple[int, ...]
     sregs: tuple[int, ...]
@@ -124,6 +138,8 @@ def _op_info(row: Row, chip: Chip) -> OpInfo:
     assert not any(kind in written for kind in kinds[1:]), f"{row.name}: destination is not first"
     code = _CODES.get(row.effect, Code.PUSH if row.pushes in QUEUE_INDEX else Code.PLAIN)
     window = kinds.index(Kind.WIN) if Kind.WIN in kinds else -1
+    vregs = tuple(i for i, kind in enumerate(kinds) if kind is Kind.VS)
+    masks = tuple(i for i, kind in enumerate(kinds) if kind is Kind.MS)
     return OpInfo(
         row=row,
         code=code,
@@ -131,8 +147,10 @@ def _op_info(row: Row, chip: Chip) -> OpInfo:
         latency=chip.latency(row.latency),
         occupies=max(1, occupancy_cycles(row, chip)),
         defines=defines,
-        vregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.VS),
-        masks=tuple(i for i, kind in enumerate(kinds) if kind is Kind.MS),
+        takes=_takes(code, defines),
+        reads=tuple((letter, read) for letter, read in (("v", vregs), ("m", masks)) if read),
+        vregs=vregs,
+        masks=masks,
         sregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.SS),
         queue=QUEUE_INDEX.get(row.pushes or row.pops, -1),
         window=window,
@@ -142,6 +160,12 @@ def _op_info(row: Row, chip: Chip) -> OpInfo:
         has_effect=not defines or code is Code.MRF_POP,
         tail=_tail(row, code, defines, chip),
     )
+
+
+def _takes(code: Code, defines: str) -> str:
+    if code is Code.PUSH:
+        return "v"
+    return "" if code is Code.POP or defines == "s" else defines
 
 
 _DURABLE = frozenset({Code.STORE, Code.SMEM_STORE, Code.XPOSE_PUSH, Code.XPOSE_SWAP})

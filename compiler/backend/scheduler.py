@@ -8,7 +8,8 @@ order, which spilling has made fit, so scheduling always ends.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -95,10 +96,14 @@ class _Attempt:
         self.priorities = priorities
         self.window = window
         self.capacities = class_capacities(chip)
-        self.units_per_mxu = chip.units_per_mxu
         self.queue_entries = (chip.eup_entries, chip.xlu_entries)
         self.files = {"v": _File(chip.vregs), "m": _File(chip.vmasks)}
         self._count_reads()
+        self.resources = [info.resource for info in infos]
+        for index, resource in enumerate(self.resources):
+            if resource == MXU_CLASS:
+                unit = ops[index].operands[infos[index].unit]
+                self.resources[index] += unit // chip.units_per_mxu
         self.waiting = list(graph.predecessors)
         self.earliest = [0] * len(ops)
         for index, cycle in graph.earliest.items():
@@ -112,72 +117,62 @@ class _Attempt:
         self.ready_pops: set[int] = set()
         self.issued = [False] * len(ops)
         self.oldest = 0
+        self.end = 0  # when what was issued for later blocks is done
         self.dead: dict[int, list[tuple[str, int]]] = {}  # cycle -> registers nobody reads
         self.bundles: list[list[int]] = []
 
     def _count_reads(self) -> None:
-        vector, mask = self.files["v"].reads_left, self.files["m"].reads_left
-        for instr, info in zip(self.ops, self.infos, strict=True):
-            operands = instr.operands
-            for i in info.vregs:
-                vector[operands[i]] = vector.get(operands[i], 0) + 1
-            for i in info.masks:
-                mask[operands[i]] = mask.get(operands[i], 0) + 1
+        pairs = list(zip(self.ops, self.infos, strict=True))
+        vector = [instr.operands[i] for instr, info in pairs for i in info.vregs]
+        mask = [instr.operands[i] for instr, info in pairs for i in info.masks]
+        self.files["v"].reads_left = dict(Counter(vector))
+        self.files["m"].reads_left = dict(Counter(mask))
 
     def run(self) -> bool:
         """Schedule everything; False when all candidates wait for registers."""
         count = len(self.ops)
         for index, predecessors in enumerate(self.graph.predecessors):
-            if not predecessors and not self.earliest[index]:
-                self._ready(index)
-            elif not predecessors:
+            if not predecessors:
                 self.buckets.setdefault(self.earliest[index], []).append(index)
-        done = cycle = end = 0
+        heaps = list(enumerate(self.heaps))
+        capacities = self.capacities
+        done = cycle = 0
         while done < count:
             for resource in self.releases.pop(cycle, ()):
-                self.capacities[resource] += 1
+                capacities[resource] += 1
             for letter, register in self.dead.pop(cycle, ()):
                 self.files[letter].free.append(register)
-            for index in self.buckets.pop(cycle, ()):
-                self._ready(index)
+            self._arrive(self.buckets.pop(cycle, ()))
             while self.beyond and self.beyond[0] < self.oldest + self.window:
                 self._enter(heappop(self.beyond))
             if self.parked:
                 self._unpark()
             bundle: list[int] = []
-            for resource, heap in enumerate(self.heaps):
-                if heap and self.capacities[resource] > 0:
+            for resource, heap in heaps:
+                if heap and capacities[resource] > 0:
                     self._fill(resource, heap, cycle, bundle)
             if not bundle and not self._is_waiting() and not self._force(cycle, bundle):
                 return False
             done += len(bundle)
             self.bundles.append(bundle)
-            end = max(end, self._completion(bundle, cycle))
             cycle += 1
             while self.oldest < count and self.issued[self.oldest]:
                 self.oldest += 1
-        self.bundles.extend([] for _ in range(end - cycle))
+        self.bundles.extend([] for _ in range(self.end - cycle))
         return True
 
     def _is_waiting(self) -> bool:
         """Whether time alone will make something possible."""
         return bool(self.buckets or self.releases or self.dead)
 
-    def _completion(self, bundle: list[int], cycle: int) -> int:
-        """When what this bundle does for later blocks is done."""
-        infos = self.infos
-        end = cycle + 1
-        for index in bundle:
-            tail = cycle + infos[index].tail
-            if tail > end:
-                end = tail
-        return end
-
-    def _ready(self, index: int) -> None:
-        if index < self.oldest + self.window:
-            self._enter(index)
-        else:
-            heappush(self.beyond, index)
+    def _arrive(self, indices: Iterable[int]) -> None:
+        """Operations that depend on nothing any more."""
+        limit = self.oldest + self.window
+        for index in indices:
+            if index < limit:
+                self._enter(index)
+            else:
+                heappush(self.beyond, index)
 
     def _enter(self, index: int) -> None:
         """Make an operation a candidate; a pop only when it is at its queue's head."""
@@ -185,10 +180,7 @@ class _Attempt:
         if info.code is Code.POP and self.queues[info.queue][0] != index:
             self.ready_pops.add(index)
             return
-        resource = info.resource
-        if resource == MXU_CLASS:
-            resource += self.ops[index].operands[info.unit] // self.units_per_mxu
-        heappush(self.heaps[resource], self.priorities[index])
+        heappush(self.heaps[self.resources[index]], self.priorities[index])
 
     def _fill(self, resource: int, heap: list[int], cycle: int, bundle: list[int]) -> None:
         """Issue the best candidates of one class."""
@@ -205,7 +197,7 @@ class _Attempt:
                 if len(full) == _MAX_TRIES:
                     break
                 continue
-            if self._lacks_register(index, info):
+            if info.takes and self._lacks_register(index, info):
                 heappush(self.parked, index)
                 continue
             room -= 1
@@ -242,7 +234,7 @@ class _Attempt:
             info = self.infos[index]
             if info.code is Code.PUSH and self._queue_is_full(info.queue):
                 continue
-            if not self._lacks_register(index, info, reserve=0):
+            if not info.takes or not self._lacks_register(index, info, reserve=0):
                 self.parked.remove(index)
                 heapify(self.parked)
                 bundle.append(index)
@@ -251,18 +243,14 @@ class _Attempt:
         return False
 
     def _lacks_register(self, index: int, info: OpInfo, reserve: int = -1) -> bool:
-        """Whether an operation must wait for a register.
+        """Whether an operation that takes a register must wait for one.
 
         Every result in a queue has a register set aside, so that its pop never waits for one.
         The last `reserve` (-1: the file's usual) registers are for operations near the oldest.
         """
-        code = info.code
-        defines = "v" if code is Code.PUSH else info.defines
-        if not defines or defines == "s" or code is Code.POP:
-            return False
-        file = self.files[defines]
+        file = self.files[info.takes]
         free = len(file.free)
-        if defines == "v":
+        if info.takes == "v":
             free -= len(self.queues[0]) + len(self.queues[1])
         if free > (file.reserve if reserve < 0 else reserve):
             return False
@@ -284,8 +272,9 @@ class _Attempt:
     def _issue(self, index: int, cycle: int) -> None:
         info = self.infos[index]
         self.issued[index] = True
-        if info.vregs or info.masks or info.defines:
-            self._use_registers(self.ops[index].operands, info, cycle)
+        if cycle + info.tail > self.end:
+            self.end = cycle + info.tail
+        self._use_registers(self.ops[index].operands, info, cycle)
         if info.code is Code.PUSH:
             self.queues[info.queue].append(self.graph.pop_of[index])
         elif info.code is Code.POP:
@@ -299,7 +288,7 @@ class _Attempt:
             if not waiting[after]:
                 when = earliest[after]
                 if when <= cycle:
-                    self._ready(after)
+                    self._arrive((after,))
                 elif when in buckets:
                     buckets[when].append(after)
                 else:
@@ -312,19 +301,13 @@ class _Attempt:
             self._enter(queue[0])
 
     def _use_registers(self, operands: tuple[int, ...], info: OpInfo, cycle: int) -> None:
-        if info.vregs:
-            file = self.files["v"]
-            for i in info.vregs:
+        for letter, positions in info.reads:
+            file = self.files[letter]
+            left = file.reads_left
+            for i in positions:
                 value = operands[i]
-                file.reads_left[value] -= 1
-                if not file.reads_left[value]:
-                    file.free.append(file.assigned[value])
-        if info.masks:
-            file = self.files["m"]
-            for i in info.masks:
-                value = operands[i]
-                file.reads_left[value] -= 1
-                if not file.reads_left[value]:
+                left[value] -= 1
+                if not left[value]:
                     file.free.append(file.assigned[value])
         if info.defines and info.defines != "s":
             file = self.files[info.defines]

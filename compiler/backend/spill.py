@@ -38,7 +38,7 @@ def spill_block(
     """Insert spills and reloads for both vector register files."""
     result = SpillResult(ops)
     for letter, limit in (("v", chip.vregs), ("m", chip.vmasks)):
-        if max_live(result.ops, table, letter) > limit:
+        if _exceeds(result.ops, table, letter, limit):
             spiller = _Spiller(
                 result.ops, table, letter, max(4, limit - 4), variables, result.slots
             )
@@ -46,6 +46,12 @@ def spill_block(
     if result.slots > MAX_SPILL_SLOTS:
         raise CompileError(f"a block needs {result.slots} spill slots, have {MAX_SPILL_SLOTS}")
     return result
+
+
+def _exceeds(ops: list[Instr], table: dict[str, OpInfo], letter: str, limit: int) -> bool:
+    """Whether more than `limit` values of a register file live at once in source order."""
+    made = [None for instr in ops if table[instr.row.name].defines == letter]
+    return len(made) > limit and max_live(ops, table, letter) > limit
 
 
 def max_live(ops: list[Instr], table: dict[str, OpInfo], letter: str) -> int:

@@ -8,8 +8,8 @@ from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhi
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.rows.scalar import SLD, SST
 
-ARGUMENT_WORDS = 128
-"""SMEM words reserved for a kernel's arguments; spilled sregs take them from the top."""
+ARGUMENT_WORDS = 1024
+"""SMEM words before a program's scalars: a kernel's arguments; spilled sregs take them from the top."""
 
 assert ROWS
 

@@ -216,7 +216,7 @@ class StageEmitter:
     ) -> None:
         self.builder.source = node.name
         direct = self._direct_targets([node], outputs)
-        is_direct = direct is not None and node.array.dtype.name == "f32"
+        is_direct = direct is not None and node.array.dtype.name in ("f32", "s32")
         target = direct[0][1] if direct is not None and is_direct else None
         stage = DotStage(self.builder, self.chip, self.plan, node, self.parts)
         waiting = [pair for i, pair in enumerate(outputs) if i not in done]

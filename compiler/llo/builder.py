@@ -143,6 +143,13 @@ class LloBuilder(ScalarBuilder):
         plan = row_plan(row if type(row) is str else row.name)  # type: ignore[union-attr]
         if len(operands) != plan.operand_count:
             raise TypeError(f"{plan.name}: {len(operands)} operands, want {plan.operand_count}")
+        if plan.is_lanes_only:
+            key: tuple[object, ...] = (plan.name, operands)
+            found = self._values.get(key)
+            if found is None:
+                ops = self._scopes[-1].block.ops
+                found = self._values[key] = self._append(ops, plan, operands)
+            return found
         action = plan.action
         if action is Action.SCALAR:
             return self._emit_scalar(plan, operands)
@@ -151,7 +158,7 @@ class LloBuilder(ScalarBuilder):
         if action is Action.EFFECT:
             return self._emit_effect(plan, operands)
         if plan.scalar_operands and self._versions:
-            key: tuple[object, ...] = (plan.name, operands, self._versions_of(plan, operands))
+            key = (plan.name, operands, self._versions_of(plan, operands))
         else:
             key = (plan.name, operands)
         table = self._values

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
-from tpu_sim.isa.assembly import descriptor_text, quote
+from tpu_sim.isa.assembly import call_text, descriptor_text, loop_head, quote, while_head
 from tpu_sim.isa.program import Call
 from tpu_sim.isa.text import format_instr
 
@@ -56,9 +56,7 @@ def _body_lines(nodes: list[LloNode], indent: str) -> Iterator[str]:
                 for instr in node.ops:
                     yield inner + format_instr(instr)
             case LloLoop():
-                trip = f"{node.trip}" if node.trip >= 0 else f"s{node.trip_sreg}"
-                parallel = " parallel" if node.parallel else ""
-                yield f"{indent}loop s{node.index} = 0 .. {trip}{parallel} {quote(node.name)} {{"
+                yield f"{indent}{loop_head(node)} {{"
                 yield from _body_lines(node.body, inner)
             case LloIf():
                 yield f"{indent}if s{node.condition} {{"
@@ -67,11 +65,11 @@ def _body_lines(nodes: list[LloNode], indent: str) -> Iterator[str]:
                     yield f"{indent}}} else {{"
                     yield from _body_lines(node.orelse, inner)
             case LloWhile():
-                yield f"{indent}while {quote(node.name)} trips {node.expected_trips} {{"
+                yield f"{indent}{while_head(node)} {{"
                 yield from _body_lines(node.test, inner)
                 yield f"{indent}}} do s{node.condition} {{"
                 yield from _body_lines(node.body, inner)
             case Call():
-                yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
+                yield f"{indent}{call_text(node)}"
                 continue
         yield f"{indent}}}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
+from typing import ClassVar
 
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Operand, Row, Slot
@@ -14,20 +14,26 @@ _WRITTEN = {Kind.VD: "v", Kind.MD: "m", Kind.SD: "s"}
 assert _rows.valu  # importing the package fills ROWS
 
 
-class Action(Enum):
-    """How the builder numbers a row."""
+class Action(str):
+    """How the builder numbers a row. (Members of an Enum take Python 3.11 long to look up.)"""
 
-    VECTOR = "vector"  # pure, vreg or vmask result: numbered in its block
-    SCALAR = "scalar"  # pure, sreg result: numbered over scopes
-    LOAD = "load"  # numbered until its memory is written
-    EFFECT = "effect"  # never numbered
+    __slots__ = ()
+    VECTOR: ClassVar[Action]  # pure, vreg or vmask result: numbered in its block
+    SCALAR: ClassVar[Action]  # pure, sreg result: numbered over scopes
+    LOAD: ClassVar[Action]  # numbered until its memory is written
+    EFFECT: ClassVar[Action]  # never numbered
+
+
+for _name in Action.__annotations__:
+    setattr(Action, _name, Action(_name))
 
 
 @dataclass(frozen=True, eq=False)
 class RowPlan:
     """A row's derived facts. Operand positions are those of the operands without the destination.
 
-    `pop` is the plan of the row that fetches the result a row pushes (EUP, XLU).
+    `pop` is the plan of the row that fetches the result a row pushes (EUP, XLU). `is_lanes_only`:
+    it reads nothing but vregs, vmasks and immediates, and is pure.
     """
 
     name: str
@@ -40,6 +46,7 @@ class RowPlan:
     base: int
     offset: int
     scalar_operands: tuple[int, ...]
+    is_lanes_only: bool
     writes_smem: bool
     is_dma: bool
 
@@ -55,17 +62,20 @@ def row_plan(name: str) -> RowPlan:
     sources = [o for o in row.operands if o.kind not in _WRITTEN]
     result = _WRITTEN[written[0].kind] if written else ""
     window = _position(sources, Kind.WIN)
+    scalars = tuple(i for i, o in enumerate(sources) if o.kind is Kind.SS)
+    action = _action(row, result)
     return RowPlan(
         name=name,
         row=row,
-        action=_action(row, result),
+        action=action,
         result=result,
         operand_count=len(sources),
         pop=row_plan(_POPS[row.pushes]) if row.pushes in _POPS else None,
         window=window,
         base=window + 1 if window >= 0 else -1,
         offset=next((i for i, o in enumerate(sources) if window >= 0 and o.name == "k"), -1),
-        scalar_operands=tuple(i for i, o in enumerate(sources) if o.kind is Kind.SS),
+        scalar_operands=scalars,
+        is_lanes_only=action is Action.VECTOR and not scalars and window < 0,
         writes_smem=row.effect == "scalar_store",
         is_dma=row.effect in ("dma_start", "dma_wait"),
     )

@@ -14,6 +14,8 @@ from compiler.rewrite.graph import has_side_effect, rename_calls
 from compiler.rewrite.hashing import body_key, local_key
 
 _OWN_COMPUTATIONS = frozenset({"while", "conditional", "fusion", "call"})
+_KEPT = frozenset({"parameter", "tuple"}) | _OWN_COMPUTATIONS
+"""Never merged; two tuples in a result must lie in places of their own."""
 
 
 def eliminate_common_subexpressions(module: HloModule, context: PassContext) -> bool:
@@ -45,7 +47,7 @@ def _merge_instructions(computation: HloComputation) -> int:
     removed = 0
     for instr in list(computation):
         traits = OPCODES[instr.opcode].traits
-        if instr.opcode in ("parameter", *_OWN_COMPUTATIONS) or Trait.NONDETERMINISTIC in traits:
+        if instr.opcode in _KEPT or Trait.NONDETERMINISTIC in traits:
             continue
         if has_side_effect(instr):
             continue

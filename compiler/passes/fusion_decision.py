@@ -10,7 +10,7 @@ from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, is_turned_image
+from compiler.passes.fusion_nodes import Access, Node, is_turned_image, is_variadic_part
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -146,7 +146,23 @@ class Legality:
                 return rows
         if self.graph.would_cycle(group, other):
             return FusionDecision.refuse("a third fusion lies between the two")
+        if self._starts_from_result(group, other) or self._starts_from_result(other, group):
+            return FusionDecision.refuse("a reduce starts from a result of the other")
         return FUSE
+
+    def _starts_from_result(self, group: Group, other: Group) -> bool:
+        """Whether a start value of a reduce in `group` is, or is made of, a stage of `other`.
+
+        Start values are computed where they are added; no window holds another stage's result
+        for them.
+        """
+        reduces = [n for n in group.nodes if n.opcode == "reduce"]
+        inits = [init for r in reduces for init in r.operands[len(r.operands) // 2 :]]
+        return any(
+            leaf in other.nodes and (leaf.opcode in ("dot", "reduce") or is_variadic_part(leaf))
+            for init in inits
+            for leaf in (init, *self.nodes[init].leaves)
+        )
 
     def can_hold_sums(self, group: Group, other: Group) -> FusionDecision:
         """Whether kInput groups can be one although one may read the sums of the other.
@@ -225,7 +241,7 @@ class Legality:
         if is_turned_image(leaf, self.nodes):
             return FusionDecision.refuse("rows would be moved anew in many places")
         replays = self._replays(dot, leaf)
-        if replays * producer.op_count > REPLAY_BUDGET:
+        if replays * self._places(leaf) * producer.op_count > REPLAY_BUDGET:
             return FusionDecision.refuse(
                 f"{producer.op_count} operations would be repeated {replays} times"
             )
@@ -236,6 +252,12 @@ class Legality:
         if read > 1.5 * stored:
             return FusionDecision.refuse("re-reading the producer's operands costs more")
         return self.fits(producer, dot)
+
+    def _places(self, leaf: HloInstruction) -> int:
+        """At how many indices the readers of a value read it; as one where they differ little."""
+        nodes = [self.nodes[r] for r in self.readers.get(leaf, ())]
+        paths = [n.paths.get(leaf, 1) for n in nodes if n.leaves.get(leaf) is Access.OTHER]
+        return max(1, sum(paths))
 
     def _replays(self, dot_group: Group, leaf: HloInstruction) -> int:
         """How many passes over an operand a dot makes: one per window of the other side."""

@@ -50,8 +50,7 @@ class _Judge:
         key = structural_hash(_body(fusion))
         if key not in self.known:
             try:
-                self.planner.plan(fusion)
-                self.known[key] = True
+                self.known[key] = self.planner.has_plan(fusion)
             except UnsupportedError:
                 self.known[key] = False
         return self.known[key]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.analysis.scalar_unit import is_scalar_operation
-from compiler.analysis.tiled_layout import is_bitcast, unpadded_byte_size
+from compiler.analysis.tiled_layout import LANES, is_bitcast, unpadded_byte_size
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -31,6 +31,9 @@ MAX_VIRTUAL_OPS = 14
 MAX_VIRTUAL_LEAVES = 5
 _TURNED_USERS = 4
 _TURNED_ELEMENTS = 1 << 16
+_MANY_PARTS = 4
+_PART_COST = 9
+_MOST_JOINING_COST = 40
 SMALL_ELEMENTS = 1024  # below this, recomputing anything cheap beats another kernel
 
 _FIXED = frozenset(
@@ -96,12 +99,24 @@ class Node:
 
 def op_cost(instr: HloInstruction) -> int:
     """VALU instructions per vreg of the result, roughly."""
+    if instr.opcode == "concatenate" and len(instr.operands) >= _MANY_PARTS:
+        return max(_OP_COST["concatenate"], _joining_cost(instr))
     if instr.opcode in _OP_COST:
         cost = _OP_COST[instr.opcode]
         return cost * 5 if instr.array.dtype.is_integer and instr.opcode == "divide" else cost
     if OPCODES[instr.opcode].has(Trait.TRANSCENDENTAL):
         return TRANSCENDENTAL_COST
     return 0 if instr.opcode in _SHAPE_OPS or instr.opcode == "constant" else 1
+
+
+def _joining_cost(concatenate: HloInstruction) -> int:
+    """Operations for a vreg of parts side by side that are no whole tiles of lanes."""
+    rank = concatenate.array.rank
+    if dims_attr(concatenate) != (rank - 1,):
+        return 0
+    if all(part.array.dims[-1] % LANES == 0 for part in concatenate.operands):
+        return 0
+    return min(_PART_COST * len(concatenate.operands), _MOST_JOINING_COST)
 
 
 def is_scalar_constant(instr: HloInstruction) -> bool:
@@ -339,21 +354,27 @@ def read_bytes(node: Node) -> int:
 
 
 def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
-    """Whether an array with its rows moved elsewhere is read in many places: each would move them.
+    """Whether an array with its rows moved elsewhere, or made of many parts, is read in several
+    places: each would move them.
 
-    The padded image of a convolution is.
+    The padded image of a convolution is, and one that was gathered in blocks.
     """
-    if len(instr.users) < _TURNED_USERS or instr.array.element_count < _TURNED_ELEMENTS:
+    users = len(instr.users)
+    if users < 2 or instr.array.element_count < _TURNED_ELEMENTS:
         return False
     while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
-        if instr.opcode == "transpose" and dims_attr(instr)[-2:] != tuple(
-            range(instr.array.rank - 2, instr.array.rank)
-        ):
+        if users >= _TURNED_USERS and instr.opcode == "transpose" and _moves_rows(instr):
             return True
         if not instr.operands or nodes[instr.operands[0]].role is not Role.VIRTUAL:
             return False
         instr = instr.operands[0]
-    return False
+    return instr.opcode == "concatenate" and len(instr.operands) >= _MANY_PARTS
+
+
+def _moves_rows(transpose: HloInstruction) -> bool:
+    """Whether another dimension becomes one of the last two."""
+    rank = transpose.array.rank
+    return dims_attr(transpose)[-2:] != tuple(range(rank - 2, rank))
 
 
 def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:

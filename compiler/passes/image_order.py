@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
-from compiler.hlo.attributes import ConvDims, Window
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloInstruction
 
 Item = TypeVar("Item")
@@ -52,11 +52,18 @@ def image_order(convolution: HloInstruction) -> ImageOrder:
     assert isinstance(window, Window)
     image = convolution.operands[0].array
     positions = tuple(convolution.array.dims[d] for d in labels.output_spatial)
-    batch = image.dims[labels.input_batch]
-    narrowest = min(image.dims[labels.input_feature], convolution.array.dims[labels.output_feature])
+    batch, features = image.dims[labels.input_batch], image.dims[labels.input_feature]
+    out = convolution.array.dims[labels.output_feature]
+    return ImageOrder(is_batch_inside(batch, positions, features, out, window.dims))
+
+
+def is_batch_inside(
+    batch: int, positions: tuple[int, ...], features: int, out: int, window: tuple[WindowDim, ...]
+) -> bool:
+    """Whether a convolution of these sizes is read with the batch next to the features."""
     count = batch * math.prod(positions)
-    if narrowest < _LEAST_FEATURES or not positions or batch % SUBLANES or count < _LEAST_ROWS:
-        return ImageOrder(batch_inside=False)
-    is_tiled = math.prod(d.size for d in window.dims) == 1 and positions[-1] % SUBLANES == 0
-    is_dense = is_tiled and all(d.stride == 1 for d in window.dims)
-    return ImageOrder(batch_inside=not is_dense)
+    is_narrow = min(features, out) < _LEAST_FEATURES
+    if is_narrow or not positions or batch % SUBLANES or count < _LEAST_ROWS:
+        return False
+    is_tiled = math.prod(d.size for d in window) == 1 and positions[-1] % SUBLANES == 0
+    return not (is_tiled and all(d.stride == 1 for d in window))

@@ -106,11 +106,24 @@ def _reads_smem(fusion: HloInstruction, index: int) -> bool:
         return True
     called = fusion.attrs["calls"]
     assert isinstance(called, HloComputation)
-    parameter = called.parameters[index]
-    return any(
-        user.opcode == "dynamic-update-slice" and parameter in user.operands[2:]
-        for user in parameter.users
-    )
+    return called.parameters[index] in _steering(called)
+
+
+def _steering(called: HloComputation) -> set[HloInstruction]:
+    """Start indices of a body's slices and updates, and what they are computed from."""
+    first = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+    pending = [
+        start
+        for node in called
+        for start in node.operands[first.get(node.opcode, len(node.operands)) :]
+    ]
+    found: set[HloInstruction] = set()
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += node.operands
+    return found
 
 
 def _moved(operand: HloInstruction, memory_space: int, context: PassContext) -> HloInstruction:

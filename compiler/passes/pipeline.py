@@ -17,6 +17,7 @@ from compiler.passes.call_inliner import inline_calls
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.context import Chip
 from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
+from compiler.passes.convolution_folding import fold_convolutions
 from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
@@ -46,6 +47,7 @@ from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTi
 from compiler.passes.scheduling import schedule
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
+from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
@@ -58,6 +60,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("layout-stripping", strip_layouts),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
+        FunctionPass("tuple-flattener", flatten_tuples),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
         FunctionPass("cse", eliminate_common_subexpressions),
@@ -65,6 +68,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("constant-folding", fold_constants),
         FunctionPass("while-simplifier", simplify_whiles),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
+        FunctionPass("convolution-folding", fold_convolutions),
         FunctionPass("window-expander", expand_windows),
         FunctionPass("topk-expander", expand_topk),
         FunctionPass("sort-expander", expand_sorts),
@@ -99,6 +103,7 @@ PIPELINE: tuple[str, ...] = (
     "layout-stripping",
     "single-device",
     "call-inliner",
+    "tuple-flattener",
     "simple-expansions",
     "random-state",
     "zero-sized-elimination",
@@ -113,6 +118,7 @@ PIPELINE: tuple[str, ...] = (
     "rng-expander",
     "while-simplifier",
     "convolution-canonicalizer",
+    "convolution-folding",
     "window-expander",
     "reduce-window-expander",
     "select-and-scatter-expander",
@@ -152,6 +158,8 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
     ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
     ("convolution-canonicalizer", "window-expander", "a patch is cheaper than taps side by side"),
+    ("convolution-canonicalizer", "convolution-folding", "a patch needs no folding"),
+    ("convolution-folding", "window-expander", "it makes convolutions"),
     ("window-expander", "dot-canonicalizer", "it makes dots of convolutions"),
     ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
     ("single-device", "call-inliner", "what an async-start wraps becomes a call"),
@@ -170,6 +178,9 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("pair-types", "small-dot-expander", "it makes real dots of complex ones"),
     ("window-expander", "small-dot-expander", "it makes dots of convolutions"),
     ("small-dot-expander", "dot-canonicalizer", "arithmetic needs no canonical dimensions"),
+    ("tuple-flattener", "while-simplifier", "it looks at elements of the state"),
+    ("tuple-flattener", "pair-types", "values are followed by element"),
+    ("tuple-flattener", "copy-insertion", "a copy is made of an element"),
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
     ("window-expander", "pair-types", "windows of any type become slices"),

@@ -12,6 +12,7 @@ import json
 import numpy as np
 
 from compiler.analysis.call_graph import control_computations
+from compiler.analysis.window_config import read_config
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import clone, remove_dead
@@ -138,8 +139,7 @@ def _scalar(instr: HloInstruction) -> int | None:
 
 def _annotate(loop: HloInstruction, count: int) -> bool:
     """Write the trip count into the backend_config; return whether that is news."""
-    text = loop.attrs.get("backend_config")
-    config = json.loads(text) if isinstance(text, str) and text.startswith("{") else {}
+    config = read_config(loop)
     wanted = {"n": str(count)}
     if config.get("known_trip_count") == wanted:
         return False

@@ -11,6 +11,7 @@ strided slice of the padded input.
                          what each position meets side by side instead
     grouped convolution  the same with the group as a batch dimension; with one feature a group,
                          a sum of products
+    many taps, positions a loop over taps
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
+from compiler.passes.convolution_loop import add_taps_in_a_loop
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
@@ -56,7 +58,7 @@ def _expand(instr: HloInstruction) -> HloInstruction | None:
         return None
     if instr.opcode == "reduce-window" and len(instr.operands) == 2:
         return _reduce_window(instr)
-    if instr.opcode == "convolution" and _is_expandable(instr):
+    if instr.opcode == "convolution":
         return _convolution(instr)
     return None
 
@@ -166,12 +168,6 @@ def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool
     return value
 
 
-def _is_expandable(instr: HloInstruction) -> bool:
-    taps, positions = _extent(instr)
-    is_small = min(taps, positions) <= MAX_SLICES
-    return is_small and instr.attrs.get("batch_group_count", 1) == 1
-
-
 def _extent(instr: HloInstruction) -> tuple[int, int]:
     """Numbers of taps and of output positions."""
     labels = instr.attrs["dim_labels"]
@@ -187,11 +183,13 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     groups = instr.attrs.get("feature_group_count", 1)
     assert isinstance(groups, int)
     taps, places = _extent(instr)
-    if groups == 1 and places < taps:
-        return _by_position(instr, labels)
     order = image_order(instr)
     result = order.result(labels)
     dims = tuple(instr.array.dims[d] for d in result)
+    if min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES):
+        return make.transpose(_in_a_loop(instr, labels, order, dims), inverse(result))
+    if groups == 1 and places < taps:
+        return _by_position(instr, labels)
     if groups == 1:
         dot = _plain_dot(instr, labels, _columns(instr, labels, order), dims)
         return make.transpose(make.reshape(dot, dims), inverse(result))
@@ -200,6 +198,16 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
         return _depthwise(instr, labels, kernel)
     dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
     return make.transpose(make.reshape(dot, dims), inverse(result))
+
+
+def _in_a_loop(
+    instr: HloInstruction, labels: ConvDims, order: ImageOrder, dims: Dims
+) -> HloInstruction:
+    """One tap a step: the program does not grow with the kernel."""
+    window = order.around(_window(instr), WindowDim(1))
+    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    attrs = _stated(instr)
+    return add_taps_in_a_loop(_image(instr, labels, order), kernel, window, instr, dims, attrs)
 
 
 def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
@@ -275,13 +283,19 @@ def _ordered_kernel(
 
 def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> list[HloInstruction]:
     """What each tap meets over all output positions, in the dimensions of `order`."""
-    image = make.transpose(instr.operands[0], order.image(labels))
+    padded = _image(instr, labels, order)
     window = order.around(_window(instr), WindowDim(1))
-    padded = _padded(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     batch = instr.operands[0].array.dims[labels.input_batch]
-    counts = (*order.around(positions, batch)[:-1], image.array.dims[-1])
+    counts = (*order.around(positions, batch)[:-1], padded.array.dims[-1])
     return [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
+
+
+def _image(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
+    """The image with padding and dilation, in the dimensions of `order`."""
+    image = make.transpose(instr.operands[0], order.image(labels))
+    window = order.around(_window(instr), WindowDim(1))
+    return _padded(image, make.constant(image, image.array.dtype, 0), window)
 
 
 def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
@@ -329,11 +343,14 @@ def _grouped_dot(
 
 
 def _dot_attrs(instr: HloInstruction, batch: Dims, left: Dims, right: Dims) -> dict[str, object]:
-    """Dimension numbers, and what the convolution says about precision."""
+    """Dimension numbers, and what the convolution states."""
     attrs: dict[str, object] = {"lhs_contracting_dims": left, "rhs_contracting_dims": right}
     if batch:
         attrs.update(lhs_batch_dims=batch, rhs_batch_dims=batch)
-    for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
-        if name in instr.attrs:
-            attrs[name] = instr.attrs[name]
-    return attrs | carried_request(instr)
+    return attrs | _stated(instr)
+
+
+def _stated(instr: HloInstruction) -> dict[str, object]:
+    """What the convolution says about precision, windows and where it comes from."""
+    names = ("operand_precision", "algorithm", "metadata", "frontend_attributes")
+    return {n: instr.attrs[n] for n in names if n in instr.attrs} | carried_request(instr)

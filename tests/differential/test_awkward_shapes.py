@@ -58,8 +58,7 @@ class Cell:
 def cells(opcode: str) -> Iterator[Cell]:
     """The cells of an opcode: one type for each shape (or all), every text once."""
     seen: set[str] = set()
-    refused = _refused_types(opcode)
-    types = [d for d in DTYPES if d not in refused and case(opcode, d) is not None]
+    types = [d for d in DTYPES if d != "f64" and case(opcode, d) is not None]
     first = OPCODE_NAMES.index(opcode)
     for number, dims in enumerate(SHAPES):
         turn = types[(first + 3 * number) % len(types)]
@@ -68,12 +67,6 @@ def cells(opcode: str) -> Iterator[Cell]:
             if found is not None and found.inputs != "random" and found.text not in seen:
                 seen.add(found.text)
                 yield Cell(opcode, dtype, dims, found)
-
-
-def _refused_types(opcode: str) -> tuple[str, ...]:
-    if opcode in ("acos", "acosh", "asin", "asinh", "atan", "atanh"):
-        return ("f64", "c64")
-    return ("f64", "s64", "u64") if opcode == "mulhi" else ("f64",)
 
 
 def module_of(batch: list[Cell]) -> str:

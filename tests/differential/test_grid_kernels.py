@@ -102,9 +102,9 @@ def moves(builder: BlockBuilder) -> None:
 def transposes(builder: BlockBuilder) -> None:
     for row in range(16):
         builder.emit("vld", 1 + row % 4, 0, ROW, 0, 1)
-        builder.emit("vxpose.push", 1 + row % 4, row)
-    builder.emit("vxpose.swap")
-    builder.emit("vxpose.read", 20, 3)
+        builder.emit("vxpose.push", 2, 1 + row % 4, row)
+    builder.emit("vxpose.swap", 2)
+    builder.emit("vxpose.read", 20, 2, 3)
     builder.emit("vst", 1, ROW, 0, 1, 20)
 
 
@@ -172,7 +172,7 @@ def test_a_block_in_pieces_is_read_in_place() -> None:
     program = Grid(CHIP, STEPS, BEHIND, across_pieces, piece_rows=8).program(HBM_BYTES)
     text = LlvmMachine(CHIP, threads=1, cache=False).prepare(program).translated.text
     assert f"call i1 @{hbm_windows.REFER}(" in text
-    assert "i64 %h0" in text, "the components do not know of the gaps between pieces"
+    assert "%h0 = load i64" in text, "the components do not know of the gaps between pieces"
 
 
 def test_a_second_pass_reads_what_the_first_wrote() -> None:
@@ -210,9 +210,9 @@ def shared(builder: BlockBuilder) -> None:
 
 def stale_transpose(builder: BlockBuilder) -> None:
     builder.emit("vld", 1, 0, ROW, 0, 1)
-    builder.emit("vxpose.push", 1, 0)
-    builder.emit("vxpose.swap")
-    builder.emit("vxpose.read", 20, 0)
+    builder.emit("vxpose.push", 0, 1, 0)
+    builder.emit("vxpose.swap", 0)
+    builder.emit("vxpose.read", 20, 0, 0)
     builder.emit("vst", 1, ROW, 0, 1, 20)
 
 

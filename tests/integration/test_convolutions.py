@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.hlo.parser import parse_module
+from compiler.passes import convolution_folding, window_expander
+from compiler.passes.context import PassContext
 from tests.support.run_hlo import check_text, compile_text
+from tpu_sim.isa.chips import load_chip
 
 Dims = tuple[int, ...]
 
@@ -65,6 +68,13 @@ CASES = {
         ", feature_group_count=2",
     ),
     "small batch": ((3, 6, 7, 40), (3, 3, 40, 48), (3, 6, 7, 48), FORWARD, "size=3x3 pad=1_1x1_1", ""),
+    "gradient of a depthwise kernel": (
+        (3, 7, 6, 16), (3, 7, 6, 16), (3, 3, 1, 16), GRADIENT, "size=7x6 pad=1_1x1_1",
+        ", batch_group_count=16",
+    ),
+    "groups of the batch": (
+        (6, 5, 7, 8), (2, 3, 8, 12), (2, 4, 5, 12), FORWARD, "size=2x3", ", batch_group_count=3",
+    ),
     "features first": (
         (16, 40, 6, 6), (48, 40, 3, 3), (16, 48, 6, 6), "bf01_oi01->bf01", "size=3x3 pad=1_1x1_1", "",
     ),
@@ -72,6 +82,34 @@ CASES = {
         (16, 3, 4, 5, 32), (2, 2, 2, 32, 40), (16, 2, 3, 4, 40), "b012f_012io->b012f", "size=2x2x2", "",
     ),
 }  # fmt: skip
+
+
+MANY_TAPS = {
+    "one dimension": ((2, 30, 1), (12, 1, 1), (2, 19, 1), "b0f_0io->b0f", "size=12", ""),
+    "strided and dilated": (
+        (1, 14, 12, 2), (4, 3, 2, 3), (1, 15, 6, 3), FORWARD,
+        "size=4x3 stride=1x2 pad=3_4x1_0 rhs_dilate=2x1 rhs_reversal=0x1", "",
+    ),
+    "grouped": (
+        (1, 7, 8, 4), (3, 4, 2, 6), (1, 5, 5, 6), FORWARD, "size=3x4", ", feature_group_count=2",
+    ),
+    "depthwise": (
+        (1, 7, 8, 3), (3, 4, 1, 3), (1, 5, 5, 3), FORWARD, "size=3x4", ", feature_group_count=3",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["s32", "s8", "f32", "bf16"])
+@pytest.mark.parametrize("name", MANY_TAPS)
+def test_many_taps_are_a_loop(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_expander, "MAX_SLICES", 5)
+    monkeypatch.setattr(convolution_folding, "_WORTH", 0)
+    image, kernel, result, labels, window, more = MANY_TAPS[name]
+    text = _text(image, kernel, result, labels, window, dtype, more)
+    rng = np.random.default_rng(7)
+    types = [p.array.dtype.numpy for p in parse_module(text).entry.parameters]
+    arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
+    check_text(text, arrays, "default")
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
@@ -91,3 +129,43 @@ def test_a_depthwise_convolution_needs_no_matrix_unit() -> None:
     text = _text(image, kernel, result, labels, window, "bf16", more)
     program = compile_text(text, "default").program
     assert not any(kernel.flops for kernel in program.kernels.values())
+
+
+FEW_FEATURES = {
+    "strided": (
+        (8, 19, 18, 3), (7, 7, 3, 16), (8, 10, 9, 16), FORWARD, "size=7x7 stride=2x2 pad=3_3x3_3",
+    ),
+    "gradient of the image": (
+        (4, 8, 9, 16), (7, 7, 16, 3), (4, 16, 18, 3), FORWARD,
+        "size=7x7 pad=4_3x4_3 lhs_dilate=2x2 rhs_reversal=1x1",
+    ),
+    "gradient of the kernel": (
+        (16, 18, 16, 3), (16, 8, 8, 16), (5, 5, 3, 16), GRADIENT,
+        "size=8x8 pad=1_0x1_2 rhs_dilate=2x2",
+    ),
+    "three dimensions": (
+        (1, 5, 4, 16, 8), (3, 2, 3, 8, 16), (1, 5, 3, 16, 16), "b012f_012io->b012f",
+        "size=3x2x3 pad=1_1x0_0x1_1",
+    ),
+    "features first": (
+        (4, 3, 12, 9), (16, 3, 5, 5), (4, 16, 12, 9), "bf01_oi01->bf01", "size=5x5 pad=2_2x2_2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FEW_FEATURES)
+def test_folded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of convolutions that are folded, and both machines with the same cycles."""
+    monkeypatch.setattr(convolution_folding, "_WORTH", 1e9)
+    monkeypatch.setattr(convolution_folding, "_COUNTS", (4,))
+    image, kernel, result, labels, window = FEW_FEATURES[name]
+    dtype = "f32" if name == "strided" else "bf16"
+    text = _text(image, kernel, result, labels, window, dtype)
+    module = parse_module(text)
+    assert convolution_folding.fold_convolutions(module, PassContext(load_chip("v5e")))
+    rng = np.random.default_rng(7)
+    types = [p.array.dtype.numpy for p in module.entry.parameters]
+    arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
+    reference = check_text(text, arrays, "default")
+    native = check_text(text, arrays, "default", "llvm")
+    assert native.result.cycles == reference.result.cycles

@@ -109,12 +109,15 @@ def test_complex_arrays_stay_on_the_device() -> None:
     np.testing.assert_array_equal(on_device[0].numpy(), z)
     (first,) = executable(*on_device)
     assert isinstance(first, DeviceArray) and first.dtype == np.complex64
-    (second,) = executable(first, on_device[1])
     want = np.exp(z @ w) * z
     np.testing.assert_allclose(np.asarray(first), want, rtol=1e-5, atol=1e-6)
+    (second,) = executable(first, on_device[1])
+    assert on_device[0].is_deleted()  # donated
+    with pytest.raises(RuntimeError, match="deleted"):
+        np.asarray(first)
     want = np.exp(want @ w) * want
     np.testing.assert_allclose(np.asarray(second), want, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(on_device[0].numpy(), z)
+    np.testing.assert_array_equal(on_device[1].numpy(), w)
 
 
 def test_integers_of_4_bits() -> None:

@@ -6,13 +6,11 @@ x = hi + mid + lo by truncation to 8 significant bits: each part is exact in bf1
 
 from __future__ import annotations
 
-from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import VReg
 
 _HIGH_HALF = -0x10000
 _EXPONENT = 0x7F800000
-_UNROLL = 8
 
 
 def emit_split(b: LloBuilder, value: VReg, parts: int) -> list[VReg]:
@@ -26,23 +24,3 @@ def emit_split(b: LloBuilder, value: VReg, parts: int) -> list[VReg]:
         split.append(b.emit("vandi", rest, _HIGH_HALF))
         rest = b.emit("vsub.f32", rest, split[-1])
     return split
-
-
-def emit_clear_nans(b: LloBuilder, array: VmemArray) -> None:
-    """Replace the NaNs of an f32 array in VMEM by 0."""
-    tiles = array.word_rows // 8
-    whole, rest = divmod(tiles, _UNROLL)
-    with b.loop(whole, "clear-nans") as index:
-        row = b.sadd(array.base, b.smuli(index, _UNROLL * 8))
-        for tile in range(_UNROLL):
-            _clear_tile(b, array.window, row, tile * 8)
-    for tile in range(whole * _UNROLL, whole * _UNROLL + rest):
-        _clear_tile(b, array.window, array.base, tile * 8)
-    b.new_block()
-
-
-def _clear_tile(b: LloBuilder, window: int, base: int, row: int) -> None:
-    value = b.emit("vld", window, base, row, 1)
-    is_nan = b.emit("vcmp.ne.f32", value, value)
-    cleared = b.emit("vsel", is_nan, b.emit("vmovi", 0), value)
-    b.emit("vst", window, base, row, 1, cleared)

@@ -23,14 +23,31 @@ _HALF_SUBLANES = 4
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """The instructions that multiply a pass and that add its results."""
+
+    matmul: str
+    add: str
+
+
+FLOATS = Arithmetic("vmatmul.bf16", "vadd.f32")
+
+
+def integer_arithmetic(dtype: str) -> Arithmetic:
+    """That of a pass of 8-bit integers."""
+    return Arithmetic(f"vmatmul.{dtype}", "vadd.s32")
+
+
+@dataclass(frozen=True)
 class Accumulate:
     """Whether results are added to what the output holds: always, or if sreg `when` is not 0.
 
-    `when` -1 means never.
+    `when` -1 means never. `clears_nans`: a NaN that the output holds counts as 0.
     """
 
     always: bool = False
     when: SReg = -1
+    clears_nans: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +108,10 @@ class ResultWriter:
         out: TileGrid,
         accumulate: Accumulate,
         epilogue: Epilogue | None,
+        arithmetic: Arithmetic,
     ) -> None:
         self._b = b
+        self._add = arithmetic.add
         self._region = region
         self._out = out
         self._memory = ResultMemory(b, out)
@@ -101,8 +120,10 @@ class ResultWriter:
         self._carried: dict[tuple[int, int, int], tuple[VReg, VReg]] = {}
 
     def clear_where_unknown(self) -> None:
-        """Zero the region's output tiles, for code that cannot tell the first pass of a sum."""
-        if self._accumulate.always or self._accumulate.when >= 0:
+        """Zero the region's output tiles, or the NaNs in them, for code that cannot tell the first
+        pass of a sum."""
+        keeps = self._accumulate.always or self._accumulate.when >= 0
+        if keeps and not self._accumulate.clears_nans:
             return
         region, out, b = self._region, self._out, self._b
         rows = min(2 * region.m_tiles, out.row_tiles - 2 * region.m0)
@@ -111,7 +132,10 @@ class ResultWriter:
             pointer = b.saddi(b.sadd(out.base, moved), out.row(2 * region.m0, region.n0))
             with b.loop(region.n_tiles, "clear-columns", parallel=True) as column:
                 at = b.sadd(pointer, b.smuli(column, TILE_ROWS))
-                b.emit("vst", out.window, at, 0, 1, b.emit("vmovi", 0))
+                value = b.emit("vmovi", 0)
+                if keeps:
+                    value = self._without_nans(b.emit("vld", out.window, at, 0, 1))
+                b.emit("vst", out.window, at, 0, 1, value)
         b.new_block()
 
     @property
@@ -143,7 +167,7 @@ class ResultWriter:
 
     def _added(self, a: tuple[VReg, VReg], c: tuple[VReg, VReg]) -> tuple[VReg, VReg]:
         b = self._b
-        return b.emit("vadd.f32", a[0], c[0]), b.emit("vadd.f32", a[1], c[1])
+        return b.emit(self._add, a[0], c[0]), b.emit(self._add, a[1], c[1])
 
     def _tile(self, number: Affine, mu: int, nu: int, n_group: SReg) -> ResultTile:
         region = self._region
@@ -172,7 +196,7 @@ class ResultWriter:
     def _tree_sum(self, values: list[VReg]) -> VReg:
         while len(values) > 1:
             pairs = zip(values[::2], values[1::2], strict=False)
-            added = [self._b.emit("vadd.f32", a, c) for a, c in pairs]
+            added = [self._b.emit(self._add, a, c) for a, c in pairs]
             values = added + values[len(added) * 2 :]
         return values[0]
 
@@ -194,7 +218,14 @@ class ResultWriter:
             zero = b.emit("vmovi", 0)
             mask = b.emit("vcmp.ne.s32", b.emit("vsplat", is_later), zero)
             old = (b.emit("vsel", mask, old[0], zero), b.emit("vsel", mask, old[1], zero))
+        if place.is_first_k and self._accumulate.clears_nans:
+            old = (self._without_nans(old[0]), self._without_nans(old[1]))
         return self._added(old, sums)
+
+    def _without_nans(self, value: VReg) -> VReg:
+        b = self._b
+        is_number = b.emit("vcmp.eq.f32", value, value)
+        return b.emit("vsel", is_number, value, b.emit("vmovi", 0))
 
 
 class ResultMemory:

@@ -21,8 +21,13 @@ from compiler.backend.dot.plan import (
     is_fusable,
     plan_regions,
 )
-from compiler.backend.dot.precision import emit_clear_nans
-from compiler.backend.dot.results import Accumulate, Epilogue
+from compiler.backend.dot.results import (
+    FLOATS,
+    Accumulate,
+    Arithmetic,
+    Epilogue,
+    integer_arithmetic,
+)
 from compiler.backend.dot.stream import emit_region
 from compiler.backend.dot.tiles import TileGrid, WeightGrid
 from compiler.backend.vector.arrays import VmemArray
@@ -42,6 +47,7 @@ def emit_matmul_stage(
     accumulate: bool = False,
     accumulate_when: SReg = -1,
     epilogue: Epilogue | None = None,
+    integer: str = "",
 ) -> None:
     """Emit ``out (+)= lhs @ rhs``.
 
@@ -49,17 +55,18 @@ def emit_matmul_stage(
     are XLA's HIGH (3 passes), three HIGHEST (6). Majors of the arrays must be 1: the caller loops
     over batches. `accumulate` adds to what `out` holds; `accumulate_when` does if that sreg is not
     0. With an `epilogue`, every finished tile goes to it once, as it is popped where possible; what
-    `out` then holds is undefined.
+    `out` then holds is undefined. `integer`: operands are pairs of this 8-bit type and `out` is s32.
     """
     lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
     rhs_parts = [rhs] if isinstance(rhs, VmemArray) else list(rhs)
-    _check(lhs_parts, rhs_parts, rhs_transposed, out)
-    stage = _Stage(builder, chip, rhs_transposed, out)
+    arithmetic = integer_arithmetic(integer) if integer else FLOATS
+    _check(lhs_parts, rhs_parts, rhs_transposed, out, "u16" if integer else "bf16")
+    stage = _Stage(builder, chip, rhs_transposed, out, arithmetic)
     products = precision_passes(len(lhs_parts), len(rhs_parts))
     for number, (i, j) in enumerate(products):
-        if number and (i, j) == (0, 0):
-            emit_clear_nans(builder, out)
-        mode = Accumulate(accumulate, accumulate_when) if number == 0 else Accumulate(always=True)
+        mode = Accumulate(accumulate, accumulate_when)
+        if number:
+            mode = Accumulate(always=True, clears_nans=(i, j) == (0, 0))
         last = epilogue if number == len(products) - 1 else None
         stage.product(lhs_parts[i], rhs_parts[j], mode, last)
 
@@ -76,14 +83,14 @@ def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
 
 
 def _check(
-    lhs: list[VmemArray], rhs: list[VmemArray], rhs_transposed: bool, out: VmemArray
+    lhs: list[VmemArray], rhs: list[VmemArray], rhs_transposed: bool, out: VmemArray, dtype: str
 ) -> None:
     for array in (*lhs, *rhs, out):
         if prod(array.majors) != 1:
             raise CompileError(f"matmul stage: {array.shape} has batches; loop over them")
     for array in (*lhs, *rhs):
-        if array.shape.dtype.name != "bf16":
-            raise CompileError(f"matmul stage: operand {array.shape} is not bf16")
+        if array.shape.dtype.name != dtype:
+            raise CompileError(f"matmul stage: operand {array.shape} is not {dtype}")
     k_of_rhs = rhs[0].cols if rhs_transposed else rhs[0].rows
     if lhs[0].col_tiles != -(-k_of_rhs // 128):
         raise CompileError(f"matmul stage: {lhs[0].cols} columns times {k_of_rhs} rows")
@@ -118,9 +125,15 @@ class _Stage:
     """What the products of one stage share."""
 
     def __init__(
-        self, builder: LloBuilder, chip: Chip, rhs_transposed: bool, out: VmemArray
+        self,
+        builder: LloBuilder,
+        chip: Chip,
+        rhs_transposed: bool,
+        out: VmemArray,
+        arithmetic: Arithmetic,
     ) -> None:
         self.builder = builder
+        self.arithmetic = arithmetic
         self.chip = chip
         self.rhs_transposed = rhs_transposed
         self.out = _grid(out)
@@ -137,7 +150,7 @@ class _Stage:
             mode = first if work.region.k0 == 0 else Accumulate(always=True)
             emit_region(
                 self.builder, self.chip, work.region, _grid(lhs), work.weights, self.out, mode,
-                epilogue if is_fused else None,
+                epilogue if is_fused else None, self.arithmetic,
             )  # fmt: skip
         if epilogue is not None and not is_fused:
             emit_epilogue_pass(self.builder, self.out, epilogue)

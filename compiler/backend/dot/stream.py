@@ -13,7 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.backend.dot.plan import Region, Skew, choose_skew
-from compiler.backend.dot.results import Accumulate, Affine, Epilogue, ResultWriter, StepPlace
+from compiler.backend.dot.results import (
+    FLOATS,
+    Accumulate,
+    Affine,
+    Arithmetic,
+    Epilogue,
+    ResultWriter,
+    StepPlace,
+)
 from compiler.backend.dot.tiles import (
     TileGrid,
     WeightGrid,
@@ -35,14 +43,15 @@ def emit_region(
     out: TileGrid,
     accumulate: Accumulate,
     epilogue: Epilogue | None = None,
+    arithmetic: Arithmetic = FLOATS,
 ) -> None:
     """Emit the whole computation of a region; MXU queues are empty before and after.
 
     With an epilogue (see `is_fusable`) finished sums go to it and not to `out`.
     """
     skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
-    results = ResultWriter(b, region, out, accumulate, epilogue)
-    stream = _Stream(b, region, skew, lhs, weights, out, results)
+    results = ResultWriter(b, region, out, accumulate, epilogue, arithmetic)
+    stream = _Stream(b, region, skew, lhs, weights, out, results, arithmetic.matmul)
     stream.emit()
 
 
@@ -56,8 +65,10 @@ class _Stream:
         weights: WeightGrid,
         out: TileGrid,
         results: ResultWriter,
+        matmul: str,
     ) -> None:
         self.b = b
+        self.matmul = matmul
         self.region = region
         self.skew = skew
         self.lhs = lhs
@@ -108,7 +119,7 @@ class _Stream:
                 row = self.lhs.row(step * region.mw + mu, ku)
                 tile = self.b.emit("vld", self.lhs.window, pointer, row, 1)
                 for nu in range(region.nw):
-                    self.b.emit("vmatmul.bf16", region.unit(mu, ku, nu), tile)
+                    self.b.emit(self.matmul, region.unit(mu, ku, nu), tile)
 
     # short passes: unrolled whole, popped `lag_passes` later
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from compiler.analysis.indexing import Expr, const, linearize
 from compiler.analysis.indexing_maps import Index
@@ -11,8 +12,7 @@ from compiler.backend.vector.arrays import VmemArray
 LANES = 128
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Element address over SUBLANE, LANE and uniform variables.
 
     `word_row` counts rows of 512 bytes from the buffer's start; `lane` is 0..127; `part` is
@@ -45,10 +45,39 @@ def physical_index(array: VmemArray, index: Index) -> tuple[Expr, Expr, Expr]:
 
 def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Address:
     """The address of a physical position."""
-    packing = array.packing
+    # tiles that differ by whole tiles differ in constants: the rest is worked out once
+    height = 8 * array.packing
+    down, across = row.constant // height, col.constant // LANES
+    grid = (array.packing, array.row_tiles, array.col_tiles, array.replicated)
+    at = _address(*grid, major, row - down * height, col - across * LANES)
+    if not down and not across:
+        return at
+    moved = down * (8 * array.col_tiles)
+    beside = across * 8 if array.col_tiles > 1 else 0
+    return Address(
+        at.word_row + (moved + beside),
+        at.lane,
+        at.part,
+        at.first_col_row + moved,
+        col,
+        major,
+        at.word + down * 8,
+    )
+
+
+@lru_cache(maxsize=8192)
+def _address(
+    packing: int,
+    row_tiles: int,
+    col_tiles: int,
+    replicated: bool,
+    major: Expr,
+    row: Expr,
+    col: Expr,
+) -> Address:
     word = row // packing
-    tile = (major * array.row_tiles + word // 8) * array.col_tiles
+    tile = (major * row_tiles + word // 8) * col_tiles
     first = tile * 8 + word % 8
-    lane = const(0) if array.replicated else col % LANES
-    word_row = first if array.col_tiles == 1 else first + col // LANES * 8
+    lane = const(0) if replicated else col % LANES
+    word_row = first if col_tiles == 1 else first + col // LANES * 8
     return Address(word_row, lane, row % packing, first, col, major, word)

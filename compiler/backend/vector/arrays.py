@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.kernel_vmem import GUARD_ROWS, held_rows
@@ -38,22 +39,22 @@ class VmemArray:
     replicated: bool = False
     guard: int = 0
 
-    @property
+    @cached_property
     def packing(self) -> int:
         """Elements in a 32-bit word."""
         return self.shape.dtype.packing
 
-    @property
+    @cached_property
     def majors(self) -> tuple[int, ...]:
         """Extents of the major dims (all but the tiled ones)."""
         return self.extent[: -self.tiled_rank] if self.tiled_rank else ()
 
-    @property
+    @cached_property
     def tiled_rank(self) -> int:
         """How many trailing logical dims the tile covers: 0, 1 (rank 1, replicated) or 2."""
         return min(self.shape.rank, 1 if self.replicated else 2)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows held (not rounded)."""
         if self.shape.rank == 0:
@@ -62,24 +63,24 @@ class VmemArray:
             return self.extent[-1]
         return -(-self.extent[0] // 128) if self.shape.rank == 1 else self.extent[-2]
 
-    @property
+    @cached_property
     def cols(self) -> int:
         """Columns held (not rounded)."""
         if self.shape.rank == 0 or self.replicated:
             return 1
         return min(128, self.extent[0]) if self.shape.rank == 1 else self.extent[-1]
 
-    @property
+    @cached_property
     def row_tiles(self) -> int:
         """Vreg tiles down."""
         return -(-self.rows // (8 * self.packing))
 
-    @property
+    @cached_property
     def col_tiles(self) -> int:
         """Vreg tiles across."""
         return -(-self.cols // 128)
 
-    @property
+    @cached_property
     def word_rows(self) -> int:
         """Rows of 512 bytes the buffer takes, guard rows not counted."""
         return math.prod(self.majors) * self.row_tiles * self.col_tiles * 8

@@ -17,6 +17,7 @@ from compiler.analysis.indexing_maps import (
     Index,
     OperandAccess,
     operand_indices,
+    operand_reads,
     start_index,
     start_operand,
 )
@@ -44,11 +45,11 @@ _LEAVES = frozenset({"constant", "dot", "get-tuple-element", "iota", "parameter"
 _Key = tuple[HloInstruction, Index]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Task:
     """A node under way: `done` of its operands, which `keys` names, are there.
 
-    The pieces of a piecewise node are joined one by one, from the last on.
+    `accesses` are those of a piecewise node, whose pieces are joined one by one, from the last on.
     """
 
     node: HloInstruction
@@ -120,7 +121,11 @@ class ElementEmitter:
         return self._memo[wanted]
 
     def _task(self, node: HloInstruction, index: Index) -> _Task:
-        accesses = self._accesses(node, index)
+        if node in self.scalars or node in self.bindings or node.opcode in _LEAVES:
+            return _Task(node, index, [], [])  # nothing must be emitted before a leaf
+        if node.opcode not in PIECEWISE:
+            return _Task(node, index, [], operand_reads(node, index))
+        accesses = operand_indices(node, index)
         operands = node.operands
         return _Task(node, index, accesses, [(operands[a.operand], a.index) for a in accesses])
 
@@ -153,12 +158,6 @@ class ElementEmitter:
                 task.result = self.ops.choose(kind, mask, value, task.result)
             task.done += 1
         return None
-
-    def _accesses(self, node: HloInstruction, index: Index) -> list[OperandAccess]:
-        """What must be emitted before `node`: nothing for leaves."""
-        if node in self.scalars or node in self.bindings or node.opcode in _LEAVES:
-            return []
-        return operand_indices(node, index)
 
     def _emit(self, node: HloInstruction, index: Index, keys: list[_Key]) -> int:
         if node in self.scalars:

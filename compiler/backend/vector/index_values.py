@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,12 @@ def is_position(variable: Var) -> bool:
 
 def positions(expr: Expr) -> frozenset[str]:
     """Which of "s" and "l" occur in `expr`."""
-    return frozenset(v.name for v in variables(expr) if is_position(v))
+    return _position_names(variables(expr))
+
+
+@lru_cache(maxsize=4096)
+def _position_names(found: frozenset[Var]) -> frozenset[str]:
+    return frozenset(v.name for v in found if is_position(v))
 
 
 def is_uniform(expr: Expr) -> bool:
@@ -50,11 +56,7 @@ def is_uniform(expr: Expr) -> bool:
 
 def split_uniform(expr: Expr) -> tuple[Expr, Expr]:
     """`expr` as (terms that vary over the vreg, uniform rest with the constant)."""
-
-    def varies(atom: Atom) -> bool:
-        return bool(_names(atom))
-
-    return split_terms(expr, varies)
+    return split_terms(expr, _varies)
 
 
 def is_static(expr: Expr) -> bool:
@@ -62,11 +64,13 @@ def is_static(expr: Expr) -> bool:
     return all(is_position(v) for v in variables(expr))
 
 
+@lru_cache(maxsize=1024)
 def static_values(expr: Expr) -> Grid:
-    """The values of a static expression as an array [8, 128]."""
+    """The values of a static expression as an array [8, 128], not to be changed."""
     total = np.full((8, 128), expr.constant, np.int64)
     for atom, factor in expr.terms:
         total += factor * _static_atom(atom)
+    total.flags.writeable = False
     return total
 
 
@@ -82,10 +86,8 @@ def _is_inside(atom: Atom) -> bool:
     return isinstance(atom, Var) and atom.name.startswith("inside.")
 
 
-def _names(atom: Atom) -> frozenset[str]:
-    if isinstance(atom, Var):
-        return frozenset((atom.name,)) if is_position(atom) else frozenset()
-    return positions(atom.body)
+def _varies(atom: Atom) -> bool:
+    return is_position(atom) if isinstance(atom, Var) else bool(positions(atom.body))
 
 
 class IndexValues:

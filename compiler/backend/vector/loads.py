@@ -14,6 +14,8 @@ the indexed load, a word a lane.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from compiler.analysis.indexing import Expr, Var, const, multiple, substitute, var, variables
@@ -51,7 +53,7 @@ class Loader:
         self._values = values
         self._rows = RowLoader(ops, values)
         self._dynamic = DynamicRows(ops, values, self._rows)
-        self._transposes = TransposeLoader(ops, values, self._rows, self._load_physical)
+        self._transposes = TransposeLoader(ops, values, self._rows)
         self.can_transpose = False
 
     def load(self, array: VmemArray, index: Index) -> int:
@@ -76,7 +78,7 @@ class Loader:
             row, major = major * array.rows + row, const(0)  # rows go on from major to major
         transposed = transposed_index(array, major, row, col) if self.can_transpose else None
         if transposed is not None:
-            return self._transposes.load(array, transposed)
+            return self._transposes.load(array, transposed, self._load_physical)
         address = tiled_address(array, major, row, col)
         word = self._words(array, address)
         return unpack(self._ops, self._values, word, address.part, array.shape.dtype)
@@ -101,16 +103,17 @@ class Loader:
     ) -> VReg | None:
         """Groups of lanes with the same rows; None when an indexed load costs less."""
         count, lanes = sublane_count(address.word_row), _lane_count(address)
-        rows = static_values(down)[:count, 0]
-        offsets = static_values(across)[0, :lanes]
-        distinct = sorted({int(x) for x in offsets})
+        rows = rows_down(down, count)
+        offsets = _offsets_across(across, lanes)
+        distinct = sorted(set(offsets))
         cost = len(distinct) * (2 + self._rows.cost(array, base, rows))
         if cost > _INDEXED_LOAD_WORTH:
             return None
         result = -1
         for offset in distinct:
             piece = self._rows.load(array, base + offset, rows)
-            piece = self._place(piece, address, offsets == offset, count)
+            members = offsets if len(distinct) > 1 else None
+            piece = self._place(piece, address, count, lanes, offset, members)
             if result < 0:
                 result = piece
             else:
@@ -118,18 +121,24 @@ class Loader:
                 result = self._ops.select(mask, piece, result)
         return result
 
-    def _place(self, word: VReg, address: Address, members: np.ndarray, count: int) -> VReg:
-        """Move lanes of a loaded vreg to where they are wanted in the lanes of a group."""
-        ops = self._ops
+    def _place(
+        self,
+        word: VReg,
+        address: Address,
+        count: int,
+        lanes: int,
+        offset: int,
+        offsets: tuple[int, ...] | None,
+    ) -> VReg:
+        """Move lanes of a loaded vreg to where they are wanted in the lanes of `offset`'s group."""
         varying, base = split_uniform(address.lane)
-        if varying.is_constant:
-            return self._broadcast_lane(word, base)
-        wanted = static_values(varying)[:count, : len(members)]
-        own = np.arange(len(members))[None, :]
-        shift = ((wanted - own) % 128)[:, members]
-        if (shift == shift[0, 0]).all():
-            return self._rotate(word, -(base + int(shift[0, 0])))
-        return ops.emit("vperm.lane", word, self._values.vector(address.lane))
+        same = _common_lane(varying, count)
+        if same is not None:
+            return self._broadcast_lane(word, base + same)
+        shift = _common_shift(varying, count, lanes, offset, offsets)
+        if shift is not None:
+            return self._rotate(word, -(base + shift))
+        return self._ops.emit("vperm.lane", word, self._values.vector(address.lane))
 
     def _broadcast_lane(self, word: VReg, lane: Expr) -> VReg:
         if lane.is_constant:
@@ -173,8 +182,7 @@ class Loader:
         """
         varying, base = split_uniform(word_row)
         if is_static(varying):
-            rows = static_values(varying)[: sublane_count(word_row), 0]
-            return self._rows.load(array, base, rows)
+            return self._rows.load(array, base, rows_down(varying, sublane_count(word_row)))
         col_rows = word_row - address.first_col_row
         pieces = self._dynamic.load(array, address.major, address.word, col_rows)
         if pieces is not None:
@@ -207,6 +215,45 @@ class Loader:
         return ops.emit("vld.idx", array.window, array.base, vector)
 
 
+@lru_cache(maxsize=4096)
+def rows_down(varying: Expr, count: int) -> tuple[int, ...]:
+    """The values of a static expression in lane 0 of the first `count` sublanes."""
+    return tuple(static_values(varying)[:count, 0].tolist())
+
+
+@lru_cache(maxsize=4096)
+def _offsets_across(varying: Expr, count: int) -> tuple[int, ...]:
+    """The values of a static expression in the first `count` lanes of sublane 0."""
+    return tuple(static_values(varying)[0, :count].tolist())
+
+
+@lru_cache(maxsize=4096)
+def _common_lane(varying: Expr, count: int) -> int | None:
+    """The lane that all lanes read, in each of the first `count` sublanes the same one."""
+    if varying.is_constant:
+        return 0
+    if "l" in positions(varying):
+        return None
+    lanes = static_values(varying)[:count, 0]
+    return int(lanes[0]) if (lanes == lanes[0]).all() else None
+
+
+@lru_cache(maxsize=4096)
+def _common_shift(
+    varying: Expr, count: int, lanes: int, offset: int, offsets: tuple[int, ...] | None
+) -> int | None:
+    """How far to the right the lanes of a group come from, if it is the same for all.
+
+    `varying` is the lane each reads; the group is the lanes of `offset` among `offsets`, or all.
+    """
+    wanted = static_values(varying)[:count, :lanes]
+    shift = (wanted - np.arange(lanes)[None, :]) % 128
+    if offsets is not None:
+        shift = shift[:, np.equal(offsets, offset)]
+    return int(shift[0, 0]) if (shift == shift[0, 0]).all() else None
+
+
+@lru_cache(maxsize=4096)
 def _separate(varying: Expr) -> tuple[Expr, Expr] | None:
     """A static expression as (part over s, part over l); None when they are entangled."""
     down = across = const(0)
@@ -223,8 +270,12 @@ def _separate(varying: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _lane_count(address: Address) -> int:
-    found = {v for e in (address.word_row, address.lane) for v in variables(e) if v.name == "l"}
-    return max((v.high + 1 for v in found), default=1)
+    return max(_lanes_of(variables(address.word_row)), _lanes_of(variables(address.lane)))
+
+
+@lru_cache(maxsize=4096)
+def _lanes_of(found: frozenset[Var]) -> int:
+    return max((v.high + 1 for v in found if v.name == "l"), default=1)
 
 
 def _rows_of(word_row: Expr) -> list[Expr]:

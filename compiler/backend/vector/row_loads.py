@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
-from compiler.analysis.indexing import Expr, variables
+from compiler.analysis.indexing import Expr, Var, variables
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.ops import Ops
@@ -32,20 +30,26 @@ class _Run:
 
 def sublane_count(word_row: Expr) -> int:
     """How many sublanes matter: the range of the sublane variable, 8 where it does not occur."""
-    return max((v.high + 1 for v in variables(word_row) if v.name == "s"), default=SUBLANES)
+    return _sublanes_of(variables(word_row))
 
 
-def _runs(rows: npt.NDArray[np.int64]) -> list[_Run]:
+@lru_cache(maxsize=4096)
+def _sublanes_of(found: frozenset[Var]) -> int:
+    return max((v.high + 1 for v in found if v.name == "s"), default=SUBLANES)
+
+
+@lru_cache(maxsize=4096)
+def _runs(rows: tuple[int, ...]) -> list[_Run]:
     """Cut the offsets into as few affine runs as going left to right finds."""
     runs: list[_Run] = []
     first = 0
     while first < len(rows):
         last = first + 1
-        stride = int(rows[last] - rows[first]) if last < len(rows) else 0
+        stride = rows[last] - rows[first] if last < len(rows) else 0
         while last < len(rows) and rows[last] - rows[last - 1] == stride:
             last += 1
         stride = stride if last - first > 1 else 0
-        runs.append(_Run(first, last, int(rows[first]), stride))
+        runs.append(_Run(first, last, rows[first], stride))
         first = last
     return runs
 
@@ -57,7 +61,7 @@ class RowLoader:
         self._ops = ops
         self._values = values
 
-    def cost(self, array: VmemArray, base: Expr, rows: npt.NDArray[np.int64]) -> int:
+    def cost(self, array: VmemArray, base: Expr, rows: tuple[int, ...]) -> int:
         """Instructions that `load` emits."""
         return sum(self._run_cost(array, base, run) for run in _runs(rows))
 
@@ -66,7 +70,7 @@ class RowLoader:
             return 1
         return 3 if _slack(array, base, run) is not None else 2 * (run.last - run.first)
 
-    def load(self, array: VmemArray, base: Expr, rows: npt.NDArray[np.int64]) -> VReg:
+    def load(self, array: VmemArray, base: Expr, rows: tuple[int, ...]) -> VReg:
         """Sublane i gets word row base + rows[i] (of the buffer); sublanes past `rows` anything."""
         first, *others = _runs(rows)
         result = self._load_run(array, base, first)

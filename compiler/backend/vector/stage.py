@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from enum import Enum, auto
+from functools import lru_cache, partial
 
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
-from compiler.analysis.indexing_maps import Condition, Index
+from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
@@ -20,6 +23,7 @@ from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
 from compiler.backend.vector.transposes import transposed_index
+from compiler.backend.vector.turned_stage import can_turn, run_turned
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 
@@ -54,9 +58,12 @@ def emit_stage(
     pairs = zip(nodes, targets, strict=True)
     is_dense = space.row_tiles * packing >= _LEAST_TRANSPOSED
     if is_dense and any(_transposes(emitter, node, target, space) for node, target in pairs):
-        emitter.loader.can_transpose = True
-        _run_transposed(emitter, loops, stage)
-        emitter.loader.can_transpose = False
+        if can_turn(emitter, nodes, targets, space):
+            run_turned(emitter, loops, nodes, targets, space, stage.bounds)
+        else:
+            emitter.loader.can_transpose = True
+            _run_transposed(emitter, loops, stage)
+            emitter.loader.can_transpose = False
     else:
         _run(emitter, loops, stage)
     emitter.builder.new_block()
@@ -94,21 +101,74 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
 
 
 def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
-    """Bodies of 128 rows; each by itself where the rows say which operand is read."""
+    """Bodies of 128 rows; each by itself where its columns or rows say which operand is read."""
     space = stage.space
     step = 16 // space.packing
     body = partial(_emit_tile, emitter, stage)
     blocks = -(-space.row_tiles // step)
     pair = min(_TRANSPOSED_COLUMNS, space.col_tiles)
+    down = -(-emitter.builder.chip.transpose_units // pair)  # so that every unit is at work
     whole = (space.row_tiles,)
+    loops.block_rows = step
+    cost = _cost(emitter, stage, whole) if max(blocks, space.col_tiles) > 1 else 0
+    if 1 < space.col_tiles <= _MOST_COPIES:
+        columns = {0, space.col_tiles // 2, space.col_tiles - 1}
+        apart = sum(_cost(emitter, stage, whole, col_tile=const(k)) for k in columns)
+        if 2 * apart < len(columns) * cost:
+            _run_columns(emitter, loops, stage, down * step)
+            return
     if 1 < blocks <= _MOST_COPIES:
-        cost = _cost(emitter, stage, whole)
         rows = {0, blocks // 2, blocks - 1}
         apart = max(_cost(emitter, stage, whole, const(k * step)) for k in rows)
         if 2 * apart < cost:
-            loops.run_rows_apart(space, step, pair, body)
+            loops.run_rows_apart(space, down * step, pair, body)
             return
-    loops.run_steps(space, step, pair, body)
+    loops.run_steps(space, down * step, pair, body)
+
+
+def _run_columns(emitter: ElementEmitter, loops: TileLoops, stage: _Stage, row_step: int) -> None:
+    """Runs of column tiles by how they are read: as they lie, turned, or transposed one by one."""
+    space = stage.space
+    body = partial(_emit_tile, emitter, stage)
+    for kind, run in itertools.groupby(
+        range(0, space.col_tiles, 2), partial(_kind, emitter, stage)
+    ):
+        starts = list(run)
+        columns = range(starts[0], min(starts[-1] + 2, space.col_tiles))
+        emitter.loader.can_transpose = kind is _Kind.TRANSPOSED
+        if kind is _Kind.TURNED:
+            pairs = (stage.nodes, stage.targets, space, stage.bounds, columns)
+            run_turned(emitter, loops, *pairs)
+            continue
+        is_plain = kind is _Kind.PLAIN
+        loops.block_rows = 1 if is_plain else 16 // space.packing
+        steps = (2, 4) if is_plain else (row_step, _TRANSPOSED_COLUMNS)
+        loops.run_column_steps_apart(space, *steps, body, columns)
+    emitter.loader.can_transpose = True
+
+
+class _Kind(Enum):
+    """How a pair of column tiles is had."""
+
+    PLAIN = auto()
+    TURNED = auto()
+    TRANSPOSED = auto()
+
+
+def _kind(emitter: ElementEmitter, stage: _Stage, first: int) -> _Kind:
+    space = stage.space
+    columns = range(first, min(first + 2, space.col_tiles))
+    pairs = list(zip(stage.nodes, stage.targets, strict=True))
+    is_plain = [
+        not any(_transposes(emitter, node, target, space, const(k)) for node, target in pairs)
+        for k in columns
+    ]
+    if all(is_plain):
+        return _Kind.PLAIN
+    turns = not any(is_plain) and all(
+        can_turn(emitter, stage.nodes, stage.targets, space, k) for k in columns
+    )
+    return _Kind.TURNED if turns else _Kind.TRANSPOSED
 
 
 def _read_indices(emitter: ElementEmitter, stage: _Stage) -> Iterator[Expr]:
@@ -153,7 +213,7 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
             value = emitter.emit(node, point_index(target, space, point, part))
             if stage.bounds is not None:
                 whole = point_index(target, space, full_tile(point), part)
-                value = _zero_outside(emitter, node, whole, stage.bounds, value)
+                value = zero_outside(emitter, node, whole, stage.bounds, value)
             parts.append(value)
         major = linearize(point.majors, space.majors)
         emitter.builder.source = node.name
@@ -162,7 +222,7 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
 
 def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int) -> Index:
     """The logical index of a tile's elements, for rows of phase `part`."""
-    row = point.row_tile * (8 * space.packing) + point.sublane * space.packing + part
+    row = _row_at(point.row_tile, point.sublane, space.packing, part)
     inside: tuple[Expr, ...]
     if array.shape.rank == 0:
         return ()
@@ -171,18 +231,35 @@ def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int)
     elif space.is_vector:
         inside = (row * 128 + point.lane,)
     else:
-        inside = (*point.majors, row, point.col_tile * 128 + point.lane)
-    return tuple(low + expr for low, expr in zip(array.origin, inside, strict=True))
+        inside = (*point.majors, row, _col_at(point.col_tile, point.lane))
+    return tuple([low + expr for low, expr in zip(array.origin, inside, strict=True)])
+
+
+@lru_cache(maxsize=4096)
+def _row_at(row_tile: Expr, sublane: Expr, packing: int, part: int) -> Expr:
+    return row_tile * (8 * packing) + sublane * packing + part
+
+
+@lru_cache(maxsize=4096)
+def _col_at(col_tile: Expr, lane: Expr) -> Expr:
+    return col_tile * 128 + lane
 
 
 def _transposes(
-    emitter: ElementEmitter, node: HloInstruction, target: VmemArray, space: TileSpace
+    emitter: ElementEmitter,
+    node: HloInstruction,
+    target: VmemArray,
+    space: TileSpace,
+    col_tile: Expr | None = None,
 ) -> bool:
-    """Whether some leaf is read with rows along the lanes: then a body takes a 128x128 block."""
+    """Whether some leaf is read with rows along the lanes: then a body takes a 128x128 block.
+
+    With `col_tile` that is asked of these columns only.
+    """
     point = TilePoint(
         tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors)),
         ranged("rt", space.row_tiles),
-        ranged("ct", space.col_tiles),
+        ranged("ct", space.col_tiles) if col_tile is None else col_tile,
         var(SUBLANE),
         var(LANE),
     )
@@ -194,22 +271,6 @@ def _transposes(
         if leaf in emitter.bindings
         for at in indices
     )
-
-
-def _zero_outside(
-    emitter: ElementEmitter,
-    node: HloInstruction,
-    index: Index,
-    bounds: Iterable[int],
-    value: int,
-) -> int:
-    checks = (Condition(expr, 0, size - 1) for expr, size in zip(index, bounds, strict=True))
-    needed = tuple(check for check in checks if not check.is_always)
-    if not needed:
-        return value
-    kind = value_class(node.array.dtype)
-    zero = emitter.ops.flag(False) if kind == "m" else emitter.ops.integer(0)
-    return emitter.ops.choose(kind, emitter.mask(needed), value, zero)
 
 
 def full_tile(point: TilePoint) -> TilePoint:

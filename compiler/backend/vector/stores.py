@@ -54,6 +54,13 @@ class Storer:
                 word = self._natural_rows(words, tile)
                 self._put(array, (first + tile * array.col_tiles) * 8, 1, word)
 
+    def store_word(
+        self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr, word: VReg
+    ) -> None:
+        """Store a whole packed tile of the array."""
+        place = (major * array.row_tiles + row_tile) * array.col_tiles + col_tile
+        self._put(array, place * 8, 1, word)
+
     def _natural_rows(self, words: Sequence[VReg], tile: int) -> VReg:
         """Tile `tile` of rows in their order: sublane j is row 8*tile + j = ratio*s + number."""
         ops = self._ops

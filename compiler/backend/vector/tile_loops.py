@@ -95,7 +95,10 @@ class _Segment:
 
 
 class TileLoops:
-    """Emits nested loops that call a body for every tile."""
+    """Emits nested loops that call a body for every tile.
+
+    Of the row tiles in a body those come first that start a block of `block_rows`.
+    """
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class TileLoops:
 
         `parallel`: bodies of different tiles are independent (loops may be unrolled by it).
         """
+        self.block_rows = 1
         self._builder = builder
         self._sregs = sregs
         self._around = around
@@ -124,12 +128,23 @@ class TileLoops:
         self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]
     ) -> None:
         """Loops over majors and rows; the code of every column tile stands for itself."""
-        rows = _segments(space.row_tiles, 1, space.rows, 8, space.packing)
+        self.run_column_steps_apart(space, 1, max(1, BODY_OPS // max(1, ops_per_tile)), body)
+
+    def run_column_steps_apart(
+        self,
+        space: TileSpace,
+        row_step: int,
+        step: int,
+        body: Callable[[TilePoint], None],
+        columns: range | None = None,
+    ) -> None:
+        """The same with `row_step` row and `step` column tiles in a body; some `columns` only."""
+        columns = range(space.col_tiles) if columns is None else columns
+        rows = _segments(space.row_tiles, row_step, space.rows, 8, space.packing)
         size = _whole_axis(space.col_tiles, space.cols, 128, 1).size
-        step = max(1, BODY_OPS // max(1, ops_per_tile))
         cols: list[_Segment] = []
-        for first in range(0, space.col_tiles, step):
-            count = min(step, space.col_tiles - first)
+        for first in columns[::step]:
+            count = min(step, columns.stop - first)
             cols.append(
                 _Segment(first, count, count, size if first + count == space.col_tiles else 0)
             )
@@ -203,7 +218,9 @@ class TileLoops:
                 self._bodies([*place, position], rest[1:], body)
             return
         (rows, row_segment), (cols, col_segment) = rest
-        for row_tile in rows:
+        firsts = rows[:: self.block_rows]  # what all tiles of a block share is then under way
+        others = [row for i, row in enumerate(rows) if i % self.block_rows]
+        for row_tile in firsts + others:
             for col_tile in cols:
                 sublane = _position("s", 8, row_segment, row_tile)
                 lane = _position("l", 128, col_segment, col_tile)

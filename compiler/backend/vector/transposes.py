@@ -77,7 +77,8 @@ def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Tra
     rest = substitute(col, {sublanes[0]: const(0)})
     (lane,) = {v for e in (major, row, rest) for v in variables(e) if v.name == "l"}
     lanes = lane.high + 1
-    if any(positions(_of_group(rest, j)) for j in range(-(-lanes // SUBLANES))):
+    groups = range(-(-lanes // SUBLANES))
+    if "l" in positions(rest) and any(positions(_of_group(rest, j)) for j in groups):
         return None
     return TransposedIndex(major, row, rest, step, lanes)
 
@@ -92,23 +93,21 @@ def _of_group(expr: Expr, group: int) -> Expr:
 class TransposeLoader:
     """Emits transposed loads; keeps the blocks of the current code block.
 
-    The transpose unit holds one block; its vregs are read when they are wanted, or all at once
-    when another block takes its place.
+    A transpose unit holds one block; its vregs are read when they are wanted, or all at once when
+    another block takes its place. Blocks go to the units in turn.
     """
 
-    def __init__(
-        self, ops: Ops, values: IndexValues, rows: RowLoader, natural: LoadPhysical
-    ) -> None:
+    def __init__(self, ops: Ops, values: IndexValues, rows: RowLoader) -> None:
         self._ops = ops
         self._values = values
         self._rows = rows
-        self._natural = natural
         self._code: object = None
-        self._active: _Block | None = None
+        self._active: list[_Block | None] = []
+        self._last = -1
         self._read: dict[_Block, dict[int, VReg]] = {}
 
-    def load(self, array: VmemArray, index: TransposedIndex) -> int:
-        """The elements at `index`.
+    def load(self, array: VmemArray, index: TransposedIndex, natural: LoadPhysical) -> int:
+        """The elements at `index`; `natural` loads what is not whole tiles.
 
         The block starts at the column of which this vreg is a whole number of vregs to the right.
         """
@@ -119,17 +118,18 @@ class TransposeLoader:
         if self._ops.builder.block is not self._code:
             self._code = self._ops.builder.block
             self._read.clear()
-            self._active = None
+            self._active = [None] * self._ops.builder.chip.transpose_units
         block = _Block(array, index.major, index.row, index.col - offset, index.step)
         half = self._packed_half(block)
         if half >= 0:
             first = split_uniform(block.row)[1] - half * BLOCK
             block = replace(block, row=first, is_packed=True)
         if block not in self._read:
-            self._finish()
-            self._push(block, index.lanes)
+            self._last = (self._last + 1) % len(self._active)
+            self._finish(self._last)
+            self._push(block, index.lanes, natural)
             self._read[block] = {}
-            self._active = block
+            self._active[self._last] = block
         value = self._vreg(block, group * index.step + part)
         if half >= 0:
             return self._half_of_rows(value, half, array.shape.dtype)
@@ -139,15 +139,17 @@ class TransposeLoader:
     def _vreg(self, block: _Block, number: int) -> VReg:
         found = self._read[block]
         if number not in found:
-            value = self._ops.emit("vxpose.read", number)
+            unit = self._active.index(block)
+            value = self._ops.emit("vxpose.read", unit, number)
             found[number] = self._permute(value, self._lane_order(block))
         return found[number]
 
-    def _finish(self) -> None:
-        """Read what is left of the active block."""
-        if self._active is not None:
+    def _finish(self, unit: int) -> None:
+        """Read what is left of a unit's block."""
+        block = self._active[unit]
+        if block is not None:
             for number in range(BLOCK // SUBLANES):
-                self._vreg(self._active, number)
+                self._vreg(block, number)
 
     def _packed_half(self, block: _Block) -> int:
         """Which half of a block of 256 packed rows this block is; -1 if it cannot be had so."""
@@ -175,23 +177,23 @@ class TransposeLoader:
             return None
         return _row_order(block.array.packing)
 
-    def _push(self, block: _Block, lanes: int) -> None:
+    def _push(self, block: _Block, lanes: int, natural: LoadPhysical) -> None:
         order = _column_order(block.step)
         if block.is_packed or self._is_aligned(block):
             pushes = self._tiles(block)
         else:
-            pushes = self._rows_of(block, lanes)
+            pushes = self._rows_of(block, lanes, natural)
         for number, value in pushes:
-            self._ops.emit("vxpose.push", self._permute(value, order), number)
-        self._ops.emit("vxpose.swap")
+            self._ops.emit("vxpose.push", self._last, self._permute(value, order), number)
+        self._ops.emit("vxpose.swap", self._last)
 
-    def _rows_of(self, block: _Block, lanes: int) -> list[tuple[int, VReg]]:
+    def _rows_of(self, block: _Block, lanes: int, natural: LoadPhysical) -> list[tuple[int, VReg]]:
         """The rows of eight lanes at a time, whatever they are."""
         is_mask = value_class(block.array.shape.dtype) == "m"
         pushes: list[tuple[int, VReg]] = []
         for group in range(-(-lanes // SUBLANES)):
             major, row, col = (_of_group(e, group) for e in (block.major, block.row, block.col))
-            value = self._natural(block.array, major, row, col + var(LANE))
+            value = natural(block.array, major, row, col + var(LANE))
             pushes.append((group, self._ops.mask_to_integer(value) if is_mask else value))
         return pushes
 

@@ -7,18 +7,19 @@ from collections.abc import Callable
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import S32
+from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.eigen import eigen_decomposition
+from compiler.passes.expanders.eigen import hermitian_eigen
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.factorizations import (
     lu_decomposition,
     product_of_reflectors,
     qr_decomposition,
 )
+from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.topk_expander import MAX_K
 
@@ -37,9 +38,19 @@ def expand_custom_call(instr: Instr) -> Instr | None:
     """The result of the target's expansion; raises UnsupportedError for an unknown target."""
     target = str(instr.attrs["custom_call_target"])
     function = TARGETS.get(target)
+    if function is None and target.startswith("lapack_"):
+        function = _lapack
     if function is None:
         raise UnsupportedError(f"%{instr.name}: custom call {_refusal(target)}", instr.span)
     return function(Emitter.at(instr), instr)
+
+
+def _lapack(e: Emitter, instr: Instr) -> Instr:
+    values = lapack_results(e, instr)
+    if values is None:
+        target = str(instr.attrs["custom_call_target"])
+        raise UnsupportedError(f"%{instr.name}: custom call {_refusal(target)}", instr.span)
+    return result_of(e, instr, results_as_declared(e, instr, values))
 
 
 def _refusal(target: str) -> str:
@@ -80,14 +91,7 @@ def _eigh(e: Emitter, instr: Instr) -> Instr:
     config = str(instr.attrs.get("backend_config", "1,1")).strip('"').split(",")
     is_lower = config[0].strip() != "0"
     matrix = working(e, instr.operands[0])
-    dims = matrix.array.dims
-    place, across = e.positions(dims, -2), e.positions(dims, -1)
-    own = e.compare(place, across, "GE" if is_lower else "LE")
-    mirrored = e.conj(e.swap_last(matrix))
-    diagonal = e.compare(place, across, "EQ")
-    whole = e.select(own, matrix, mirrored)
-    whole = e.select(diagonal, e.as_type(e.real(matrix), matrix.array.dtype), whole)
-    return _typed(e, instr, eigen_decomposition(e, whole, is_sorted=True))
+    return _typed(e, instr, hermitian_eigen(e, matrix, is_lower=is_lower, is_sorted=True))
 
 
 def _top_k(e: Emitter, instr: Instr) -> Instr:
@@ -133,6 +137,8 @@ def expand_topk(instr: Instr) -> Instr | None:
     operand, k = instr.operands[0], instr.attrs["k"]
     assert isinstance(k, int)
     is_largest = bool(instr.attrs.get("largest", True))
+    if operand.array.dtype == PRED:
+        return _topk_of_flags(instr)
     if is_largest and 0 < k <= MAX_K:
         return None
     e = Emitter.at(instr)
@@ -141,6 +147,19 @@ def expand_topk(instr: Instr) -> Instr | None:
     comparator = _total_order(e, operand.array, is_descending=is_largest)
     ordered = e.sort((operand, place), dim, comparator, stable=True)
     return e.tuple([e.part(e.get_tuple_element(ordered, i), dim, 0, k) for i in (0, 1)])
+
+
+def _topk_of_flags(instr: Instr) -> Instr:
+    """true is more than false: as numbers."""
+    e = Emitter.at(instr)
+    assert isinstance(instr.shape, TupleShape)
+    values, places = instr.shape.elements
+    assert isinstance(values, ArrayShape)
+    shape = TupleShape((values.with_dtype(S32), places))
+    numbers = e.cast(instr.operands[0], S32)
+    found = e.instruction("topk", (numbers,), dict(instr.attrs), shape)
+    flags = e.cast(e.get_tuple_element(found, 0), PRED)
+    return e.tuple([flags, e.get_tuple_element(found, 1)])
 
 
 def _total_order(e: Emitter, array: ArrayShape, *, is_descending: bool) -> HloComputation:

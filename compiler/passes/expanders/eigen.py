@@ -53,6 +53,17 @@ def eigen_decomposition(e: Emitter, matrix: Instr, *, is_sorted: bool) -> list[I
     return [e.swap_last(rows), values]
 
 
+def hermitian_eigen(e: Emitter, matrix: Instr, *, is_lower: bool, is_sorted: bool) -> list[Instr]:
+    """`eigen_decomposition` of the Hermitian matrix of which one triangle is given."""
+    dims = matrix.array.dims
+    place, across = e.positions(dims, -2), e.positions(dims, -1)
+    own = e.compare(place, across, "GE" if is_lower else "LE")
+    whole = e.select(own, matrix, e.conj(e.swap_last(matrix)))
+    diagonal = e.compare(place, across, "EQ")
+    whole = e.select(diagonal, e.as_type(e.real(matrix), matrix.array.dtype), whole)
+    return eigen_decomposition(e, whole, is_sorted=is_sorted)
+
+
 def _quarters(e: Emitter, matrix: Instr, half: int) -> list[Instr]:
     rows = (e.part(matrix, -2, 0, half), e.part(matrix, -2, half, 2 * half))
     return [e.part(part, -1, start, start + half) for part in rows for start in (0, half)]
@@ -81,10 +92,12 @@ def _with_diagonal(e: Emitter, matrix: Instr, values: Instr) -> Instr:
 
 def _round(e: Emitter, a: Quarters, v: Quarters) -> list[Instr]:
     """Rotate all pairs, then move everything on."""
-    c, s, low, high = _rotations(e, a)
+    c, s, low, high = rotations(
+        e, _diagonal(e, a[0]), _diagonal(e, a[3]), _complex_diagonal(e, a[1])
+    )
     top_left, top_right, bottom_left, bottom_right = _rotated_rows(e, a, c, s)
-    left = _rotated_columns(e, top_left, top_right, c, s)
-    right = _rotated_columns(e, bottom_left, bottom_right, c, s)
+    left = rotated_columns(e, top_left, top_right, c, s)
+    right = rotated_columns(e, bottom_left, bottom_right, c, s)
     top_left, top_right = (
         _with_diagonal(e, left[0], low),
         _with_diagonal(e, left[1], e.like(low, 0)),
@@ -93,21 +106,22 @@ def _round(e: Emitter, a: Quarters, v: Quarters) -> list[Instr]:
     bottom_right = _with_diagonal(e, right[1], high)
     rotated = _rotated_rows(e, v, c, s)
     rows = (
-        _moved_pair(e, (top_left, bottom_left), -2),
-        _moved_pair(e, (top_right, bottom_right), -2),
+        moved_pair(e, (top_left, bottom_left), -2),
+        moved_pair(e, (top_right, bottom_right), -2),
     )
     (top_left, bottom_left), (top_right, bottom_right) = rows
-    upper = _moved_pair(e, (top_left, top_right), -1)
-    lower = _moved_pair(e, (bottom_left, bottom_right), -1)
-    first = _moved_pair(e, (rotated[0], rotated[2]), -2)
-    second = _moved_pair(e, (rotated[1], rotated[3]), -2)
+    upper = moved_pair(e, (top_left, top_right), -1)
+    lower = moved_pair(e, (bottom_left, bottom_right), -1)
+    first = moved_pair(e, (rotated[0], rotated[2]), -2)
+    second = moved_pair(e, (rotated[1], rotated[3]), -2)
     return [*upper, *lower, first[0], second[0], first[1], second[1]]
 
 
-def _rotations(e: Emitter, a: Quarters) -> tuple[Instr, Instr, Instr, Instr]:
-    """Cosines, sines (complex for complex matrices), and the two new diagonals."""
-    p, q = _diagonal(e, a[0]), _diagonal(e, a[3])
-    w = _complex_diagonal(e, a[1])
+def rotations(e: Emitter, p: Instr, q: Instr, w: Instr) -> tuple[Instr, Instr, Instr, Instr]:
+    """What makes the Hermitian pairs ``[[p, w], [conj w, q]]`` diagonal.
+
+    Cosines, sines (complex for complex matrices), and the two new diagonals.
+    """
     size = e.unary("sqrt", e.squared(w)) if w.array.dtype.is_complex else e.unary("abs", w)
     is_zero = e.compare_to(size, TINY, "LT")
     safe = e.select(is_zero, e.like(size, 1), size)
@@ -152,7 +166,7 @@ def _rotated_rows(e: Emitter, m: Quarters, c: Instr, s: Instr) -> Quarters:
     return left[0], right[0], left[1], right[1]
 
 
-def _rotated_columns(
+def rotated_columns(
     e: Emitter, left: Instr, right: Instr, c: Instr, s: Instr
 ) -> tuple[Instr, Instr]:
     """The adjoint rotation from the right."""
@@ -165,7 +179,7 @@ def _rotated_columns(
     )
 
 
-def _moved_pair(e: Emitter, pair: tuple[Instr, Instr], dim: int) -> tuple[Instr, Instr]:
+def moved_pair(e: Emitter, pair: tuple[Instr, Instr], dim: int) -> tuple[Instr, Instr]:
     """One place on in the ring: first of `pair` stays, its others go right, the second's left."""
     top, bottom = pair
     half = top.array.dims[dim]
@@ -184,15 +198,15 @@ def _without_last(e: Emitter, values: Instr, rows: Instr, count: int) -> tuple[I
     weight = e.squared(e.part(rows, -1, count, count + 1))
     own = e.compare_to(weight, 0.5, "GT")
     key = e.cast(e.reshape(own, values.array.dims), S32)
-    values, rows = _ordered(e, key, values, rows)
+    values, rows = ordered_rows(e, key, values, rows)
     return e.part(values, -1, 0, count), e.part(rows, -2, 0, count)
 
 
 def _ascending(e: Emitter, values: Instr, rows: Instr) -> tuple[Instr, Instr]:
-    return _ordered(e, values, values, rows)
+    return ordered_rows(e, values, values, rows)
 
 
-def _ordered(e: Emitter, key: Instr, values: Instr, rows: Instr) -> tuple[Instr, Instr]:
+def ordered_rows(e: Emitter, key: Instr, values: Instr, rows: Instr) -> tuple[Instr, Instr]:
     """Values and rows in the order of a key ``[.., n]``: rows by a product with a permutation."""
     dims = (*key.array.dims, key.array.dims[-1])
     mine, other = along_rows(e, key, dims), along_columns(e, key, dims)

@@ -1,6 +1,7 @@
-"""Integer dots, exact modulo 2^32, on a matrix unit that multiplies floats.
+"""Integer dots, exact modulo 2^32, on a matrix unit that multiplies floats and perhaps bytes.
 
     few products    multiply and reduce on the vector unit
+    bytes           two s8 or two u8 operands are multiplied as such where the chip does
     8-bit values    bf16 holds them; a sum of products is exact in f32 up to 2^24, so the
                     contracted dimension is cut where it could pass that
     wider values    as 8-bit digits: every pair of digits is a dot, shifted and added
@@ -11,13 +12,16 @@ An operand that was widened from a narrower integer counts as that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+from compiler.analysis.dot_parts import BYTES, is_integer_pass
 from compiler.hlo.dtypes import BF16, F32, PRED, S32, DType
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter
+from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 MAX_PRODUCTS = 1 << 18  # on the vector unit
@@ -36,24 +40,33 @@ class Digit:
 
 def expand_integer_dots(module: HloModule, context: PassContext) -> bool:
     """Expand every dot of integers of up to 32 bits."""
-    return expand(module, context, {"dot": expand_integer_dot})
+    chip = context.chip
+    has_bytes = isinstance(chip, Chip) and chip.int8_rate > 0
+    return expand(module, context, {"dot": partial(expand_integer_dot, has_bytes=has_bytes)})
 
 
-def expand_integer_dot(instr: Instr) -> Instr | None:
-    """The dot in s32 arithmetic, converted to the declared type."""
+def expand_integer_dot(instr: Instr, has_bytes: bool = False) -> Instr | None:
+    """The dot in s32 arithmetic, converted to the declared type; None if the chip can do it."""
     if not all(_is_small_integer(operand.array.dtype) for operand in instr.operands):
         return None
     if instr.array.dtype.bits > 32 or 0 in instr.array.dims:
         return None
-    e = Emitter.at(instr)
     sides = dot_sides(instr)
-    left, right = _matrix(e, sides[0], swap=False), _matrix(e, sides[1], swap=True)
-    batch, m, k = left.array.dims
-    n = right.array.dims[2]
+    k = sides[0].size(sides[0].contracting)
+    is_small = instr.array.element_count * k <= MAX_PRODUCTS
+    if has_bytes and not is_small and is_integer_pass(instr):
+        return None
+    e = Emitter.at(instr)
     if k == 0:
         return e.like(instr, 0)
-    is_small = batch * m * n * k <= MAX_PRODUCTS
-    total = _reduced(e, left, right) if is_small else _by_digits(e, left, right)
+    left, right = _matrix(e, sides[0], swap=False), _matrix(e, sides[1], swap=True)
+    types = (left.array.dtype, right.array.dtype)
+    if is_small:
+        total = _reduced(e, left, right)
+    elif has_bytes and types[0] == types[1] and types[0].name in BYTES:
+        total = e.dot(left, right, ((2,), (1,)), ((0,), (0,)), S32)
+    else:
+        total = _by_digits(e, left, right)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 

@@ -1,8 +1,9 @@
 """Reduce-windows with any computation, several operands, dilations and large windows.
 
-The operand is padded first, with a value that changes nothing (the start value, where it is not
-known what the computation does); then each dimension is reduced in turn, which the computation's
-associativity and commutativity allow:
+The operand is padded first, with a value that changes nothing. Where no such value is known (any
+computation but a plain sum, maximum and the like), a mask goes along that says which elements are
+of the operand, or have taken any in: what padding holds must not count, whatever the start value.
+Then each dimension is reduced in turn, which the computation's associativity allows:
 
     few taps          their strided slices one after another
     many taps         runs of 2, 4, 8 .. elements by doubling, and a window of runs
@@ -13,9 +14,10 @@ The start value itself takes part once at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -23,6 +25,7 @@ from compiler.passes.expanders.emitter import Emitter, identity, result_of
 from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
+Combine = Callable[[list[Instr], list[Instr]], list[Instr]]
 MAX_TAPS = 9
 
 
@@ -51,35 +54,71 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     inits = [e.broadcast(init, dims) for init in instr.operands[count:]]
     if 0 in dims or any(d.size == 0 for d in window):
         return result_of(e, instr, inits)
+    kind = reducer_kind(computation)
     values = [
-        padded(e, operand, _fill(e, computation, init), window)
+        padded(e, operand, _fill(e, kind, init), window)
         for operand, init in zip(instr.operands[:count], instr.operands[count:], strict=True)
     ]
+    combine = _plain(e, computation)
+    if kind is None and _padding(window):
+        combine = _masked(e, combine)
+        values.append(_mask(e, instr.operands[0].array.dims, window))
     order = sorted(range(len(window)), key=lambda d: -window[d].stride)
     for dim in order:
-        values = _along(e, computation, values, dim, window[dim], dims[dim])
-    return result_of(e, instr, e.apply(computation, [*inits, *values]))
+        values = _along(e, kind, combine, values, dim, window[dim], dims[dim])
+    total = e.apply(computation, [*inits, *values[:count]])
+    if len(values) > count:  # a window of nothing but padding is the start value
+        total = [e.select(values[count], *pair) for pair in zip(total, inits, strict=True)]
+    return result_of(e, instr, total)
 
 
-def _fill(e: Emitter, computation: HloComputation, init: Instr) -> Instr:
-    """What padding holds, so that it does not count: the start value, unless another is known."""
-    kind = reducer_kind(computation)
+def _fill(e: Emitter, kind: str | None, init: Instr) -> Instr:
+    """What padding holds: what does not count, or anything where a mask says so."""
     if kind is None:
         return init
     return e.constant(init.array.dtype, identity(kind, init.array.dtype))
 
 
+def _plain(e: Emitter, computation: HloComputation) -> Combine:
+    return lambda left, right: e.apply(computation, [*left, *right])
+
+
+def _masked(e: Emitter, combine: Combine) -> Combine:
+    """Of two sides of which one has taken in padding alone, the other; their masks come last."""
+
+    def combined(left: list[Instr], right: list[Instr]) -> list[Instr]:
+        has_left, has_right = left[-1], right[-1]
+        has_both = e.binary("and", has_left, has_right)
+        made = combine(left[:-1], right[:-1])
+        sides = [e.select(has_left, a, b) for a, b in zip(left[:-1], right[:-1], strict=True)]
+        chosen = [e.select(has_both, m, s) for m, s in zip(made, sides, strict=True)]
+        return [*chosen, e.binary("or", has_left, has_right)]
+
+    return combined
+
+
+def _mask(e: Emitter, dims: tuple[int, ...], window: Sequence[WindowDim]) -> Instr:
+    """Which elements of the padded operand are its own."""
+    inside = e.full(PRED, dims, value=True)
+    return padded(e, inside, e.constant(PRED, value=False), window)
+
+
+def _padding(window: Sequence[WindowDim]) -> list[tuple[int, int, int]]:
+    """Elements before, after and between per dimension; empty where there are none at all."""
+    padding = [(d.pad_low, d.pad_high, d.base_dilation - 1) for d in window]
+    return padding if any(p != (0, 0, 0) for p in padding) else []
+
+
 def padded(e: Emitter, operand: Instr, fill: Instr, window: Sequence[WindowDim]) -> Instr:
     """The operand with the window's padding and base dilation applied."""
-    padding = [(d.pad_low, d.pad_high, d.base_dilation - 1) for d in window]
-    if all(p == (0, 0, 0) for p in padding):
-        return operand
-    return e.pad(operand, fill, padding)
+    padding = _padding(window)
+    return e.pad(operand, fill, padding) if padding else operand
 
 
 def _along(
     e: Emitter,
-    computation: HloComputation,
+    kind: str | None,
+    combine: Combine,
     values: list[Instr],
     dim: int,
     window: WindowDim,
@@ -96,9 +135,8 @@ def _along(
         total = tap(values, 0, window.stride, count)
         for k in range(1, size):
             other = tap(values, k * step, window.stride, count)
-            total = e.apply(computation, [*total, *other])
+            total = combine(total, other)
         return total
-    kind = reducer_kind(computation)
     if window.stride >= size and step == 1 and kind is not None and len(values) == 1:
         return [_disjoint(e, values[0], dim, window, count, kind)]
     # runs[i] holds the combination of `length` elements from i on
@@ -107,13 +145,13 @@ def _along(
     while True:
         if size & length:
             part = tap(runs, done * step, window.stride, count)
-            total = e.apply(computation, [*total, *part]) if total else part
+            total = combine(total, part) if total else part
             done += length
         if done == size:
             return total
         extent = runs[0].array.dims[dim] - length * step
         halves = (tap(runs, 0, 1, extent), tap(runs, length * step, 1, extent))
-        runs, length = e.apply(computation, [*halves[0], *halves[1]]), 2 * length
+        runs, length = combine(*halves), 2 * length
 
 
 def _disjoint(

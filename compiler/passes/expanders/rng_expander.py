@@ -48,6 +48,9 @@ def expand_bit_generator(instr: Instr) -> Instr | None:
     words = _state_words(e, state)
     algorithm = str(instr.attrs["algorithm"])
     if algorithm == "rng_three_fry":
+        if len(words) != 2:
+            message = f"%{instr.name}: rng_three_fry with a state of {len(words)} u64; it has 2"
+            raise UnsupportedError(message, instr.span)
         after, bits = _threefry(e, words, shape)
     elif algorithm in ("rng_philox", "rng_default"):
         after, bits = _philox(e, words, shape)

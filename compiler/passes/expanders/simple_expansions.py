@@ -1,5 +1,5 @@
 """Operations that are a few others: map, batch normalisation, stochastic rounding, ragged and
-scaled products, padding of empty arrays, indices of other types."""
+scaled products, padding of empty arrays, indices of other types, casts of bits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32, S32, U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.bit_casts import change_width
+from compiler.passes.expanders.convolution_groups import batch_groups_to_features
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.rewrite.graph import emit
@@ -274,12 +276,39 @@ def _signed_indices(instr: Instr) -> Instr | None:
     start = first.get(instr.opcode, len(instr.operands) // 2)
     end = start + 1 if instr.opcode in ("gather", "scatter") else len(instr.operands)
     indices = instr.operands[start:end]
+    if instr.opcode.startswith("dynamic") and len(indices) == 1 and indices[0].array.rank == 1:
+        return _with_scalar_starts(instr, start)
+    if instr.opcode == "scatter" and instr.operands[0].array.rank == 0:
+        return _scatter_into_scalar(instr)
     if all(i.array.dtype == S32 or i.array.dtype.bits > 32 for i in indices):
         return None
     e = Emitter.at(instr)
     changed = [_as_signed(e, i) for i in indices]
     operands = (*instr.operands[:start], *changed, *instr.operands[end:])
     return emit(instr, instr.opcode, instr.shape, operands, dict(instr.attrs))
+
+
+def _with_scalar_starts(instr: Instr, start: int) -> Instr:
+    """The older form, whose start indices are one vector."""
+    e = Emitter.at(instr)
+    vector = instr.operands[start]
+    count = vector.array.dims[0]
+    scalars = [_as_signed(e, e.reshape(e.part(vector, 0, i, i + 1), ())) for i in range(count)]
+    operands = (*instr.operands[:start], *scalars)
+    return emit(instr, instr.opcode, instr.shape, operands, dict(instr.attrs))
+
+
+def _scatter_into_scalar(instr: Instr) -> Instr | None:
+    """One update of a scalar has no index, so it takes place; several are not expanded."""
+    count = len(instr.operands) // 2
+    updates = instr.operands[count + 1 :]
+    if updates[0].array.element_count != 1:
+        return None
+    e = Emitter.at(instr)
+    computation = instr.attrs["to_apply"]
+    assert isinstance(computation, HloComputation)
+    values = [*instr.operands[:count], *(e.shaped(update, ()) for update in updates)]
+    return result_of(e, instr, e.apply(computation, values))
 
 
 def _as_signed(e: Emitter, index: Instr) -> Instr:
@@ -292,6 +321,7 @@ _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
+    "bitcast-convert": change_width,
     "dot": _mixed_dot,
     "dynamic-slice": _signed_indices,
     "dynamic-update-slice": _signed_indices,
@@ -299,6 +329,7 @@ _TABLE: dict[str, Expansion] = {
     "imag": _imag,
     "map": _mapped,
     "pad": _pad_of_nothing,
+    "convolution": batch_groups_to_features,
     "ragged-dot": _ragged_dot,
     "real": _real,
     "scatter": _signed_indices,

@@ -73,15 +73,18 @@ def _is_alone(instr: Instr) -> bool:
     groups = instr.attrs.get("replica_groups", ())
     if isinstance(groups, IotaReplicaGroups):
         groups = groups.groups()
-    assert isinstance(groups, tuple)
+    if not isinstance(groups, tuple):
+        return False  # axes of a mesh: who wants one participant writes no mesh
     if not groups:
         return device_count(instr.computation.module) == 1
     return all(len(group) == 1 for group in groups)
 
 
 def _same(instr: Instr) -> Instr | None:
-    """The operands."""
-    if not _is_alone(instr):
+    """The operands; None also where a group of one is said to make more of them."""
+    given = [operand.shape for operand in instr.operands]
+    made = instr.shape.elements if isinstance(instr.shape, TupleShape) else (instr.shape,)
+    if not _is_alone(instr) or not all(map(is_compatible, made, given)):
         return None
     return result_of(Emitter.at(instr), instr, instr.operands)
 

@@ -37,10 +37,8 @@ def exponential(c: Complex, z: Pair) -> Pair:
     real = e.mul(e.mul(size, e.unary("cosine", z.second)), factor)
     imag = e.mul(e.mul(size, e.unary("sine", z.second)), factor)
     is_real = e.eq(z.second, 0.0)
-    vanishes = e.eq(z.first, -math.inf)
-    zero = e.like(size, 0.0)
-    real = e.select(vanishes, zero, e.select(is_real, whole, real))
-    return c.pair(real, e.select(e.or_(vanishes, is_real), zero, imag))
+    real = e.select(is_real, whole, real)
+    return c.pair(real, e.select(is_real, e.like(size, 0.0), imag))
 
 
 def _reduced_exponential(c: Complex, x: Instr) -> Instr:
@@ -326,7 +324,27 @@ def _from_polar(c: Complex, k: Compensated, growth: Twofold, rotation: Twofold) 
 
 
 def arc_tangent_2(c: Complex, y: Pair, x: Pair) -> Pair:
-    """``-i log((x + iy) / sqrt(x**2 + y**2))``."""
+    """``-i log(q)``, ``q = (x + iy) / sqrt(x**2 + y**2)``.
+
+    With ``u = x + iy`` and ``v = x - iy``, ``q**2 = u / v``: the logarithm of ``|q|`` and the angle
+    of `q` follow from products of x and y, so that small ones keep their digits.
+    """
+    e, k = c.e, Compensated(c.e)
+    turned = _turned(c, y)
+    u, v = c.add(x, turned), c.add(x, c.negate(turned))
     size = square_root(c, c.add(c.multiply(x, x), c.multiply(y, y)))
-    value = logarithm(c, c.divide(c.add(x, _turned(c, y)), size))
-    return c.pair(value.second, c.e.neg(value.first))
+    coarse = argument(c, c.divide(u, size))
+    crossed = k.subtract(k.product(x.second, y.first), k.product(x.first, y.second))
+    excess = e.mul(k.value(crossed), e.like(size.first, 4.0))  # |u|**2 - |v|**2
+    smaller = c.absolute(c.select(e.lt(excess, 0.0), u, v))
+    ratio = e.div(e.div(e.abs(excess), smaller), smaller)
+    log = e.mul(e.unary("log-plus-one", ratio), e.like(ratio, 0.25))
+    along = k.add(k.product(x.first, y.first), k.product(x.second, y.second))
+    squared = k.add(k.product(x.first, x.first), k.product(x.second, x.second))
+    other = k.add(k.product(y.first, y.first), k.product(y.second, y.second))
+    legs = k.value(k.subtract(squared, other))
+    half = e.mul(e.binary("atan2", e.mul(k.value(along), e.like(log, 2.0)), legs), e.like(log, 0.5))
+    gap, turn = e.sub(coarse, half), e.like(half, math.pi)
+    half = e.select(e.lt(e.like(gap, 1.5), gap), e.add(half, turn), half)
+    half = e.select(e.lt(gap, -1.5), e.sub(half, turn), half)
+    return c.pair(half, with_sign(e, log, e.neg(excess)))

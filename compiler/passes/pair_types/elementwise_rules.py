@@ -7,6 +7,7 @@ from collections.abc import Callable
 from compiler.hlo.dtypes import C64, F32, U32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.pair_types import complex_functions as functions
+from compiler.passes.pair_types import complex_inverses as inverses
 from compiler.passes.pair_types import int64_division, int64_power
 from compiler.passes.pair_types.bit_casts import bitcast_rule
 from compiler.passes.pair_types.complex_arithmetic import Complex
@@ -28,6 +29,7 @@ _INTEGER: dict[str, _Integer] = {
     "divide": int64_division.divide,
     "maximum": Int64.maximum,
     "minimum": Int64.minimum,
+    "mulhi": Int64.high_half,
     "multiply": Int64.multiply,
     "negate": Int64.negate,
     "not": lambda i, a: i.bitwise("not", a),
@@ -45,8 +47,14 @@ _INTEGER: dict[str, _Integer] = {
 
 _COMPLEX: dict[str, _Integer] = {
     "abs": Complex.absolute,
+    "acos": inverses.arc_cosine,
+    "acosh": inverses.arc_hyperbolic_cosine,
     "add": Complex.add,
+    "asin": inverses.arc_sine,
+    "asinh": inverses.arc_hyperbolic_sine,
+    "atan": inverses.arc_tangent,
     "atan2": functions.arc_tangent_2,
+    "atanh": inverses.arc_hyperbolic_tangent,
     "cbrt": functions.cube_root,
     "cosh": functions.hyperbolic_cosine,
     "cosine": functions.cosine,

@@ -62,6 +62,24 @@ class Int64:
         other = e.add(e.mul(x0, y1), e.and_(middle, half))
         return e.add(e.add(e.mul(x1, y1), e.shr(middle, 16)), e.shr(other, 16))
 
+    def high_half(self, a: Pair, b: Pair) -> Pair:
+        """The upper 64 bits of the 128 of ``a * b``, in the signedness of the pair's type."""
+        e = self.e
+        crosses = ((a.first, b.second), (a.second, b.first))
+        middle = self.widened(self.high_product(a.first, b.first), a.dtype)
+        total = Pair(e.mul(a.second, b.second), self.high_product(a.second, b.second), a.dtype)
+        for x, y in crosses:  # at most 2**32 - 1 each: the sums below do not overflow
+            middle = self.add(middle, self.widened(e.mul(x, y), a.dtype))
+            total = self.add(total, self.widened(self.high_product(x, y), a.dtype))
+        total = self.add(total, self.widened(middle.second, a.dtype))
+        if not a.dtype.is_signed:
+            return total
+        nothing = self.constant(0, a.dims, a.dtype)
+        for sign, other in ((a, b), (b, a)):
+            excess = self.select(self.is_negative(sign), other, nothing)
+            total = self.subtract(total, excess)
+        return total
+
     def bitwise(self, opcode: str, *operands: Pair) -> Pair:
         """and, or, xor, not: on each word."""
         first, second = (

@@ -19,7 +19,14 @@ from compiler.passes.pair_types.reduction_rules import REDUCTION_RULES
 from compiler.passes.pair_types.scope import Scope, refuse, unpacked
 from compiler.passes.pair_types.signature import new_attributes, new_host_ports
 from compiler.passes.pair_types.structure_rules import STRUCTURE_RULES
-from compiler.passes.pair_types.values import Pair, has_wide, is_wide, lowered, part_dtype
+from compiler.passes.pair_types.values import (
+    Pair,
+    TupleValue,
+    has_wide,
+    is_wide,
+    lowered,
+    part_dtype,
+)
 from compiler.passes.reducers import reducer_kind
 from compiler.rewrite.graph import emit
 
@@ -89,6 +96,9 @@ class _Rewriter:
         if has_wide(instr.shape):
             self.scope.values[instr] = value
             return
+        if isinstance(value, TupleValue):  # several results, none of them wide
+            parts = [part for part in value.elements if isinstance(part, HloInstruction)]
+            value = emit(instr, "tuple", instr.shape, parts)
         assert isinstance(value, HloInstruction)
         instr.replace_all_uses_with(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler.analysis.aliasing import donations
 from compiler.analysis.host_ports import HostPorts, changed_ports
 from compiler.hlo.attributes import BufferDonor, ComputationLayout, InputOutputAlias
 from compiler.hlo.ir import HloModule
@@ -26,8 +27,8 @@ def new_attributes(module: HloModule) -> dict[str, object]:
     if isinstance(layout, ComputationLayout):
         shapes = tuple(part for shape in layout.parameters for part in spread(shape))
         attrs["entry_computation_layout"] = ComputationLayout(shapes, lowered(layout.result))
-    aliases = attrs.get("input_output_alias")
-    if isinstance(aliases, tuple):
+    aliases = donations(module)
+    if "input_output_alias" in attrs:
         result = module.entry.root_instruction.shape
         attrs["input_output_alias"] = tuple(
             new for alias in aliases for new in _aliases(alias, parameters, result)

@@ -141,7 +141,7 @@ def test_a_conditional_writes_one_result_whatever_branch_runs() -> None:
     ENTRY main {
       c = pred[] parameter(0)
       x = f32[8,128] parameter(1)
-      r = f32[8,128] conditional(c, x, x), branch_computations={yes, no}
+      r = f32[8,128] conditional(c, x, x), true_computation=yes, false_computation=no
       ROOT s = f32[8,128] add(r, x)
     }
     """

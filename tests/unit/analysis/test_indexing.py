@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,3 +163,38 @@ def test_bounds_are_those_of_the_terms_however_an_expression_is_made() -> None:
     assert (const(2) + made).range() == (-18, 3)
     assert hash(made) == hash(Expr(((i, -3),), 1))
     assert hash(made // 2) != hash(made % 2)
+
+
+def test_equal_atoms_are_one_object_for_as_long_as_anybody_has_it() -> None:
+    i = Var("atom", 0, 7)
+    assert Var("atom", 0, 7) is i and Var("atom", 0, 8) is not i
+    quotient, remainder = (3 * var(i) + 1) // 5, (3 * var(i) + 1) % 5
+    assert quotient.terms[0][0] is ((var(i) * 3 + 1) // 5).terms[0][0]
+    assert remainder.terms[0][0] is ((var(i) * 3 + 1) % 5).terms[0][0]
+    assert variables(quotient + remainder) == {i}
+    gone = weakref.ref(Var("atom", 0, 9))
+    gc.collect()
+    assert gone() is None
+
+
+def test_atoms_made_by_several_threads_at_once_are_one_object() -> None:
+    barrier = threading.Barrier(4)
+
+    def made() -> list[Var]:
+        barrier.wait()
+        return [Var("shared", 0, n) for n in range(300)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [f.result() for f in [pool.submit(made) for _ in range(4)]]
+    assert all(a is b for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def test_sums_have_their_terms_in_order_and_exact_bounds() -> None:
+    a, b, c = (var(Var(name, -1, 4)) for name in "abc")
+    for total in (a + b + c, c + b + a, b + (c + a), (a - b * -1) + c, (a + c) - (c - b) + c):
+        assert total == a + b + c
+        assert str(total) == "a + b + c"
+        assert total.range() == (-3, 12)
+    assert (a + b - a).range() == (-1, 4)
+    assert (a - b * 2).range() == (-9, 6)
+    assert (a + b) * 0 == const(0) and (a + b) * -3 == -(a + b) * 3

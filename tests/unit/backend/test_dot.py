@@ -126,20 +126,22 @@ def test_accumulate_when_an_sreg_says_so() -> None:
     np.testing.assert_array_equal(f32_matrix(window_rows(state, kernel, 2), 16, 128), 3 * ones)
 
 
-def test_nans_of_low_passes_do_not_reach_the_result() -> None:
+@pytest.mark.parametrize("m,k,n", [(16, 128, 128), (16, 1792, 128), (160, 256, 128)])
+def test_nans_of_low_passes_do_not_reach_the_result(m: int, k: int, n: int) -> None:
     """inf * 0 in a low product would make NaN of an infinite result."""
     b = LloBuilder("dot", CHIP)
-    lhs = [array(b, f"lhs{i}", BF16, (16, 128)) for i in range(2)]
-    rhs = [array(b, f"rhs{i}", BF16, (128, 128)) for i in range(2)]
-    out = array(b, "out", F32, (16, 128))
+    lhs = [array(b, f"lhs{i}", BF16, (m, k)) for i in range(2)]
+    rhs = [array(b, f"rhs{i}", BF16, (k, n)) for i in range(2)]
+    out = array(b, "out", F32, (m, n))
     emit_matmul_stage(b, CHIP, lhs, rhs, False, out)
     kernel = finalize_kernel(b.finish(), CHIP, check=True)
-    high = np.zeros((16, 128), np.float32)
-    high[0, 0] = np.inf
-    vmem = {0: bf16_rows(high), 2: bf16_rows(np.ones((128, 128)))}
+    high = np.zeros((m, k), np.float32)
+    high[0, k - 1] = np.inf
+    high[1, [0, k - 1]] = [np.inf, -np.inf]  # a NaN of the last product stays
+    vmem = {0: bf16_rows(high), 2: bf16_rows(np.ones((k, n)))}
     state = run_kernel(kernel, CHIP, vmem)
-    result = f32_matrix(window_rows(state, kernel, 4), 16, 128)
-    assert np.isposinf(result[0]).all() and not result[1:].any()
+    result = f32_matrix(window_rows(state, kernel, 4), m, n)
+    assert np.isposinf(result[0]).all() and np.isnan(result[1]).all() and not result[2:].any()
 
 
 def test_a_split_value_is_the_sum_of_its_parts() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from compiler.diagnostics import UnsupportedError
+from compiler.driver import compile_module
 from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.parser import parse_module
 from tests.support.vector_runs import Array, Run
+from tpu_sim.isa.assembly import print_program
+from tpu_sim.isa.chips import load_chip
 
 
 def values(dtype: str, *dims: int, seed: int = 0) -> Array:
@@ -108,7 +113,7 @@ def test_two_rows_in_a_word_share_a_transposed_block(rows: int, blocks: int) -> 
     text = f"""p = bf16[{rows},128] parameter(0)
         ROOT r = bf16[128,{rows}] transpose(p), dimensions={{1,0}}"""
     result = run(text, values("bf16", rows, 128))
-    assert result.count("vxpose.swap") == blocks
+    assert result.count("vxpose.swap.b16") == blocks
 
 
 TRANSPOSES = {
@@ -142,6 +147,30 @@ def test_transposes_of_moved_operands(name: str, dtype: str) -> None:
     source = np.sign(source) * (np.abs(source) % 8)
     result = run(text, source.astype(BY_NAME[dtype].numpy))
     assert result.count("vld.idx") == 0
+
+
+def test_columns_of_a_concatenation_are_read_each_in_its_way() -> None:
+    text = """p = bf16[256,768] parameter(0)
+        a = bf16[256,512] slice(p), slice={[0:256],[0:512]}
+        s = bf16[256,256] slice(p), slice={[0:256],[512:768]}
+        b = bf16[256,256] transpose(s), dimensions={1,0}
+        s2 = bf16[128,256] slice(p), slice={[0:128],[256:512]}
+        c = bf16[256,128] transpose(s2), dimensions={1,0}
+        d = bf16[256,128] slice(p), slice={[0:256],[128:256]}
+        ROOT r = bf16[256,1024] concatenate(a, b, c, d), dimensions={1}"""
+    result = run(text, values("bf16", 256, 768))
+    assert result.count("vxpose.swap.b16") == 2  # the columns of b
+    assert result.count("vxpose.swap") > 0  # those of c, beside others in a pair of tiles
+    assert result.count("vld.idx") == 0
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_blocks_go_to_all_transpose_units(chip: str) -> None:
+    text = """p = bf16[1536,256] parameter(0)
+        ROOT r = bf16[256,1536] transpose(p), dimensions={1,0}"""
+    program = compile_module(parse_module(f"ENTRY e {{ {text} }}"), load_chip(chip)).program
+    swaps = re.findall(r"vxpose\.swap\.b16 (\d)", print_program(program))
+    assert len(set(swaps)) == load_chip(chip).transpose_units
 
 
 @pytest.mark.parametrize("start", [0, 5, 8, 29, 30, 99, -3])

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_search import plan_windows
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
-from compiler.passes.pipeline import PASSES, run_pipeline
+from compiler.passes.pipeline import PASSES, PIPELINE, run_pipeline
 from tpu_sim.isa.chips import load_chip
 
 DISPATCH = """HloModule dispatch
@@ -49,3 +51,18 @@ def test_what_has_a_window_is_left_alone() -> None:
     bodies = [i.attrs["calls"] for i in module.entry if i.opcode == "fusion"]
     (body,) = [b for b in bodies if isinstance(b, HloComputation)]
     assert any(i.opcode == "transpose" for i in body)
+
+
+@pytest.mark.parametrize("vmem_bytes", (1 << 27, 1 << 24, 1 << 22, 1 << 21, 1 << 19))
+def test_whether_there_are_windows_is_known_without_a_search(vmem_bytes: int) -> None:
+    module = parse_module(DISPATCH)
+    names = PIPELINE[: PIPELINE.index("fusion-legalizer")]
+    run_pipeline(module, load_chip("v5e"), passes=names)
+    (fusion,) = [i for i in module.entry if i.opcode == "fusion"]
+    chip = replace(load_chip("v5e"), vmem_bytes=vmem_bytes)
+    try:
+        plan_windows(fusion, chip)
+        wanted = True
+    except UnsupportedError:
+        wanted = False
+    assert WindowPlanner(chip).has_plan(fusion) is wanted

@@ -195,3 +195,20 @@ def test_a_state_made_in_place_stays_one_body() -> None:
     text = text.replace("dynamic-update-slice(x, u, one, one)", "add(x, x)")
     run = check_text(text, [normal(0, 512, 512)], machine="llvm")
     assert '"n":"4"' in opcodes(run)
+
+
+def test_an_update_may_be_sliced_at_a_place_known_at_run_time() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[9] parameter(0)
+  y = f32[14,6] parameter(1)
+  k = s32[] parameter(2)
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  j = s32[] add(k, one)
+  d = f32[1,1] dynamic-slice(y, zero, j), dynamic_slice_sizes={1,1}
+  r = f32[1] reshape(d)
+  ROOT u = f32[9] dynamic-update-slice(x, r, one)
+}
+"""
+    check_text(text, [normal(0, 9), normal(1, 14, 6), np.int32(3)], machine="llvm")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.driver import compile_module
+from compiler.hlo.parser import parse_module
 from tests.support.expansions import Array, expanded, on_machine
+from tpu_sim.isa.assembly import print_program
+from tpu_sim.isa.chips import load_chip
 
 TYPES = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32,
          "u32": np.uint32}  # fmt: skip
@@ -62,3 +66,45 @@ def test_widened_operands_count_as_narrow() -> None:
     x, y = _extremes("s8", 3, 40), _extremes("u8", 40, 5)
     want = x.astype(np.int32) @ y.astype(np.int32)
     np.testing.assert_array_equal(want, on_machine(WIDENED, [x, y])[0])
+
+
+BYTES = """HloModule m
+ENTRY e {{
+  x = {a}[{x}] parameter(0)
+  y = {a}[{y}] parameter(1)
+  ROOT d = s32[{m},{n}] dot(x, y), lhs_contracting_dims={{{p}}}, rhs_contracting_dims={{{q}}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("a", "m", "k", "n", "p", "q"),
+    [
+        ("s8", 64, 300, 200, 1, 0),
+        ("u8", 70, 129, 200, 1, 1),
+        ("s8", 257, 1100, 130, 0, 0),
+        ("s8", 48, 64, 130, 1, 0),
+    ],
+)
+def test_bytes_are_multiplied_as_such(a: str, m: int, k: int, n: int, p: int, q: int) -> None:
+    x = _extremes(a, *((m, k) if p else (k, m)))
+    y = _extremes(a, *((n, k) if q else (k, n)))
+    left, right = x if p else x.T, y.T if q else y
+    want = left.astype(np.int32) @ right.astype(np.int32)
+    dims = {"x": ",".join(map(str, x.shape)), "y": ",".join(map(str, y.shape))}
+    text = BYTES.format(a=a, m=m, n=n, p=p, q=q, **dims)
+    instructions = _instructions(text, "v5e")
+    assert f"vmatmul.{a} " in instructions
+    assert "vmatmul.bf16" not in instructions
+    np.testing.assert_array_equal(want, on_machine(text, [x, y])[0])
+
+
+def test_a_chip_without_passes_of_bytes_multiplies_digits() -> None:
+    text = BYTES.format(a="s8", x="64,300", y="300,200", m=64, n=200, p=1, q=0)
+    instructions = _instructions(text, "v4")
+    assert "vmatmul.bf16" in instructions
+    assert "vmatmul.s8" not in instructions
+
+
+def _instructions(text: str, chip: str) -> str:
+    return print_program(compile_module(parse_module(text), load_chip(chip)).program)

@@ -32,7 +32,7 @@ def test_a_call_of_the_hosts_library_says_how_to_lower() -> None:
     text = """HloModule m
 ENTRY main {
   a = f32[8,8] parameter(0)
-  ROOT c = f32[8,8] custom-call(a), custom_call_target="lapack_sgesdd_ffi"
+  ROOT c = f32[8,8] custom-call(a), custom_call_target="lapack_sgeev_ffi"
 }
 """
     with pytest.raises(UnsupportedError, match="lowering_platforms"):

@@ -154,3 +154,27 @@ def test_sizes_known_only_at_run_time_are_refused() -> None:
     text += "  ROOT r = f32[<=4] set-dimension-size(x, n), dimensions={0}\n}\n"
     with pytest.raises(UnsupportedError, match="use static shapes"):
         expanded(text, [np.zeros(4, np.float32)], ["single-device"])
+
+
+def test_topk_of_flags_and_starts_in_one_vector() -> None:
+    text = """HloModule m
+    ENTRY e {
+      x = pred[3,9] parameter(0)
+      y = f32[5,7] parameter(1)
+      i = s32[2] parameter(2)
+      s = f32[2,3] dynamic-slice(y, i), dynamic_slice_sizes={2,3}
+      u = f32[5,7] dynamic-update-slice(y, s, i)
+      t = (pred[3,4], s32[3,4]) topk(x), k=4, largest=true
+      v = pred[3,4] get-tuple-element(t), index=0
+      n = s32[3,4] get-tuple-element(t), index=1
+      ROOT r = (pred[3,4], s32[3,4], f32[2,3], f32[5,7]) tuple(v, n, s, u)
+    }
+    """
+    rng = np.random.default_rng(0)
+    inputs = [
+        rng.random((3, 9)) > 0.7,
+        rng.standard_normal((5, 7)).astype(np.float32),
+        np.array([2, 9], np.int32),
+    ]
+    for want, got in zip(reference(text, inputs), on_machine(text, inputs), strict=True):
+        np.testing.assert_array_equal(want, got)

@@ -37,6 +37,15 @@ argmax {
   place = s32[] select(first, i, j)
   ROOT r = (f32[], s32[]) tuple(value, place)
 }
+totals {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  x = f32[] add(a, b)
+  k = s32[] add(i, j)
+  ROOT r = (f32[], s32[]) tuple(x, k)
+}
 ge {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -54,6 +63,7 @@ ENTRY e {{
 ONES = {
     "generic": ("logaddexp", "-1e9", "6,38", "size=1x3"),
     "start value counts": ("add", "5", "6,40", "size=1x3 pad=0_0x1_1"),
+    "generic, padded": ("logaddexp", "0", "6,42", "size=1x3 pad=0_0x3_1"),
     "long": ("logaddexp", "-1e9", "6,21", "size=1x20"),
     "long, strided, dilated": ("add", "0", "6,6", "size=1x12 stride=1x3 rhs_dilate=1x2"),
     "base dilated": ("add", "0", "11,77", "size=1x3 lhs_dilate=2x2"),
@@ -90,6 +100,35 @@ def test_several_operands() -> None:
     want = reference(VARIADIC, [_input()])
     assert_close(want, expanded(VARIADIC, [_input()], PASSES, ["reduce-window"]), 0)
     assert_close(want, on_machine(VARIADIC, [_input()]), 0)
+
+
+PADDED = """HloModule m
+{bodies}
+ENTRY e {{
+  x = f32[6,40] parameter(0)
+  k = s32[6,40] iota(), iota_dimension=1
+  i = f32[] constant(3)
+  j = s32[] constant(7)
+  ROOT r = (f32[{dims}], s32[{dims}]) reduce-window(x, k, i, j), window={{{window}}},
+    to_apply={body}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "dims", "window"),
+    [
+        ("totals", "4,40", "size=5x1 stride=2x1 pad=4_2x0_0"),
+        ("totals", "6,52", "size=1x12 pad=0_0x11_12"),
+        ("totals", "8,81", "size=3x2 lhs_dilate=1x2 pad=2_2x2_1"),
+        ("argmax", "7,21", "size=2x4 stride=1x2 pad=1_1x2_2"),
+    ],
+)
+def test_padding_does_not_count_whatever_the_start_value(body: str, dims: str, window: str) -> None:
+    text = PADDED.format(bodies=BODIES, body=body, dims=dims, window=window)
+    want = reference(text, [_input()])
+    assert_close(want, expanded(text, [_input()], PASSES, ["reduce-window"]), 1e-6)
+    assert_close(want, on_machine(text, [_input()]), 1e-6)
 
 
 SCATTER = """HloModule m

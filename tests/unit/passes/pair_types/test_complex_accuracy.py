@@ -69,6 +69,12 @@ def power(z: Wide, w: Wide) -> Wide:
 Case = tuple[Callable[..., Wide], Callable[[int], C64], float]
 UNARY: dict[str, Case] = {
     "abs": (np.abs, plane, 1),
+    "acos": (np.arccos, plane, 3),
+    "acosh": (np.arccosh, plane, 3),
+    "asin": (np.arcsin, plane, 3),
+    "asinh": (np.arcsinh, plane, 3),
+    "atan": (np.arctan, plane, 3),
+    "atanh": (np.arctanh, plane, 3),
     "cbrt": (lambda z: np.exp(log(z) / 3), plane, 3),
     "cosh": (np.cosh, strip, 3),
     "cosine": (np.cos, strip, 3),
@@ -119,6 +125,20 @@ def check(opcode: str, function: Callable[..., Wide], args: list[C64], limit: fl
 def test_unary(opcode: str) -> None:
     function, inputs, limit = UNARY[opcode]
     check(opcode, function, [inputs(1)], limit)
+
+
+def test_angles_of_pairs() -> None:
+    """Also results that are small: both operands nearly real, or one much larger."""
+
+    def reference(y: Wide, x: Wide) -> Wide:
+        return np.asarray(-1j * log((x + 1j * y) / np.sqrt(x * x + y * y)))
+
+    rng = np.random.default_rng(5)
+    turned = (rng.choice([1, -1, 1j, 1], COUNT) * np.ldexp(1.0, rng.integers(-9, 9, COUNT))).astype(
+        np.complex64
+    )
+    for y, x in ((plane(2, 12), plane(3, 12)), (plane(4, 12), turned), (turned, plane(5, 12))):
+        check("atan2", reference, [y, x], 4)
 
 
 def test_quotients_are_nearly_correctly_rounded() -> None:
@@ -176,3 +196,23 @@ def test_the_square_of_a_number_as_the_reference_rounds_it() -> None:
     real = (x.real * y.real - second).astype(np.float32)
     close = np.abs(got.real - real) <= np.spacing(np.abs(real))
     assert close.all()
+
+
+@pytest.mark.parametrize("opcode", ["acos", "acosh", "asin", "asinh", "atan", "atanh"])
+def test_inverses_of_zeros_ones_and_infinities(opcode: str) -> None:
+    """C's answers; the cuts are approached from +0, as XLA does for either sign of a zero."""
+    parts = [0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 1e-30, 1e30, np.inf, -np.inf]
+    z = np.array([complex(x, y) for x in parts for y in parts], np.complex64)
+    with np.errstate(all="ignore"):
+        want = getattr(np, f"arc{opcode[1:]}")(z.astype(np.complex128))
+    got = found(opcode, [np.resize(z, COUNT)])[: z.size]
+    for mine, theirs in ((got.real, want.real), (got.imag, want.imag)):
+        np.testing.assert_allclose(mine.astype(float), theirs, 1e-6, 1e-37)
+
+
+def test_the_exponential_of_an_angle_that_is_none() -> None:
+    """NaN, however small its factor: as XLA has it, where C has 0."""
+    z = np.array([complex(-np.inf, np.inf), complex(-np.inf, 1), complex(-np.inf, 0)], np.complex64)
+    got = found("exponential", [np.resize(z, COUNT)])[:3]
+    assert np.isnan(got[0])
+    assert got[1:].tolist() == [0, 0]

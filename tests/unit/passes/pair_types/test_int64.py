@@ -46,6 +46,7 @@ def check(text: str, *inputs: Array) -> None:
 
 BINARY = (
     "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "and", "or", "xor",
+    "mulhi",
 )  # fmt: skip
 
 

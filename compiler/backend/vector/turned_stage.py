@@ -1,0 +1,236 @@
+"""Stages whose 16-bit results are computed turned, and transposed as whole packed blocks.
+
+A node read across its operands' rows, such as the left side of a product that lies ``[K, M]``, is
+computed with its rows along the lanes and its columns down the sublanes, which is how the operands
+lie. 256 columns by 128 rows are packed into 16 vregs and pushed into a transpose unit; a swap of
+halves makes them 2x8 packed vregs of the result. Each unit has a block of its own under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from compiler.analysis.indexing import Expr, Var, const, linearize, multiple, ranged, var
+from compiler.analysis.indexing_boxes import leaf_indices
+from compiler.analysis.indexing_maps import Index
+from compiler.backend.vector.addresses import physical_index
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.bounds import zero_outside
+from compiler.backend.vector.core import ElementEmitter
+from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
+from compiler.backend.vector.transposes import transposed_index
+from compiler.backend.vector.unpack import pack
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.ir import VReg
+
+_TYPES = ("bf16", "s16", "u16")
+_LANES = 128
+_PACKING = 2
+_TILE_ROWS = 16
+"""Rows of a packed tile of the result, and columns of it that one push takes."""
+_BLOCK_ROW_TILES = _LANES // _TILE_ROWS
+_BLOCK_COL_TILES = 2
+_BODY_OPS = 3600
+"""Operations to aim at in a loop body, as probes count them: some blocks are filled while others are
+turned."""
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A block: where it starts, in tiles of the result."""
+
+    number: int
+    majors: tuple[Expr, ...]
+    row_tile: Expr
+    col_tile: Expr
+
+
+def can_turn(
+    emitter: ElementEmitter,
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    space: TileSpace,
+    col_tile: int = -1,
+) -> bool:
+    """Whether results have 16 bits and nothing that they read needs a transpose once they are turned.
+
+    With `col_tile` that is asked of the block there only.
+    """
+    if space.packing != _PACKING or space.is_vector:
+        return False
+    if any(t.shape.dtype.name not in _TYPES or t.replicated or t.shape.rank < 2 for t in targets):
+        return False
+    leaves = frozenset(emitter.bindings) | frozenset(emitter.scalars)
+    place = TilePoint(
+        tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors)),
+        ranged("rb", -(-space.row_tiles // _BLOCK_ROW_TILES)) * _BLOCK_ROW_TILES,
+        ranged("cb", -(-space.col_tiles // _BLOCK_COL_TILES)) * _BLOCK_COL_TILES
+        if col_tile < 0
+        else const(col_tile),
+        var(SUBLANE),
+        var(LANE),
+    )
+    return not any(
+        transposed_index(emitter.bindings[leaf], *physical_index(emitter.bindings[leaf], at))
+        for node, target in zip(nodes, targets, strict=True)
+        for leaf, indices in leaf_indices(node, _turned(target, place, 0, 0), leaves).items()
+        if leaf in emitter.bindings
+        for at in indices
+    )
+
+
+def run_turned(
+    emitter: ElementEmitter,
+    loops: TileLoops,
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    space: TileSpace,
+    bounds: tuple[int, ...] | None,
+    columns: range | None = None,
+) -> None:
+    """Compute `nodes` into `targets`, of which `can_turn` says that they can be had so.
+
+    `columns`: column tiles, from the start of a block on, to leave out all others.
+    """
+    units = emitter.builder.chip.transpose_units
+    size = 1 if len(nodes) > units else len(nodes)
+    for first in range(0, len(nodes), size):
+        group = range(first, first + size)
+        first_column = None if columns is None else columns.start
+        affordable = _BODY_OPS // _block_ops(emitter, nodes, targets, space, group, first_column)
+        blocks = max(1, units // size, min(2 * units, affordable))
+        most = -(-(space.col_tiles if columns is None else len(columns)) // _BLOCK_COL_TILES)
+        across = min(most, blocks, max(1, units // size))  # each in a unit of its own
+        across = -(-most // -(-most // across))
+        down = max(1, blocks // across)
+        body = _TurnedTiles(emitter, nodes, targets, space, bounds, group).emit
+        loops.block_rows = _BLOCK_ROW_TILES if across * down <= units // size else 1
+        if columns is not None:
+            step = _BLOCK_COL_TILES * across
+            loops.run_column_steps_apart(space, _BLOCK_ROW_TILES * down, step, body, columns)
+            continue
+        loops.run_steps(
+            space,
+            _BLOCK_ROW_TILES * down,
+            min(space.col_tiles, _BLOCK_COL_TILES * across),
+            body,
+            max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES))),
+        )
+
+
+def _block_ops(
+    emitter: ElementEmitter,
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    space: TileSpace,
+    group: range,
+    col_tile: int | None,
+) -> int:
+    """Operations of a block of each result, filled and read, at any place or at a column tile."""
+    probe = probe_emitter(emitter)
+    tiles = _TurnedTiles(probe, nodes, targets, space, None, group)
+    point = inner_point(probe, space)
+    if col_tile is not None:
+        point = replace(point, col_tile=const(col_tile))
+    filled = operations(probe, partial(tiles.emit, point))
+    return filled + len(group) * 2 * _BLOCK_COL_TILES * _BLOCK_ROW_TILES
+
+
+def _turned(target: VmemArray, point: TilePoint, push: int, part: int) -> Index:
+    """The logical index of what push number `push` of a block takes: rows in lanes."""
+    row = point.row_tile * _TILE_ROWS + point.lane
+    col = point.col_tile * _LANES + (_TILE_ROWS * push + part) + point.sublane * _PACKING
+    inside = (*point.majors, row, col)
+    return tuple(low + expr for low, expr in zip(target.origin, inside, strict=True))
+
+
+class _TurnedTiles:
+    """The body of the loops: reads a tile out of its block, which it fills at the first of them."""
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        nodes: Sequence[HloInstruction],
+        targets: Sequence[VmemArray],
+        space: TileSpace,
+        bounds: tuple[int, ...] | None,
+        numbers: range,
+    ) -> None:
+        self._emitter = emitter
+        self._nodes = nodes
+        self._targets = targets
+        self._space = space
+        self._bounds = bounds
+        self._numbers = numbers
+        self._storer = Storer(emitter.ops, emitter.index_values)
+        self._code: object = None
+        self._held: list[_Key | None] = []
+        self._next = 0
+
+    def emit(self, point: TilePoint) -> None:
+        """One tile of all results."""
+        major = linearize(point.majors, self._space.majors)
+        for number in self._numbers:
+            down = point.row_tile.constant % _BLOCK_ROW_TILES
+            half = point.col_tile.constant % _BLOCK_COL_TILES
+            key = _Key(number, point.majors, point.row_tile - down, point.col_tile - half)
+            self._emitter.builder.source = self._nodes[number].name
+            unit = self._unit(key)
+            word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
+            self._storer.store_word(
+                self._targets[number], major, point.row_tile, point.col_tile, word
+            )
+
+    def _unit(self, key: _Key) -> int:
+        """The transpose unit that holds a block; filled now if none does."""
+        builder = self._emitter.builder
+        if builder.block is not self._code:
+            self._code = builder.block
+            self._held = [None] * builder.chip.transpose_units
+        if key in self._held:
+            return self._held.index(key)
+        unit = self._next % len(self._held)
+        self._next = unit + 1
+        self._fill(key, unit)
+        self._held[unit] = key
+        return unit
+
+    def _fill(self, key: _Key, unit: int) -> None:
+        ops = self._emitter.ops
+        space = self._space
+        rows = _left(key.row_tile, space.rows, _TILE_ROWS, _LANES)
+        cols = _left(key.col_tile, space.cols, _LANES, _BLOCK_COL_TILES * _LANES)
+        filled = -(-cols // _LANES) * _LANES if self._bounds is not None else cols
+        for push in range(-(-filled // _TILE_ROWS)):
+            left = min(_TILE_ROWS, cols - push * _TILE_ROWS)
+            word = self._word(key, push, rows, left) if left > 0 else ops.integer(0)
+            ops.emit("vxpose.push", unit, word, push)
+        ops.emit("vxpose.swap.b16", unit)
+
+    def _word(self, key: _Key, push: int, rows: int, cols: int) -> VReg:
+        """The packed pairs of columns that a push takes; `rows` by `cols` of them matter."""
+        emitter, number = self._emitter, key.number
+        node, target = self._nodes[number], self._targets[number]
+        values = []
+        for part in range(_PACKING):
+            sublanes = max(1, -(-(cols - part) // _PACKING))
+            sublane = multiple(Var("s", 0, sublanes - 1), 1)
+            lane = multiple(Var("l", 0, rows - 1), 1)
+            point = TilePoint(key.majors, key.row_tile, key.col_tile, sublane, lane)
+            value = emitter.emit(node, _turned(target, point, push, part))
+            if self._bounds is not None:
+                whole = TilePoint(key.majors, key.row_tile, key.col_tile, var(SUBLANE), var(LANE))
+                index = _turned(target, whole, push, part)
+                value = zero_outside(emitter, node, index, self._bounds, value)
+            values.append(value)
+        return pack(emitter.ops, values, target.shape.dtype)
+
+
+def _left(tile: Expr, size: int, unit: int, most: int) -> int:
+    """How many of `size` elements a block from `tile` on has; all but the last have `most`."""
+    return min(most, size - tile.constant * unit) if tile.is_constant else most

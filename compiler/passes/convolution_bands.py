@@ -1,0 +1,156 @@
+"""The parts a folded convolution is made of: kernels as bands, gathered images, results unfolded.
+
+Kernels are ``[spatial.., features, out]`` here; what is made for spatial dimension d lies at its
+place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.convolution_folds import Fold
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+
+Dims = tuple[int, ...]
+Padding = tuple[tuple[int, int, int], ...]
+
+
+def banded(kernel: HloInstruction, dim: int, fold: Fold) -> HloInstruction:
+    """``[.., taps, .., features, (counts,) out]`` with ``length`` for taps and a further count.
+
+    The taps, zeros behind, follow each other with a period that is longer than a row of the band by
+    what one position is further than the one before: cut into rows, they lie along its diagonals.
+    """
+    band = fold.band
+    edges = (band.low, band.period - band.low - band.taps_span, band.spacing - 1)
+    dims = kernel.array.dims
+    period = padded(kernel, _bounds(((0, 0, 0),) * len(dims), dim, edges))
+    around = (*dims[:dim], fold.count, band.period, *dims[dim + 1 :])
+    mapping = (*range(dim), *range(dim + 1, len(around)))
+    many = make.broadcast(period, around, mapping)
+    line = make.reshape(many, _with(dims, dim, fold.count * band.period))
+    cut = make.slice_(line, _bounds(line.array.dims, dim, (0, fold.count * band.row, 1)))
+    rows = make.reshape(cut, (*around[: dim + 1], band.row, *dims[dim + 1 :]))
+    last = band.start + (fold.length - 1) * band.step
+    kept = make.slice_(rows, _bounds(rows.array.dims, dim + 1, (band.start, last + 1, band.step)))
+    order = (*(d for d in range(len(dims)) if d != dim), dim, len(dims))
+    return make.transpose(kept, order)
+
+
+def gathered(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> HloInstruction:
+    """What each block reads of the dimensions with a fold, side by side along dimension `dim`.
+
+    ``[.., size, .., features]`` becomes ``[.., blocks, .., length * features]``; `folds` has one
+    entry for each dimension, None for `dim`.
+    """
+    edges = [_edges(n, fold) for n, fold in zip(image.array.dims, folds, strict=True)]
+    whole = padded(image, tuple(edges))
+    parts = []
+    lengths = [fold.length if fold is not None else 1 for fold in folds]
+    for place in itertools.product(*(range(n) for n in lengths)):
+        bounds = tuple(
+            (0, n, 1) if fold is None else _strided(r + max(0, fold.first), fold)
+            for n, fold, r in zip(whole.array.dims, folds, place, strict=True)
+        )
+        parts.append(make.slice_(whole, bounds))
+    return _joined(parts, dim)
+
+
+def _edges(size: int, fold: Fold | None) -> tuple[int, int, int]:
+    if fold is None:
+        return 0, 0, 0
+    end = fold.first + fold.step * (fold.blocks - 1) + fold.length
+    return max(0, -fold.first), max(0, end - size), 0
+
+
+def _strided(start: int, fold: Fold) -> tuple[int, int, int]:
+    return start, start + (fold.blocks - 1) * fold.step + 1, fold.step
+
+
+def unfolded(
+    result: HloInstruction, folds: Sequence[Fold | None], positions: Dims, out: int
+) -> HloInstruction:
+    """``[batch, blocks.., counts.. * out]`` as ``[batch, positions.., out]``."""
+    batch, *blocks, _ = result.array.dims
+    counts = [fold.count if fold is not None else 1 for fold in folds]
+    rank = len(counts)
+    split = make.reshape(result, (batch, *blocks, *counts, out))
+    pairs = [d for i in range(rank) for d in (1 + i, 1 + rank + i)]
+    turned = make.transpose(split, (0, *pairs, 1 + 2 * rank))
+    covered = tuple(b * c for b, c in zip(blocks, counts, strict=True))
+    merged = make.reshape(turned, (batch, *covered, out))
+    return make.slice_(merged, ((0, batch, 1), *((0, n, 1) for n in positions), (0, out, 1)))
+
+
+def in_blocks(kernel: HloInstruction, dim: int, fold: Fold) -> HloInstruction:
+    """``[.., taps, .., features, out]`` as ``[.., blocks, .., features, count * out]``."""
+    dims = kernel.array.dims
+    edges = _bounds(((0, 0, 0),) * len(dims), dim, (0, fold.blocks * fold.count - dims[dim], 0))
+    whole = padded(kernel, edges)
+    split = make.reshape(whole, (*dims[:dim], fold.blocks, fold.count, *dims[dim + 1 :]))
+    last = len(dims)
+    order = (*(d for d in range(last) if d != dim + 1), dim + 1, last)
+    turned = make.transpose(split, order)
+    return make.reshape(turned, (*turned.array.dims[:-2], fold.count * dims[-1]))
+
+
+def summed_diagonals(product: HloInstruction, dim: int, fold: Fold, out: int) -> HloInstruction:
+    """``[.., 1, .., length * batch, count * out]``, summed over what the same position meets.
+
+    Gives ``[.., positions, .., batch, out]`` for dimension `dim`.
+    """
+    *spatial, rows, _ = product.array.dims
+    batch, rank = rows // fold.length, len(spatial)
+    split = make.reshape(product, (*spatial, fold.length, batch, fold.count, out))
+    total: HloInstruction | None = None
+    for number, run in enumerate(fold.runs):
+        assert run is not None, "a window without base dilation meets something everywhere"
+        last = run.element + (run.size - 1) * run.element_step
+        bounds = [(0, n, 1) for n in split.array.dims]
+        bounds[rank] = (run.element, last + 1, run.element_step)
+        bounds[rank + 2] = (number, number + 1, 1)
+        part = make.slice_(split, tuple(bounds))
+        total = part if total is None else emit(product, "add", part.array, (total, part))
+    assert total is not None
+    flat = make.reshape(total, (*spatial, total.array.dims[rank], batch, out))
+    order = [*range(rank), rank + 1, rank + 2]
+    order[dim] = rank  # in the place of the dimension of size 1
+    kept = make.transpose(flat, (*order[:rank], dim, rank + 1, rank + 2))
+    return make.reshape(kept, (*kept.array.dims[:rank], batch, out))
+
+
+def padded(operand: HloInstruction, padding: Padding) -> HloInstruction:
+    """The operand with zeros around and between its elements."""
+    if all(p == (0, 0, 0) for p in padding):
+        return operand
+    dims = tuple(
+        low + high + n + (n - 1) * inner
+        for n, (low, high, inner) in zip(operand.array.dims, padding, strict=True)
+    )
+    zero = make.constant(operand, operand.array.dtype, 0)
+    shape = operand.array.with_dims(dims)
+    return emit(operand, "pad", shape, (operand, zero), {"padding": padding})
+
+
+def _joined(parts: list[HloInstruction], dim: int) -> HloInstruction:
+    if len(parts) == 1:
+        return parts[0]
+    dims = parts[0].array.dims
+    shape = parts[0].array.with_dims(_with(dims, dim, sum(p.array.dims[dim] for p in parts)))
+    return emit(parts[0], "concatenate", shape, parts, {"dimensions": (dim,)})
+
+
+def _with(dims: Dims, dim: int, size: int) -> Dims:
+    return (*dims[:dim], size, *dims[dim + 1 :])
+
+
+def _bounds(
+    dims: tuple[int, ...] | Padding, dim: int, chosen: tuple[int, int, int]
+) -> tuple[tuple[int, int, int], ...]:
+    """Whole dimensions (sizes, or paddings as they are), and `chosen` for one of them."""
+    whole = [(0, n, 1) if isinstance(n, int) else n for n in dims]
+    whole[dim] = chosen
+    return tuple(whole)

@@ -1,0 +1,167 @@
+"""What a convolution costs as the window expander makes it, in cycles: to compare forms of one.
+
+    product     row tiles times column tiles times depth tiles, shared by the MXUs
+    pieces      vregs that the taps' slices are put together from in the product's kernel: one for
+                each tap and eight rows; dear where they move lanes or rows against each other
+    movement    arrays that another kernel reads and writes, lanes beyond the last dimension included
+
+The numbers are those of kernels of this compiler on its chips, within a third or so: what is decided
+by them is a factor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.dot_parts import stated_precision
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.image_order import is_batch_inside
+from tpu_sim.isa.chips import Chip
+
+LANES = 128
+SUBLANES = 8
+_MXU_ROWS = 16
+_PASSES = {"default": 1, "high": 3, "highest": 6}
+_ROW_PIECES = 1.5
+"""Cycles of a piece whose rows are whole tiles: of the batch, or of positions without taps."""
+_WHOLE_PIECES = 0.5
+"""The same where features fill the lanes."""
+_POSITION_PIECES = 3.5
+"""Cycles of a piece that begins at any row."""
+GATHERED_PIECES = 3.5
+"""Cycles of a piece of a kernel that does nothing else."""
+_BAND_PIECES = 10.0
+"""Cycles of a piece of a kernel that is made a band."""
+_MOST_BAND_VREG = 140.0
+"""Cycles of a vreg of one, whatever it is made of."""
+_TRANSPOSED_BLOCK = 80.0
+"""Cycles of a 128x128 block of bf16 in the transpose unit."""
+_KERNEL_CYCLES = 4000.0
+"""What one more kernel costs: launch, first and last block."""
+_MEMORY_SHARE = 0.85
+"""Of the bandwidth of device memory that a kernel gets which moves data."""
+
+
+@dataclass(frozen=True)
+class ConvSizes:
+    """A convolution in numbers: `image` and `positions` are spatial sizes, `item_bytes` those of an
+    element of image and result. A result that is `made` into another need not be turned by a kernel
+    of its own."""
+
+    batch: int
+    image: tuple[int, ...]
+    features: int
+    window: tuple[WindowDim, ...]
+    positions: tuple[int, ...]
+    out: int
+    item_bytes: int
+    passes: int = 1
+    is_result_made: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Positions of the window."""
+        return math.prod(d.size for d in self.window)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the product."""
+        return self.batch * math.prod(self.positions)
+
+
+def sizes_of(instr: HloInstruction, precision: str) -> ConvSizes:
+    """The sizes of a convolution without groups; `precision` is that of f32 if it states none."""
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    image, result = instr.operands[0].array, instr.array
+    is_exact = image.dtype.bits <= 16
+    passes = 1 if is_exact else _PASSES[stated_precision(instr) or precision]
+    return ConvSizes(
+        image.dims[labels.input_batch],
+        tuple(image.dims[d] for d in labels.input_spatial),
+        image.dims[labels.input_feature],
+        window.dims,
+        tuple(result.dims[d] for d in labels.output_spatial),
+        result.dims[labels.output_feature],
+        max(1, image.dtype.bits // 8),
+        passes,
+    )
+
+
+def product_cycles(rows: int, depth: int, columns: int, chip: Chip) -> float:
+    """Cycles of ``[rows, depth] x [depth, columns]`` on the MXUs."""
+    tiles = -(-rows // _MXU_ROWS) * -(-depth // LANES) * -(-columns // LANES)
+    return tiles * chip.matmul_cycles / chip.mxu_units / chip.mxu_sustained
+
+
+def convolution_cycles(sizes: ConvSizes, chip: Chip) -> float:
+    """Cycles of a convolution whose image and result lie features last, positions before."""
+    inside = is_batch_inside(sizes.batch, sizes.positions, sizes.features, sizes.out, sizes.window)
+    product = sizes.passes * product_cycles(
+        sizes.rows, sizes.taps * sizes.features, sizes.out, chip
+    )
+    count = -(-sizes.rows // SUBLANES) * sizes.taps * -(-sizes.features // LANES)
+    is_tiled = sizes.window[-1:] == (WindowDim(1),) and sizes.positions[-1] % _MXU_ROWS == 0
+    is_straight = inside or is_tiled
+    whole = sizes.features % LANES == 0
+    each = (_WHOLE_PIECES if whole else _ROW_PIECES) if is_straight else _POSITION_PIECES
+    holes = math.prod(d.base_dilation for d in sizes.window)
+    source = math.prod(sizes.image) * sizes.batch
+    read = moved_bytes(source * (holes if inside else 1), sizes.features, sizes.item_bytes)
+    written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
+    busy = max(product + count * each, memory_cycles(read + written, chip))
+    turning = 0.0
+    if inside:
+        plain = moved_bytes(source, sizes.features, sizes.item_bytes)
+        turning += movement_cycles(plain, read, 0, chip)
+    if inside and not sizes.is_result_made:
+        turning += movement_cycles(written, written, 0, chip)
+    return _KERNEL_CYCLES + busy + turning
+
+
+def moved_bytes(rows: int, lanes: int, item_bytes: int) -> int:
+    """Bytes of an array, lanes that nothing lies in included."""
+    return rows * -(-lanes // LANES) * LANES * item_bytes
+
+
+def memory_cycles(count: int, chip: Chip) -> float:
+    """Cycles in which so many bytes move from or to device memory."""
+    return count / (chip.hbm_bytes_per_cycle * _MEMORY_SHARE)
+
+
+def movement_cycles(read: int, written: int, pieces: float, chip: Chip) -> float:
+    """Cycles of a kernel that reads and writes so many bytes and moves so many vregs."""
+    moving = memory_cycles(read + written, chip)
+    return _KERNEL_CYCLES + max(moving, pieces * GATHERED_PIECES)
+
+
+def band_cycles(depth: int, columns: int, out: int) -> float:
+    """Cycles of a band of so many rows and columns, of kernels with `out` features."""
+    vregs = -(-depth // SUBLANES) * -(-columns // LANES)
+    pieces = -(-min(columns, LANES) // min(out, LANES))
+    return vregs * min(pieces * _BAND_PIECES, _MOST_BAND_VREG)
+
+
+def gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
+    """Cycles of a convolution of few positions and many taps: a kernel's gradient.
+
+    Batch and positions are the columns of the left side, which goes through the transpose unit (or
+    the right one does).
+    """
+    places = math.prod(sizes.positions)
+    depth, rows = sizes.taps * sizes.features, sizes.batch * places
+    product = sizes.passes * product_cycles(rows, depth, sizes.out, chip)
+    narrow = min(-(-rows // LANES), -(-sizes.out // LANES))
+    turned = -(-depth // LANES) * narrow * _TRANSPOSED_BLOCK
+    is_whole = sizes.features % SUBLANES == 0
+    each = (_WHOLE_PIECES if sizes.batch % LANES == 0 else _ROW_PIECES) if is_whole else None
+    count = -(-depth // SUBLANES) * places * -(-sizes.batch // LANES)
+    pieces = count * (each if each is not None else _POSITION_PIECES)
+    elements = math.prod(sizes.image) * sizes.features
+    image = moved_bytes(elements, sizes.batch, sizes.item_bytes)
+    read = image + moved_bytes(depth, sizes.out, sizes.item_bytes)
+    turning = movement_cycles(image, image, 0, chip)
+    return _KERNEL_CYCLES + max(product + turned + pieces, memory_cycles(read, chip)) + turning

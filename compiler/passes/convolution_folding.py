@@ -1,0 +1,330 @@
+"""Convolution folding: positions become features where features are too few for the lanes.
+
+A *block* is some neighbouring output positions of a dimension (`convolution_folds`).
+
+    fold      a block is one output position, and its positions are output features; the kernel
+              becomes a band: the taps of one position next to those of the other, zeros beside
+    gather    what a block reads is put side by side along the features by a kernel of its own
+
+A 7x7 convolution of 3 features with stride 2, folded and gathered by 8 rows, has 63 features in,
+512 out and 7 taps. A transposed convolution (dilated base) is folded by its dilation, so that no
+holes are read. The gradient of a kernel (few output positions, a window over the whole image) is
+folded along its window: a block's product is ``[length, features] x [count, out]``, and what lies
+along its diagonals is added up.
+
+A convolution is folded when that is estimated to take much less than its taps side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.analysis.call_graph import reachable
+from compiler.analysis.window_config import REQUEST, read_config
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.dtypes import F32
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.convolution_bands import (
+    banded,
+    gathered,
+    in_blocks,
+    summed_diagonals,
+    unfolded,
+)
+from compiler.passes.convolution_estimate import (
+    LANES,
+    SUBLANES,
+    ConvSizes,
+    band_cycles,
+    convolution_cycles,
+    gradient_cycles,
+    moved_bytes,
+    movement_cycles,
+    sizes_of,
+)
+from compiler.passes.convolution_folds import Fold, fold_of, gradient_fold
+from compiler.rewrite import make
+from compiler.rewrite.dims import inverse
+from compiler.rewrite.graph import emit
+from compiler.rewrite.graph import replace as replace_instr
+from tpu_sim.isa.chips import Chip
+
+_COUNTS = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 42)
+_MOST_PIECES = 40
+"""Slices that a gathered image is made of."""
+_MOST_ROWS = 16
+"""Positions of a block of the last dimension, which become rows again."""
+_WORTH = 0.5
+"""Of the estimate without folding: beyond, a convolution is left alone."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Folds by spatial dimension, and those that are gathered."""
+
+    folds: tuple[Fold | None, ...]
+    gathers: tuple[bool, ...]
+
+    @property
+    def gathered(self) -> tuple[Fold | None, ...]:
+        """The folds that are gathered, None elsewhere."""
+        return tuple(f if g else None for f, g in zip(self.folds, self.gathers, strict=True))
+
+
+def fold_convolutions(module: HloModule, context: PassContext) -> bool:
+    """Fold the convolutions that gain by it."""
+    planner = context.planner
+    if planner is None:
+        return False
+    for computation in reachable(module):
+        for instr in list(computation):
+            if not _is_foldable(instr):
+                continue
+            sizes = sizes_of(instr, planner.precision)
+            folded = _folded(instr, sizes, planner.chip)
+            if folded is not None:
+                replace_instr(instr, folded)
+                context.counts["folded"] += 1
+        computation.sort()
+    return bool(context.counts["folded"])
+
+
+def _is_foldable(instr: HloInstruction) -> bool:
+    """Floats, one group, something to compute, and no window asked for by name."""
+    if instr.opcode != "convolution" or 0 in instr.array.dims:
+        return False
+    groups = (instr.attrs.get("feature_group_count", 1), instr.attrs.get("batch_group_count", 1))
+    is_float = all(i.array.dtype.is_float for i in (instr, *instr.operands))
+    return groups == (1, 1) and is_float and REQUEST not in read_config(instr)
+
+
+def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> HloInstruction | None:
+    places = math.prod(sizes.positions)
+    if places < sizes.taps:
+        return _folded_gradient(instr, sizes, chip)
+    plans = [(_plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(_plans(sizes))]
+    if not plans:
+        return None
+    cycles, _, plan = min(plans)
+    if cycles > _WORTH * convolution_cycles(sizes, chip):
+        return None
+    return _fold(instr, plan)
+
+
+def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
+    """Phases of dilated dimensions, alone and with one dimension in larger blocks."""
+    phases = tuple(
+        fold_of(d, n, d.base_dilation // math.gcd(d.base_dilation, d.stride))
+        if d.base_dilation > 1
+        else None
+        for d, n in zip(sizes.window, sizes.positions, strict=True)
+    )
+    rank = len(phases)
+    if any(phases):
+        yield _Plan(phases, (False,) * rank)
+    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
+        if window.size == 1 and window.base_dilation == 1:
+            continue
+        most = min(positions, _MOST_ROWS if dim == rank - 1 else positions)
+        for count in _COUNTS:
+            fold = fold_of(window, positions, count) if count <= most else None
+            if fold is None:
+                continue
+            folds = (*phases[:dim], fold, *phases[dim + 1 :])
+            yield _Plan(folds, (False,) * rank)
+            if fold.length <= _MOST_PIECES:
+                yield _Plan(folds, tuple(d == dim for d in range(rank)))
+
+
+def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
+    """Cycles of gathering, of the folded convolution and of unfolding its result."""
+    image, features, total = sizes.image, sizes.features, 0.0
+    if any(plan.gathers):
+        kept = tuple(
+            n if fold is None else fold.blocks for n, fold in zip(image, plan.gathered, strict=True)
+        )
+        length = math.prod(f.length for f in plan.gathered if f is not None)
+        rows = sizes.batch * math.prod(kept)
+        read = moved_bytes(sizes.batch * math.prod(image), features, sizes.item_bytes)
+        written = moved_bytes(rows, length * features, sizes.item_bytes)
+        pieces = rows / SUBLANES * length * -(-features // LANES)
+        total += movement_cycles(read, written, pieces, chip)
+        image, features = kept, length * features
+    window = _windows(plan, sizes.window, sizes.image)
+    counts = math.prod(fold.count for fold in plan.folds if fold is not None)
+    positions = tuple(
+        n if fold is None else fold.blocks
+        for n, fold in zip(sizes.positions, plan.folds, strict=True)
+    )
+    folded = replace(
+        sizes, image=image, features=features, window=window, positions=positions,
+        out=counts * sizes.out, is_result_made=True,
+    )  # fmt: skip
+    read = moved_bytes(folded.rows, folded.out, sizes.item_bytes)
+    written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
+    pieces = sizes.rows / SUBLANES * -(-sizes.out // LANES)
+    unfolding = movement_cycles(read, written, pieces, chip)
+    band = band_cycles(folded.taps * folded.features, folded.out, sizes.out)
+    return total + band + convolution_cycles(folded, chip) + unfolding
+
+
+def _windows(
+    plan: _Plan, window: tuple[WindowDim, ...], image: tuple[int, ...]
+) -> tuple[WindowDim, ...]:
+    """The window of the folded convolution; kernels are turned round beforehand."""
+    found = []
+    for d, n, fold, is_gathered in zip(window, image, plan.folds, plan.gathers, strict=True):
+        if fold is None:
+            found.append(replace(d, reversal=False))
+        else:
+            found.append(WindowDim(1) if is_gathered else fold.window(n))
+    return tuple(found)
+
+
+def _fold(instr: HloInstruction, plan: _Plan) -> HloInstruction:
+    """The convolution in blocks."""
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    rank = len(plan.folds)
+    image = _gathered_image(instr, labels.input_spatial, plan.gathered, labels.input_feature)
+    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
+    sizes = tuple(instr.operands[0].array.dims[d] for d in labels.input_spatial)
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    kernel = _ordered_kernel(instr, labels, window)
+    out = kernel.array.dims[-1]
+    for dim, fold in enumerate(plan.folds):
+        if fold is not None:
+            kernel = banded(kernel, dim, fold)
+    kernel = _gathered_kernel(kernel, plan, rank)
+    blocks = [n if f is None else f.blocks for n, f in zip(positions, plan.folds, strict=True)]
+    dims = (image.array.dims[0], *blocks, kernel.array.dims[-1])
+    spatial, last = tuple(range(1, rank + 1)), rank + 1
+    attrs = _attrs(
+        instr,
+        Window(_windows(plan, window.dims, sizes)),
+        ConvDims(0, last, spatial, rank, last, tuple(range(rank)), 0, last, spatial),
+    )
+    made = emit(instr, "convolution", instr.array.with_dims(dims), (image, kernel), attrs)
+    result = unfolded(made, plan.folds, positions, out)
+    order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
+    return make.transpose(result, inverse(order))
+
+
+def _gathered_image(
+    instr: HloInstruction, spatial: Sequence[int], folds: Sequence[Fold | None], dim: int
+) -> HloInstruction:
+    """The image with `folds` of its spatial dimensions gathered along `dim`.
+
+    That is done with `dim` as the last dimension; an image of converted elements is converted when
+    it is gathered.
+    """
+    image = instr.operands[0]
+    if not any(folds):
+        return image
+    by_dim: list[Fold | None] = [None] * image.array.rank
+    for place, fold in zip(spatial, folds, strict=True):
+        by_dim[place] = fold
+    order = (*(d for d in range(len(by_dim)) if d != dim), dim)
+    is_wider = image.opcode == "convert" and len(image.users) == 1
+    elements = make.transpose(image.operands[0] if is_wider else image, order)
+    joined = gathered(elements, [by_dim[d] for d in order], len(order) - 1)
+    return make.transpose(make.convert(joined, image.array.dtype), inverse(order))
+
+
+def _ordered_kernel(instr: HloInstruction, labels: ConvDims, window: Window) -> HloInstruction:
+    """The kernel as ``[taps.., features, out]``, turned round where the window says so."""
+    kernel = instr.operands[1]
+    pairs = zip(labels.kernel_spatial, window.dims, strict=True)
+    turned = tuple(d for d, w in pairs if w.reversal)
+    if turned:
+        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
+    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
+    return make.transpose(kernel, order)
+
+
+def _gathered_kernel(kernel: HloInstruction, plan: _Plan, rank: int) -> HloInstruction:
+    """``[lengths.., features, counts.., out]`` as ``[taps.., features, out]`` of the folded one."""
+    moved = [d for d in range(rank) if plan.gathers[d]]
+    kept = [d for d in range(rank) if not plan.gathers[d]]
+    dims = kernel.array.dims
+    turned = make.transpose(kernel, (*kept, *moved, *range(rank, len(dims))))
+    spatial = tuple(1 if plan.gathers[d] else dims[d] for d in range(rank))
+    features = math.prod(dims[d] for d in moved) * dims[rank]
+    return make.reshape(turned, (*spatial, features, math.prod(dims[rank + 1 :])))
+
+
+def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> HloInstruction | None:
+    """A kernel's gradient in blocks of its window, if that takes less."""
+    found: list[tuple[float, int, int, Fold]] = []
+    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
+        for count in _COUNTS:
+            fold = gradient_fold(window, positions, count) if count <= window.size else None
+            if fold is not None and positions > 1 and fold.length <= _MOST_PIECES:
+                found.append((_gradient_fold_cycles(sizes, dim, fold, chip), dim, count, fold))
+    if not found:
+        return None
+    cycles, dim, _, fold = min(found, key=lambda item: item[:3])
+    return (
+        _fold_gradient(instr, dim, fold)
+        if cycles <= _WORTH * gradient_cycles(sizes, chip)
+        else None
+    )
+
+
+def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) -> float:
+    """Cycles of gathering and of the folded gradient."""
+    image = (*sizes.image[:dim], fold.blocks, *sizes.image[dim + 1 :])
+    window = (*sizes.window[:dim], WindowDim(fold.blocks), *sizes.window[dim + 1 :])
+    positions = (*sizes.positions[:dim], 1, *sizes.positions[dim + 1 :])
+    folded = replace(
+        sizes, image=image, window=window, positions=positions,
+        batch=sizes.batch * fold.length, out=sizes.out * fold.count,
+    )  # fmt: skip
+    rows = math.prod(image) * sizes.features
+    read = moved_bytes(math.prod(sizes.image) * sizes.features, sizes.batch, sizes.item_bytes)
+    written = moved_bytes(rows, folded.batch, sizes.item_bytes)
+    pieces = rows / SUBLANES * fold.length * -(-sizes.batch // LANES)
+    return movement_cycles(read, written, pieces, chip) + gradient_cycles(folded, chip)
+
+
+def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> HloInstruction:
+    """The gradient of a kernel in blocks along one dimension; sums are f32 until the last."""
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    rank = len(window.dims)
+    folds = [fold if d == dim else None for d in range(rank)]
+    image = _gathered_image(instr, labels.input_spatial, folds, labels.input_batch)
+    image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
+    kernel = _ordered_kernel(instr, labels, window)
+    out = kernel.array.dims[-1]
+    kernel = in_blocks(kernel, dim, fold)
+    windows = [replace(d, reversal=False) for d in window.dims]
+    windows[dim] = WindowDim(fold.blocks)
+    positions = [instr.array.dims[d] for d in labels.output_spatial]
+    positions[dim] = 1
+    dims = (*positions, image.array.dims[-1], kernel.array.dims[-1])
+    spatial = tuple(range(rank))
+    attrs = _attrs(
+        instr,
+        Window(tuple(windows)),
+        ConvDims(rank + 1, rank, spatial, rank, rank + 1, spatial, rank, rank + 1, spatial),
+    )
+    shape = instr.array.with_dims(dims).with_dtype(F32)
+    made = emit(instr, "convolution", shape, (image, kernel), attrs)
+    total = make.convert(summed_diagonals(made, dim, fold, out), instr.array.dtype)
+    order = (*labels.output_spatial, labels.output_batch, labels.output_feature)
+    return make.transpose(total, inverse(order))
+
+
+def _attrs(instr: HloInstruction, window: Window, labels: ConvDims) -> dict[str, object]:
+    """Window and labels, and what the convolution says about precision."""
+    attrs: dict[str, object] = {"window": window, "dim_labels": labels}
+    for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
+        if name in instr.attrs:
+            attrs[name] = instr.attrs[name]
+    return attrs

@@ -1,0 +1,187 @@
+"""Tuple flattener: what control flow takes and gives is one flat tuple.
+
+XLA lets a loop carry a single array, and loops and branches tuples within tuples. Every later pass
+and the backend follow values element by element, so such a tuple becomes one of its arrays: a
+computation takes it apart at its start, and puts its result together at its end. Tokens are left
+out: what they order runs in order anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.module_tools import control_computations
+from compiler.hlo.shape import Shape, TokenShape, TupleShape
+from compiler.passes.context import PassContext
+from compiler.rewrite.graph import emit
+
+Instr = HloInstruction
+_WHOLE = frozenset({"conditional", "get-tuple-element", "parameter", "tuple", "while"})
+"""What is or hands on a tuple without a kernel."""
+
+
+def flatten_tuples(module: HloModule, context: PassContext) -> bool:
+    """Flatten the tuples that loops carry and conditionals pass."""
+    flattener = _Flattener()
+    for computation in control_computations(module):
+        before = context.counts["tuples"]
+        for instr in list(computation):
+            context.counts["tuples"] += _copy_parts(instr) or _take_apart(instr)
+            if instr.opcode == "while":
+                context.counts["tuples"] += flattener.flatten_loop(instr)
+            elif instr.opcode == "conditional":
+                context.counts["tuples"] += flattener.flatten_conditional(instr)
+        if context.counts["tuples"] > before:
+            computation.sort()
+    context.counts["tuples"] += _spell_out(module.entry)
+    return bool(context.counts["tuples"])
+
+
+def _copy_parts(instr: Instr) -> bool:
+    """A copy of a tuple is a tuple of copies."""
+    if instr.opcode != "copy" or not isinstance(instr.shape, TupleShape):
+        return False
+    parts = [emit(instr, "copy", leaf.shape, (leaf,)) for leaf in _leaves(instr.operands[0])]
+    instr.replace_all_uses_with(_nested(instr, instr.shape, iter(parts)))
+    assert instr.computation is not None
+    instr.computation.remove(instr)
+    return True
+
+
+def _take_apart(instr: Instr) -> bool:
+    """The result of a kernel that gives several arrays is read an array at a time."""
+    computation = instr.computation
+    if computation is None or instr.opcode in _WHOLE or not isinstance(instr.shape, TupleShape):
+        return False
+    users = [user for user in instr.users if user.opcode != "get-tuple-element"]
+    is_root = computation.root is instr
+    if not users and not is_root:
+        return False
+    whole = _nested(instr, instr.shape, _leaves(instr))
+    for user in users:
+        user.set_operands([whole if o is instr else o for o in user.operands])
+    if is_root:
+        computation.root = whole
+    return True
+
+
+def _spell_out(entry: HloComputation) -> bool:
+    """Make a nested result of tuples of arrays, each of which can be copied by itself."""
+    root = entry.root_instruction
+    if not _is_nested(root.shape) or _is_spelled_out(root):
+        return False
+    entry.root = _nested(root, root.shape, _leaves(root))
+    entry.sort()
+    return True
+
+
+class _Flattener:
+    """Knows which ends of which computations are flat: several instructions may share one."""
+
+    def __init__(self) -> None:
+        self._done: set[tuple[HloComputation, str]] = set()
+
+    def flatten_loop(self, loop: Instr) -> bool:
+        """Make the state a flat tuple; return whether it was none."""
+        if isinstance(loop.shape, TupleShape) and not _is_nested(loop.shape):
+            return False
+        condition, body = loop.attrs["condition"], loop.attrs["body"]
+        assert isinstance(condition, HloComputation)
+        assert isinstance(body, HloComputation)
+        self._parameter(condition)
+        self._parameter(body)
+        self._root(body)
+        loop.set_operands([_flattened(loop.operands[0])])
+        _flatten_value(loop)
+        return True
+
+    def flatten_conditional(self, instr: Instr) -> bool:
+        """Make nested tuples flat that go into a branch or come out; return whether any did."""
+        operands = list(instr.operands)
+        for index, branch in enumerate(instr.called_computations()):
+            if _is_nested(operands[index + 1].shape):
+                self._parameter(branch)
+                operands[index + 1] = _flattened(operands[index + 1])
+            if _is_nested(instr.shape):
+                self._root(branch)
+        is_changed = operands != instr.operands or _is_nested(instr.shape)
+        instr.set_operands(operands)
+        if _is_nested(instr.shape):
+            _flatten_value(instr)
+        return is_changed
+
+    def _parameter(self, callee: HloComputation) -> None:
+        if (callee, "parameter") not in self._done:
+            self._done.add((callee, "parameter"))
+            _flatten_value(callee.parameters[0])
+            callee.sort()
+
+    def _root(self, callee: HloComputation) -> None:
+        if (callee, "root") not in self._done:
+            self._done.add((callee, "root"))
+            callee.root = _flattened(callee.root_instruction)
+            callee.sort()
+
+
+def _is_nested(shape: Shape) -> bool:
+    """Whether a shape is or has a token, or is a tuple with tuples in it."""
+    if isinstance(shape, TupleShape):
+        return any(isinstance(part, TupleShape | TokenShape) for part in shape.elements)
+    return isinstance(shape, TokenShape)
+
+
+def _is_spelled_out(value: Instr) -> bool:
+    if value.opcode == "tuple":
+        return all(_is_spelled_out(operand) for operand in value.operands)
+    return not isinstance(value.shape, TupleShape)
+
+
+def _flat(shape: Shape) -> TupleShape:
+    return TupleShape(tuple(_parts(shape)))
+
+
+def _parts(shape: Shape) -> Iterator[Shape]:
+    """What a shape has at its leaves but for tokens."""
+    if isinstance(shape, TupleShape):
+        for element in shape.elements:
+            yield from _parts(element)
+    elif not isinstance(shape, TokenShape):
+        yield shape
+
+
+def _leaves(value: Instr) -> Iterator[Instr]:
+    if isinstance(value.shape, TokenShape):
+        return
+    if not isinstance(value.shape, TupleShape):
+        yield value
+        return
+    for index, shape in enumerate(value.shape.elements):
+        yield from _leaves(emit(value, "get-tuple-element", shape, (value,), {"index": index}))
+
+
+def _flattened(value: Instr) -> Instr:
+    parts = tuple(_leaves(value))
+    return emit(value, "tuple", _flat(value.shape), parts)
+
+
+def _nested(near: Instr, shape: Shape, parts: Iterator[Instr]) -> Instr:
+    """The value of a shape from its leaves, in order; a token is a new one."""
+    if isinstance(shape, TokenShape):
+        return emit(near, "after-all", shape)
+    if not isinstance(shape, TupleShape):
+        return next(parts)
+    elements = [_nested(near, element, parts) for element in shape.elements]
+    return emit(near, "tuple", shape, elements)
+
+
+def _flatten_value(value: Instr) -> None:
+    """Give `value` its flat shape; those who use it get what it was, put together again."""
+    computation, shape, users = value.computation, value.shape, list(value.users)
+    assert computation is not None
+    value.shape = _flat(shape)
+    whole = _nested(value, shape, _leaves(value))
+    for user in users:
+        user.set_operands([whole if o is value else o for o in user.operands])
+    if computation.root is value:
+        computation.root = whole

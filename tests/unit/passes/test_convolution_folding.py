@@ -1,0 +1,178 @@
+"""Folded convolutions mean the same, whatever the fold; they are folded where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from compiler.analysis.window_search import plan_windows
+from compiler.driver import compile_module
+from compiler.hlo.attributes import WindowDim
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.parser import parse_module
+from compiler.hlo.verifier import verify
+from compiler.passes import convolution_folding as folding
+from compiler.passes.context import PassContext
+from compiler.passes.convolution_estimate import sizes_of
+from compiler.passes.convolution_folds import fold_of, gradient_fold
+from compiler.passes.pipeline import run_pipeline
+from compiler.rewrite.graph import replace
+from tpu_sim.isa.chips import load_chip
+
+TEXT = """HloModule m
+ENTRY main {{
+  x = {dtype}[{image}] parameter(0)
+  k = {dtype}[{kernel}] parameter(1)
+  ROOT c = {dtype}[{result}] convolution(x, k), window={{{window}}}, dim_labels={labels}
+}}
+"""
+PLAIN = "b01f_01io->b01f"
+FORWARD = {
+    "strided": ("2,9,8,3", "5,3,3,4", "2,4,4,4", "size=5x3 stride=2x2 pad=1_1x0_1", PLAIN),
+    "three": ("1,7,9,2", "3,3,2,4", "1,7,9,4", "size=3x3 pad=1_1x1_1", PLAIN),
+    "dilated": ("1,9,9,2", "3,2,2,4", "1,5,7,4", "size=3x2 rhs_dilate=2x2", PLAIN),
+    "transposed": ("2,4,5,3", "4,3,3,2", "2,8,10,2", "size=4x3 pad=2_2x1_2 lhs_dilate=2x2", PLAIN),
+    "turned": ("1,4,4,2", "3,3,2,4", "1,9,9,4",
+               "size=3x3 pad=2_2x2_2 lhs_dilate=2x2 rhs_reversal=1x1", PLAIN),
+    "dilated by three": ("1,3,4,2", "5,2,2,3", "1,5,8,3",
+                         "size=5x2 stride=2x1 pad=3_4x0_0 lhs_dilate=3x3 rhs_dilate=1x2", PLAIN),
+    "both dilated": ("1,5,2", "4,2,3", "1,6,3", "size=4 pad=2_1 lhs_dilate=2 rhs_dilate=2",
+                     "b0f_0io->b0f"),
+    "cropped": ("1,9,7,2", "3,3,2,4", "1,5,5,4", "size=3x3 pad=-1_-1x0_0", PLAIN),
+    "features first": ("2,3,6,6", "4,3,3,3", "2,4,4,4", "size=3x3", "bf01_oi01->bf01"),
+    "three dimensions": ("1,4,5,6,2", "2,3,2,2,3", "1,3,3,5,3", "size=2x3x2",
+                         "b012f_012io->b012f"),
+}  # fmt: skip
+GRADIENTS = {
+    "plain": ("3,9,9,2", "7,7,2,4", "3,3,3,4", "size=7x7", PLAIN),
+    "of a strided": ("3,10,8,2", "3,4,4,5", "5,3,2,5", "size=4x4 pad=1_0x0_1 rhs_dilate=2x2",
+                     "f01b_i01o->01bf"),
+    "of a dilated": ("3,9,9,2", "3,5,5,4", "3,3,2,4", "size=5x5 stride=2x2", "f01b_i01o->01bf"),
+    "turned": ("1,8,8,2", "6,6,2,3", "1,3,3,3", "size=6x6 rhs_reversal=1x1", PLAIN),
+}  # fmt: skip
+STEM = ("32,224,224,3", "7,7,3,64", "32,112,112,64", "size=7x7 stride=2x2 pad=3_3x3_3", PLAIN)
+STEM_IMAGE = (
+    "32,112,112,64",
+    "7,7,3,64",
+    "32,224,224,3",
+    "size=7x7 pad=4_3x4_3 lhs_dilate=2x2",
+    "b01f_01oi->b01f",
+)
+STEM_KERNEL = (
+    "32,224,224,3",
+    "32,112,112,64",
+    "7,7,3,64",
+    "size=112x112 pad=2_3x2_3 rhs_dilate=2x2",
+    "f01b_i01o->01bf",
+)
+DEEP = ("32,14,14,256", "3,3,256,256", "32,14,14,256", "size=3x3 pad=1_1x1_1", PLAIN)
+
+Maker = Callable[[HloInstruction], HloInstruction]
+Case = tuple[str, str, str, str, str]
+
+
+def _module(case: Case, dtype: str = "f32") -> HloModule:
+    image, kernel, result, window, labels = case
+    return parse_module(
+        TEXT.format(dtype=dtype, image=image, kernel=kernel, result=result, window=window,
+                    labels=labels)
+    )  # fmt: skip
+
+
+def _forward(instr: HloInstruction) -> Iterator[Maker]:
+    sizes = sizes_of(instr, "default")
+    for plan in folding._plans(sizes):
+        yield lambda i, plan=plan: folding._fold(i, plan)
+
+
+def _gradient(instr: HloInstruction) -> Iterator[Maker]:
+    sizes = sizes_of(instr, "default")
+    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
+        for count in (1, 2, 3, window.size):
+            fold = gradient_fold(window, positions, count)
+            assert fold is not None
+            yield lambda i, dim=dim, fold=fold: folding._fold_gradient(i, dim, fold)
+
+
+@pytest.mark.parametrize(
+    ("case", "makers"),
+    [*((c, _forward) for c in FORWARD.values()), *((c, _gradient) for c in GRADIENTS.values())],
+    ids=[*FORWARD, *(f"gradient {name}" for name in GRADIENTS)],
+)
+def test_every_fold_means_the_same(
+    case: Case, makers: Callable[[HloInstruction], Iterator[Maker]]
+) -> None:
+    """Small whole numbers: sums are exact whatever the order."""
+    module = _module(case)
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(-3, 4, p.array.dims).astype("float32") for p in module.entry.parameters]
+    (wanted,) = evaluate(module, inputs, "highest")
+    assert np.any(wanted)
+    count = len(list(makers(module.entry.root_instruction)))
+    assert count
+    for number in range(count):
+        folded = _module(case)
+        root = folded.entry.root_instruction
+        replace(root, list(makers(root))[number](root))
+        folded.entry.sort()
+        verify(folded)
+        (found,) = evaluate(folded, inputs, "highest")
+        np.testing.assert_array_equal(found, wanted)
+
+
+def _folds(case: Case, dtype: str = "bf16") -> HloModule:
+    module = _module(case, dtype)
+    folding.fold_convolutions(module, PassContext(load_chip("v5e")))
+    return module
+
+
+@pytest.mark.parametrize("case", [STEM, STEM_IMAGE, STEM_KERNEL], ids=["stem", "image", "kernel"])
+def test_convolutions_of_few_features_are_folded(case: Case) -> None:
+    made = [i for i in _folds(case).entry if i.opcode == "convolution"]
+    assert len(made) == 1
+    window = made[0].attrs["window"]
+    assert all(d.base_dilation == 1 for d in window.dims)
+
+
+def test_others_are_left_alone() -> None:
+    module = _folds(DEEP)
+    assert [i.opcode for i in module.entry if i.opcode != "parameter"] == ["convolution"]
+
+
+def test_a_block_reads_no_holes() -> None:
+    """Positions 2b and 2b + 1 of a transposed convolution of 4 taps meet two of three elements."""
+    fold = fold_of(WindowDim(4, 1, 2, 2, 2), 8, 2)
+    assert fold is not None
+    assert (fold.step, fold.first, fold.length, fold.blocks) == (1, -1, 3, 4)
+    assert [(r.tap, r.tap_step, r.element, r.size) for r in fold.runs if r] == [
+        (0, 2, 0, 2), (1, 2, 1, 2),
+    ]  # fmt: skip
+    assert fold_of(WindowDim(3, 1, 0, 0, 2), 8, 3) is None
+
+
+def test_what_was_gathered_is_stored() -> None:
+    """Neither the product nor the turning of rows puts the many parts together anew."""
+    module = _module(STEM, "bf16")
+    run_pipeline(module, load_chip("v5e"))
+    seen = 0
+    for body in module.computations.values():
+        joined = [i for i in body if i.opcode == "concatenate" and len(i.operands) > 8]
+        if joined:
+            seen += 1
+            assert not any(i.opcode in ("dot", "transpose") for i in body)
+            (fusion,) = [i for i in module.entry if i.attrs.get("calls") is body]
+            width = plan_windows(fusion, load_chip("v5e")).outputs[0].extent[-1]
+            assert width == fusion.array.dims[-1]
+    assert seen == 1
+
+
+def test_a_kernel_may_spill_many_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many parts has conditions of its own: more scalars than registers and 128 words."""
+    monkeypatch.setattr(folding, "_COUNTS", (4,))
+    case = ("8,17,17,17,1", "9,9,3,1,1", "8,7,10,5,1",
+            "size=9x9x3 stride=3x4x4 pad=6_5x6_6x2_2 lhs_dilate=1x2x1", "b012f_012io->b012f")  # fmt: skip
+    module = _module(case)
+    assert compile_module(module, load_chip("v5e")).program.kernels
