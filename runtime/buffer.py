@@ -28,6 +28,10 @@ of an array that moves out and in again are wanted again."""
 class Array:
     """An array on a device, never changed. `numpy()` or `np.asarray` copies it to the host.
 
+    One that is passed for a donated parameter (``input_output_alias``) is given up: the result lies
+    in its place. Like one after `delete`, it keeps shape and dtype, and any other use raises
+    `RuntimeError`.
+
     Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout. Its planes
     (`runtime.storage`) follow each other in a block of HBM, which is freed when the object dies. A
     program's result stays where the program left it, at `places`, until the next program runs:
@@ -45,6 +49,7 @@ class Array:
         self._places = places
         self._block: int | None = None
         self._is_new = not places
+        self._why_deleted = ""
         if places:
             device.lent.append(ref(self))
         else:
@@ -67,6 +72,7 @@ class Array:
 
     def planes(self) -> list[Bytes]:
         """Views of the bytes of each plane in device memory, valid while `device.lock` is held."""
+        self.expect_alive()
         count = plane_type(self.device_shape.dtype)[1]
         size = self.size_bytes // count
         places = self._places
@@ -76,24 +82,48 @@ class Array:
 
     def settle(self, places: tuple[int, ...]) -> None:
         """Lie at `places` in the arena, where a copy is already, and give up the own block."""
-        block = self._block
+        if self._block is None:
+            return
+        self._places = places
+        self.device.settled.add(self)
+        self._give_up_block()
+
+    def leave_arena(self) -> None:
+        """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
+        if self._block is not None or self._why_deleted:
+            return
+        sources = self.planes()
+        self._block = self.device.allocator.allocate(self.size_bytes)
+        self.device.copy(sources, self.planes())
+
+    def lies_at(self, places: tuple[int, ...]) -> bool:
+        """Whether it has no block of its own but lies in the arena, at exactly these `places`."""
+        return self._block is None and self._places == places and not self._why_deleted
+
+    def is_deleted(self) -> bool:
+        """Whether its value is gone: by `delete`, or since a call that it was donated to."""
+        return bool(self._why_deleted)
+
+    def delete(self, why: str = "by delete()") -> None:
+        """Give its memory back now. `why` completes the message of any later use."""
+        with self.device.lock:
+            self._why_deleted = self._why_deleted or f"was deleted {why}"
+            self._give_up_block()
+
+    def expect_alive(self) -> None:
+        """Raise `RuntimeError`, with the reason, if it was deleted."""
+        if self._why_deleted:
+            kind = f"{self.device_shape.dtype}{list(self.shape)}"
+            raise RuntimeError(f"the tpuc.Array of {kind} {self._why_deleted}")
+
+    def _give_up_block(self) -> None:
+        block, self._block = self._block, None
         if block is None:
             return
-        self._places, self._block = places, None
-        self.device.settled.add(self)
         if self._is_new and self.size_bytes >= _DISCARDED_BYTES:
             self.device.hbm.discard(block, self.size_bytes)
         self._is_new = False
         self.device.allocator.release(block)
-
-    def leave_arena(self) -> None:
-        """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
-        if self._block is not None:
-            return
-        sources = self.planes()
-        self._block = self.device.allocator.allocate(self.size_bytes)
-        for source, target in zip(sources, self.planes(), strict=True):
-            target[:] = source
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -105,7 +135,9 @@ class Array:
         return host if dtype is None else host.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"tpuc.Array({self.device_shape.dtype}{list(self.shape)}, {self.device.chip.name})"
+        end = ", deleted" if self._why_deleted else ""
+        kind = f"{self.device_shape.dtype}{list(self.shape)}"
+        return f"tpuc.Array({kind}, {self.device.chip.name}{end})"
 
     def __del__(self) -> None:
         block = getattr(self, "_block", None)

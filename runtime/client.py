@@ -6,7 +6,7 @@ buffers placed by `device_put` lie at the top, growing downwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
+from runtime.transfer import Bytes
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.machine.memory import HbmMemory
 
@@ -33,7 +34,8 @@ class Device:
 
     `lock` is held while a program's arena is written or read. `lent` are weak references to
     results that lie in the arena; they leave it before any program runs. `settled` are arguments
-    that lie there; they leave it before another program runs.
+    that lie there; they leave it before another program runs. `copied_bytes` counts what moved from
+    place to place in HBM for arrays' sake.
     """
 
     chip: Chip
@@ -44,14 +46,28 @@ class Device:
     lock: AbstractContextManager[object] = field(default_factory=RLock)
     lent: list[Callable[[], Tenant | None]] = field(default_factory=list)
     settled: WeakSet[Tenant] = field(default_factory=WeakSet)
+    copied_bytes: int = 0
 
-    def clear_arena(self, owner: object) -> None:
-        """Let what `owner` would overwrite, and somebody still holds, leave the arena."""
-        while self.lent:
-            tenant = self.lent[-1]()
-            if tenant is not None:
-                tenant.leave_arena()
-            self.lent.pop()
+    def copy(self, sources: Sequence[Bytes], targets: Sequence[Bytes]) -> None:
+        """Copy the planes of an array to places that are at least as large."""
+        for source, target in zip(sources, targets, strict=True):
+            target[: source.size] = source
+            self.copied_bytes += source.size
+
+    def clear_arena(self, owner: object, staying: Collection[Tenant] = ()) -> None:
+        """Let what `owner` would overwrite, and somebody still holds, leave the arena.
+
+        Of the lent results those `staying` do not: `owner` takes them over where they lie.
+        """
+        stay = {id(tenant) for tenant in staying}
+        remaining: list[Callable[[], Tenant | None]] = []
+        for lent in self.lent:
+            tenant = lent()
+            if tenant is not None and id(tenant) in stay:
+                remaining.append(lent)
+            elif tenant is not None:
+                tenant.leave_arena()  # twice is once, should a later one find no room
+        self.lent[:] = remaining
         if self.resident is not owner:
             for settled in list(self.settled):
                 settled.leave_arena()

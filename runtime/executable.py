@@ -58,6 +58,8 @@ class Executable:
 
     NumPy arrays in give NumPy arrays out; if every argument is a `tpuc.Array`, the results are too.
     Wrong count, dimensions or dtype raise `CompileError`. `report` tells of the last call.
+    A `tpuc.Array` for a donated parameter (``input_output_alias``) is deleted by the call; if it is
+    the result that the program left in that place, it is not copied.
     `digest` names the program's content, if known: native code made earlier is found by it.
     """
 
@@ -215,31 +217,40 @@ class Executable:
 
     def _load(self, arrays: Iterable[HostArray | Array]) -> None:
         """Bring constants and inputs into the arena, save what is there since the last call."""
-        self.device.clear_arena(self)
+        known = arrays if isinstance(arrays, list) else []  # an iterator's come one by one
+        self.device.clear_arena(self, staying=_in_place(known, self.inputs))
         if self.device.claim_arena(self, self.program.hbm_bytes):
             self._held.clear()
             for offset, constant in self.program.constants:
                 self.device.hbm.write(offset, constant)
+        donated: list[tuple[int, Array]] = []
         for number, value in enumerate(arrays):
             port = self.inputs[number]
             if isinstance(value, Array) and value.device_shape == port.device_shape:
                 self._load_resident(number, value, port)
             else:
-                self._let_go(number)
-                host = value.numpy() if isinstance(value, Array) else value
-                host = host.astype(port.shape.dtype.numpy, copy=False)
-                write_planes(host, port.shape, self._planes(port), use_cache=self.options.cache)
+                self._load_host(number, np.asarray(value), port)
+            if isinstance(value, Array) and port.is_donated:
+                donated.append((number, value))
+        for number, array in donated:  # not before all are there
+            name = self.inputs[number].buffers[0].name
+            array.delete(f"when a program took it for its donated input {number} ({name})")
+
+    def _load_host(self, number: int, host: HostArray, port: Port) -> None:
+        self._let_go(number)
+        host = host.astype(port.shape.dtype.numpy, copy=False)
+        write_planes(host, port.shape, self._planes(port), use_cache=self.options.cache)
 
     def _load_resident(self, number: int, value: Array, port: Port) -> None:
         held = self._held.get(number)
         if held is not None and held() is value:
             return
         self._let_go(number)
-        for source, target in zip(value.planes(), self._planes(port), strict=True):
-            target[: source.size] = source
+        if not value.lies_at(port.places):
+            self.device.copy(value.planes(), self._planes(port))
         if port.is_kept:
             self._held[number] = ref(value)
-            value.settle(tuple(b.offset_bytes for b in port.buffers))
+            value.settle(port.places)
 
     def _let_go(self, number: int) -> None:
         """An input's buffers are about to be overwritten: who lies there moves out."""
@@ -259,7 +270,28 @@ class Executable:
 
     def _device_output(self, port: Port) -> Array:
         """The output, for now where the program left it."""
-        return Array(self.device, port.device_shape, tuple(b.offset_bytes for b in port.buffers))
+        return Array(self.device, port.device_shape, port.places)
+
+
+def _in_place(values: Sequence[HostArray | Array], inputs: Sequence[Port]) -> list[Array]:
+    """The arrays that lie already where they are wanted, to be overwritten there.
+
+    Raises `CompileError` for an array that is donated and passed a second time: its value is
+    wanted where it is overwritten.
+    """
+    found: list[Array] = []
+    arrays = [v for v in values if isinstance(v, Array)]
+    for number, (value, port) in enumerate(zip(values, inputs, strict=False)):
+        if not isinstance(value, Array) or not port.is_donated:
+            continue
+        if sum(array is value for array in arrays) > 1:
+            raise CompileError(
+                f"input {number} ({port.buffers[0].name}) is donated, and the same array is passed "
+                "for another input too: pass a copy, device_put(array.numpy())"
+            )
+        if value.device_shape == port.device_shape and value.lies_at(port.places):
+            found.append(value)
+    return found
 
 
 def _checked(
@@ -273,6 +305,8 @@ def _checked(
     one warning says so of f64 arrays.
     """
     array = value if isinstance(value, Array) else np.asarray(value)
+    if isinstance(array, Array):
+        array.expect_alive()
     want = port.shape
     if array.shape != want.dims or not _stands_for(array.dtype, want.dtype.numpy):
         raise CompileError(

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
+from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
 from tpu_sim.jit.program_translator import estimate_kind
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.system import machine as system
-
-
-def processor_count() -> int:
-    """Processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

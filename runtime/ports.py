@@ -19,11 +19,18 @@ class Port:
     """An input or output: a buffer for each plane, and the host's shape with the planes' layout.
 
     `is_kept` marks an input that the program leaves as it is: nothing else lies in its buffers.
+    `is_donated` marks one whose place an output has in the end.
     """
 
     buffers: tuple[HbmBuffer, ...]
     shape: ArrayShape
     is_kept: bool = False
+    is_donated: bool = False
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The offset of each plane in HBM."""
+        return tuple(buffer.offset_bytes for buffer in self.buffers)
 
     @cached_property
     def device_shape(self) -> ArrayShape:
@@ -38,7 +45,15 @@ def ports(program: Program, kind: str) -> list[Port]:
     if kind != "input":
         return plain
     others = [b for b in program.buffers if b.kind != "input" and b.size_bytes]
-    return [replace(port, is_kept=not _meets(port.buffers, others)) for port in plain]
+    taken = {b.offset_bytes for b in others if b.kind == "output"}
+    return [
+        replace(
+            port,
+            is_kept=not _meets(port.buffers, others),
+            is_donated=all(b.size_bytes and b.offset_bytes in taken for b in port.buffers),
+        )
+        for port in plain
+    ]
 
 
 def _meets(buffers: tuple[HbmBuffer, ...], others: list[HbmBuffer]) -> bool:

@@ -1,26 +1,29 @@
 """An execution as a trace for ui.perfetto.dev or chrome://tracing (Chrome's JSON trace format).
 
-Times are microseconds at the chip's clock. The tracks:
+Times are microseconds at the chip's clock, to the nanosecond. Two groups of tracks:
 
-    program          one slice per kernel call, at its place in time
-    unit tracks      MXU, vector, scalar, waits for DMA, ...: within each call, one slice as long as
-                     the cycles the unit accounts for, set at the start of the call, by the kernel's
-                     name; the cause is an argument
+    units            `program`, with one slice per kernel call at its place in time, and a track per
+                     unit (each MXU, vector, scalar, DMA in and out, ..): within each call one slice
+                     as long as the unit is busy (`runtime.unit_use`). Units work at the same time.
+    cycles by cause  a track per cause of cycles: within each call one slice per cause; these add up
+                     to the call
     counters         HBM traffic in GB/s and MXU occupancy in percent, a step per kernel call
 
-The resolution is a kernel call: how a unit's cycles spread within a call is not recorded, nor how
-passes spread over the MXUs, which have one track. A run of more than `MOST_CALLS` calls has several
-consecutive ones in a slice, so that a trace of any run can be opened; all after the first
-`MOST_RECORDS`, which were not recorded one by one, are in one last slice.
+The resolution is a kernel call: how a unit's cycles spread within a call is not recorded, so slices
+are set at its start. A run of more than `MOST_CALLS` calls has several consecutive ones in a slice,
+so that a trace of any run can be opened; all after the first `MOST_RECORDS`, which were not recorded
+one by one, are in one last slice.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from runtime.unit_use import UnitUse
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import fill_whole
@@ -29,10 +32,10 @@ from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 
 Event = dict[str, object]
 
-_PROCESS = 1
-_PROGRAM_TRACK = 1
 _SHOWN_NAMES = 4
-_UNITS: dict[str, tuple[Cause, ...]] = {
+_UNITS_PROCESS, _CAUSES_PROCESS = 1, 2
+_PROGRAM_TRACK = 1
+_CAUSES: dict[str, tuple[Cause, ...]] = {
     "MXU": (Cause.MXU,),
     "MXU fill, drain, weights": (Cause.MXU_RESULT, Cause.MXU_WEIGHTS),
     "vector": (Cause.VECTOR, Cause.LATENCY),
@@ -41,41 +44,55 @@ _UNITS: dict[str, tuple[Cause, ...]] = {
     "wait for DMA out": (Cause.DMA_OUT,),
 }
 """Every cause has one track, so the slices of a call add up to the call."""
-MOST_CALLS = 20_000
-"""Calls that have a slice each; a trace has about 2 kB for each."""
+MOST_CALLS = 15_000
+"""Calls that have a slice each; a trace has about 2.5 kB for each."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call, or several consecutive ones (`calls` of `run`) in a slice of their own."""
+
+    run: KernelRun
+    units: dict[str, int]
 
 
 def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Iterator[Event]:
     """All events of a run, names of tracks first."""
-    yield _name("process_name", 0, f"{chip.name} at {chip.clock_hz / 1e9:g} GHz")
-    for number, track in enumerate(("program", *_UNITS), _PROGRAM_TRACK):
-        yield _name("thread_name", number, track)
-        yield _metadata("thread_sort_index", number, {"sort_index": number})
+    use = UnitUse(program.kernels, chip)
+    title = f"{chip.name} at {chip.clock_hz / 1e9:g} GHz"
+    units = ["program", *use.tracks()]
+    yield from _names(_UNITS_PROCESS, title, units)
+    yield from _names(_CAUSES_PROCESS, "cycles by cause", list(_CAUSES))
+    numbers = {unit: number for number, unit in enumerate(units, _PROGRAM_TRACK)}
     end = 0
-    for number, run in _joined(result.kernels):
+    for call in _joined(result.kernels, use):
+        run = call.run
         if run.start_cycle > end:
             yield from _counters(end, 0.0, 0.0, chip)
-        note = program.kernels[run.name].note if number == 1 else f"{number} calls added up"
-        yield from _call_events(run, note, chip)
+        note = program.kernels[run.name].note if run.calls == 1 else f"{run.calls} calls added up"
+        yield from _call_events(call, note, numbers, chip)
         end = run.start_cycle + run.cycles
     yield from _counters(end, 0.0, 0.0, chip)
 
 
-def _joined(runs: Sequence[KernelRun]) -> Iterator[tuple[int, KernelRun]]:
-    """The calls, as many at a time (given first) as leave no more than `MOST_CALLS`."""
+def _joined(runs: Sequence[KernelRun], use: UnitUse) -> Iterator[_Call]:
+    """The calls, as many at a time as leave no more than `MOST_CALLS`."""
     single, later = runs[:MOST_RECORDS], runs[MOST_RECORDS:]
     step = max(1, -(-len(single) // MOST_CALLS))
     parts = [single[first : first + step] for first in range(0, len(single), step)]
     for part in (*parts, later) if later else parts:
-        run = part[0] if len(part) == 1 else _sum(part)
-        yield run.calls, run
+        yield _Call(part[0], use.of_call(part[0])) if len(part) == 1 else _sum(part, use)
 
 
-def _sum(runs: Sequence[KernelRun]) -> KernelRun:
+def _sum(runs: Sequence[KernelRun], use: UnitUse) -> _Call:
     """Consecutive calls as one; the cycles between them are not among its own."""
     names = list(dict.fromkeys(run.site or run.name for run in runs))
     shown = names if len(names) <= _SHOWN_NAMES else [*names[:_SHOWN_NAMES], ".."]
-    return KernelRun(
+    units: dict[str, int] = {}
+    for run in runs:
+        for unit, cycles in use.of_call(run).items():
+            units[unit] = units.get(unit, 0) + cycles
+    total = KernelRun(
         name=", ".join(shown),
         site="",
         cycles=sum(run.cycles for run in runs),
@@ -86,6 +103,7 @@ def _sum(runs: Sequence[KernelRun]) -> KernelRun:
         causes=tuple(sum(run.causes[cause] for run in runs) for cause in Cause),
         calls=sum(run.calls for run in runs),
     )
+    return _Call(total, units)
 
 
 def write_trace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
@@ -94,40 +112,49 @@ def write_trace(path: Path | str, program: Program, chip: Chip, result: Executio
     def fill(file: BinaryIO) -> None:
         file.write(b'{"displayTimeUnit": "ns", "traceEvents": [')
         for number, event in enumerate(trace_events(program, chip, result)):
-            file.write(f"{',' if number else ''}\n{json.dumps(event)}".encode())
+            text = json.dumps(event, separators=(",", ":"))
+            file.write(f"{',' if number else ''}\n{text}".encode())
         file.write(b"\n]}\n")
 
     fill_whole(path, fill)
 
 
-def _call_events(run: KernelRun, note: str, chip: Chip) -> Iterator[Event]:
+def _call_events(call: _Call, note: str, numbers: dict[str, int], chip: Chip) -> Iterator[Event]:
+    run = call.run
     busy = run.mxu_busy_cycles / (chip.mxu_units * run.cycles) if run.cycles else 0.0
     causes = {cause.label: run.causes[cause] for cause in Cause if run.causes[cause]}
     about: Event = {"kernel": run.name, "what": note, "cycles": run.cycles}
     about |= {"HBM bytes": run.hbm_bytes, "MXU busy": f"{busy:.1%}", "cycles by cause": causes}
-    name = run.site or run.name
-    yield _slice(_PROGRAM_TRACK, name, run.start_cycle, run.cycles, about, chip)
-    for number, parts in enumerate(_UNITS.values(), _PROGRAM_TRACK + 1):
+    name, start = run.site or run.name, run.start_cycle
+    place = (_UNITS_PROCESS, _PROGRAM_TRACK)
+    yield _slice(place, name, start, run.cycles, about, chip)
+    for unit, cycles in call.units.items():
+        yield _slice((_UNITS_PROCESS, numbers[unit]), name, start, cycles, {"cycles": cycles}, chip)
+    for number, parts in enumerate(_CAUSES.values(), _PROGRAM_TRACK):
         start = run.start_cycle
         for cause in parts:
             cycles = run.causes[cause]
             if cycles:
                 share: Event = {"cause": cause.label, "cycles": cycles}
-                yield _slice(number, name, start, cycles, share, chip)
+                yield _slice((_CAUSES_PROCESS, number), name, start, cycles, share, chip)
             start += cycles
     seconds = run.cycles / chip.clock_hz
     rate = run.hbm_bytes / seconds / 1e9 if seconds else 0.0
     yield from _counters(run.start_cycle, rate, 100 * busy, chip)
 
 
-def _slice(track: int, name: str, start: int, cycles: int, about: Event, chip: Chip) -> Event:
+def _slice(
+    place: tuple[int, int], name: str, start: int, cycles: int, about: Event, chip: Chip
+) -> Event:
+    """Both ends are whole nanoseconds, so that a slice ends where the next one begins."""
+    begin, end = _nanoseconds(start, chip), _nanoseconds(start + cycles, chip)
     return {
         "ph": "X",
-        "pid": _PROCESS,
-        "tid": track,
+        "pid": place[0],
+        "tid": place[1],
         "name": name,
-        "ts": _microseconds(start, chip),
-        "dur": _microseconds(cycles, chip),
+        "ts": begin / 1000,
+        "dur": (end - begin) / 1000,
         "args": about,
     }
 
@@ -136,20 +163,24 @@ def _counters(cycle: int, gigabytes: float, busy: float, chip: Chip) -> Iterator
     for name, unit, value in (("HBM traffic", "GB/s", gigabytes), ("MXU busy", "%", busy)):
         yield {
             "ph": "C",
-            "pid": _PROCESS,
+            "pid": _UNITS_PROCESS,
             "name": name,
-            "ts": _microseconds(cycle, chip),
+            "ts": _nanoseconds(cycle, chip) / 1000,
             "args": {unit: round(value, 3)},
         }
 
 
-def _name(kind: str, track: int, name: str) -> Event:
-    return _metadata(kind, track, {"name": name})
+def _names(process: int, title: str, tracks: Sequence[str]) -> Iterator[Event]:
+    yield _metadata("process_name", process, 0, {"name": title})
+    yield _metadata("process_sort_index", process, 0, {"sort_index": process})
+    for number, track in enumerate(tracks, _PROGRAM_TRACK):
+        yield _metadata("thread_name", process, number, {"name": track})
+        yield _metadata("thread_sort_index", process, number, {"sort_index": number})
 
 
-def _metadata(kind: str, track: int, about: Event) -> Event:
-    return {"ph": "M", "pid": _PROCESS, "tid": track, "name": kind, "args": about}
+def _metadata(kind: str, process: int, track: int, about: Event) -> Event:
+    return {"ph": "M", "pid": process, "tid": track, "name": kind, "args": about}
 
 
-def _microseconds(cycles: int, chip: Chip) -> float:
-    return cycles * 1e6 / chip.clock_hz
+def _nanoseconds(cycles: int, chip: Chip) -> int:
+    return round(cycles * 1e9 / chip.clock_hz)

@@ -1,4 +1,7 @@
-"""Collects test files of every textual form that have a RUN line (tests/support/filecheck.py)."""
+"""Collects test files of every textual form that have a RUN line (tests/support/filecheck.py).
+
+No test may depend on time, on tests before it, or on what the user's cache holds: see below.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
+from runtime import promotion
 from tests.support import filecheck
 from tests.support import filecheck_commands as _registers_commands  # noqa: F401
 from tests.support import llo_commands as _registers_llo_commands  # noqa: F401
 from tpu_sim.isa.verification import VARIABLE
+from tpu_sim.machine import disk_cache
 
 os.environ.setdefault(VARIABLE, "1")  # verify after every pass, and native code's IR
+# The user's own cache may be full, closed or switched off; this one is kept between runs.
+os.environ.setdefault("TPUC_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "tpuc"))
+
+# The same examples each time, however slow the computer is; a failure prints how to repeat it.
+hypothesis_settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+hypothesis_settings.load_profile("repeatable")
+
 _SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir")
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_new_to_every_test() -> None:
+    """What is said once in a process is said to any test, not to the first alone."""
+    promotion._warn_about_f64_once.cache_clear()
+    disk_cache._warn_once.cache_clear()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

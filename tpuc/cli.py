@@ -6,8 +6,10 @@ Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standar
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -28,6 +30,15 @@ def _options(
         return function
 
     return apply
+
+
+def _number(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    """Refuse what is no number: click's ranges let it pass."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number")
+    return value
 
 
 _target = click.option("--target", default=None, help="chip name or chip file (default v5e)")
@@ -65,7 +76,12 @@ _data = _options(
     click.option(
         "--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"
     ),
-    click.option("--tol", type=click.FloatRange(min=0), help="largest normalised error allowed"),
+    click.option(
+        "--tol",
+        type=click.FloatRange(min=0),
+        callback=_number,
+        help="largest normalised error allowed",
+    ),
     click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
     click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs"),
 )
@@ -98,7 +114,7 @@ def cli() -> None:
 @_trace
 @_json
 def run(**options: object) -> None:
-    """Compile (or load) MODEL, execute it on the emulated chip, report."""
+    """Run MODEL (or a .tpux) on the emulated chip and report."""
     _command("run")(**options)
 
 
@@ -121,7 +137,7 @@ def run(**options: object) -> None:
 @_trace
 @_json
 def estimate(**options: object) -> None:
-    """Compile (or load) MODEL and count the cycles of a run without computing values."""
+    """Count the cycles of a run of MODEL (or a .tpux), without values."""
     _command("estimate")(**options)
 
 
@@ -198,6 +214,19 @@ def _command(name: str) -> Callable[..., None]:
 
 def main() -> None:
     """Entry point: run a command; turn a user's error into one message and an exit code."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=UserWarning)
+        warnings.showwarning = _show_warning
+        _run()
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A line for people: where in this program a warning comes from is no matter of theirs."""
+    text = " ".join(str(message).split())
+    click.echo(f"warning: {text}", err=True)
+
+
+def _run() -> None:
     try:
         code = cli.main(standalone_mode=False)  # an Exit comes back as its code
         sys.stdout.flush()
@@ -221,7 +250,8 @@ def main() -> None:
 def _describe(error: Exception) -> str:
     """One message; an exception that is no user error is named as our bug."""
     if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
-        return f"error: {error}"
+        text = str(error)
+        return text if text.startswith("error") else f"error: {text}"
     if isinstance(error, OSError):
         return f"error: {error.filename or 'standard output'}: {error.strerror or error}"
     if isinstance(error, RecursionError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from rich.text import Text
 
 from compiler.diagnostics import CompileError, ElidedConstantsWarning, made_up_note
 from compiler.hlo.ir import HloModule
@@ -34,13 +34,14 @@ from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
 from tpu_sim.isa.errors import ProgramError, TargetError
 from tpu_sim.isa.files import check_writable
+from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import Difference, compare, load_arrays, loaded, randoms, save_arrays
 
 Array = npt.NDArray[np.generic]
 _TOLERANCE = {"highest": 2e-3}
 _LOOSE_TOLERANCE = 2e-2
-_errors = Console(stderr=True)
+_errors = Console(stderr=True, markup=False, emoji=False)
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def _working(what: str) -> Iterator[None]:
     if not _errors.is_terminal:
         yield
         return
-    with _errors.status(what):
+    with _errors.status(Text(what)):
         yield
 
 
@@ -79,7 +80,7 @@ def run(
     _writable(trace)
     _comparable(model, expect, check=check)
     options = MachineOptions(
-        machine, threads or os.cpu_count() or 1, checked, max_cycles, not no_cache
+        machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
     choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
@@ -336,7 +337,7 @@ def _warn_of_made_up(note: str | None, *, is_run: bool) -> None:
     """Say that constants were elided, and what that means for the values of a run."""
     if note is not None:
         end = ", so results mean nothing (cycles do)" if is_run else ""
-        click.echo(f"warning: {note}{end}", err=True)
+        click.echo(f"warning: {note}{end}; print the model with its large constants", err=True)
 
 
 def _made_up(module: HloModule) -> str | None:

@@ -17,9 +17,9 @@ _SLOWEST = 12
 
 
 def _console() -> Console:
-    """A console that does not squeeze tables when piped."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+    """A console that does not squeeze tables when piped. Names are printed as they are."""
+    console = Console(markup=False, emoji=False)
+    return console if console.is_terminal else Console(width=120, markup=False, emoji=False)
 
 
 def print_report(report: Report, model: str, random_seed: int | None) -> None:
@@ -35,7 +35,7 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
     console.print(totals)
     if report.assumed_loops:
         loops = ", ".join(report.assumed_loops)
-        console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}", markup=False)
+        console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}")
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
@@ -53,15 +53,23 @@ def _totals(report: Report) -> list[tuple[str, str]]:
     emulated = "emulated in" if report.assumed_trips is None else "estimated in"
     return [
         ("cycles", f"{report.cycles:,}"),
-        ("time on the chip", f"{report.seconds * 1e3:,.3f} ms"),
+        ("time on the chip", _time(report.seconds)),
         ("MXU utilisation", f"{report.mxu_utilisation:.1%} (busy {report.mxu_busy:.1%})"),
-        ("HBM traffic", f"{report.hbm_bytes / 1e6:,.1f} MB ({report.hbm_utilisation:.1%} of peak)"),
-        ("HBM peak", f"{report.hbm_peak_bytes / 1e6:,.1f} MB"),
+        ("HBM traffic", f"{_size(report.hbm_bytes)} ({report.hbm_utilisation:.1%} of peak)"),
+        ("HBM peak", _size(report.hbm_peak_bytes)),
         ("cycles went to", _causes(report)),
         ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
         ("compiled in", f"{report.compile_seconds:.2f} s ({stages})"),
         (emulated, f"{report.execute_seconds:.2f} s"),
     ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.3f} us"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:,.1f} kB"
 
 
 def _causes(report: Report) -> str:
@@ -80,7 +88,7 @@ def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
         f"{kernel.mxu_utilisation:.1%}",
         f"{kernel.bound_by} {kernel.causes[kernel.bound_by] / max(kernel.cycles, 1):.0%}",
         f"{kernel.hbm_bytes / 1e6:,.1f}",
-        kernel.note,
+        kernel.note.removeprefix(f"{kernel.name} "),
     ]
 
 
@@ -105,7 +113,7 @@ def print_outputs(results: Sequence[npt.NDArray[np.generic]], random_seed: int |
     if random_seed is not None:
         console.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
     for number, array in enumerate(results):
-        console.print(f"out{number}: {array.dtype}{list(array.shape)}", markup=False)
+        console.print(f"out{number}: {array.dtype}{list(array.shape)}")
 
 
 def print_chips(name: str | None) -> None:

@@ -92,6 +92,7 @@ def test_memory_comes_back_when_an_array_dies() -> None:
 
 
 def test_an_array_larger_than_hbm_is_refused_and_leaves_no_trace() -> None:
+    gc.collect()
     before = DEVICE.allocator.used_bytes
     huge = np.broadcast_to(np.float32(0), (1 << 17, 1 << 17))
     with pytest.raises(ResourceExhaustedError, match="no room for 68,719,476,736 bytes"):

@@ -128,18 +128,6 @@ def test_two_executables_take_turns_on_a_device() -> None:
         assert (single(exe(*arguments)) == (x + y) * row).all()
 
 
-def test_a_donated_input_is_loaded_again_for_every_call() -> None:
-    exe = compile(
-        "HloModule bump, input_output_alias={ {}: (0, {}, may-alias) }\n"
-        "ENTRY e {\n p = f32[16,128] parameter(0)\n ROOT r = f32[16,128] add(p, p)\n}\n"
-    )
-    x = np.arange(16 * 128, dtype=np.float32).reshape(16, 128)
-    argument = device_put(x)
-    for _ in range(3):
-        assert (single(exe(argument)) == 2 * x).all()
-    assert (argument.numpy() == x).all()
-
-
 def test_after_a_fault_everything_is_loaded_anew() -> None:
     exe, row = scaled_sum(5)
     limited = Executable(exe.program, exe.device, MachineOptions(max_cycles=10))

@@ -41,6 +41,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(program_store, "is_source_as_loaded", lambda *packages: True)
     monkeypatch.setattr(llvm_machine, "is_source_as_loaded", lambda *packages: True)
     monkeypatch.setenv("TPUC_CACHE_DIR", str(tmp_path / "cache"))
+    for variable in ("TPUC_NO_CACHE", "TPUC_CACHE_MAX_MB"):
+        monkeypatch.delenv(variable, raising=False)
     return default_cache_folder()
 
 
