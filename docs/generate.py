@@ -59,8 +59,10 @@ def parts() -> dict[str, str]:
     disassembly, tpu = without_sources(disassembly), without_sources(tpu)
     lines = [line.strip() for line in tpu.splitlines() if "vmatmul" in line]
     matmul = max(lines, key=lambda line: line.count(";"))
+    for _ in range(2):  # what the first one compiled, the second one finds: no computer's speed
+        block = run("run", "examples/transformer_block.hlo", "--check")
     return {
-        "run": indented(run("run", "examples/transformer_block.hlo", "--check"), 132),
+        "run": indented(block, 132),
         "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),
         "opt": indented(without_blank_edges(run("opt", str(EXAMPLE)))),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 WIDTH, LEFT, RIGHT = 1280, 170, 20
-ROW, GAP, COUNTER, TOP = 26, 8, 56, 54
+ROW, GAP, COUNTER, TOP, HEADING = 22, 6, 56, 54, 26
 COLOURS = ("#455a64", "#1565c0", "#64b5f6", "#2e7d32", "#8d6e63", "#ef6c00", "#fbc02d", "#6a1b9a")
 MARKS = ("#ff8a65", "#ffd54f", "#aed581", "#4dd0e1", "#ba68c8", "#f06292", "#7986cb", "#dce775")
 FONT = "font-family='Helvetica,Arial,sans-serif'"
@@ -38,10 +38,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Trace:
-    """Slices by track and values (time, value) by counter, in the order of the file."""
+    """Slices by track and values (time, value) by counter, in the order of the file.
+
+    A track is a group (a process of the trace, whose name the first one's is `title`) and a name.
+    """
 
     title: str
-    tracks: dict[str, list[Slice]]
+    tracks: dict[tuple[str, str], list[Slice]]
     counters: dict[str, list[tuple[float, float]]]
 
     @property
@@ -53,16 +56,21 @@ class Trace:
 def read_trace(path: Path) -> Trace:
     """The trace in a file."""
     events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
-    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    title = next(e["args"]["name"] for e in events if e["name"] == "process_name")
-    tracks: dict[str, list[Slice]] = {name: [] for name in names.values()}
+    groups = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    names = {
+        (e["pid"], e["tid"]): (groups[e["pid"]], e["args"]["name"])
+        for e in events
+        if e["name"] == "thread_name"
+    }
+    title = next(iter(groups.values()))
+    tracks: dict[tuple[str, str], list[Slice]] = {place: [] for place in names.values()}
     counters: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
             about = event["args"]
             kernel, what = str(about.get("kernel", "")), str(about.get("what", ""))
             found = Slice(event["ts"], event["dur"], event["name"], kernel, what)
-            tracks[names[event["tid"]]].append(found)
+            tracks[names[event["pid"], event["tid"]]].append(found)
         elif event["ph"] == "C":
             ((unit, value),) = event["args"].items()
             counters[f"{event['name']}, {unit}"].append((event["ts"], float(value)))
@@ -96,6 +104,7 @@ class Picture:
         """The whole picture."""
         body = list(self._body())
         height = TOP + len(self.trace.tracks) * (ROW + GAP)
+        height += (len({group for group, _ in self.trace.tracks}) - 1) * HEADING
         height += len(self.trace.counters) * (COUNTER + GAP) + 50 + 17 * len(self.top)
         head = (
             f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' "
@@ -111,8 +120,13 @@ class Picture:
             LEFT, 38, f"{len(self.program):,} kernel calls, drawn from the trace file", "#666"
         )
         y = TOP
-        for number, (track, slices) in enumerate(self.trace.tracks.items()):
-            yield _text(LEFT - 8, y + 17, track, anchor="end")
+        before = self.trace.title
+        for number, ((group, track), slices) in enumerate(self.trace.tracks.items()):
+            if group != before:
+                y += HEADING
+                yield _text(LEFT, y - GAP, group, "#444")
+                before = group
+            yield _text(LEFT - 8, y + 15, track, anchor="end")
             yield f"<rect x='{LEFT}' y='{y}' width='{WIDTH - LEFT - RIGHT}' height='{ROW}' fill='#f3f4f6'/>"
             yield self._bars(slices, y, COLOURS[number % len(COLOURS)])
             if number == 0:
@@ -144,7 +158,7 @@ class Picture:
                         f"<title>{escape(s.name)}: {s.length:.2f} us</title></rect>"
                     )
                 if width >= 9:
-                    yield _text(x + width / 2, y + 17, str(number), "#000", anchor="middle")
+                    yield _text(x + width / 2, y + 15, str(number), "#000", anchor="middle")
 
     def _counter(
         self, name: str, values: Sequence[tuple[float, float]], y: int, colour: str

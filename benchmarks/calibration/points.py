@@ -32,6 +32,7 @@ class Point:
     m: int = 0
     k: int = 0
     n: int = 0
+    dtype: str = "bf16"
     window: tuple[int, int, int] | None = None
     bytes: int = 0
     elements: int = 0
@@ -79,12 +80,14 @@ def module_text(point: Point) -> str:
 
 def _gemm(point: Point) -> str:
     config = _window_config(*point.window) if point.window else ""
+    result = "s32" if point.dtype == "s8" else point.dtype
+    sides = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     return f"""HloModule gemm
 
 ENTRY main {{
-  x = bf16[{point.m},{point.k}] parameter(0)
-  w = bf16[{point.k},{point.n}] parameter(1)
-  ROOT y = bf16[{point.m},{point.n}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{config}
+  x = {point.dtype}[{point.m},{point.k}] parameter(0)
+  w = {point.dtype}[{point.k},{point.n}] parameter(1)
+  ROOT y = {result}[{point.m},{point.n}] dot(x, w), {sides}{config}
 }}
 """
 

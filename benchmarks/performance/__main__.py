@@ -6,6 +6,9 @@
 With ``--results`` rows are kept in a JSON file, to which later commands of the same version add
 theirs; the page shows them all. What else stands on the page stays as it is. Without jax only this
 project's side runs, and the page says so.
+
+A row is marked, and the command ends with code 1, if a side failed, if the two sides' values differ,
+or if the warm compile found not everything in the cache.
 """
 
 from __future__ import annotations
@@ -77,10 +80,14 @@ def say(row: Row) -> None:
         cells.append(side.error or f"{side.execute or 0:.4f} s, compile {side.compile_cold:.2f} s")
     if row.ratio is not None:
         cells.append(f"ratio {row.ratio:.2f}, CPU {row.cpu_ratio:.2f}")
+    if row.difference is not None:
+        cells.append(f"values differ by {row.difference:.1e}")
+    cells += [f"PROBLEM: {problem}" for problem in row.problems]
     print(" | ".join(cells), file=sys.stderr, flush=True)
 
 
 def main() -> None:
+    """Measure, write the page, and exit with 1 if a row of it is not to be believed."""
     args = parse_arguments()
     with_xla = importlib.util.find_spec("jax") is not None
     options = Options(args.threads, args.repeat, args.budget, args.timeout, with_xla)
@@ -101,6 +108,8 @@ def main() -> None:
         print(text)
     else:
         put_section("performance", text, args.out, TITLE)
+    if any(row.problems for row in ordered):
+        sys.exit(1)
 
 
 def shown(arguments: list[str]) -> list[str]:

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.performance.agreement import file_difference
+from benchmarks.performance.inputs import named_parameters
 from benchmarks.performance.workloads import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,10 @@ _HEADROOM = 1 << 30
 
 class MeasurementError(Exception):
     """A side failed or took too long; the message goes to the table."""
+
+
+class NotRunError(MeasurementError):
+    """A side was not tried, for want of memory."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Options:
 @dataclass
 class SideResult:
     """Seconds of one side. `execute` is the median of `calls` warm calls, `cpu` of their
-    processor time; `error` is empty if it ran.
+    processor time; `error` is empty if it ran, and `is_failed` says that it ought to have.
     """
 
     compile_cold: float | None = None
@@ -60,11 +66,20 @@ class SideResult:
     calls: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    is_failed: bool = False
+
+    def fail(self, error: MeasurementError) -> None:
+        """Note why there are no numbers."""
+        self.error, self.is_failed = str(error), not isinstance(error, NotRunError)
 
 
 @dataclass
 class Row:
-    """A workload's results; `ratio` is the median of the turns' ratios, `cpu_ratio` likewise."""
+    """A workload's results; `ratio` is the median of the turns' ratios, `cpu_ratio` likewise.
+
+    `difference` is how far our outputs are from XLA:CPU's at most (`benchmarks.performance.agreement`);
+    `problems` say why the numbers are not to be believed.
+    """
 
     name: str
     ours: SideResult = field(default_factory=SideResult)
@@ -73,6 +88,8 @@ class Row:
     cpu_ratio: float | None = None
     counts: bool = True
     date: str = ""
+    difference: float | None = None
+    problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -160,11 +177,16 @@ def measure(workload: Workload, path: Path, options: Options) -> Row:
                 if not result.error:
                     _start(result, side, workload, path, options, cache, workers)
             _take_turns(row, workers, options)
+            if len(workers) == 2 and row.ratio is not None:
+                _compare(row, workload, [worker for _, worker in workers], cache)
         finally:
             for _, worker in workers:
                 worker.__exit__()
         if not row.ours.error:
-            row.ours.compile_warm = _compile_again(path, options, cache)
+            _compile_again(row, path, options, cache)
+    for name, side in (("tpuc", row.ours), ("XLA:CPU", row.xla)):
+        if side.is_failed:
+            row.problems.append(f"{name}: {side.error}")
     return row
 
 
@@ -184,11 +206,13 @@ def _start(
         compiled = worker.ask("compile", path=str(path))
         result.compile_cold, result.stages = compiled["seconds"], compiled["stages"]
         _check_memory(compiled["needed_bytes"])
-        worker.ask("place", seed=SEED, integer_limit=workload.integer_limit)
+        positive = named_parameters(path.read_text(), workload.positive)
+        limit = workload.integer_limit
+        worker.ask("place", seed=SEED, integer_limit=limit, positive=positive)
         result.first = worker.ask("execute", budget=0, most=1)["times"][0][0]
         workers.append((result, worker))
     except MeasurementError as error:
-        result.error = str(error)
+        result.fail(error)
         worker.__exit__()
 
 
@@ -197,7 +221,7 @@ def _check_memory(needed: int) -> None:
     free = available_bytes()
     if free is not None and free < needed + _HEADROOM:
         found = f"{free / 1e9:.1f} GB of memory are free"
-        raise MeasurementError(f"not run: wants {needed / 1e9:.1f} GB, {found}")
+        raise NotRunError(f"not run: wants {needed / 1e9:.1f} GB, {found}")
 
 
 def available_bytes() -> int | None:
@@ -225,7 +249,7 @@ def _take_turns(row: Row, workers: Sequence[tuple[SideResult, Worker]], options:
             try:
                 times = _one_turn(result, worker)
             except MeasurementError as error:
-                result.error = str(error)
+                result.fail(error)
                 continue
             calls[id(result)] += len(times)
             turn[id(result)] = _medians(times)
@@ -254,10 +278,45 @@ def _medians(times: Sequence[Sequence[float]]) -> tuple[float, float]:
     return statistics.median(wall), statistics.median(cpu)
 
 
-def _compile_again(path: Path, options: Options, cache: Path) -> float | None:
-    """Compile in a new process with the disk cache that the first one left."""
+def _compare(row: Row, workload: Workload, workers: Sequence[Worker], folder: Path) -> None:
+    """Compare what the last calls left, output by output; the files may be large."""
+    files = folder / "ours.npy", folder / "xla.npy"
+    try:
+        counts = [worker.ask("outputs")["count"] for worker in workers]
+        if len(set(counts)) > 1:
+            row.problems.append(f"{counts[0]} outputs, XLA:CPU has {counts[1]}")
+            return
+        row.difference = 0.0
+        for number in range(counts[0]):
+            for worker, file in zip(workers, files, strict=True):
+                worker.ask("save", number=number, path=str(file))
+            found = file_difference(*files)
+            row.difference = max(row.difference, found)
+            if not found <= workload.tolerance:
+                row.problems.append(f"output {number} differs by {found:.1e} from XLA:CPU's")
+    except MeasurementError as error:
+        row.problems.append(f"values were not compared: {error}")
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+def _compile_again(row: Row, path: Path, options: Options, cache: Path) -> None:
+    """Compile in a new process with the disk cache that the first one left, and nothing else."""
+    before = _entries(cache)
     try:
         with Worker("ours", options, cache) as worker:
-            return float(worker.ask("compile", path=str(path))["seconds"])
-    except MeasurementError:
-        return None
+            found = worker.ask("compile", path=str(path))
+    except MeasurementError as error:
+        row.problems.append(f"warm compile: {error}")
+        return
+    row.ours.compile_warm = float(found["seconds"])
+    added = len(_entries(cache) - before)
+    if not found["is_loaded"] or added:
+        what = "the program" if not found["is_loaded"] else "its code"
+        row.problems.append(f"warm compile: {what} was not found in the cache")
+
+
+def _entries(cache: Path) -> set[Path]:
+    """What lies in the cache: a compilation that was not there adds to it."""
+    return {path for path in cache.rglob("*") if path.is_file()}

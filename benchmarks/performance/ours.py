@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class Ours:
         self._options = MachineOptions(threads=threads)
         self._executable: tpuc.Executable | None = None
         self._arguments: list[tpuc.Array] = []
-        self._results: object = None
+        self._make: Place | None = None
+        self._results: Sequence[object] = ()
 
     def warm_up(self) -> None:
         """A small product: the kernel library and the parsers are ready after it."""
@@ -46,19 +48,34 @@ class Ours:
         }
         stages["backend"] = seconds - sum(stages.values())
         inputs = sum(stored_bytes(port.device_shape) for port in executable.inputs)
-        return Compiled(seconds, stages, executable.program.hbm_bytes + inputs)
+        needed = executable.program.hbm_bytes + inputs
+        return Compiled(seconds, stages, needed, is_loaded="load" in found)
 
     def place(self, make: Place) -> None:
         """Inputs in HBM."""
         assert self._executable is not None
+        self._make = make
         shapes = [port.shape for port in self._executable.inputs]
         self._arguments = [tpuc.device_put(make(shape, n)) for n, shape in enumerate(shapes)]
+
+    def replace_donated(self) -> None:
+        """Inputs that were deleted, placed again."""
+        assert self._executable is not None and self._make is not None
+        for number, (array, port) in enumerate(
+            zip(self._arguments, self._executable.inputs, strict=True)
+        ):
+            if array.is_deleted():
+                self._arguments[number] = tpuc.device_put(self._make(port.shape, number))
 
     def execute(self) -> None:
         """One call with results in HBM; those of the call before are freed first."""
         assert self._executable is not None
-        self._results = None
+        self._results = ()
         self._results = self._executable.call(self._arguments, on_device=True)
+
+    def outputs(self) -> Sequence[object]:
+        """Arrays of the device."""
+        return self._results
 
     def facts(self) -> dict[str, object]:
         """Cycles, the HBM peak, and the kernels that take most cycles."""

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.performance.agreement import TOLERANCE
 from benchmarks.performance.measure import Row
 from benchmarks.performance.versions import commit
 
@@ -32,6 +33,7 @@ def page(rows: Sequence[Row], start: dict[str, float], command: str, threads: in
     apart = [row for row in rows if not row.counts]
     parts = [
         _head(command, threads),
+        *_problems(rows),
         "## Wanted and found\n\n" + _verdicts(counted, rows, start),
         "## Execution\n\n" + _execution(counted),
         "## Compile\n\n" + _compile(counted),
@@ -57,8 +59,19 @@ def _head(command: str, threads: int) -> str:
         "calls, outputs waited for and left on the device; a ratio is the median of the turns'\n"
         "ratios, above 1 where XLA:CPU is faster. *CPU* ratios are of processor time over all\n"
         "threads. *By cycles* names the kernels in which the emulated chip spends most cycles, and\n"
-        "what they wait for there."
+        "what they wait for there. *Values* is how far the outputs of the two sides are from each\n"
+        "other: norm of the difference over norm, or share of the integers that differ."
     )
+
+
+def _problems(rows: Sequence[Row]) -> list[str]:
+    """The rows that are not to be believed, if any."""
+    found = [f"- {row.name}: {problem}" for row in rows for problem in row.problems]
+    return ["## Not valid\n\n" + "\n".join(found)] if found else []
+
+
+def _name(row: Row) -> str:
+    return f"**{row.name} (not valid)**" if row.problems else row.name
 
 
 def _processor() -> str:
@@ -111,7 +124,7 @@ def _verdicts(rows: Sequence[Row], every: Sequence[Row], start: dict[str, float]
             above = sorted((v, n) for n, v in found.items() if v > most)
             text = ", ".join(f"{n} {v:.2f}" for v, n in reversed(above)) or "none"
             lines.append((f"{name}, each", f"at most {most:g}", f"above: {text}", _met(not above)))
-    lines += _longest(every) + _starts(start) + _memory_verdict(every)
+    lines += _longest(every) + _starts(start) + _memory_verdict(every) + _values_verdict(every)
     return _table(lines)
 
 
@@ -157,19 +170,31 @@ def _memory_verdict(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return [("memory, each", wanted, f"above: {', '.join(above) or 'none'}", _met(not above))]
 
 
+def _values_verdict(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    found = {row.name: row.difference for row in rows if row.difference is not None}
+    if not found:
+        return []
+    worst = max(found, key=lambda name: found[name])
+    apart = [row.name for row in rows if any("XLA:CPU's" in text for text in row.problems)]
+    note = f"most: {worst} {found[worst]:.1e}" + (f"; differ: {', '.join(apart)}" if apart else "")
+    what = f"values of both sides ({len(found)} workloads)"
+    return [(what, f"within {TOLERANCE:g}", note, _met(not apart))]
+
+
 def _execution(rows: Sequence[Row]) -> str:
-    head = ("workload", "ours s", "XLA:CPU s", "ratio", "CPU ratio", "calls", "by cycles")
+    head = ("workload", "ours s", "XLA:CPU s", "ratio", "CPU ratio", "calls", "values", "by cycles")
     return _table([head, *(_execution_line(row) for row in rows)])
 
 
 def _execution_line(row: Row) -> tuple[str, ...]:
     return (
-        row.name,
+        _name(row),
         row.ours.error or _seconds(row.ours.execute),
         row.xla.error or _seconds(row.xla.execute),
         _number(row.ratio),
         _number(row.cpu_ratio),
         str(row.ours.calls),
+        "" if row.difference is None else f"{row.difference:.0e}",
         _dominant(row),
     )
 
@@ -192,7 +217,7 @@ def _compile(rows: Sequence[Row]) -> str:
         ours = row.ours
         lines.append(
             (
-                row.name,
+                _name(row),
                 *(_number(ours.stages.get(stage)) for stage in stages),
                 _number(ours.compile_cold),
                 _number(ours.compile_warm),

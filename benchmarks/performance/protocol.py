@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,12 +19,14 @@ Place = Callable[[ArrayShape, int], Array]
 class Compiled:
     """Seconds from text to ready to run, by stage where they are known.
 
-    `needed_bytes` is the memory that its inputs and an execution will take.
+    `needed_bytes` is the memory that its inputs and an execution will take; `is_loaded` says that
+    nothing was compiled, since an earlier process had left the program on disk.
     """
 
     seconds: float
     stages: dict[str, float]
     needed_bytes: int
+    is_loaded: bool = False
 
 
 class Side(Protocol):
@@ -39,8 +41,14 @@ class Side(Protocol):
     def place(self, make: Place) -> None:
         """Make the inputs and leave them on the device."""
 
+    def replace_donated(self) -> None:
+        """Make those inputs anew that the last call took for its results."""
+
     def execute(self) -> None:
         """One call, until its outputs are there; they stay on the device."""
+
+    def outputs(self) -> Sequence[object]:
+        """The results of the last call, for np.asarray."""
 
     def facts(self) -> dict[str, object]:
         """What the side knows of its program and last call."""
@@ -64,6 +72,7 @@ def timed_calls(side: Side, budget: float, most: int) -> list[tuple[float, float
     times: list[tuple[float, float]] = []
     started = time.perf_counter()
     while not times or (len(times) < most and time.perf_counter() - started < budget):
+        side.replace_donated()
         before, cpu = time.perf_counter(), cpu_seconds()
         side.execute()
         times.append((time.perf_counter() - before, cpu_seconds() - cpu))

@@ -17,6 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.performance.agreement import stored
 from benchmarks.performance.inputs import random_input
 from benchmarks.performance.protocol import Side, peak_resident_bytes, timed_calls
 
@@ -37,13 +40,19 @@ def answer(side: Side, request: Mapping[str, Any]) -> dict[str, object]:
             compiled = side.compile(Path(request["path"]).read_text())
             return asdict(compiled)
         case "place":
-            seed, limit = request["seed"], request["integer_limit"]
-            side.place(lambda shape, n: random_input(shape, seed, n, limit))
+            seed, limit, positive = request["seed"], request["integer_limit"], request["positive"]
+            side.place(lambda shape, n: random_input(shape, seed, n, limit, positive=n in positive))
             return {}
         case "execute":
             return {"times": timed_calls(side, request["budget"], request["most"])}
         case "facts":
             return {**side.facts(), "peak_resident_bytes": peak_resident_bytes()}
+        case "outputs":
+            return {"count": len(side.outputs())}
+        case "save":
+            output = np.asarray(side.outputs()[request["number"]])
+            np.save(request["path"], stored(output))
+            return {}
         case other:
             message = f"unknown request {other!r}"
             raise ValueError(message)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.performance import texts
+from benchmarks.performance.agreement import TOLERANCE
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -18,7 +19,9 @@ class Workload:
     """One row of the table.
 
     `text` makes the HLO; without it the file ``<name>_full.hlo`` is looked for. Integer inputs are
-    uniform in [0, `integer_limit`). `counts` says whether the geometric means include the row; one
+    uniform in [0, `integer_limit`), floats of parameters whose name has the word `positive` in it
+    are not negative. Outputs may differ by `tolerance` from XLA:CPU's
+    (`benchmarks.performance.agreement`). `counts` says whether the geometric means include the row; one
     that XLA:CPU cannot run here says why in `alone`.
     """
 
@@ -27,6 +30,8 @@ class Workload:
     integer_limit: int = 16
     counts: bool = True
     alone: str = ""
+    tolerance: float = TOLERANCE
+    positive: str = ""
 
 
 def _dots() -> list[Workload]:
@@ -53,11 +58,13 @@ WORKLOADS = (
     Workload("mlp_train", integer_limit=10),
     Workload("gpt2_fwd", integer_limit=50257),
     Workload("llama_fwd_scan", integer_limit=128256),
-    Workload("resnet50_fwd"),
+    # XLA:CPU's maximum drops the NaN of a negative variance; 53 layers of bf16 values: 0.03.
+    Workload("resnet50_fwd", positive="var", tolerance=0.06),
     Workload("vit_b16_fwd"),
     Workload("lstm_train", integer_limit=10000),
     Workload("dlrm_train", integer_limit=100000),
-    Workload("kmeans"),
+    # Which centre is nearest hangs on the rounding of a bf16 pass; with --precision high: 2e-8.
+    Workload("kmeans", tolerance=0.25),
     Workload("cg_while"),
     Workload("heat_stencil"),
     Workload("mandelbrot_while"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from jaxlib._hlo import hlo_module_from_text
 from benchmarks.performance.protocol import Compiled, Place
 from benchmarks.performance.texts import dot
 from compiler.hlo.parser import parse_module
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import ArrayShape, leaves
 
 
 class XlaCpu:
@@ -25,6 +26,8 @@ class XlaCpu:
         self._text = ""
         self._executable: Any = None
         self._arguments: list[Any] = []
+        self._make: Place | None = None
+        self._shapes: list[ArrayShape] = []
         self._results: list[Any] = []
 
     def warm_up(self) -> None:
@@ -53,8 +56,17 @@ class XlaCpu:
     def place(self, make: Place) -> None:
         """Inputs as jax arrays."""
         module = parse_module(self._text, "<text>")
-        shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
-        self._arguments = [jax.device_put(make(shape, n)) for n, shape in enumerate(shapes)]
+        self._make = make
+        self._shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
+        self._arguments = [jax.device_put(make(shape, n)) for n, shape in enumerate(self._shapes)]
+        jax.block_until_ready(self._arguments)
+
+    def replace_donated(self) -> None:
+        """Inputs that were deleted, placed again."""
+        assert self._make is not None
+        for number, (array, shape) in enumerate(zip(self._arguments, self._shapes, strict=True)):
+            if array.is_deleted():
+                self._arguments[number] = jax.device_put(self._make(shape, number))
         jax.block_until_ready(self._arguments)
 
     def execute(self) -> None:
@@ -66,6 +78,10 @@ class XlaCpu:
         ]
         for array in self._results:
             array.block_until_ready()
+
+    def outputs(self) -> Sequence[object]:
+        """jax arrays."""
+        return self._results
 
     def facts(self) -> dict[str, object]:
         """Nothing."""

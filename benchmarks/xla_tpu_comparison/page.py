@@ -46,17 +46,14 @@ CAUSES_NOTE = (
     "- **Operands in VMEM**: where XLA's record has operands in VMEM before the kernel starts (small "
     "kernels of `mlp`, `mlp_train`,\n  `lstm`), its estimate holds no traffic for them; ours reads them "
     "from HBM: `dma_in`, `dma_out`, `launch`.\n"
-    "- **int8**: the chip multiplies int8 at twice the bf16 rate; our ISA has no int8 pass, a product of "
-    "int8 is one of bf16.\n"
     "- **Left sides that lie transposed** (gradients of weights and kernels, where both sides lie across "
-    "K): the smaller side goes\n  through the transpose unit, 128x128 words at a time, two bf16 rows in a "
-    "word where tiles allow it; `latency` is its turn-round\n  (`xpose_swap`, an assumed parameter of one "
-    "unit). XLA's estimate has no such cost.\n"
+    "K): the side goes through the\n  transpose units, 256x128 halves at a time; `latency` is their "
+    "turn-round (`xpose_swap`, an assumed parameter). XLA's estimate\n  has no such cost.\n"
     "- **Epilogues with exponentials** (attention's first product): `vector`, about ten operations each "
     "for an exponential and a\n  division, and passes for maximum and sum; XLA's estimate of epilogues is "
     "almost nothing.\n"
-    "- **Convolutions of very few features** (3 to 64, 7x7 taps) put taps side by side in lanes one by one: "
-    "`vector`."
+    "- **Convolutions of very few features** are folded into fewer, larger products ([convolutions]"
+    "(convolutions.md)):\n  what gathers and unfolds them counts in the workload, not in the product."
 )
 
 
@@ -89,6 +86,7 @@ def page(lines: Sequence[Line], chip: str, worst: int) -> str:
         "## By family\n",
         _families(lines),
         "## Outliers\n\n" + CAUSES_NOTE + "\n",
+        _slower(matches, clock),
         _outliers(matches, clock, worst),
         "## All workloads\n\n" + _workload_note(),
         _workloads(lines),
@@ -208,9 +206,36 @@ def _median(values: Sequence[float]) -> str:
 
 
 def _is_outlier(match: Match, clock: float) -> bool:
-    is_long = match.kind == PLAIN and match.each > LONG_DOT_SECONDS * clock
-    low, high = DOT_BOUNDS if is_long else FUSED_BOUNDS
+    low, high = _bounds(match, clock)
     return not low <= match.ratio <= high
+
+
+def _bounds(match: Match, clock: float) -> tuple[float, float]:
+    is_long = match.kind == PLAIN and match.each > LONG_DOT_SECONDS * clock
+    return DOT_BOUNDS if is_long else FUSED_BOUNDS
+
+
+def _slower(matches: Sequence[Match], clock: float) -> str:
+    """How many kernels above their bounds would be within them without some causes."""
+    counts: dict[str, list[int]] = {kind: [0, 0, 0] for kind in (PLAIN, FUSED, CONVOLUTION)}
+    for match in matches:
+        most = _bounds(match, clock)[1] * match.xla_cycles
+        waits = match.causes.get("dma_in", 0) + match.causes.get("dma_out", 0)
+        without_waits = match.cycles - waits
+        without_launch = without_waits - match.causes.get("launch", 0)
+        if match.cycles > most:
+            count, kernels = counts[match.kind], len(match.names)
+            count[0] += kernels
+            count[1] += kernels if without_waits <= most else 0
+            count[2] += kernels if without_waits > most >= without_launch else 0
+    rows = [(kind, *map(str, (a, b, c, a - b - c))) for kind, (a, b, c) in counts.items()]
+    titles = ("kernels above their bounds", "all", "without waits for DMA", "and launch", "other")
+    return (
+        "Kernels above their bounds that would be within them with operands and results in VMEM "
+        "(*without waits for DMA*), and\nif launching took nothing as well:\n\n"
+        + _table(titles, rows)
+        + "\n"
+    )
 
 
 def _outliers(matches: Sequence[Match], clock: float, worst: int) -> str:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode
 from tpu_sim.interp.numpy_lanes import NumpyLanes
+from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
 
 _READS = {Kind.VS, Kind.MS, Kind.SS}
@@ -32,8 +33,8 @@ class LloMachine:
         self._registers: dict[tuple[Kind, int], object] = {}
         self._eup: deque[object] = deque()
         self._xlu: deque[object] = deque()
-        self._shadow = np.zeros((128, 128), np.uint32)
-        self._active = np.zeros((128, 128), np.uint32)
+        self._shadow = np.zeros((4, 128, 128), np.uint32)
+        self._active = np.zeros((4, 128, 128), np.uint32)
 
     def run(self) -> None:
         with np.errstate(all="ignore"):
@@ -135,14 +136,17 @@ class LloMachine:
         assert words[mask].max(initial=0) < self.windows[win].size, "indexed store"
         self.windows[win].reshape(-1)[words[mask]] = np.asarray(b)[mask]
 
-    def _xpose_push(self, a: object, row: int) -> None:
-        self._shadow[8 * row : 8 * row + 8] = a
+    def _xpose_push(self, unit: int, a: object, row: int) -> None:
+        self._shadow[unit, 8 * row : 8 * row + 8] = a
 
-    def _xpose_swap(self) -> None:
-        self._active = self._shadow.T.copy()
+    def _xpose_swap(self, unit: int) -> None:
+        self._active[unit] = self._shadow[unit].T.copy()
 
-    def _xpose_read(self, row: int) -> object:
-        return self._active[8 * row : 8 * row + 8].copy()
+    def _xpose_swap16(self, unit: int) -> None:
+        self._active[unit] = transposed_halves(self._shadow[unit])
+
+    def _xpose_read(self, unit: int, row: int) -> object:
+        return self._active[unit, 8 * row : 8 * row + 8].copy()
 
     def _scalar_load(self, s: object, k: int) -> object:
         at = int(np.asarray(s)[0]) + k

@@ -73,11 +73,11 @@ class BlockBuilder:
             case "pop_mrf":
                 return [f"results{instr.operands[1]}"], []
             case "xpose_push":
-                return ["tshadow"], [("tinput", latency), ("tshadow", 0)]
-            case "xpose_swap":
-                return ["tinput"], [("tblock", latency), ("tshadow", 1)]
+                return [f"tshadow{unit}"], [(f"tinput{unit}", latency), (f"tshadow{unit}", 0)]
+            case "xpose_swap" | "xpose_swap16":
+                return [f"tinput{unit}"], [(f"tblock{unit}", latency), (f"tshadow{unit}", 1)]
             case "xpose_read":
-                return ["tblock"], []
+                return [f"tblock{instr.operands[1]}"], []
         return [], []
 
     def _earliest(self, instr: Instr) -> int:
@@ -309,24 +309,28 @@ class _BlockWriter:
 
     def _matrix(self) -> None:
         unit = self._random.randrange(self._chip.mxu_units)
+        kinds = ["bf16", "s8", "u8"] if self._chip.int8_rate else ["bf16"]
+        kind = self._random.choice(kinds)
+        source, result = (PACKED, FLOATS) if kind == "bf16" else (INTEGERS, INTEGERS)
         for _ in range(self._random.randrange(1, 4)):
             name = self._random.choice(["vmatpush.bf16", "vmatpush.t.bf16"])
-            self._builder.emit(name, unit, *self._pick(PACKED), self._random.randrange(8))
+            self._builder.emit(name, unit, *self._pick(source), self._random.randrange(8))
         self._builder.emit("vmatswap", unit)
         passes = self._random.randrange(1, 3)
         for _ in range(passes):
-            self._builder.emit("vmatmul.bf16", unit, *self._pick(PACKED))
+            self._builder.emit(f"vmatmul.{kind}", unit, *self._pick(source))
         for _ in range(2 * passes):
-            self._builder.emit("vpop.mrf", self._new_vreg(FLOATS), unit)
+            self._builder.emit("vpop.mrf", self._new_vreg(result), unit)
 
     def _transpose(self) -> None:
         for _ in range(self._random.randrange(1, 3)):
+            unit = self._random.randrange(self._chip.transpose_units)
             for row in range(16):
-                self._builder.emit("vxpose.push", *self._pick(INTEGERS), row)
-            self._builder.emit("vxpose.swap")
+                self._builder.emit("vxpose.push", unit, *self._pick(INTEGERS), row)
+            self._builder.emit(self._random.choice(["vxpose.swap", "vxpose.swap.b16"]), unit)
             for _ in range(3):
                 row = self._random.randrange(16)
-                self._builder.emit("vxpose.read", self._new_vreg(INTEGERS), row)
+                self._builder.emit("vxpose.read", self._new_vreg(INTEGERS), unit, row)
 
     def _indexed(self) -> None:
         (source,) = self._pick(INTEGERS)

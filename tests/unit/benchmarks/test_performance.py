@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.performance import __main__ as command
+from benchmarks.performance import measure as measuring
 from benchmarks.performance import page as pages
-from benchmarks.performance.inputs import random_input
+from benchmarks.performance.agreement import difference, stored
+from benchmarks.performance.inputs import named_parameters, random_input
 from benchmarks.performance.measure import Options, Row, SideResult, measure
 from benchmarks.performance.workloads import WORKLOADS, Workload, chosen, source_file
 from compiler.hlo.dtypes import BY_NAME
@@ -83,6 +87,10 @@ def test_inputs_repeat_and_keep_to_their_limits() -> None:
     assert set(numbers.tolist()) == set(range(7))
     assert random_input(ArrayShape(BY_NAME["s8"], (1000,)), 0, 0, 10**6).min() >= 0
     assert random_input(ArrayShape(BY_NAME["pred"], (9,)), 0, 0, 16).dtype == np.bool_
+    assert (random_input(floats, 1, 0, 16, positive=True) >= 0).all()
+    text = "f { var = f32[] parameter(0) }\nENTRY e {\n %a_var.1 = f32[2]{0} parameter(3)\n"
+    text += " b = s32[] parameter(1) }"
+    assert named_parameters(text, "var") == [3] and named_parameters(text, "") == []
 
 
 def test_ours_alone_is_measured(tmp_path: Path) -> None:
@@ -97,6 +105,7 @@ def test_ours_alone_is_measured(tmp_path: Path) -> None:
         row.ours.compile_cold
     )
     assert row.ours.facts["hbm_peak_bytes"] >= 2 * 8 * 128 * 4
+    assert row.problems == []  # the warm compile was warm
     assert Row.from_json(row.to_json()) == row
 
 
@@ -104,8 +113,108 @@ def test_what_fails_is_said(tmp_path: Path) -> None:
     path = tmp_path / "bad.hlo"
     path.write_text("HloModule m\nENTRY main {\n  ROOT x = f32[2] nonsense()\n}\n")
     row = measure(Workload("bad"), path, Options(threads=1, turns=1, with_xla=False))
-    assert "nonsense" in row.ours.error
+    assert "nonsense" in row.ours.error and row.problems == [f"tpuc: {row.ours.error}"]
     assert "nonsense" in pages.page([row], {}, "command", 1)
+
+
+def test_a_warm_compile_that_is_none_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "small.hlo"
+    path.write_text(SMALL)
+    options = Options(threads=1, turns=1, with_xla=False)
+    with monkeypatch.context() as patch:
+        patch.setenv("TPUC_NO_CACHE", "1")
+        row = measure(Workload("small"), path, options)
+    assert row.problems == ["warm compile: the program was not found in the cache"]
+    found = Row("small")
+    answers = {"seconds": 1.0, "is_loaded": True}
+    monkeypatch.setattr(measuring, "Worker", partial(AnsweringWorker, answers))
+    measuring._compile_again(found, path, options, tmp_path)
+    assert found.problems == ["warm compile: its code was not found in the cache"]
+
+
+class AnsweringWorker:
+    """In place of a process: it has one answer, and leaves something in the cache."""
+
+    def __init__(self, answer: dict[str, object], side: str, options: Options, cache: Path) -> None:
+        self._answer, self._cache = answer, cache
+
+    def __enter__(self) -> AnsweringWorker:
+        (self._cache / "new").write_bytes(b"code")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, what: str, **details: object) -> dict[str, object]:
+        return self._answer
+
+
+class SavingWorker:
+    """In place of a process: it has outputs."""
+
+    def __init__(self, *outputs: np.ndarray) -> None:
+        self._outputs = outputs
+
+    def ask(self, what: str, **details: object) -> dict[str, object]:
+        if what == "save":
+            np.save(str(details["path"]), stored(self._outputs[int(str(details["number"]))]))
+        return {"count": len(self._outputs)}
+
+
+def test_values_that_differ_are_a_problem(tmp_path: Path) -> None:
+    x = np.linspace(1, 2, 5000, dtype=np.float32)
+    same, near, far = (
+        SavingWorker(x, x > 1.5),
+        SavingWorker(x * 1.001, x > 1.5),
+        SavingWorker(-x, x > 9),
+    )
+    found = Row("w")
+    measuring._compare(found, Workload("w"), [near, same], tmp_path)  # type: ignore[list-item]
+    assert found.problems == [] and found.difference == pytest.approx(1e-3, rel=0.01)
+    measuring._compare(found, Workload("w"), [far, same], tmp_path)  # type: ignore[list-item]
+    assert found.problems == [
+        "output 0 differs by 2.0e+00 from XLA:CPU's", "output 1 differs by 5.0e-01 from XLA:CPU's",
+    ]  # fmt: skip
+    assert not list(tmp_path.iterdir())
+    page = pages.page([found], {}, "command", 1)
+    assert "## Not valid" in page and "| **w (not valid)** |" in page
+    assert "differ: w | **no** |" in page
+    other = Row("other")
+    measuring._compare(other, Workload("w"), [SavingWorker(x), same], tmp_path)  # type: ignore[list-item]
+    assert other.problems == ["1 outputs, XLA:CPU has 2"]
+
+
+def test_differences_are_of_the_whole_and_know_nan() -> None:
+    nan, inf = np.array([1, np.nan, np.inf]), np.array([1, np.inf, np.inf])
+    assert difference(nan, nan) == 0
+    assert difference(nan, inf) == difference(inf, nan) == np.inf
+    assert (
+        difference(np.zeros(3), np.zeros(4)) == difference(np.zeros(3), np.zeros(3, int)) == np.inf
+    )
+    assert difference(np.array([0.0, 0.1]), np.zeros(2)) == pytest.approx(0.1)
+    assert difference(np.arange(4), np.array([0, 1, 2, 9])) == 0.25
+    assert difference(np.ones(3) * 1j, np.ones(3) * -1j) == 2
+    bf16 = np.arange(4).astype(BY_NAME["bf16"].numpy)
+    assert stored(bf16).dtype == np.float32
+    assert difference(np.zeros((0, 3)), np.zeros((0, 3))) == 0
+
+
+def test_a_problem_is_a_failure_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for problems, code in ([], 0), (["values differ"], 1):
+        bad = replace(row("gelu", 1, 2), problems=problems, difference=0.5)
+        monkeypatch.setattr(command, "run", lambda *_, bad=bad: bad)
+        monkeypatch.setattr("sys.argv", ["performance", "--workloads", "gelu", "--without-start"])
+        if code:
+            with pytest.raises(SystemExit) as ended:
+                command.main()
+            assert ended.value.code == code
+            assert "PROBLEM: values differ" in capsys.readouterr().err
+        else:
+            command.main()
 
 
 def row(name: str, ours: float, xla: float, *, counts: bool = True) -> Row:

@@ -290,3 +290,12 @@ def test_batch_norm_training_and_its_gradient() -> None:
     moved_scale = s64 + np.array([step, 0, 0])
     slope = ((forward(x64, moved_scale, o64) - forward(x64, s64, o64)) * g).sum() / step
     np.testing.assert_allclose(dscale[0], slope, 1e-3, 1e-4)
+
+
+def test_the_exponential_of_an_infinite_angle_is_no_number() -> None:
+    numbers = np.array([complex(-np.inf, np.inf), complex(np.inf, np.nan), 0], np.complex64)
+    module = parse_module("ENTRY e { x = c64[3] parameter(0) ROOT y = c64[3] exponential(x) }")
+    found = evaluate(module, [numbers])[0]
+    assert np.isnan(found[:2].real).all()
+    assert np.isnan(found[:2].imag).all()
+    assert found[2] == 1
