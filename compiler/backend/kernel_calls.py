@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.program import SMEM
 
@@ -65,4 +66,8 @@ def no_kernel(instr: HloInstruction, fusion: HloInstruction | None = None) -> Un
     what = instr.opcode if target is None else f"{instr.opcode} to {target!r}"
     span = instr.span or (fusion.span if fusion is not None else None)
     message = f"%{instr.name}: {what} has no kernel; rewrite it with operations that have"
+    if OPCODES[instr.opcode].has(Trait.COLLECTIVE):
+        message = (
+            f"%{instr.name}: {what} of several participants; compile the program for one device"
+        )
     return UnsupportedError(message, span)

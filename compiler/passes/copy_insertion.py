@@ -210,6 +210,9 @@ class _Inserter:
         for target in self.targets.values():
             if target.place is not origin:
                 continue
+            root = self.computation.root_instruction
+            if root.opcode != "tuple" and isinstance(root.shape, TupleShape):
+                return root is user and self._state_index(user, origin) == target.index
             made = self._origin(self._root_parts()[target.index])
             if made is user:
                 return True

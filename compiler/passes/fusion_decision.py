@@ -10,7 +10,7 @@ from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, is_turned_image, is_variadic_part
+from compiler.passes.fusion_nodes import Access, Node, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -151,7 +151,7 @@ class Legality:
         return FUSE
 
     def _starts_from_result(self, group: Group, other: Group) -> bool:
-        """Whether a start value of a reduce in `group` is, or is made of, a stage of `other`.
+        """Whether a start value of a reduce in `group` is, or is made of, a value of `other`.
 
         Start values are computed where they are added; no window holds another stage's result
         for them.
@@ -159,9 +159,7 @@ class Legality:
         reduces = [n for n in group.nodes if n.opcode == "reduce"]
         inits = [init for r in reduces for init in r.operands[len(r.operands) // 2 :]]
         return any(
-            leaf in other.nodes and (leaf.opcode in ("dot", "reduce") or is_variadic_part(leaf))
-            for init in inits
-            for leaf in (init, *self.nodes[init].leaves)
+            leaf in other.nodes for init in inits for leaf in (init, *self.nodes[init].leaves)
         )
 
     def can_hold_sums(self, group: Group, other: Group) -> FusionDecision:

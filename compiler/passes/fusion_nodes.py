@@ -317,13 +317,26 @@ def _compose(inner: Access, outer: Access) -> Access:
     return Access.ROW if inner is Access.SAME and outer is Access.ROW else Access.OTHER
 
 
+def _is_element_to_start_from(node: Node) -> bool:
+    """Whether a reduce starts from this element of an array; a kernel repeats only whole scalars."""
+    instr = node.instr
+    is_start = any(
+        user.opcode == "reduce" and instr in user.operands[len(user.operands) // 2 :]
+        for user in instr.users
+    )
+    return is_start and any(
+        isinstance(leaf.shape, ArrayShape) and leaf.shape.dims for leaf in node.leaves
+    )
+
+
 def _is_cheap_to_repeat(node: Node) -> bool:
     """Whether recomputing in every user costs neither much work nor more bytes than reading."""
     instr = node.instr
     if instr.opcode in ("broadcast", "iota", "constant"):
         return True
     if not instr.array.dims:
-        return node.op_count <= MAX_VIRTUAL_OPS and instr.opcode != "dynamic-slice"
+        is_simple = node.op_count <= MAX_VIRTUAL_OPS and instr.opcode != "dynamic-slice"
+        return is_simple and not _is_element_to_start_from(node)
     if len(node.leaves) > MAX_VIRTUAL_LEAVES or node.op_count > MAX_VIRTUAL_OPS:
         return False
     if node.has_row_operand and Access.SAME in _accesses(node):

@@ -227,6 +227,30 @@ def _group_product(
     return b.instruction("dot", (left, other), attrs, instr.array.with_dims(()))
 
 
+def _separate_reduces(instr: Instr) -> Instr | None:
+    """Operands that are combined each by itself: a reduce each, whose start value counts once."""
+    count = len(instr.operands) // 2
+    computation = instr.attrs["to_apply"]
+    assert isinstance(computation, HloComputation)
+    root = computation.root_instruction
+    if count == 1 or root.opcode != "tuple":
+        return None
+    kinds = {"add", "and", "maximum", "minimum", "multiply", "or"}
+    for number, part in enumerate(root.operands):
+        pair = {computation.parameters[number], computation.parameters[count + number]}
+        if part.opcode not in kinds or set(part.operands) != pair:
+            return None
+    e = Emitter.at(instr)
+    dims = dims_attr(instr)
+    found = [
+        e.reduce(value, init, dims, e.scalar(part.opcode, value.array.dtype))
+        for value, init, part in zip(
+            instr.operands[:count], instr.operands[count:], root.operands, strict=True
+        )
+    ]
+    return result_of(e, instr, found)
+
+
 def _real(instr: Instr) -> Instr | None:
     """Of a real number, itself."""
     operand = instr.operands[0]
@@ -243,6 +267,13 @@ def _scaled_dot(instr: Instr) -> Instr | None:
     """Both sides times their block scales, then a plain product."""
     e = Emitter.at(instr)
     lhs, rhs, lhs_scale, rhs_scale = instr.operands
+    for value, scale in ((lhs, lhs_scale), (rhs, rhs_scale)):
+        if scale.array.rank not in (0, value.array.rank):
+            raise UnsupportedError(
+                f"%{instr.name}: scales {scale.array.dims} of an operand {value.array.dims}; "
+                "give a scale per block in every dimension, or one scalar",
+                instr.span,
+            )
     sides = (_scaled(e, lhs, lhs_scale), _scaled(e, rhs, rhs_scale))
     attrs = {**_dot_attrs(instr), "operand_precision": ("highest", "highest")}
     return e.instruction("dot", sides, attrs, instr.array.with_dims(()))
@@ -332,6 +363,7 @@ _TABLE: dict[str, Expansion] = {
     "convolution": batch_groups_to_features,
     "ragged-dot": _ragged_dot,
     "real": _real,
+    "reduce": _separate_reduces,
     "scatter": _signed_indices,
     "scaled-dot": _scaled_dot,
     "stochastic-convert": _stochastic_convert,

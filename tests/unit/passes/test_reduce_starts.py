@@ -1,11 +1,12 @@
-"""Reduces whose start value is computed, among them by another reduce of the same array."""
+"""Reduces whose start value is computed, among them by another reduce; scales of odd shapes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.support.run_hlo import ADD, check_text
+from compiler.diagnostics import UnsupportedError
+from tests.support.run_hlo import ADD, check_text, compile_text
 
 PAIR = """
 %totals (a: f32[], i: s32[], b: f32[], j: s32[]) -> (f32[], s32[]) {
@@ -68,3 +69,16 @@ ENTRY e {{
 """
     data = np.random.default_rng(0).integers(-9, 9, (16, 200)).astype(np.float32)
     check_text(text, [data])
+
+
+def test_scales_of_another_rank_are_refused_by_name() -> None:
+    text = """HloModule m
+ENTRY e {
+  a = f32[2,8] parameter(0)
+  b = f32[8,2] parameter(1)
+  s = f32[2,2,2] parameter(2)
+  ROOT d = f32[2,2] scaled-dot(a, b, s, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    with pytest.raises(UnsupportedError, match=r"%d: scales \(2, 2, 2\) of an operand \(2, 8\)"):
+        compile_text(text)

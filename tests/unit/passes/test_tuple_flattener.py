@@ -204,3 +204,39 @@ def test_a_second_time_changes_nothing(text: str) -> None:
     module = parse_module(text)
     assert flatten_tuples(module, PassContext(load_chip("v5e")))
     assert not flatten_tuples(module, PassContext(load_chip("v5e")))
+
+
+LOOP_AS_RESULT = """HloModule m
+cond {
+  p = (s32[], f32[7]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  c = s32[] constant(5)
+  ROOT r = pred[] compare(i, c), direction=LT
+}
+inner {
+  p = (s32[], f32[7]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[7] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[7] add(x, x)
+  ROOT r = (s32[], f32[7]) tuple(j, y)
+}
+outer {
+  p = (s32[], f32[7]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[7] get-tuple-element(p), index=1
+  s = (s32[], f32[7]) tuple(i, x)
+  ROOT w = (s32[], f32[7]) while(s), condition=cond, body=inner
+}
+ENTRY e {
+  x = f32[7] parameter(0)
+  z = s32[] constant(0)
+  s = (s32[], f32[7]) tuple(z, x)
+  ROOT w = (s32[], f32[7]) while(s), condition=cond, body=outer
+}
+"""
+
+
+def test_the_body_of_a_loop_may_be_a_loop() -> None:
+    check_text(LOOP_AS_RESULT, [normal(0, 7)], machine="llvm")

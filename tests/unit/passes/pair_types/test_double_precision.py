@@ -51,3 +51,19 @@ def test_bits_of_an_f64_are_refused() -> None:
     module = parse_module(text, "t.hlo")
     with pytest.raises(UnsupportedError, match="needs the bits of an f64"):
         compile_module(module, load_chip("v5e"), CompileOptions(f64_as_f32=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("e { ROOT x = f4e2m1fn[8] parameter(0) }", "arrays of f4e2m1fn have no layout"),
+        (
+            "e { x = f32[2,8] parameter(0)\n ROOT g = f32[8,8] all-gather(x), replica_groups={}, "
+            "dimensions={0} }",
+            "all-gather of several participants; compile the program for one device",
+        ),
+    ],
+)
+def test_what_no_chip_here_holds_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        compile_module(parse_module(f"HloModule m\nENTRY {text}", "t.hlo"), load_chip("v5e"))
