@@ -7,7 +7,6 @@ buffers placed by `device_put` lie at the top, growing downwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from threading import RLock
@@ -18,6 +17,7 @@ from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
 from runtime.transfer import Bytes
 from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 
 
@@ -43,7 +43,7 @@ class Device:
     allocator: HbmAllocator
     resident: object = None  # the executable whose constants are in HBM
     arena_bytes: int = 0
-    lock: AbstractContextManager[object] = field(default_factory=RLock)
+    lock: ForkLock = field(default_factory=lambda: ForkLock(RLock))
     lent: list[Callable[[], Tenant | None]] = field(default_factory=list)
     settled: WeakSet[Tenant] = field(default_factory=WeakSet)
     copied_bytes: int = 0

@@ -47,7 +47,10 @@ def add_taps_in_a_loop(
         met = make.slice_(b.dynamic_slice(image, starts, met_dims), bounds)
         zero = b.constant(S32, 0)
         part = b.dynamic_slice(weights, (tap, zero, zero), (1, features, out))
-        product = _product(b, met, b.reshape(part, (features, out)), attrs)
+        factors = met, b.reshape(part, (features, out))
+        if not wide.is_float:  # bytes would wrap before they are added
+            factors = b.cast(factors[0], wide), b.cast(factors[1], wide)
+        product = _product(b, *factors, attrs)
         return [image, weights, b.add(total, b.cast(b.reshape(product, dims), wide))]
 
     total = e.loop(taps, [padded, kernel, e.full(wide, dims, 0)], step)[2]

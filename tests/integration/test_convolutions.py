@@ -112,6 +112,23 @@ def test_many_taps_are_a_loop(name: str, dtype: str, monkeypatch: pytest.MonkeyP
     check_text(text, arrays, "default")
 
 
+@pytest.mark.parametrize("more", ["", ", feature_group_count=2", ", feature_group_count=4"])
+def test_a_loop_of_bytes_adds_wide_products(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_expander, "MAX_SLICES", 5)
+    groups = int(more[-1]) if more else 1
+    text = f"""HloModule conv
+ENTRY main {{
+  x = u8[1,7,8,4] parameter(0)
+  w = s8[3,4,{4 // groups},4] parameter(1)
+  ROOT y = s32[1,5,5,4] convolution(x, w), window={{size=3x4}}, dim_labels={FORWARD}{more}
+}}
+"""
+    rng = np.random.default_rng(8)
+    image = rng.integers(0, 256, (1, 7, 8, 4)).astype(np.uint8)
+    kernel = rng.integers(-128, 128, (3, 4, 4 // groups, 4)).astype(np.int8)
+    check_text(text, [image, kernel], tolerance=0)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, dtype: str) -> None:

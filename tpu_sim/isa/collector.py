@@ -28,12 +28,14 @@ def no_cyclic_gc() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
-    gc.disable()
-    try:
+    try:  # whatever interrupts this, the collector is on afterwards
+        gc.disable()
         yield
     finally:
-        _grow_old()
-        gc.enable()
+        try:
+            _grow_old()
+        finally:
+            gc.enable()
 
 
 def _grow_old() -> None:

@@ -7,22 +7,28 @@ released in it. What such a lock guards must stand being used as the other threa
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import Lock
 from types import TracebackType
 from weakref import WeakSet
 
 
 class ForkLock:
-    """A lock, used as a context, that is free in a forked process. It is not reentrant."""
+    """A lock, used as a context, that is free in a forked process.
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._held: list[Lock] = []
+    It is reentrant if `kind` is: `threading.RLock` instead of `threading.Lock`.
+    """
+
+    def __init__(self, kind: Callable[[], AbstractContextManager[bool]] = Lock) -> None:
+        self._kind = kind
+        self._lock = kind()
+        self._held: list[AbstractContextManager[bool]] = []
         _locks.add(self)
 
     def __enter__(self) -> None:
         lock = self._lock
-        lock.acquire()
+        lock.__enter__()
         self._held.append(lock)
 
     def __exit__(
@@ -31,11 +37,13 @@ class ForkLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._held.pop().release()  # the one that was taken, even if this process is a fork since
+        self._held.pop().__exit__(
+            kind, error, trace
+        )  # the one that was taken, even if this process is a fork since
 
     def renew(self) -> None:
         """Free it, whoever holds it."""
-        self._lock = Lock()
+        self._lock = self._kind()
 
 
 _locks: WeakSet[ForkLock] = WeakSet()

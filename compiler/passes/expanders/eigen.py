@@ -7,7 +7,9 @@ move on by one place in a ring, so that in n - 1 rounds, a sweep, every pair has
 
 from __future__ import annotations
 
-from compiler.hlo.dtypes import S32
+import math
+
+from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter, real_type
 from compiler.passes.expanders.linear_algebra import along_columns, along_rows
@@ -50,7 +52,25 @@ def eigen_decomposition(e: Emitter, matrix: Instr, *, is_sorted: bool) -> list[I
     rows = e.part(rows, -1, 0, count)
     if is_sorted:
         values, rows = _ascending(e, values, rows)
-    return [e.swap_last(rows), values]
+    return _nan_unless_finite(e, matrix, [e.swap_last(rows), values])
+
+
+def _nan_unless_finite(e: Emitter, matrix: Instr, results: list[Instr]) -> list[Instr]:
+    """NaN for the results of matrices with an element that is not finite: rotations lose them."""
+    size = e.instruction("abs", (e.real(matrix),))
+    if matrix.array.dtype.is_complex:
+        size = e.maximum(size, e.unary("abs", e.unary("imag", matrix)))
+    largest = e.total(
+        e.select(e.compare(size, size, "NE"), e.like(size, math.inf), size), -2, -1, kind="maximum"
+    )
+    is_lost = e.compare_to(largest, math.inf, "EQ")
+    guarded: list[Instr] = []
+    for result in results:
+        dims = result.array.dims
+        is_bad = e.broadcast(is_lost, dims, tuple(range(is_lost.array.rank)))
+        nan = e.as_type(e.full(F32, dims, float("nan")), result.array.dtype)
+        guarded.append(e.select(is_bad, nan, result))
+    return guarded
 
 
 def hermitian_eigen(e: Emitter, matrix: Instr, *, is_lower: bool, is_sorted: bool) -> list[Instr]:

@@ -14,6 +14,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.shape_text import print_shape
 from compiler.passes.expanders.eigen import hermitian_eigen
 from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.factorizations import (
@@ -27,6 +28,7 @@ Instr = HloInstruction
 Results = list[Instr]
 
 _NAME = re.compile(r"lapack_[sc](\w+?)(_ffi)?$")
+_OF_TWO = ("orgqr", "trsm", "ungqr")
 _CHARACTER = re.compile(r"(\w+) = (\d+)")
 
 
@@ -34,7 +36,20 @@ def lapack_results(e: Emitter, instr: Instr) -> Results | None:
     """The results of a call; None when it is of no known routine."""
     found = _NAME.match(str(instr.attrs["custom_call_target"]))
     routine = _ROUTINES.get(found[1]) if found is not None else None
-    return None if routine is None else routine(e, instr)
+    if found is None or routine is None:
+        return None
+    if len(instr.operands) != (2 if found[1] in _OF_TWO else 1):
+        raise _unknown_form(instr)
+    return routine(e, instr)
+
+
+def _unknown_form(instr: Instr) -> UnsupportedError:
+    target = instr.attrs["custom_call_target"]
+    return UnsupportedError(
+        f"%{instr.name}: {target} with {len(instr.operands)} operands and {print_shape(instr.shape)} "
+        "for a result; compile what jax 0.5 or later lowers",
+        instr.span,
+    )
 
 
 def _character(instr: Instr, name: str) -> str:
@@ -126,6 +141,8 @@ def _trsm(e: Emitter, instr: Instr) -> Results:
 def results_as_declared(e: Emitter, instr: Instr, values: Results) -> Results:
     """What nobody reads may have another shape in mode N: zeros of the declared one."""
     shapes = instr.shape.elements if isinstance(instr.shape, TupleShape) else (instr.shape,)
+    if len(values) != len(shapes):
+        raise _unknown_form(instr)
     declared: Results = []
     for value, shape in zip(values, shapes, strict=True):
         assert isinstance(shape, ArrayShape)

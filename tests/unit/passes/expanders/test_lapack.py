@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import UnsupportedError
+from compiler.driver import compile_module
+from compiler.hlo.parser import parse_module
 from tests.support.expansions import Array, expanded, on_machine
+from tpu_sim.isa.chips import load_chip
 
 PASSES = ["custom-call-expander", "linear-algebra-expander"]
 GONE = ["custom-call", "cholesky", "triangular-solve"]
@@ -167,3 +170,17 @@ def test_other_routines_are_refused_by_name() -> None:
     x = matrix("f32", 3, 3)
     with pytest.raises(UnsupportedError, match="'lapack_sgees_ffi' calls a library of the host"):
         results(call("sgees", [x], ["f32[3,3]", "s32[]"]), [x])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'f32[4,4] custom-call(x, x, x), custom_call_target="lapack_strsm"',
+        '(f32[4,4], s32[], s32[]) custom-call(x), custom_call_target="lapack_spotrf_ffi", '
+        'backend_config="{uplo = 76 : ui8}"',
+    ],
+)
+def test_other_forms_are_refused_by_name(call: str) -> None:
+    text = f"HloModule m\nENTRY e {{\n x = f32[4,4] parameter(0)\n ROOT r = {call}\n}}\n"
+    with pytest.raises(UnsupportedError, match=r"lapack_.* operands"):
+        compile_module(parse_module(text, "t.hlo"), load_chip("v5e"))

@@ -158,3 +158,13 @@ def test_an_unknown_target_is_refused_by_name() -> None:
     text = _call("Mystery", ["f32[2]"], "f32[2]")
     with pytest.raises(UnsupportedError, match="'Mystery' is unknown"):
         expanded(text, [np.zeros(2, np.float32)], PASSES)
+
+
+def test_eigh_of_what_is_not_finite_is_nan() -> None:
+    x = np.stack([np.eye(5), np.eye(5), np.eye(5)]).astype(np.float32)
+    x[1, 2, 3] = x[1, 3, 2] = np.nan
+    x[2, 0, 0] = np.inf
+    text = _call("Eigh", ["f32[3,5,5]"], "(f32[3,5,5], f32[3,5])", "1,1,100,1e-6")
+    vectors, values = on_machine(text, [x])
+    np.testing.assert_allclose(values[0], np.ones(5))
+    assert np.isnan(values[1:]).all() and np.isnan(vectors[1:]).all()
