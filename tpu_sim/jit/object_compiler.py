@@ -123,8 +123,9 @@ def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
             module.verify()
         return _emitted(module, machine)
     finally:
-        _unlocked("LLVMPY_DisposeModule")(module)
-        module.detach()
+        pointer = module._ptr
+        module.detach()  # first: an interrupt between the two must not free it twice
+        _unlocked("LLVMPY_DisposeModule")(pointer)
 
 
 def _parsed(text: str) -> llvm.ModuleRef:
