@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 from threading import Lock
+from typing import final
 from weakref import WeakValueDictionary
 
 from compiler.hlo.ir import HloInstruction
 
 
+@final
 class Var:
     """An integer variable in the inclusive range low..high.
 

@@ -70,7 +70,7 @@ def variables(expr: Expr) -> frozenset[Var]:
 
 
 def _atom_variables(atom: Atom) -> frozenset[Var]:
-    return frozenset((atom,)) if type(atom) is Var else variables(atom.body)  # type: ignore[union-attr]
+    return frozenset((atom,)) if type(atom) is Var else variables(atom.body)
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
