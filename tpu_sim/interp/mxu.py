@@ -6,12 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.interp.exact import F32, sum_round_to_odd
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 U32 = npt.NDArray[np.uint32]
 
 BLOCK = 128
 _CHAIN_BLOCK = 32
 """k whose products are summed in two chains of their own."""
+_NAN = np.uint32(CANONICAL_NAN).view(np.float32)
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 _TINY_BELOW = 2.0**-126 - 2.0**-151
 """A sum at least this big rounds to a normal number when the exponent is unbounded."""
@@ -43,7 +45,7 @@ def pass_rows(rows: F32, weights: F32) -> F32:
     total = np.zeros((rows.shape[0], BLOCK), np.float32)
     for even, odd in zip(*chains, strict=True):
         total = flush_inputs(total + flush_inputs(even + odd))  # a denormal sum of f32 is exact
-    return total
+    return np.where(np.isnan(total), _NAN, total)
 
 
 def integer_pass_rows(rows: F32, weights: F32, *, is_signed: bool) -> U32:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host import Host
-from tpu_sim.jit.mxu_chains import PARAMETERS, ROW_BYTES, ROWS
-from tpu_sim.jit.mxu_kernels import tiles_text
+from tpu_sim.jit.mxu_chains import ROW_BYTES, ROWS, plain_function
+from tpu_sim.jit.mxu_kernels import integer_tiles_text
 
 _BYTES = 4
 _WORDS = 64  # rows of weight words
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = {16: 8, 8: 4, 4: 4}
 def integer_pass_text(name: str, host: Host, *, is_signed: bool) -> str:
     """``void name(out, lhs, weights, next)`` for bytes of one signedness."""
     if host.has_matrix_unit and "+amx-int8" in host.features.split(","):
-        return tiles_text(name, "tdpbssd" if is_signed else "tdpbuud")
+        return integer_tiles_text(name, is_signed=is_signed)
     return _Portable(host.vector_lanes, is_signed).text(name)
 
 
@@ -51,7 +51,7 @@ class _Portable:
             for row, total in enumerate(sums):
                 whole = e.value(f"fptosi {self.floats} {total} to {self.words}")
                 e.store(self.words, whole, e.offset(out, row * ROW_BYTES), self.width)
-        return f"define void @{name}({PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+        return plain_function(name, e)
 
     def _bytes(self, e: Emitter, words: str) -> list[str]:
         """The four bytes of each word as f32."""

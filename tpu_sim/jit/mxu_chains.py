@@ -4,6 +4,9 @@ The order is that of `tpu_sim.isa.rows.mxu`, and so is the flushing of denormals
 tiny if it would be below the smallest normal number after rounding with an unbounded exponent.
 x86 flushes just so. aarch64 flushes before rounding, which differs in a sliver below the smallest
 normal number: there the pass is repeated in exact arithmetic if anything was flushed at all.
+
+CPUs give NaN a sign and payload by rules of their own, so every form ends by writing the MXU's one
+NaN (`CANONICAL_NAN`) over whatever NaN it got.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host import Arch, Host
 
 ROWS = 16
 ROW_BYTES = 512
-PARAMETERS = "ptr noalias %out, ptr noalias %lhs, ptr noalias %weights, ptr noalias %next"
+_PARAMETERS = "ptr noalias %out, ptr noalias %lhs, ptr noalias %weights, ptr noalias %next"
 
 _K_BLOCKS = 4
 _PAIRS = 16  # of k in a block
@@ -83,7 +87,7 @@ def fma_text(name: str, host: Host, exact: str) -> str:
         _flush_with_mxcsr(e, arithmetic)
     else:
         _flush_with_fpcr(e, arithmetic, exact)
-    return _function(name, e)
+    return pass_function(name, e, vector.lanes)
 
 
 def exact_text(name: str) -> str:
@@ -97,11 +101,29 @@ def exact_text(name: str) -> str:
             lambda e, a, b: _flushed(vector, e, _add(vector, e, a, b)),
         ),
     )  # fmt: skip
-    return _function(name, e)
+    return pass_function(name, e, _EXACT_LANES)
 
 
-def _function(name: str, e: Emitter) -> str:
-    return f"define void @{name}({PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+def pass_function(name: str, e: Emitter, lanes: int) -> str:
+    """The function of a pass whose arithmetic `e` has: NaN results become the MXU's one NaN."""
+    vector = _Vector(lanes)
+    width = 4 * lanes
+    with e.loop(ROWS * ROW_BYTES // width) as i:
+        at = e.offset("%out", e.value(f"mul i64 {i}, {width}"))
+        result = e.load(vector.floats, at, width)
+        is_nan = e.value(f"fcmp uno {vector.floats} {result}, zeroinitializer")
+        words = e.value(f"bitcast {vector.floats} {result} to {vector.words}")
+        settled = e.value(
+            f"select {vector.of('i1')} {is_nan}, {vector.words} splat (i32 {CANONICAL_NAN}), "
+            f"{vector.words} {words}"
+        )
+        e.store(vector.words, settled, at, width)
+    return plain_function(name, e)
+
+
+def plain_function(name: str, e: Emitter) -> str:
+    """The function of a pass that leaves its results as `e` writes them."""
+    return f"define void @{name}({_PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
 def _flush_with_mxcsr(e: Emitter, arithmetic: _Arithmetic) -> None:

@@ -9,7 +9,7 @@ two vregs, the 8 low rows and the 8 high rows.
 from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.mxu_chains import PARAMETERS, ROW_BYTES, ROWS
+from tpu_sim.jit.mxu_chains import ROW_BYTES, ROWS, pass_function, plain_function
 
 _K_BLOCKS = 4
 _TILE_BYTES = 1024
@@ -20,19 +20,31 @@ _LEFT = 4
 _WEIGHTS = (5, 6, 7)
 
 
-def tiles_text(name: str, product: str = "tdpbf16ps") -> str:
-    """``void name(out, lhs, weights, next)`` on AMX tiles, which the calling thread has configured.
+_TILE_HOST_LANES = 16
+"""A host with tiles has AVX-512."""
 
-    `product` is the instruction: one of bytes takes a pair of them for each bf16.
+
+def tiles_text(name: str) -> str:
+    """``void name(out, lhs, weights, next)`` of bf16 on AMX tiles, configured by the calling thread.
 
     `next` is where the left side of the following pass is expected: it is fetched meanwhile.
     """
+    return pass_function(name, _tile_pass("tdpbf16ps"), _TILE_HOST_LANES)
+
+
+def integer_tiles_text(name: str, *, is_signed: bool) -> str:
+    """The same of bytes, a pair of them in place of each bf16; results are s32."""
+    return plain_function(name, _tile_pass("tdpbssd" if is_signed else "tdpbuud"))
+
+
+def _tile_pass(product: str) -> Emitter:
+    """`product` is the instruction that multiplies two tiles."""
     e = Emitter()
     e.do(f"%left = alloca [{_K_BLOCKS * _TILE_BYTES} x i8], align 64")
     _gather_left(e, 0)
     for first in range(0, ROW_BYTES // _TILE_ROW_BYTES, _TOTALS):
         _tile_columns(e, first, product)
-    return f"define void @{name}({PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+    return e
 
 
 def _gather_left(e: Emitter, block: int) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tpu_sim.interp import mxu
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.engine import NativeModule
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.installation import MatmulForm, installed_library, random_operands
@@ -66,8 +67,17 @@ def test_every_form_of_the_pass_is_the_stated_arithmetic(
         with np.errstate(all="ignore"):
             expected = mxu.pass_rows(rows, block)
         found = form(left, weights)
-        same = found.view(np.uint32) == expected.view(np.uint32)
-        assert (same | (np.isnan(expected) & np.isnan(found))).all(), (name, seed)
+        assert found.tobytes() == expected.tobytes(), (name, seed)
+
+
+@pytest.mark.parametrize("name", matmul_forms(detect_host()))
+@pytest.mark.parametrize("nan", [0x7F81, 0xFFFF, 0x7FC1])
+def test_a_pass_gives_one_nan(library: NativeModule, name: str, nan: int) -> None:
+    left, weights = scaled_operands(0)
+    left[5] = nan << 16
+    found = MatmulForm(library, name)(left, weights).view(np.uint32)
+    assert set(found[8]) == {CANONICAL_NAN}
+    assert not np.isnan(found[:8].view(np.float32)).any()
 
 
 def test_transpose(library: NativeModule) -> None:
