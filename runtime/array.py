@@ -56,7 +56,7 @@ class Trace:
                 break
             if metadata is None:
                 metadata = OpMetadata(
-                    f'{{{{op_name="{self.builder.computation.name}/{name}"{_line()}}}}}'
+                    f'{{op_name="{self.builder.computation.name}/{name}"{_line()}}}'
                 )
             instr.attrs["metadata"] = metadata
             self._noted.add(instr)

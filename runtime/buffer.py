@@ -10,7 +10,7 @@ import numpy.typing as npt
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.shape import ArrayShape
 from runtime.client import Device
-from runtime.promotion import device_dtype
+from runtime.promotion import device_dtype, fitted
 from runtime.storage import (
     plane_type,
     read_planes,
@@ -149,10 +149,11 @@ def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """Copy a host array to `device` in its default tiled layout.
 
     Host f64 and s64 become f32 and s32, as in JAX by default. Raises `CompileError` for a dtype
-    that HLO does not have, `ResourceExhaustedError` when HBM is full.
+    that HLO does not have and for integers that do not fit 32 bits, `ResourceExhaustedError` when HBM
+    is full.
     """
     host = np.asarray(value)
     dtype = device_dtype(host.dtype, warns=isinstance(value, np.ndarray))
     array = Array(device, with_default_layout(ArrayShape(from_numpy(dtype), host.shape)))
-    write_planes(host.astype(dtype, copy=False), array.device_shape, array.planes())
+    write_planes(fitted(host, dtype), array.device_shape, array.planes())
     return array

@@ -19,7 +19,7 @@ from runtime.buffer import Array
 from runtime.client import Device
 from runtime.machines import Machine, MachineOptions, estimate_cycles, make_machine
 from runtime.ports import Port, ports
-from runtime.promotion import device_dtype
+from runtime.promotion import device_dtype, fitted
 from runtime.report import Report, build_report
 from runtime.storage import read_planes, write_planes
 from runtime.trace import write_trace
@@ -238,7 +238,7 @@ class Executable:
 
     def _load_host(self, number: int, host: HostArray, port: Port) -> None:
         self._let_go(number)
-        host = host.astype(port.shape.dtype.numpy, copy=False)
+        host = fitted(host, port.shape.dtype.numpy)  # an array of another type on the device
         write_planes(host, port.shape, self._planes(port), use_cache=self.options.cache)
 
     def _load_resident(self, number: int, value: Array, port: Port) -> None:
@@ -302,7 +302,7 @@ def _checked(
     An array on another device than the program's is refused.
 
     64-bit host types stand for their 32-bit ones and the other way round, as in JAX by default;
-    one warning says so of f64 arrays.
+    one warning says so of f64 arrays. Integers that do not fit are refused.
     """
     array = value if isinstance(value, Array) else np.asarray(value)
     if isinstance(array, Array):
@@ -320,9 +320,14 @@ def _checked(
             f"{' of other parameters' if value.device.chip.name == device.chip.name else ''}: "
             "pass .numpy() of it, or place it there with device_put(.., target=..)"
         )
-    if isinstance(value, np.ndarray) and value.dtype != want.dtype.numpy:
+    if isinstance(array, Array) or array.dtype == want.dtype.numpy:
+        return array
+    if isinstance(value, np.ndarray):
         device_dtype(value.dtype, warns=True)
-    return array
+    try:
+        return fitted(array, want.dtype.numpy)
+    except CompileError as error:
+        raise CompileError(f"input {number} ({port.buffers[0].name}): {error}") from None
 
 
 def _stands_for(found: np.dtype[np.generic], want: np.dtype[np.generic]) -> bool:

@@ -20,6 +20,7 @@ from runtime.buffer import Array
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of
+from runtime.promotion import fitted
 from runtime.pytree import TreeDef, flatten, unflatten
 from runtime.tracing import abstract_type, trace
 
@@ -147,4 +148,4 @@ def _signature_of(leaf: object) -> tuple[object, ...]:
 
 
 def _host_value(leaf: object) -> npt.NDArray[np.generic]:
-    return np.asarray(leaf).astype(abstract_type(leaf).dtype)
+    return fitted(np.asarray(leaf), abstract_type(leaf).dtype)

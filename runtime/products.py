@@ -15,12 +15,13 @@ from runtime.ops import (
     common_type,
     convert,
     expand,
-    multiply,
+    is_complex,
     reshape,
     transpose,
     wrap,
 )
 from runtime.reductions import fold, normal_axis
+from runtime.ufuncs import conjugate
 
 Axes = Sequence[int]
 
@@ -62,7 +63,7 @@ def dot(trace: Trace, a: object, b: object) -> Tracer:
     """np.dot: the last axis of `a` with the second last of `b`."""
     x, y = as_tracer(trace, a), as_tracer(trace, b)
     if x.ndim == 0 or y.ndim == 0:
-        return as_tracer(trace, multiply(trace, x, y))
+        return as_tracer(trace, x * y)
     return contract(x, y, ((x.ndim - 1,), (max(0, y.ndim - 2),)))
 
 
@@ -85,12 +86,13 @@ def _inner(trace: Trace, a: object, b: object) -> Tracer:
 
 def _outer(trace: Trace, a: object, b: object) -> Tracer:
     x, y = as_tracer(trace, a), as_tracer(trace, b)
-    return as_tracer(trace, multiply(trace, reshape(x, (x.size, 1)), reshape(y, (1, y.size))))
+    return as_tracer(trace, reshape(x, (x.size, 1)) * reshape(y, (1, y.size)))
 
 
 def _vdot(trace: Trace, a: object, b: object) -> Tracer:
     x, y = as_tracer(trace, a), as_tracer(trace, b)
-    return contract(reshape(x, (x.size,)), reshape(y, (y.size,)), ((0,), (0,)))
+    left = conjugate(trace, reshape(x, (x.size,))) if is_complex(x) else reshape(x, (x.size,))
+    return contract(left, reshape(y, (y.size,)), ((0,), (0,)))
 
 
 def _einsum(trace: Trace, subscripts: object, *operands: object, **options: object) -> Tracer:

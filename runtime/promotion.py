@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BY_NUMPY, DType, from_numpy
@@ -53,6 +54,19 @@ def device_dtype(dtype: object, *, warns: bool = False) -> NumpyDType:
     if found not in BY_NUMPY:
         raise CompileError(f"dtype {host} has no element type on the device")
     return found
+
+
+def fitted(host: npt.NDArray[np.generic], dtype: NumpyDType) -> npt.NDArray[np.generic]:
+    """`host` in the type that stands for its own; CompileError for integers that do not fit."""
+    if host.dtype == dtype:
+        return host
+    if host.dtype.kind in "iu" and dtype.kind in "iu" and host.size:
+        limits = np.iinfo(dtype.name)
+        low, high = int(host.min()), int(host.max())
+        if low < limits.min or high > limits.max:
+            found = low if low < limits.min else high
+            raise CompileError(f"integer {found} of an array of {host.dtype} does not fit {dtype}")
+    return host.astype(dtype)
 
 
 @dataclass(frozen=True)

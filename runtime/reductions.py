@@ -18,15 +18,18 @@ from compiler.hlo.dtypes import PRED, from_numpy
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 from runtime.array import Rule, Trace, Tracer
+from runtime.division import divide
 from runtime.ops import (
+    ON_BOOLEANS,
     as_tracer,
     binary,
     broadcast_to,
     compare,
     constant_like,
     convert,
-    divide,
     iota,
+    is_complex,
+    parts,
     reshape,
     select,
     unary,
@@ -55,6 +58,13 @@ def normal_axes(axis: Axis, rank: int) -> tuple[int, ...]:
     return tuple(sorted(normal_axis(a, rank) for a in axes))
 
 
+def _opcode_for(opcode: str, dtype: NumpyDType) -> str:
+    """Of booleans, sums are or and products are and; complex numbers have no extremes."""
+    if dtype.kind == "c" and opcode in ("maximum", "minimum"):
+        raise UnsupportedError(f"the {opcode} of complex numbers; reduce np.abs of them")
+    return ON_BOOLEANS.get(opcode, opcode) if dtype == _BOOL else opcode
+
+
 def _identity_value(opcode: str, dtype: NumpyDType) -> Any:
     if opcode in ("maximum", "minimum"):
         lowest = opcode == "maximum"
@@ -69,6 +79,7 @@ def _identity_value(opcode: str, dtype: NumpyDType) -> Any:
 
 def fold(opcode: str, x: Tracer, axes: Sequence[int], *, keepdims: bool = False) -> Tracer:
     """Reduce axes with one commutative opcode, from its neutral element."""
+    opcode = _opcode_for(opcode, x.dtype)
     if not axes:
         return x
     b = x.trace.builder
@@ -91,7 +102,7 @@ def _finish(
     if initial is None:
         return result
     start = broadcast_to(convert(as_tracer(result.trace, initial), dtype), result.shape)
-    return binary(opcode, result, start)
+    return binary(_opcode_for(opcode, dtype), result, start)
 
 
 def _sum_rule(opcode: str) -> Rule:
@@ -129,9 +140,6 @@ def _extreme_rule(opcode: str) -> Rule:
         axes = normal_axes(axis, x.ndim)
         if initial is None and any(x.shape[i] == 0 for i in axes):
             raise CompileError(f"{opcode} of an empty axis has no value; give `initial`")
-        if x.dtype == _BOOL:
-            name = "or" if opcode == "maximum" else "and"
-            return fold(name, x, axes, keepdims=bool(keepdims))
         result = fold(opcode, x, axes, keepdims=bool(keepdims))
         return _finish(result, opcode, initial, where, x.dtype)
 
@@ -187,9 +195,18 @@ def var(
     wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
     centre = mean(trace, wide, axes, keepdims=True)
     distance = binary("subtract", wide, broadcast_to(centre, wide.shape))
-    total = fold("add", binary("multiply", distance, distance), axes, keepdims=bool(keepdims))
-    result = binary("divide", total, constant_like(total, _element_count(x, axes) - ddof))
-    return _finish(result, "add", None, where, want)
+    total = fold("add", _squared_size(distance), axes, keepdims=bool(keepdims))
+    divisor = max(_element_count(x, axes) - ddof, 0)
+    result = binary("divide", total, constant_like(total, divisor))
+    return _finish(result, "add", None, where, total.dtype if is_complex(x) else want)
+
+
+def _squared_size(x: Tracer) -> Tracer:
+    """The square, of complex numbers the squared modulus: a real number."""
+    if is_complex(x):
+        real, imaginary = (binary("multiply", part, part) for part in parts(x))
+        return binary("add", real, imaginary)
+    return binary("multiply", x, x)
 
 
 def std(trace: Trace, a: object, *args: Any, **kwargs: Any) -> Tracer:

@@ -12,7 +12,6 @@ import numpy as np
 from compiler.diagnostics import CompileError, UnsupportedError
 from runtime.array import Rule, Trace, Tracer
 from runtime.ops import (
-    add,
     as_tracer,
     binary,
     broadcast,
@@ -20,11 +19,9 @@ from runtime.ops import (
     compare,
     concatenate,
     convert,
-    divide,
     expand,
     full,
     iota,
-    multiply,
     promoted,
     reshape,
     select,
@@ -34,6 +31,7 @@ from runtime.ops import (
 )
 from runtime.promotion import is_floating
 from runtime.reductions import Axis, normal_axes, normal_axis
+from runtime.ufuncs import round_to_even
 
 Dims = int | Sequence[int]
 
@@ -217,12 +215,17 @@ def _astype(trace: Trace, x: object, dtype: object, **_: object) -> Tracer:
 def _round(trace: Trace, a: object, decimals: int = 0) -> Tracer:
     x = as_tracer(trace, a)
     if not is_floating(x.dtype):
+        if decimals < 0:
+            raise UnsupportedError("np.round of integers to tens or hundreds; divide by them first")
         return x
     if decimals == 0:
-        return unary("round-nearest-even", x)
-    scale = 10.0**decimals
-    rounded = unary("round-nearest-even", multiply(trace, x, scale))
-    return divide(trace, rounded, scale)
+        return round_to_even(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals < 0:
+        rounded: Tracer = round_to_even(as_tracer(trace, x / scale)) * scale
+    else:
+        rounded = round_to_even(as_tracer(trace, x * scale)) / scale
+    return rounded
 
 
 def _flip(trace: Trace, m: object, axis: Axis = None) -> Tracer:
@@ -289,7 +292,7 @@ def _triangle_rule(direction: str) -> Rule:
     def rule(trace: Trace, m: object, k: int = 0) -> Tracer:
         x = as_tracer(trace, m)
         rows, columns = (iota(trace, x.shape, axis) for axis in (x.ndim - 2, x.ndim - 1))
-        shifted, columns = promoted(trace, (add(trace, rows, int(k)), columns))
+        shifted, columns = promoted(trace, (rows + int(k), columns))
         return _where(trace, compare(shifted, columns, direction), x, 0)
 
     return rule

@@ -25,12 +25,13 @@ from compiler.hlo.ir import HloComputation, HloModule
 from compiler.hlo.shape import ArrayShape
 from runtime.array import Rule, Trace, Tracer
 from runtime.indexing import INDEXING_FUNCTIONS, index
-from runtime.ops import UFUNCS, as_tracer
+from runtime.ops import as_tracer
 from runtime.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from runtime.promotion import OperandType, device_dtype, promote
 from runtime.pytree import LEAF, TreeDef, flatten, unflatten
 from runtime.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
 from runtime.shaping import SHAPING_FUNCTIONS
+from runtime.ufuncs import UFUNCS
 
 _UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS}
 _FUNCTIONS: dict[object, Rule] = {

@@ -8,7 +8,7 @@ Arithmetic: each output is acc = +0; for each block of 32 k, ascending: two chai
 ascending, each from +0, even = fma(a[k], w[k], even) over even k and odd over odd k; then acc =
 acc + (even + odd). All in f32, round to nearest even; denormal inputs and results are flushed to
 zeros of their sign, here only. A result is denormal if it would be so with an unbounded exponent.
-A result that is NaN is `CANONICAL_NAN`, whatever NaN went in.
+A result that is NaN is 0x7FC00000 (`CANONICAL_NAN`), whatever NaN went in.
 
 Passes of 8-bit integers read a half as two k, the low byte first: a block of weights is then 256
 deep. Their results are s32, exact.
