@@ -7,8 +7,12 @@ fast as level 1 for it while compiling several times quicker.
 from __future__ import annotations
 
 import itertools
+import os
 import platform
+import sys
 from functools import cache
+from queue import SimpleQueue
+from threading import Thread
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -46,24 +50,55 @@ def _linker() -> llvm.LLJIT:
     return llvm.create_lljit_compiler(use_jit_link=True)
 
 
+_released: SimpleQueue[list[object]] = SimpleQueue()
+
+
+def _reap() -> None:
+    """Unload code that nobody needs any more.
+
+    On a thread of its own: in the main thread a Ctrl-C that comes meanwhile would be lost in the
+    destructor of an object.
+    """
+    while True:
+        _released.get().clear()
+
+
+@cache
+def _reaper() -> Thread:
+    thread = Thread(target=_reap, daemon=True, name="tpuc-unload")
+    thread.start()
+    return thread
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reaper.cache_clear)  # a child has no such thread
+
+
 class NativeModule:
     """Linked code. Keeps the code alive; `address` finds functions."""
 
     def __init__(self, code: bytes) -> None:
+        _reaper()
         self._name = f"tpuc{next(_numbers)}"
         builder = llvm.JITLibraryBuilder().add_current_process()
         for part in unpack_objects(code):
             builder.add_object_img(part)
         for name, address in _symbols.items():
             builder.import_symbol(name, address)
-        self._library = builder.link(_linker(), self._name)
-        self._found: dict[str, llvm.ResourceTracker] = {}
+        self._handles: list[object] = [builder.link(_linker(), self._name)]
+        self._found: dict[str, int] = {}
 
     def address(self, name: str) -> int:
         """Host address of the function `name`."""
         if name not in self._found:
-            self._found[name] = _linker().lookup(self._name, name)
-        return int(self._found[name][name])
+            tracker = _linker().lookup(self._name, name)
+            self._handles.append(tracker)
+            self._found[name] = int(tracker[name])
+        return self._found[name]
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and hasattr(self, "_handles"):
+            _released.put(self.__dict__.pop("_handles"))
 
 
 class Engine:

@@ -44,7 +44,7 @@ from tpu_sim.jit.program_translator import (
 )
 from tpu_sim.jit.scope import FaultKind
 from tpu_sim.jit.stored_translation import dump_translation, load_translation
-from tpu_sim.jit.workers import InterruptibleRunner, worker_pool
+from tpu_sim.jit.workers import run_interruptibly, worker_pool
 from tpu_sim.machine.disk_cache import cache_key, open_cache
 from tpu_sim.machine.faults import (
     CycleLimitFault,
@@ -111,7 +111,6 @@ class LlvmMachine:
         self._engine = Engine(detect_host(), self._cache, codegen_level)
         self._memories = Memories(chip)
         self._lock = ForkLock()
-        self._runner: InterruptibleRunner | None = None
         self._short: WeakSet[NativeModule] = WeakSet()
         self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
@@ -202,10 +201,8 @@ class LlvmMachine:
         """Run to the end or a fault. What was not short before runs where Ctrl-C can end it."""
         if native.module in self._short or current_thread() is not main_thread():
             return native.entry(context.address)
-        if self._runner is None or not self._runner.has_thread:
-            self._runner = InterruptibleRunner()
         start = time.perf_counter()
-        status = self._runner.run(native.entry, context)
+        status = run_interruptibly(native.entry, context)
         if time.perf_counter() - start < _SHORT_SECONDS:
             self._short.add(native.module)
         return status

@@ -133,13 +133,7 @@ class InterruptibleRunner:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._process = os.getpid()
         Thread(target=self._loop, daemon=True, name="tpuc-run").start()
-
-    @property
-    def has_thread(self) -> bool:
-        """Whether the thread is of this process: a fork has the object but not the thread."""
-        return self._process == os.getpid()
 
     def _loop(self) -> None:
         while True:
@@ -175,3 +169,19 @@ class InterruptibleRunner:
                         continue
             except BaseException:  # a signal can also arrive at the jump of the inner loop
                 continue
+
+
+_idle: list[InterruptibleRunner] = []
+"""Runners between two runs: as many as runs were ever nested, by a signal's handler that runs too."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a child has no such threads
+
+
+def run_interruptibly(entry: Callable[[int], int], context: ExecutionContext) -> int:
+    """`InterruptibleRunner.run` of a runner that all machines of the process share."""
+    runner = _idle.pop() if _idle else InterruptibleRunner()
+    try:
+        return runner.run(entry, context)
+    finally:
+        _idle.append(runner)

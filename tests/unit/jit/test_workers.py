@@ -17,7 +17,7 @@ from tpu_sim.isa.chips import load_chip
 from tpu_sim.jit import installation
 from tpu_sim.jit.context import ContextSizes, ExecutionContext, Memories, Word
 from tpu_sim.jit.llvm_machine import LlvmMachine
-from tpu_sim.jit.workers import InterruptibleRunner
+from tpu_sim.jit.workers import InterruptibleRunner, run_interruptibly
 from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 
@@ -72,6 +72,26 @@ def test_a_second_interrupt_waits_for_the_code_too() -> None:
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert [runner.run(lambda address, k=k: k, context) for k in (1, 2)] == [1, 2]
+
+
+def test_runs_share_one_thread() -> None:
+    chip = load_chip("v5e")
+    context = ExecutionContext(chip, Memories(chip), ContextSizes(0, 0, 0, 1, 0))
+    run_interruptibly(lambda address: 0, context)
+    before = threading.active_count()
+    assert [run_interruptibly(lambda address, k=k: k, context) for k in range(5)] == list(range(5))
+    assert threading.active_count() == before
+
+
+def test_a_run_within_a_waiting_run() -> None:
+    """A signal's handler may run a program while its thread waits for another."""
+    chip = load_chip("v5e")
+    context = ExecutionContext(chip, Memories(chip), ContextSizes(0, 0, 0, 1, 0))
+
+    def outer(address: int) -> int:
+        return 1 + run_interruptibly(lambda inner: 4, context)
+
+    assert run_interruptibly(outer, context) == 5
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # newer Pythons' remark
