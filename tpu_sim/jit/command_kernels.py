@@ -22,8 +22,8 @@ from tpu_sim.jit.fork_join import FORK, MAX_TASKS, TASK_BYTES
 _PREFIX = "tpuc_kernel_v1_"
 RUN_LIST = _PREFIX + "run_list"
 FORK_LISTS = _PREFIX + "fork_lists"
-MATMUL_POINTER = _PREFIX + "matmul_pointer"
-"""A variable: the form of the MXU pass that lists use."""
+PASS_POINTERS = _PREFIX + "pass_pointers"
+"""A table by kind of command: the forms of the MXU's passes that lists use."""
 COMMAND_FUNCTIONS = (RUN_LIST, FORK_LISTS)
 COMMAND_DECLARATIONS = f"""
 declare void @{RUN_LIST}(ptr, ptr, ptr, ptr)
@@ -55,6 +55,7 @@ class Kind(IntEnum):
     TRANSPOSE_HALVES = 7
     MATMUL_S8 = 8
     MATMUL_U8 = 9
+    MATPUSH = 10
 
 
 def head_word(kind: Kind, arguments: int, component: int = 0) -> int:
@@ -68,7 +69,8 @@ def argument_word(base: int, offset: int) -> int:
 
 
 Kernels = dict[Kind, tuple[str, tuple[str, ...]]]
-"""By kind of command its kernel's name and types of arguments."""
+"""By kind of command its kernel's name and types of arguments; one without a name has several
+forms, and `PASS_POINTERS` says which it is."""
 
 
 def ring_word(base: int, number: int, entries: int) -> int:
@@ -88,7 +90,6 @@ def _list_function(kernels: Kernels) -> str:
     most = e.load("i64", "%list", 8)
     e.do(f"%arguments = alloca i64, i64 {most}, align 8")
     components = e.load("ptr", e.offset("%ctx", int(Word.COMPONENTS) * 8), 8)
-    form = e.load("ptr", f"@{MATMUL_POINTER}", 8)
     first = e.offset("%list", 8)
     following, run, over = e.new_label(), e.new_label(), e.new_label()
     e.jump(following)
@@ -114,14 +115,17 @@ def _list_function(kernels: Kernels) -> str:
         e.place(f"{run}_{int(one)}")
         places = [e.offset("%arguments", 8 * n) for n in range(len(types))]
         values = [f"{t} {e.load(t, place, 8)}" for t, place in zip(types, places, strict=True)]
-        e.do(f"call void {form if one is Kind.MATMUL else f'@{name}'}({', '.join(values)})")
+        function = f"@{name}"
+        if not name:
+            function = e.load("ptr", e.offset(f"@{PASS_POINTERS}", 8 * one), 8)
+        e.do(f"call void {function}({', '.join(values)})")
         e.jump(f"{run}_end")
     e.place(f"{run}_end")
     e.jump(following)
     e.place(over)
     header = f"void @{RUN_LIST}(ptr %ctx, ptr %list, ptr %bases, ptr %scratch)"
-    variable = f"@{MATMUL_POINTER} = global ptr null\n"
-    return f"{variable}define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+    table = f"@{PASS_POINTERS} = global [{len(Kind)} x ptr] zeroinitializer\n"
+    return f"{table}define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
 def _cases(kernels: Kernels, run: str) -> str:

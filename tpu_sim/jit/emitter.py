@@ -98,6 +98,33 @@ class Emitter:
         self.place(done)
 
     @contextmanager
+    def folding(
+        self, trips: str | int, llvm_type: str, starts: Sequence[str]
+    ) -> Iterator[tuple[str, list[str], list[str]]]:
+        """A counted loop that carries values, all of one type, from `starts`.
+
+        Yields the index, the values at the start of a trip, and a list to be filled with those at
+        its end; after the loop that list names the results.
+        """
+        head, done, before = self.new_label(), self.new_label(), self.block
+        index = self.fresh()
+        values = [self.fresh() for _ in starts]
+        nexts: list[str] = []
+        self.jump(head)
+        self.place(head)
+        slot = len(self.lines)
+        self.lines.append("")
+        yield index, values, nexts
+        following = self.value(f"add i64 {index}, 1")
+        lines = [f" {index} = phi i64 [0, %{before}], [{following}, %{self.block}]"]
+        for value, start, after in zip(values, starts, nexts, strict=True):
+            edges = f"[{start}, %{before}], [{after}, %{self.block}]"
+            lines.append(f" {value} = phi {llvm_type} {edges}")
+        self.lines[slot] = "\n".join(lines)
+        self.branch(self.value(f"icmp ult i64 {following}, {trips}"), head, done)
+        self.place(done)
+
+    @contextmanager
     def when(self, condition: str) -> Iterator[None]:
         """Run the body if the ``i1`` holds."""
         body, done = self.new_label(), self.new_label()

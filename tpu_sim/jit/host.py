@@ -61,7 +61,11 @@ class Host:
         """f32 lanes of a vector register."""
         if self.arch is Arch.AARCH64:
             return 4
-        return 16 if "+avx512f" in self.features.split(",") else 8
+        return 16 if self.has("avx512f") else 8
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use a feature, by LLVM's name."""
+        return f"+{feature}" in self.features.split(",")
 
 
 @dataclass(frozen=True)

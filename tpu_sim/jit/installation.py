@@ -1,28 +1,32 @@
-"""Links the precompiled kernels into the process, once, and picks the form of the MXU kernel.
+"""Links the precompiled kernels into the process, once, and picks the form of each MXU pass.
 
-All forms give the same bits; a faster form is used only after it gave those of the exact one here,
-on random bits with denormals, infinities and NaN.
+All forms of a pass give the same bits. A form is used only after it gave those of the reference here,
+on random bits with denormals, infinities and NaN; of those that did, the first is used.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
 
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.jit.command_kernels import MATMUL_POINTER
+from tpu_sim.jit.command_kernels import PASS_POINTERS, Kind
 from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
 from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
-from tpu_sim.jit.library import LIBRARY_FUNCTIONS, library_text, matmul_forms
+from tpu_sim.jit.library import LIBRARY_FUNCTIONS, MATPUSH, library_text
+from tpu_sim.jit.pass_forms import PassForm, pass_forms
 from tpu_sim.machine.disk_cache import open_cache
 from tpu_sim.machine.fork_lock import ForkLock
 
 _CODEGEN_LEVEL = 2
 _ALIGNMENT = 64
 _TRIALS = 4
+_TIMINGS = 12
+"""Calls of which the quickest counts: an interrupted one does not. A call is a few microseconds."""
 _lock = ForkLock()
 _installed: list[NativeModule] = []
 """At most one: linked programs hold its addresses, so it is never dropped."""
@@ -43,45 +47,82 @@ def _install(use_cache: bool) -> NativeModule:
     module = engine.link(engine.object_code(library_text(host)))
     for name in LIBRARY_FUNCTIONS:
         define_symbol(name, module.address(name))
-    form = module.address(_verified(module, matmul_forms(host)))
-    ctypes.c_void_p.from_address(module.address(MATMUL_POINTER)).value = form
+    pointers = (ctypes.c_void_p * len(Kind)).from_address(module.address(PASS_POINTERS))
+    for kind, forms in pass_forms(host).items():
+        pointers[kind] = module.address(_best(module, forms))
     return module
 
 
-def _verified(module: NativeModule, forms: tuple[str, ...]) -> str:
-    """The first of `forms` that agrees with the last, the exact one."""
-    *faster, exact = (MatmulForm(module, form) for form in forms)
+def _best(module: NativeModule, forms: tuple[PassForm, ...]) -> str:
+    """The first of `forms` that agrees with the last, by which the others are judged."""
+    if len(forms) == 1:
+        return forms[0].name
+    *others, reference = (LinkedPass(module, form.name) for form in forms)
     trials = [random_operands(seed) for seed in range(_TRIALS)]
-    expected = [exact(left, weights) for left, weights in trials]
-    for form in faster:
-        found = (form(left, weights) for left, weights in trials)
-        if all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True)):
-            return form.name
-    return exact.name
+    expected = [reference(left, weights).tobytes() for left, weights in trials]
+    agreeing = [
+        form
+        for form in others
+        if all(
+            form(*trial).tobytes() == right for trial, right in zip(trials, expected, strict=True)
+        )
+    ]
+    return (*agreeing, reference)[0].name
 
 
-class MatmulForm:
-    """One form of the MXU pass, callable from Python: f32[16, 128] of lhs and weight words."""
+class LinkedPass:
+    """One form of an MXU pass, callable from Python: f32[16, 128] of lhs and weight words."""
 
-    def __init__(self, module: NativeModule, name: str) -> None:
+    def __init__(
+        self,
+        library: NativeModule,
+        name: str,
+        module: NativeModule | None = None,
+        push: str = MATPUSH,
+    ) -> None:
+        """`module` has the form and the function `push` for its weights: the library, if not given."""
+        module = module or library
         self.name = name
         self._enter, self._leave = (
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address(f)) for f in (ENTER, LEAVE)
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address(f)) for f in (ENTER, LEAVE)
         )
+        self._push = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(module.address(push))
         self._pass = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(module.address(name))
         self._state = _aligned(STATE_BYTES)
         self._out = _aligned(2 * VREG_BYTES)
         self._left = _aligned(VREG_BYTES)
+        self._rows = _aligned(VREG_BYTES)
         self._weights = _aligned(WEIGHT_BYTES)
+        operands = (self._out, self._left, self._weights, self._left)
+        self._operands = tuple(operand.ctypes.data for operand in operands)
 
     def __call__(self, left: _Words, weights: _Words) -> npt.NDArray[np.float32]:
-        """Rows 0..7 are the low rows, 8..15 the high rows."""
-        self._left[:], self._weights[:] = left.ravel(), weights.ravel()
+        """Push `weights`, 8 rows at a time, and multiply; rows 0..7 are the low rows, 8..15 the high."""
+        self._left[:] = left.ravel()
+        start, source = self._weights.ctypes.data, self._rows.ctypes.data
+        for number, rows in enumerate(weights.reshape(-1, VREG_BYTES // 4)):
+            self._rows[:] = rows
+            self._push(start + number * VREG_BYTES, source)
         self._enter(self._state.ctypes.data)
-        operands = (self._out, self._left, self._weights, self._left)
-        self._pass(*(operand.ctypes.data for operand in operands))
+        self._pass(*self._operands)
         self._leave(self._state.ctypes.data)
         return self._out.view(np.float32).reshape(16, 128).copy()
+
+    def seconds(self) -> float:
+        """How long a pass takes, with operands in the nearest cache: the last ones, made zeros.
+
+        (CPUs may be slow with denormals and NaN, which are rare.)
+        """
+        self._left[:], self._weights[:] = 0, 0
+        run, operands, clock = self._pass, self._operands, time.perf_counter_ns
+        self._enter(self._state.ctypes.data)
+        times = []
+        for _ in range(_TIMINGS):
+            before = clock()
+            run(*operands)
+            times.append(clock() - before)
+        self._leave(self._state.ctypes.data)
+        return min(times) / 1e9
 
 
 def random_operands(seed: int) -> tuple[_Words, _Words]:

@@ -1,33 +1,32 @@
 """MXU passes of 8-bit integers as native code: 16 rows of 128 pairs times 128x128 pairs of weights.
 
-Words of the left side hold two pairs, a low and a high row's; words of the weights two pairs one
-below the other (`tpu_sim.jit.mxu_kernels`). All sums are exact, in a matrix unit's integers as in f32:
+Words of the left side hold two pairs, a low and a high row's; words of the weights two pairs of
+their column (`tpu_sim.jit.weight_layout`). All sums are exact, in a matrix unit's integers as in f32:
 256 products below 2^16 stay below 2^24.
 """
 
 from __future__ import annotations
 
+from itertools import product
+
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.host import Host
-from tpu_sim.jit.mxu_chains import ROW_BYTES, ROWS, plain_function
-from tpu_sim.jit.mxu_kernels import integer_tiles_text
+from tpu_sim.jit.mxu_chains import ROWS, plain_function
+from tpu_sim.jit.weight_layout import ROW_BYTES, WEIGHT_ROWS, WeightLayout
 
 _BYTES = 4
-_WORDS = 64  # rows of weight words
 _ROWS_AT_ONCE = {16: 8, 8: 4, 4: 4}
 
 
-def integer_pass_text(name: str, host: Host, *, is_signed: bool) -> str:
-    """``void name(out, lhs, weights, next)`` for bytes of one signedness."""
-    if host.has_matrix_unit and "+amx-int8" in host.features.split(","):
-        return integer_tiles_text(name, is_signed=is_signed)
-    return _Portable(host.vector_lanes, is_signed).text(name)
+def portable_text(name: str, lanes: int, layout: WeightLayout, *, is_signed: bool) -> str:
+    """``void name(out, lhs, weights, next)`` for bytes of one signedness, on any host."""
+    return _Portable(lanes, layout, is_signed).text(name)
 
 
 class _Portable:
     """f32 fused multiply-adds, `_ROWS_AT_ONCE` rows by one vector of columns at a time."""
 
-    def __init__(self, lanes: int, is_signed: bool) -> None:
+    def __init__(self, lanes: int, layout: WeightLayout, is_signed: bool) -> None:
+        self.layout = layout
         self.lanes = lanes
         self.is_signed = is_signed
         self.words = f"<{lanes} x i32>"
@@ -77,35 +76,25 @@ class _Portable:
 
     def _sums(self, e: Emitter, left: str, weights: str) -> list[str]:
         """The sums of each row over all words of weights."""
-        head, done, before = e.new_label(), e.new_label(), e.block
-        word = e.fresh()
-        sums = [(e.fresh(), e.fresh()) for _ in range(self.rows)]
-        e.jump(head)
-        e.place(head)
-        phis = len(e.lines)
-        e.lines.append("")
-        at = e.offset(weights, e.value(f"shl i64 {word}, 9"))
-        factors = self._bytes(e, e.load(self.words, at, self.width))
-        left_at = e.offset(left, e.value(f"shl i64 {word}, 3"))
-        results = []
-        for row, totals in enumerate(sums):
-            chains = list(totals)  # one for each plane
-            for number, factor in enumerate(factors):
-                pair, plane = divmod(number, 2)
-                place = row * ROW_BYTES + plane * ROWS * ROW_BYTES + 4 * pair
+        layout = self.layout
+        starts = ["zeroinitializer"] * (2 * self.rows)  # for each row one for each plane
+        with e.folding(WEIGHT_ROWS // layout.words, self.floats, starts) as (step, sums, results):
+            results += sums
+            at = e.offset(weights, e.value(f"mul i64 {step}, {layout.words * ROW_BYTES}"))
+            factors = [
+                self._bytes(e, e.load(self.words, e.offset(at, word * ROW_BYTES), self.width))
+                for word in range(layout.words)
+            ]
+            left_at = e.offset(left, e.value(f"mul i64 {step}, {8 * layout.words}"))
+            for row, k, plane in product(range(self.rows), range(2 * layout.words), (0, 1)):
+                word, half = layout.places[k]
+                place = row * ROW_BYTES + plane * ROWS * ROW_BYTES + 4 * k
                 value = self._spread(e, left_at, place)
-                chains[plane] = self._fma(e, value, factor, chains[plane])
-            results.append(chains)
-        following = e.value(f"add i64 {word}, 1")
-        lines = [f" {word} = phi i64 [0, %{before}], [{following}, %{e.block}]"]
-        for totals, chains in zip(sums, results, strict=True):
-            for total, result in zip(totals, chains, strict=True):
-                edges = f"[zeroinitializer, %{before}], [{result}, %{e.block}]"
-                lines.append(f" {total} = phi {self.floats} {edges}")
-        e.lines[phis] = "\n".join(lines)
-        e.branch(e.value(f"icmp ult i64 {following}, {_WORDS}"), head, done)
-        e.place(done)
-        return [e.value(f"fadd {self.floats} {low}, {high}") for low, high in results]
+                chain = 2 * row + plane
+                factor = factors[word][2 * half + plane]
+                results[chain] = self._fma(e, value, factor, results[chain])
+        pairs = zip(results[::2], results[1::2], strict=True)
+        return [e.value(f"fadd {self.floats} {low}, {high}") for low, high in pairs]
 
     def _spread(self, e: Emitter, base: str, byte_offset: int) -> str:
         loaded = e.load("float", e.offset(base, byte_offset), 4)

@@ -39,16 +39,16 @@ from tpu_sim.jit.hbm_windows import (
 )
 from tpu_sim.jit.host import Host
 from tpu_sim.jit.host_state import ENTER, HOST_STATE_DECLARATIONS, LEAVE, host_state_text
-from tpu_sim.jit.integer_passes import integer_pass_text
-from tpu_sim.jit.mxu_chains import exact_text, fma_text
-from tpu_sim.jit.mxu_kernels import tiles_text
+from tpu_sim.jit.pass_forms import pass_forms
+from tpu_sim.jit.weight_layout import (
+    layout_of,
+    push_text,
+    push_transposed_text,
+    settle_text,
+)
 
 _PREFIX = "tpuc_kernel_v1_"
-MATMUL_TILES = _PREFIX + "matmul_tiles"
-MATMUL_FMA = _PREFIX + "matmul_fma"
-MATMUL_EXACT = _PREFIX + "matmul_exact"
-MATMUL_S8 = _PREFIX + "matmul_s8"
-MATMUL_U8 = _PREFIX + "matmul_u8"
+MATPUSH = _PREFIX + "matpush"
 MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
 SETTLE_WEIGHTS = _PREFIX + "settle_weights"
 TRANSPOSE = _PREFIX + "transpose"
@@ -58,12 +58,12 @@ STORE_INDEXED = _PREFIX + "store_indexed"
 COPY_VREG = _PREFIX + "copy_vreg"
 
 LIBRARY_FUNCTIONS = (
-    MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES, LOAD_INDEXED, STORE_INDEXED,
-    COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
+    MATPUSH, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES,
+    LOAD_INDEXED, STORE_INDEXED, COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
     RESOLVE, SETTLE, REFER, PROTECT, RUN_CALL, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
     *CROSSING_FUNCTIONS,
 )  # fmt: skip
-"""Functions with one form; lists of commands use the fastest form of `matmul_forms`."""
+"""Functions with one form; those of MXU passes have several (`tpu_sim.jit.pass_forms`)."""
 
 LIBRARY_DECLARATIONS = f"""
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
@@ -71,38 +71,30 @@ declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 {FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
 {CALL_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
 
+_PASSES = (Kind.MATMUL, Kind.MATMUL_S8, Kind.MATMUL_U8)
 _COMMANDS: Kernels = {
-    Kind.MATMUL: ("", ("ptr", "ptr", "ptr", "ptr")),
+    **dict.fromkeys(_PASSES, ("", ("ptr", "ptr", "ptr", "ptr"))),
+    Kind.MATPUSH: (MATPUSH, ("ptr", "ptr")),
     Kind.COPY_VREG: (COPY_VREG, ("ptr", "ptr")),
     Kind.MATPUSH_TRANSPOSED: (MATPUSH_TRANSPOSED, ("ptr", "ptr")),
     Kind.SETTLE_WEIGHTS: (SETTLE_WEIGHTS, ("ptr", "i64")),
     Kind.TRANSPOSE: (TRANSPOSE, ("ptr", "ptr")),
     Kind.TRANSPOSE_HALVES: (TRANSPOSE_HALVES, ("ptr", "ptr")),
-    Kind.MATMUL_S8: (MATMUL_S8, ("ptr", "ptr", "ptr", "ptr")),
-    Kind.MATMUL_U8: (MATMUL_U8, ("ptr", "ptr", "ptr", "ptr")),
 }
 
 _CHUNK = "<16 x i32>"
 _PAIRS = "<8 x i64>"
 
 
-def matmul_forms(host: Host) -> tuple[str, ...]:
-    """The forms of the MXU pass on `host`, the fastest first; all give the same bits."""
-    forms = (MATMUL_FMA, MATMUL_EXACT)
-    return (MATMUL_TILES, *forms) if host.has_matrix_unit else forms
-
-
 def library_text(host: Host) -> str:
     """The module of all kernels for `host`."""
-    texts = [fma_text(MATMUL_FMA, host, MATMUL_EXACT), exact_text(MATMUL_EXACT)]
-    if host.has_matrix_unit:
-        texts.append(tiles_text(MATMUL_TILES))
+    layout = layout_of(host)
+    texts = [form.text() for forms in pass_forms(host).values() for form in forms]
     texts += [
-        integer_pass_text(MATMUL_S8, host, is_signed=True),
-        integer_pass_text(MATMUL_U8, host, is_signed=False),
         host_state_text(host),
-        _matpush_transposed(),
-        _settle_weights(),
+        push_text(MATPUSH, layout),
+        push_transposed_text(MATPUSH_TRANSPOSED, layout),
+        settle_text(SETTLE_WEIGHTS),
         _transpose(),
         _transpose_halves(),
         _load_indexed(),
@@ -129,48 +121,6 @@ def _copy_vreg() -> str:
         "i64 4096, i1 false)"
     )
     return _function(f"void @{COPY_VREG}(ptr noalias %target, ptr noalias %source)", e)
-
-
-def _matpush_transposed() -> str:
-    """Word (p, 2s + h) of the weights = halves h of a[s, 2p] (low) and a[s, 2p + 1] (high)."""
-    e = Emitter()
-    with e.loop(64) as pair:
-        source = e.offset("%source", e.value(f"shl i64 {pair}, 3"))
-        target = e.offset("%target", e.value(f"shl i64 {pair}, 9"))
-        for s in range(8):
-            both = e.load("<4 x i16>", e.offset(source, s * 512), 8)
-            halves = e.value(
-                f"shufflevector <4 x i16> {both}, <4 x i16> poison, "
-                "<4 x i32> <i32 0, i32 2, i32 1, i32 3>"
-            )
-            e.store("<4 x i16>", halves, e.offset(target, s * 8), 8)
-    return _function(f"void @{MATPUSH_TRANSPOSED}(ptr noalias %target, ptr noalias %source)", e)
-
-
-def _settle_weights() -> str:
-    """Zero the words of a weight block that neither a plain nor a transposed push wrote.
-
-    Word (p, l) belongs to plain push p / 8 (bit 0..7) and to transposed push l / 16 (bit 8..15).
-    """
-    e = Emitter()
-    for shift in (0, 8):
-        complete = e.value(f"and i64 %pushes, {255 << shift}")
-        is_complete = e.value(f"icmp eq i64 {complete}, {255 << shift}")
-        leaving, following = e.new_label(), e.new_label()
-        e.branch(is_complete, leaving, following)
-        e.place(leaving)
-        e.do("ret void")
-        e.place(following)
-    with e.loop(512) as i:
-        plain = e.value(f"lshr i64 {i}, 6")
-        transposed = e.value(f"and i64 {i}, 7")
-        transposed = e.value(f"add i64 {transposed}, 8")
-        bits = [e.value(f"lshr i64 %pushes, {bit}") for bit in (plain, transposed)]
-        written = e.value(f"and i64 {e.value(f'or i64 {bits[0]}, {bits[1]}')}, 1")
-        with e.when(e.value(f"icmp eq i64 {written}, 0")):
-            at = e.offset("%weights", e.value(f"shl i64 {i}, 6"))
-            e.store(_CHUNK, "zeroinitializer", at, 64)
-    return _function(f"void @{SETTLE_WEIGHTS}(ptr %weights, i64 %pushes)", e)
 
 
 def _transpose() -> str:

@@ -11,20 +11,21 @@ NaN (`CANONICAL_NAN`) over whatever NaN it got.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host import Arch, Host
+from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
 
 ROWS = 16
-ROW_BYTES = 512
 _PARAMETERS = "ptr noalias %out, ptr noalias %lhs, ptr noalias %weights, ptr noalias %next"
 
 _K_BLOCKS = 4
-_PAIRS = 16  # of k in a block
+_PAIRS = 16  # of k in a block, and rows of weights
 _FLUSHING_MXCSR = 0x8040  # flush results to zero, read denormals as zero
 _FLUSHING_FPCR = 1 << 24
 _UNDERFLOW_FPSR = 1 << 3
@@ -62,6 +63,7 @@ class _Arithmetic:
     `halves` gives the f32 of the low and of the high bf16 of each word.
     """
 
+    layout: WeightLayout
     vector: _Vector
     rows: int
     vectors: int
@@ -70,11 +72,12 @@ class _Arithmetic:
     add: Callable[[Emitter, str, str], str]
 
 
-def fma_text(name: str, host: Host, exact: str) -> str:
+def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
     """``void name(out, lhs, weights, next)`` with f32 FMAs; `exact` names the form for rare cases."""
     vector = _Vector(host.vector_lanes)
-    rows, vectors = {16: (8, 1), 8: (4, 1), 4: (4, 2)}[vector.lanes]
+    rows, vectors = {16: (4, 2), 8: (2, 2), 4: (4, 2)}[vector.lanes]
     arithmetic = _Arithmetic(
+        layout,
         vector,
         rows,
         vectors,
@@ -84,20 +87,21 @@ def fma_text(name: str, host: Host, exact: str) -> str:
     )
     e = Emitter()
     if host.arch is Arch.X86_64:
-        _flush_with_mxcsr(e, arithmetic)
+        with flushing_by_mxcsr(e):
+            _pass(e, arithmetic)
     else:
         _flush_with_fpcr(e, arithmetic, exact)
     return pass_function(name, e, vector.lanes)
 
 
-def exact_text(name: str) -> str:
+def exact_text(name: str, layout: WeightLayout) -> str:
     """``void name(out, lhs, weights, next)`` on any host: f64 arithmetic with explicit flushing."""
     vector = _Vector(_EXACT_LANES)
     e = Emitter()
     _pass(
         e,
         _Arithmetic(
-            vector, 2, 1, partial(_flushed_halves, vector), partial(_exact_fma, vector),
+            layout, vector, 2, 1, partial(_flushed_halves, vector), partial(_exact_fma, vector),
             lambda e, a, b: _flushed(vector, e, _add(vector, e, a, b)),
         ),
     )  # fmt: skip
@@ -126,15 +130,16 @@ def plain_function(name: str, e: Emitter) -> str:
     return f"define void @{name}({_PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
-def _flush_with_mxcsr(e: Emitter, arithmetic: _Arithmetic) -> None:
-    """The pass with denormals flushed by the CPU."""
+@contextmanager
+def flushing_by_mxcsr(e: Emitter) -> Iterator[None]:
+    """Code for x86 whose f32 arithmetic flushes denormals."""
     e.do("%mode = alloca i32")
     e.do("%flushing = alloca i32")
     e.do("call void @llvm.x86.sse.stmxcsr(ptr %mode)")
     flushing = e.value(f"or i32 {e.load('i32', '%mode', 4)}, {_FLUSHING_MXCSR}")
     e.store("i32", flushing, "%flushing", 4)
     e.do("call void @llvm.x86.sse.ldmxcsr(ptr %flushing)")
-    _pass(e, arithmetic)
+    yield
     e.do("call void @llvm.x86.sse.ldmxcsr(ptr %mode)")
 
 
@@ -190,41 +195,27 @@ def _add_to_totals(e: Emitter, a: _Arithmetic, out: str, chains: list[tuple[str,
 
 
 def _chains(e: Emitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[str, str]]:
-    """Even and odd chain of each row and vector over the 16 pairs of a block."""
-    floats, words = a.vector.floats, a.vector.words
-    head, done, before = e.new_label(), e.new_label(), e.block
-    pair = e.fresh()
-    sums = [(e.fresh(), e.fresh()) for _ in range(a.rows * a.vectors)]
-    e.jump(head)
-    e.place(head)
-    phis = len(e.lines)
-    e.lines.append("")
-    weights_at = e.offset(weights, e.value(f"shl i64 {pair}, 9"))
-    width = 4 * a.vector.lanes
-    halves = [
-        a.halves(e, e.load(words, e.offset(weights_at, chunk * width), width))
-        for chunk in range(a.vectors)
-    ]
-    left_at = e.offset(left, e.value(f"shl i64 {pair}, 3"))
-    results: list[tuple[str, str]] = []
-    for row in range(a.rows):
-        factors = [_spread(e, a.vector, left_at, row * ROW_BYTES + 4 * half) for half in (0, 1)]
-        for chunk in range(a.vectors):
-            totals = sums[row * a.vectors + chunk]
-            even, odd = (
-                a.fma(e, factors[half], halves[chunk][half], totals[half]) for half in (0, 1)
-            )
-            results.append((even, odd))
-    following = e.value(f"add i64 {pair}, 1")
-    lines = [f" {pair} = phi i64 [0, %{before}], [{following}, %{e.block}]"]
-    for chains, nexts in zip(sums, results, strict=True):
-        for total, result in zip(chains, nexts, strict=True):
-            edges = f"[zeroinitializer, %{before}], [{result}, %{e.block}]"
-            lines.append(f" {total} = phi {floats} {edges}")
-    e.lines[phis] = "\n".join(lines)
-    e.branch(e.value(f"icmp ult i64 {following}, {_PAIRS}"), head, done)
-    e.place(done)
-    return results
+    """Even and odd chain of each row and vector over the 32 k of a block."""
+    words, width, step_words = a.vector.words, 4 * a.vector.lanes, a.layout.words
+    starts = ["zeroinitializer"] * (2 * a.rows * a.vectors)
+    with e.folding(_PAIRS // step_words, a.vector.floats, starts) as (step, sums, results):
+        results += sums
+        weights_at = e.offset(weights, e.value(f"mul i64 {step}, {step_words * ROW_BYTES}"))
+        halves = [
+            [
+                a.halves(e, e.load(words, e.offset(weights_at, word * ROW_BYTES + at), width))
+                for word in range(step_words)
+            ]
+            for at in range(0, a.vectors * width, width)
+        ]
+        left_at = e.offset(left, e.value(f"mul i64 {step}, {8 * step_words}"))
+        for row in range(a.rows):
+            for k, (word, half) in enumerate(a.layout.places):
+                factor = _spread(e, a.vector, left_at, row * ROW_BYTES + 4 * k)
+                for chunk in range(a.vectors):
+                    chain = 2 * (row * a.vectors + chunk) + k % 2
+                    results[chain] = a.fma(e, factor, halves[chunk][word][half], results[chain])
+    return list(zip(results[::2], results[1::2], strict=True))
 
 
 def _expand_rows(e: Emitter, a: _Arithmetic) -> None:

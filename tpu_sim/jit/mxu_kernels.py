@@ -1,15 +1,15 @@
-"""The MXU pass as native code: 16 rows of packed bf16 times 128x128 weights.
+"""The MXU pass on a host's matrix unit (x86's AMX): 16 rows of packed bf16 times 128x128 weights.
 
-Weights lie as pairs: word (p, l) holds w[2p, l] low and w[2p + 1, l] high. A host's matrix unit
-(x86's AMX) wants them just so, and its bf16 product computes what `tpu_sim.isa.rows.mxu` states;
-elsewhere fused multiply-adds do (`tpu_sim.jit.mxu_chains`). The result is 16 rows of 512 bytes:
-two vregs, the 8 low rows and the 8 high rows.
+Its bf16 product computes what `tpu_sim.isa.rows.mxu` states, of weights laid out as
+`weight_layout.PAIRS`. The result is 16 rows of 512 bytes: two vregs, the 8 low rows and the 8 high
+rows.
 """
 
 from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.mxu_chains import ROW_BYTES, ROWS, pass_function, plain_function
+from tpu_sim.jit.mxu_chains import ROWS, pass_function, plain_function
+from tpu_sim.jit.weight_layout import ROW_BYTES
 
 _K_BLOCKS = 4
 _TILE_BYTES = 1024

@@ -214,7 +214,7 @@ class StateOps:
         is_plain = op.row.effect == "matpush"
         root, bits = self._pushes[unit]
         self._pushes[unit] = (root, bits | 1 << (row if is_plain else row + 8))
-        kind = Kind.COPY_VREG if is_plain else Kind.MATPUSH_TRANSPOSED
+        kind = Kind.MATPUSH if is_plain else Kind.MATPUSH_TRANSPOSED
         self._run_on(kind, (shadow, row * (VREG_BYTES if is_plain else 64)), source)
 
     def _pushes_value(self, unit: int) -> str:

@@ -15,6 +15,7 @@ from tests.support.random_programs import random_program
 from tests.support.run_hlo import compile_text
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Program
+from tpu_sim.jit.command_kernels import Kind
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.engine import Engine
 from tpu_sim.jit.host import (
@@ -26,7 +27,8 @@ from tpu_sim.jit.host import (
     host_of,
 )
 from tpu_sim.jit.lanes import intrinsic_declarations
-from tpu_sim.jit.library import MATMUL_TILES, library_text, matmul_forms
+from tpu_sim.jit.library import library_text
+from tpu_sim.jit.pass_forms import MATMUL_DOT, MATMUL_TILES, pass_forms
 from tpu_sim.jit.program_translator import ESTIMATE, RUN, translate_program
 
 ROOT = Path(__file__).parents[3]
@@ -92,13 +94,35 @@ def test_the_library_compiles_for_every_feature_set(name: str) -> None:
     assert len(re.findall(r"\bfmla\b|vfmadd", made)) >= 8 and "tdpbf16ps" not in made
 
 
-def test_tiles_are_used_where_the_host_has_them() -> None:
+def with_features(*more: str, has_matrix_unit: bool = False) -> Host:
     known = host_of("avx512")
-    features = f"{known.features},+amx-tile,+amx-bf16"
-    host = Host(known.arch, "x86-64-v4", features, has_matrix_unit=True)
+    features = ",".join((known.features, *(f"+{feature}" for feature in more)))
+    return Host(known.arch, "x86-64-v4", features, has_matrix_unit)
+
+
+def bf16_forms(host: Host) -> list[str]:
+    return [form.name for form in pass_forms(host)[Kind.MATMUL]]
+
+
+def test_tiles_are_used_where_the_host_has_them() -> None:
+    host = with_features("amx-tile", "amx-bf16", has_matrix_unit=True)
     made = assembly(library_text(host), host, LIBRARY_LEVEL)
     assert made.count("tdpbf16ps") == 32 and made.count("ldtilecfg") == 2
-    assert matmul_forms(host)[0] == MATMUL_TILES not in matmul_forms(known)
+    assert bf16_forms(host)[0] == MATMUL_TILES not in bf16_forms(host_of("avx512"))
+
+
+def test_dot_products_are_used_where_the_host_has_them() -> None:
+    host = with_features("avx512bf16", "avx512vnni")
+    made = assembly(library_text(host), host, LIBRARY_LEVEL)
+    assert made.count("vdpbf16ps") == 16 and made.count("vpdpbusd") > 2 * 16
+    assert bf16_forms(host)[0] == MATMUL_DOT not in bf16_forms(host_of("avx512"))
+
+
+def test_byte_products_are_used_where_only_256_bits_have_them() -> None:
+    known = host_of("avx2")
+    host = Host(known.arch, known.cpu, f"{known.features},+avxvnni")
+    made = assembly(library_text(host), host, LIBRARY_LEVEL)
+    assert "vpdpbusd" in made and "zmm" not in made
 
 
 def test_programs_name_no_host() -> None:
