@@ -111,7 +111,11 @@ def _operand_boxes(
     if node.opcode == "reduce":
         operand_box = override or reduce_operand_box(node, box)
         count = len(node.operands) // 2
-        return [(operand, operand_box) for operand in node.operands[:count]]
+        start = Box((), ())  # start values are read too: a step that ends a sum takes them in
+        return [
+            (operand, operand_box if number < count else start)
+            for number, operand in enumerate(node.operands)
+        ]
     lhs, rhs = dot_operand_boxes(node, box, override)
     return [(node.operands[0], lhs), (node.operands[1], rhs)]
 

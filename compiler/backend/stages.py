@@ -9,13 +9,14 @@ What a stage leaves in scratch is bound as a leaf for the stages after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from compiler.analysis.boxes import is_row_reduction
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.indexing_maps import PIECEWISE
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot_stage import DotStage
@@ -59,7 +60,7 @@ class StageEmitter:
             for window, array in zip(self.plan.inputs, context.inputs, strict=True)
         }
         emitter = VectorEmitter(self.builder, bindings, dict(context.sregs), self.scalars)
-        emitter.unread = frozenset(self.body.parameters) - bindings.keys() - self.scalars.keys()
+        emitter.unread = _unread(self.body, bindings.keys() | self.scalars.keys())
         outputs = list(zip(self.body.roots, context.outputs, strict=True))
         done: set[int] = set()
         dot = self.body.dot
@@ -240,6 +241,31 @@ class StageEmitter:
             self.builder.source = group[0][0].name
             emitter.emit_stage([node for node, _ in group], [array for _, array in group])
             self.builder.new_block()
+
+
+def _unread(
+    body: FusionBody, held: Collection[HloInstruction]
+) -> frozenset[HloInstruction]:
+    """Parameters that nothing holds, because no element of the results is one of theirs.
+
+    That is possible only behind a pad, concatenate or update whose results come from its other
+    operands. A parameter that is read whatever the index must be held: to take it for zero would
+    be a wrong value.
+    """
+    unread = frozenset(body.parameters) - frozenset(held)
+    pending, seen = list(body.roots), set(body.roots)
+    while pending and unread:
+        node = pending.pop()
+        if node in held or node.opcode in PIECEWISE:
+            continue
+        if node in unread:
+            raise CompileError(
+                f"internal: %{node.name} is read by its kernel and has no window there", node.span
+            )
+        fresh = [o for o in node.operands if o not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return unread
 
 
 def _reduces_columns(node: HloInstruction) -> bool:

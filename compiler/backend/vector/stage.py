@@ -210,6 +210,9 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
     for node, target in zip(stage.nodes, stage.targets, strict=True):
         parts = []
         for part in range(space.packing):
+            if part >= space.rows and stage.bounds is None:
+                parts.append(parts[0])  # rows of no element, in any sublane
+                continue
             value = emitter.emit(node, point_index(target, space, point, part))
             if stage.bounds is not None:
                 whole = point_index(target, space, full_tile(point), part)
