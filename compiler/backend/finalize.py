@@ -19,6 +19,7 @@ from compiler.backend.unroll import ALIAS_STRIDE, unroll_parallel_loops
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, blocks
 from compiler.llo.verifier import verify_llo
+from tpu_sim.isa.checker import check_kernel
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import (
@@ -42,7 +43,8 @@ MAX_WINDOWS, MAX_DESCRIPTORS, MAX_FLAGS = 256, 1024, 256
 def finalize_kernel(llo: LloKernel, chip: Chip, check: bool = False) -> Kernel:
     """Schedule a kernel. Consumes `llo`: its blocks are rewritten in place.
 
-    `check` verifies the LLO first, and every schedule against its block (`hazards`).
+    `check` verifies the LLO first, every schedule against its block (`hazards`), and the bundles
+    against the rules of the machine (slots, unit spacing, latencies over block ends).
     """
     _check_tables(llo)
     if check:
@@ -50,7 +52,7 @@ def finalize_kernel(llo: LloKernel, chip: Chip, check: bool = False) -> Kernel:
     finalizer = _Finalizer(llo, chip, check)
     body = finalizer.run()
     windows, spill_base = _place_windows(llo, chip, finalizer.spill_slots)
-    return Kernel(
+    kernel = Kernel(
         name=llo.name,
         arg_count=llo.arg_count,
         windows=windows,
@@ -62,11 +64,16 @@ def finalize_kernel(llo: LloKernel, chip: Chip, check: bool = False) -> Kernel:
         flops=llo.flops,
         note=llo.note,
     )
+    if check:
+        check_kernel(kernel, chip)
+    return kernel
 
 
-def finalize_main(llo: LloKernel, chip: Chip) -> list[Node]:
-    """Schedule main: scalar code, control flow and calls."""
-    return _Finalizer(llo, chip).run()
+def finalize_main(llo: LloKernel, chip: Chip, check: bool = False) -> list[Node]:
+    """Schedule main: scalar code, control flow and calls. `check` as for a kernel."""
+    if check:
+        verify_llo(llo)
+    return _Finalizer(llo, chip, check).run()
 
 
 def _check_tables(llo: LloKernel) -> None:

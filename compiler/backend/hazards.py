@@ -9,6 +9,7 @@ the machine (slots, unit spacing, latencies over block ends) are checked by `tpu
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from compiler.backend.op_table import Code, OpInfo
 from compiler.backend.scheduler import Schedule
@@ -149,10 +150,10 @@ def _rows(instr: Instr, info: OpInfo) -> set[int] | None:
 
 
 def _check_unit_order(ops: list[Instr], infos: list[OpInfo], issued: list[int]) -> None:
-    """Per MXU, matmuls, pushes with swaps, and pops each keep their order."""
+    """Per unit: matmuls, pushes with swaps, and pops each keep their order; see also transposes."""
     groups = (
         {Code.MATPUSH, Code.MATSWAP}, {Code.MATSWAP, Code.MATMUL}, {Code.MRF_POP},
-        {Code.DMA_START, Code.DMA_WAIT}, {Code.XPOSE_SWAP, Code.XPOSE_READ},
+        {Code.DMA_START, Code.DMA_WAIT}, {Code.XPOSE_SWAP},
     )  # fmt: skip
     for group in groups:
         last: dict[int, int] = {}
@@ -160,9 +161,34 @@ def _check_unit_order(ops: list[Instr], infos: list[OpInfo], issued: list[int]) 
             info = infos[index]
             if info.code not in group:
                 continue
-            unit = ops[index].operands[info.unit] if info.unit >= 0 else -1
-            is_unordered = info.code is Code.XPOSE_READ
+            unit = _unit(ops[index], info)
             if index < last.get(unit, -1):
                 raise ScheduleError(f"op {index} of unit {unit} is out of order")
-            if not is_unordered:
-                last[unit] = index
+            last[unit] = index
+    order = range(len(ops))
+    if _swaps_before(ops, infos, order) != _swaps_before(ops, infos, issued):
+        raise ScheduleError("a transpose unit's block is pushed or read on the wrong side of a swap")
+
+
+def _unit(instr: Instr, info: OpInfo) -> int:
+    """The MXU or transpose unit of an operation; -1 where there is one for all."""
+    if info.code in (Code.XPOSE_PUSH, Code.XPOSE_SWAP):
+        return instr.operands[0]
+    if info.code is Code.XPOSE_READ:
+        return instr.operands[1]
+    return instr.operands[info.unit] if info.unit >= 0 else -1
+
+
+def _swaps_before(
+    ops: list[Instr], infos: list[OpInfo], order: Iterable[int]
+) -> dict[int, int]:
+    """How often its unit has swapped blocks before each push and read of a transpose unit."""
+    swaps: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for index in order:
+        code, unit = infos[index].code, _unit(ops[index], infos[index])
+        if code is Code.XPOSE_SWAP:
+            swaps[unit] = swaps.get(unit, 0) + 1
+        elif code in (Code.XPOSE_PUSH, Code.XPOSE_READ):
+            found[index] = swaps.get(unit, 0)
+    return found

@@ -33,6 +33,7 @@ from compiler.llo.ir import LloKernel
 from compiler.llo.printer import print_llo
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, HbmBuffer, Program
+from tpu_sim.isa.verification import is_verifying
 
 Progress = Callable[[str], None]
 
@@ -76,7 +77,8 @@ def lower_module(
         return builder.finish()
 
     timings = {"llo": 0.0, "schedule": 0.0}
-    main = finalize_main(lower_main(), chip)
+    check = is_verifying()
+    main = finalize_main(lower_main(), chip, check)
     kernels = {}
     for name in list(library.requests):
         if progress is not None:
@@ -84,7 +86,7 @@ def lower_module(
         start = time.perf_counter()
         llo = library.lower(name)
         lowered = time.perf_counter()
-        kernels[name] = finalize_kernel(llo, chip)
+        kernels[name] = finalize_kernel(llo, chip, check)
         timings["llo"] += lowered - start
         timings["schedule"] += time.perf_counter() - lowered
     program = Program(

@@ -201,11 +201,7 @@ class _Attempt:
                 heappush(self.parked, index)
                 continue
             room -= 1
-            bundle.append(index)
-            if info.occupies > 1:
-                capacities[resource] -= 1
-                self.releases.setdefault(cycle + info.occupies, []).append(resource)
-            self._issue(index, cycle)
+            self._issue(index, cycle, bundle)
         for key in full:
             heappush(heap, key)
 
@@ -234,11 +230,12 @@ class _Attempt:
             info = self.infos[index]
             if info.code is Code.PUSH and self._queue_is_full(info.queue):
                 continue
+            if self.capacities[self.resources[index]] <= 0:
+                continue
             if not info.takes or not self._lacks_register(index, info, reserve=0):
                 self.parked.remove(index)
                 heapify(self.parked)
-                bundle.append(index)
-                self._issue(index, cycle)
+                self._issue(index, cycle, bundle)
                 return True
         return False
 
@@ -269,9 +266,15 @@ class _Attempt:
                 return True
         return False
 
-    def _issue(self, index: int, cycle: int) -> None:
+    def _issue(self, index: int, cycle: int, bundle: list[int]) -> None:
+        """Put an operation into this cycle's bundle: whatever it takes is taken here."""
         info = self.infos[index]
+        bundle.append(index)
         self.issued[index] = True
+        if info.occupies > 1:
+            resource = self.resources[index]
+            self.capacities[resource] -= 1
+            self.releases.setdefault(cycle + info.occupies, []).append(resource)
         if cycle + info.tail > self.end:
             self.end = cycle + info.tail
         self._use_registers(self.ops[index].operands, info, cycle)
