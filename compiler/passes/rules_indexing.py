@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import extreme, reducer_kind
+from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
@@ -235,7 +236,9 @@ def gather_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None
             return folded
     dtype = operand.array.dtype
     access = _gather_row_access(instr)
-    if access is None or dtype.is_complex or dtype.bits < 8:
+    kind = "or" if dtype == PRED else "maximum"
+    least = identity(kind, dtype)
+    if access is None or least is None or dtype.bits < 8:
         return None
     operand, access = _before_split(operand, access)
     size = operand.array.dims[access.dim]
@@ -244,8 +247,6 @@ def gather_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None
     high = make.constant(instr, index_type, size - 1)
     clamped = emit(instr, "clamp", access.index.array, (low, access.index, high))
     mask = _mask(instr, clamped, operand.array.dims, access.dim)
-    kind = "or" if dtype == PRED else "maximum"
-    least = 0 if dtype == PRED else extreme(kind, dtype)
     fill = make.splat(instr, operand.array, least)
     chosen = emit(instr, "select", operand.array, (mask, operand, fill))
     init = make.constant(instr, dtype, least)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 
-from compiler.hlo.dtypes import PRED, S32, DType
+from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import extreme, reducer_kind
+from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
@@ -105,6 +106,9 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     kind, dtype = reducer_kind(instr.attrs["to_apply"]), operand.array.dtype
     if kind not in ("add", "maximum", "minimum") or dtype.kind == "pred" or dtype.is_complex:
         return None
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        return None
     if dims_attr(instr, "update_window_dims"):
         return None
     index = make.reshape(indices, (count,))
@@ -115,21 +119,13 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     place = emit(instr, "iota", shape, (), {"iota_dimension": 0})
     wanted = make.broadcast(index, dims, (1,))
     mask = emit(instr, "compare", ArrayShape(PRED, dims), (place, wanted), {"direction": "EQ"})
-    identity = _identity(kind, dtype)
     wide = make.broadcast(updates, dims, (1,))
-    values = (mask, wide, make.splat(instr, wide.array, identity))
+    values = (mask, wide, make.splat(instr, wide.array, neutral))
     chosen = emit(instr, "select", wide.array, values)
-    init = make.constant(instr, dtype, identity)
+    init = make.constant(instr, dtype, neutral)
     attrs = {"dimensions": (1,), "to_apply": make.reducer(instr, kind, dtype)}
     found = emit(instr, "reduce", operand.array, (chosen, init), attrs)
     return emit(instr, kind, operand.array, (operand, found))
-
-
-def _identity(kind: str, dtype: DType) -> float | int:
-    """What `kind` leaves every value as it is with; 0.0 would make -0.0 positive."""
-    if kind == "add":
-        return -0.0 if dtype.is_float else 0
-    return extreme(kind, dtype)
 
 
 SCATTER_RULES: tuple[Rule, ...] = (

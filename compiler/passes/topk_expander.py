@@ -9,12 +9,14 @@ reductions of one array, so they are one kernel.
 
 from __future__ import annotations
 
+import numpy as np
+
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import F32, PRED, S32, DType
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
-from compiler.passes.reducers import extreme
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
@@ -106,7 +108,8 @@ class _Search:
 
     def next(self) -> tuple[HloInstruction, HloInstruction]:
         """The greatest element left of each row, and its position."""
-        worst = extreme("maximum", self.operand.array.dtype)
+        worst = identity("maximum", self.operand.array.dtype)
+        assert worst is not None
         left = self.operand
         if self.taken is not None:
             fill = make.splat(self.near, self.operand.array, worst)
@@ -115,7 +118,7 @@ class _Search:
         hit = self._is_hit(self._wide(best))
         end = make.splat(self.near, self.position.array, self.dims[-1])
         places = emit(self.near, "select", self.position.array, (hit, self.position, end))
-        index = self._reduce("minimum", places, extreme("minimum", S32))
+        index = self._reduce("minimum", places, np.iinfo(np.int32).max)
         here = self._compare(self.position, self._wide(index))
         self.taken = here if self.taken is None else self._logical("or", self.taken, here)
         return best, index

@@ -10,7 +10,8 @@ from tests.support.against_evaluator import binary, check, random_values, tupled
 
 TYPES = (
     "pred", "s4", "u4", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64",
-    "bf16", "f16", "f32", "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e3m4",
+    "bf16", "f16", "f32", "f8e5m2", "f8e4m3", "f8e3m4", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz",
+    "f8e4m3fnuz",
 )  # fmt: skip
 BITWISE = ("and", "or", "xor")
 ORDERS = ("maximum", "minimum")
@@ -58,7 +59,11 @@ pick {{
   ai = s16[] parameter(1)
   b = {dtype}[] parameter(2)
   bi = s16[] parameter(3)
-  more = pred[] compare(b, a), direction=GT
+  above = pred[] compare(b, a), direction=GT
+  equal = pred[] compare(b, a), direction=EQ
+  first = pred[] compare(bi, ai), direction=LT
+  tied = pred[] and(equal, first)
+  more = pred[] or(above, tied)
   r = {dtype}[] select(more, b, a)
   ri = s16[] select(more, bi, ai)
   ROOT t = ({dtype}[], s16[]) tuple(r, ri)

@@ -16,8 +16,10 @@ from compiler.backend.vector.elementwise import emit_elementwise
 from compiler.backend.vector.ops import Ops, compare_type, value_class
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.llo.builder import f32_bits
 from compiler.llo.ir import VReg
 
 State = list[VReg]
@@ -55,21 +57,12 @@ class Reducer:
         return f"{name}.{compare_type(dtype) if is_plain else 's32'}"
 
     def identity_bits(self) -> int:
-        """The monoid's identity, as an immediate."""
-        dtype = self.dtypes[0]
-        name = self.fold_name
-        if name in ("or", "xor") or name.startswith("add"):
-            return 0
-        if name == "and":
-            return 1 if value_class(dtype) == "m" else -1
-        if name.startswith("mul"):
-            return 0x3F800000 if dtype.is_float else 1
-        if dtype.is_float:
-            return -0x00800000 if name.startswith("max") else 0x7F800000
-        top = (1 << (dtype.bits - dtype.is_signed)) - 1
-        bottom = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-        value = bottom if name.startswith("max") else top
-        return value - (1 << 32) if value >= 1 << 31 else value
+        """The monoid's identity, as an immediate; 0.0 for a sum of floats, whose start is known."""
+        value = identity(self.monoid, self.dtypes[0])
+        assert value is not None
+        if self.dtypes[0].is_float:
+            return 0 if self.monoid == "add" else f32_bits(float(value))
+        return int(value) - (1 << 32) if value >= 1 << 31 else int(value)
 
     def combine(self, ops: Ops, a: State, b: State) -> State:
         """a `op` b; the earlier elements are in a."""
@@ -103,7 +96,8 @@ def reducer_of(reduce: HloInstruction) -> Reducer:
     assert isinstance(computation, HloComputation), f"%{reduce.name} has no to_apply"
     count = len(reduce.operands) // 2
     dtypes = tuple(operand.array.dtype for operand in reduce.operands[:count])
-    return Reducer(computation, dtypes, _monoid(computation) if count == 1 else "")
+    monoid = _monoid(computation) if count == 1 else ""
+    return Reducer(computation, dtypes, monoid if identity(monoid, dtypes[0]) is not None else "")
 
 
 def _monoid(computation: HloComputation) -> str:

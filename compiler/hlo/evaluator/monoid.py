@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.attributes import Window
+from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator.numerics import widen
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -88,11 +90,8 @@ class Monoid:
 
     def identity(self, dtype: np.dtype[np.generic]) -> Array:
         """The neutral element of the operation in a type."""
-        if self.opcode in ("maximum", "minimum"):
-            return _extreme(dtype, lowest=self.opcode == "maximum")
-        value = {"add": 0, "or": 0, "xor": 0, "multiply": 1}.get(self.opcode)
-        if value is None:  # and
-            return np.invert(np.zeros((), dtype))
+        value = identity(self.opcode, from_numpy(dtype))
+        assert value is not None, f"{self.opcode} has no identity in {dtype}"
         return np.asarray(value, dtype)
 
     def slide(self, padded: Array, window: Window, extents: Sequence[int]) -> Array:
@@ -129,14 +128,3 @@ class Monoid:
             power *= 2
         assert result is not None
         return np.moveaxis(result, 0, axis)
-
-
-def _extreme(dtype: np.dtype[np.generic], *, lowest: bool) -> Array:
-    if dtype.kind == "f":
-        return np.asarray(-np.inf if lowest else np.inf, dtype)
-    if dtype.kind == "b":
-        return np.asarray(not lowest)
-    signed = dtype.kind == "i"
-    bits = 8 * dtype.itemsize - signed
-    low = -(1 << bits) if signed else 0
-    return np.asarray(low if lowest else (1 << bits) - 1, dtype)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import C64, F32, PRED, S32, DType
+from compiler.hlo.dtypes import C64, F32, S32, DType
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
@@ -103,7 +104,9 @@ class Emitter(HloBuilder):
     def total(self, operand: Instr, *dimensions: int, kind: str = "add") -> Instr:
         """Sum (or other `kind` whose identity for this type is known) over some dimensions."""
         dtype = operand.array.dtype
-        init = self.constant(dtype, identity(kind, dtype))
+        neutral = identity(kind, dtype)
+        assert neutral is not None, f"{kind} has no identity in {dtype}"
+        init = self.constant(dtype, neutral)
         dims = tuple(d % operand.array.rank for d in dimensions)
         return self.reduce(operand, init, dims, self.scalar(kind, dtype))
 
@@ -227,24 +230,6 @@ def _not_scalar(instr: Instr) -> UnsupportedError:
         "use scalar arithmetic there",
         instr.span,
     )
-
-
-def identity(kind: str, dtype: DType) -> float | int:
-    """The value that changes nothing under add, multiply, maximum, minimum, and, or."""
-    match kind:
-        case "add" | "or" | "xor":
-            return 0
-        case "multiply":
-            return 1
-        case "and":
-            return 1 if dtype == PRED else (1 << dtype.bits) - 1 if not dtype.is_signed else -1
-    sign = -1 if kind == "maximum" else 1
-    if dtype.is_float:
-        return sign * float("inf")
-    if dtype == PRED:
-        return 0 if kind == "maximum" else 1
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    return low if kind == "maximum" else (1 << (dtype.bits - dtype.is_signed)) - 1
 
 
 def real_type(dtype: DType) -> DType:

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import PRED
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, identity, result_of
+from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
@@ -55,8 +56,11 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     if 0 in dims or any(d.size == 0 for d in window):
         return result_of(e, instr, inits)
     kind = reducer_kind(computation)
+    neutral = None if kind is None else identity(kind, instr.operands[0].array.dtype)
+    if neutral is None:
+        kind = None
     values = [
-        padded(e, operand, _fill(e, kind, init), window)
+        padded(e, operand, _fill(e, neutral, init), window)
         for operand, init in zip(instr.operands[:count], instr.operands[count:], strict=True)
     ]
     combine = _plain(e, computation)
@@ -72,11 +76,9 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     return result_of(e, instr, total)
 
 
-def _fill(e: Emitter, kind: str | None, init: Instr) -> Instr:
+def _fill(e: Emitter, neutral: float | None, init: Instr) -> Instr:
     """What padding holds: what does not count, or anything where a mask says so."""
-    if kind is None:
-        return init
-    return e.constant(init.array.dtype, identity(kind, init.array.dtype))
+    return init if neutral is None else e.constant(init.array.dtype, neutral)
 
 
 def _plain(e: Emitter, computation: HloComputation) -> Combine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.hlo.identities import identity, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.pair_types.complex_arithmetic import Complex
@@ -11,7 +12,6 @@ from compiler.passes.pair_types.int64_arithmetic import Int64
 from compiler.passes.pair_types.scope import Scope, assembled, kept_attrs, unpacked
 from compiler.passes.pair_types.separation import groups_of, separated
 from compiler.passes.pair_types.values import Pair, Value, lowered
-from compiler.passes.reducers import extreme, is_identity
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import splat_value
 
@@ -57,12 +57,11 @@ def _identity(scope: Scope, instr: Instr) -> Pair | None:
     value = splat_value(instr.operands[1])
     if value is not None and is_identity(kind, dtype, value):
         return None
-    number = {"add": 0, "multiply": 1}.get(kind)
     emitter = Emitter(instr)
     if dtype.is_complex:
         return Complex(emitter).constant(1.0, ())
-    number = int(extreme(kind, dtype)) if number is None else number
-    return Int64(emitter).constant(number, (), dtype)
+    number = identity(kind, dtype)
+    return None if number is None else Int64(emitter).constant(int(number), (), dtype)
 
 
 def _scatter(scope: Scope, instr: Instr) -> Value:
