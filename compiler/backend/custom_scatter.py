@@ -119,7 +119,7 @@ class Scatter:
         self.builder = kernel.builder
         self.dims = dims
         for node in (dims.indices, *dims.all_updates):
-            if node.opcode != "parameter":
+            if node.opcode not in ("parameter", "constant"):  # a scalar constant is an immediate
                 raise UnsupportedError(
                     f"%{kernel.root.name}: scatter of a {node.opcode} inside its fusion; "
                     "compute it before",

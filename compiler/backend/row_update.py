@@ -18,6 +18,7 @@ from compiler.backend.vector.reducers import Reducer
 from compiler.backend.vector.unpack import element_bits, unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
+from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
 LANES = 128
@@ -27,12 +28,28 @@ IndexOf = Callable[[Expr], Index]
 
 @dataclass(frozen=True)
 class _HeldRow:
-    """Where the row of one array lies: word row of column tile 0, part of the word, first column."""
+    """Where the row of one array lies: word row of column tile 0, part of the word, first column.
+
+    Rank 1 is one long row whose 128 elements of tile t are row t of the physical view: from there
+    the word row and the part follow tile by tile.
+    """
 
     array: VmemArray
     word_row: SReg
     phase: SReg
     column: SReg
+
+    @property
+    def tiles(self) -> int:
+        """Column tiles of the row."""
+        return self.array.rows if self.array.shape.rank == 1 else max(1, self.array.col_tiles)
+
+    def tile(self, b: LloBuilder, number: SReg) -> tuple[SReg, SReg]:
+        """Word row and part of the word of a column tile."""
+        if self.array.shape.rank != 1:
+            return b.sadd(self.word_row, b.smuli(number, 8)), self.phase
+        p = self.array.packing
+        return b.sadd(self.word_row, b.sshri(number, p.bit_length() - 1)), b.sandi(number, p - 1)
 
 
 class RowUpdate:
@@ -57,10 +74,8 @@ class RowUpdate:
         p = array.packing
         if array.shape.rank == 0:
             return _HeldRow(array, array.base, 0, 0)
-        if array.shape.rank == 1:  # 128 elements a row: the row follows from the place
-            row = b.sshri(places[0], 7)
-            word = b.sadd(array.base, b.sshri(row, p.bit_length() - 1))
-            return _HeldRow(array, word, b.sandi(row, p - 1), b.sandi(places[0], LANES - 1))
+        if array.shape.rank == 1:
+            return _HeldRow(array, array.base, 0, places[0])
         *majors, row, column = places
         tile: SReg = 0
         for place, size in zip(majors, array.majors, strict=True):
@@ -75,7 +90,7 @@ class RowUpdate:
         """Combine `width` elements of every target with its updates."""
         first = self._rows[0]
         shape = first.array.shape
-        covers = shape.rank > 1 and width == shape.dims[-1] > 1  # then it starts at column 0
+        covers = shape.rank > 0 and width == shape.dims[-1] > 1  # then it starts at column 0
         if covers or self._b.constant(first.column) == 0:
             for tile in range(-(-width // LANES)):
                 base = const(tile * LANES)
@@ -89,7 +104,7 @@ class RowUpdate:
         column = self._rows[0].column
         first = b.sshri(column, 7)
         count = (width + LANES - 2) // LANES + 1
-        limit = max(1, self._rows[0].array.col_tiles)
+        limit = self._rows[0].tiles
         for number in range(min(count, limit)):
             tile = b.saddi(first, number)
             position = b.ssub(b.sshli(tile, 7), column)
@@ -114,32 +129,36 @@ class RowUpdate:
         position = base + var(LANE)
         at = index(const(0) if width == 1 else position)
         new = [self._as_integer(node, self._emitter.emit(node, at)) for node in updates]
-        places = [b.sadd(row.word_row, b.smuli(tile, 8)) for row in self._rows]
+        at_tile = [row.tile(b, tile) for row in self._rows]
         words = [
             ops.emit("vld", row.array.window, place, 0, 0)
-            for row, place in zip(self._rows, places, strict=True)
+            for row, (place, _) in zip(self._rows, at_tile, strict=True)
         ]
-        old = [self._unpacked(row, word) for row, word in zip(self._rows, words, strict=True)]
+        old = [
+            self._unpacked(row, word, phase)
+            for row, word, (_, phase) in zip(self._rows, words, at_tile, strict=True)
+        ]
         state = self._reducer.finish(ops, self._reducer.combine(ops, old, new))
         mask = self._emitter.index_values.within(position, 0, width - 1)
-        for row, place, word, value in zip(self._rows, places, words, state, strict=True):
-            packed = self._packed(row, word, value)
+        parts = zip(self._rows, at_tile, words, state, strict=True)
+        for row, (place, phase), word, value in parts:
+            packed = self._packed(row, word, value, phase)
             ops.emit("vst.msk", row.array.window, place, 0, 0, packed, mask)
 
     def _as_integer(self, node: HloInstruction, value: int) -> int:
         is_mask = value_class(node.array.dtype) == "m"
         return self._ops.mask_to_integer(value) if is_mask else value
 
-    def _unpacked(self, row: _HeldRow, word: int) -> int:
+    def _unpacked(self, row: _HeldRow, word: int, phase: SReg) -> int:
         """The row's own part of its words, pred as 0 or 1."""
         ops, dtype = self._ops, row.array.shape.dtype
         if row.array.packing > 1:
-            shift = ops.splat(self._b.smuli(row.phase, dtype.bits))
+            shift = ops.splat(self._b.smuli(phase, dtype.bits))
             word = ops.emit("vshr", word, shift)
         value = unpack(ops, self._emitter.index_values, word, const(0), dtype)
         return ops.mask_to_integer(value) if value_class(dtype) == "m" else value
 
-    def _packed(self, row: _HeldRow, word: int, value: int) -> int:
+    def _packed(self, row: _HeldRow, word: int, value: int, phase: SReg) -> int:
         """The words with the row's part replaced."""
         ops, dtype = self._ops, row.array.shape.dtype
         if row.array.packing == 1:
@@ -147,7 +166,7 @@ class RowUpdate:
         is_mask = value_class(dtype) == "m"
         bits = value if is_mask else element_bits(ops, value, dtype)
         field = (1 << dtype.bits) - 1
-        shift = self._b.smuli(row.phase, dtype.bits)
+        shift = self._b.smuli(phase, dtype.bits)
         moved = ops.emit("vshl", ops.emit("vandi", bits, field), ops.splat(shift))
         hole = ops.emit("vshl", ops.integer(field), ops.splat(shift))
         kept = ops.emit("vand", word, ops.emit("vxori", hole, -1))

@@ -67,7 +67,11 @@ def _wrap(computation: HloComputation, instr: HloInstruction) -> None:
     fused = HloComputation("fused_computation")
     operands: list[HloInstruction] = []
     made: dict[HloInstruction, HloInstruction] = {}
-    for operand in dict.fromkeys(instr.operands):
+    inside: list[HloInstruction] = []
+    kind = fusion_kind(instr)
+    for operand in instr.operands:
+        if operand in made and kind != "kCustom":  # whose kernels give each operand its own window
+            continue
         if is_scalar_constant(operand):
             inner = HloInstruction("constant", operand.name, operand.shape, (), dict(operand.attrs))
         else:
@@ -75,13 +79,12 @@ def _wrap(computation: HloComputation, instr: HloInstruction) -> None:
             inner = HloInstruction("parameter", f"param_{len(operands)}", operand.shape, (), attrs)
             operands.append(operand)
         made[operand] = fused.add(inner)
-    root = HloInstruction(
-        instr.opcode, instr.name, instr.shape, [made[o] for o in instr.operands], dict(instr.attrs)
-    )
+        inside.append(made[operand])
+    parts = inside if kind == "kCustom" else [made[o] for o in instr.operands]
+    root = HloInstruction(instr.opcode, instr.name, instr.shape, parts, dict(instr.attrs))
     root.location = instr.location
     fused.root = fused.add(root)
     computation.module.add_computation(fused)
-    kind = fusion_kind(instr)
     fusion = emit(instr, "fusion", instr.shape, operands, {"kind": kind, "calls": fused}, "fusion")
     instr.replace_all_uses_with(fusion)
     computation.remove(instr)
