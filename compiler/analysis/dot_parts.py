@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.representability import holds
 
 BYTES = ("s8", "u8")
 """Types of which the MXU has passes of integers."""
@@ -96,6 +97,10 @@ def _is_exact(operand: HloInstruction) -> bool:
     while operand.opcode in ("convert", "transpose", "reshape", "broadcast", "slice", "bitcast"):
         if operand.array.dtype.name in _EXACT_IN_BF16:
             return True
+        if operand.opcode == "convert" and not holds(
+            operand.array.dtype, operand.operands[0].array.dtype
+        ):
+            return False  # what it was widened from says nothing of what it became
         operand = operand.operands[0]
     return operand.array.dtype.name in _EXACT_IN_BF16
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.representability import converts_as_one
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
@@ -244,38 +245,14 @@ def _range(instr: HloInstruction) -> tuple[int, int] | None:
     return None if dtype.is_signed else (0, (1 << dtype.bits) - 1)
 
 
-# convert(convert(x: a -> b): b -> c) == convert(x: a -> c) when a -> b loses nothing
+# convert(convert(x: a -> b): b -> c) == convert(x: a -> c) for the types where that is so
 @rule("convert-of-convert", Op("convert", Op("convert", X, name="inner")))
 def convert_of_convert(instr: HloInstruction, m: Match) -> HloInstruction | None:
-    """Skip a lossless conversion in the middle."""
-    if not is_lossless(m["x"].array.dtype, m["inner"].array.dtype):
+    """Skip a conversion in the middle that the last one does not notice."""
+    types = (m["x"].array.dtype, m["inner"].array.dtype, instr.array.dtype)
+    if not converts_as_one(*types):
         return None
     return make.convert(m["x"], instr.array.dtype)
-
-
-_FLOAT_BITS = {  # exponent and mantissa bits
-    "f64": (11, 52),
-    "f32": (8, 23),
-    "bf16": (8, 7),
-    "f16": (5, 10),
-    "f8e5m2": (5, 2),
-    "f8e4m3fn": (4, 3),
-}
-
-
-def is_lossless(source: DType, target: DType) -> bool:
-    """Whether every value of `source` is one of `target`."""
-    if source.kind == "pred":
-        return not target.is_complex
-    if source.name in _FLOAT_BITS and target.name in _FLOAT_BITS:
-        (a, b), (c, d) = _FLOAT_BITS[source.name], _FLOAT_BITS[target.name]
-        return a <= c and b <= d
-    if source.is_integer and target.is_integer:
-        spare = target.bits - source.bits
-        return spare > 0 if target.is_signed else spare >= 0 and not source.is_signed
-    if source.is_integer and target.name in _FLOAT_BITS:
-        return source.bits - source.is_signed <= _FLOAT_BITS[target.name][1] + 1
-    return False
 
 
 # clamp(-inf.., x, ..inf) with constant bounds that hold every value of x

@@ -130,7 +130,7 @@ def test_operands_that_are_not_arrays_in_memory(dtype: str) -> None:
         "e": f"scatter(count, k, ones), {rows}", "g": f"scatter(x, order, ones), {rows}",
         "h": f"scatter(x, k, x), {rows}", "o": f"scatter(ones, c, one), {element}",
     }  # fmt: skip
-    results = {name: f"{dtype}[4,130]" for name in made}
+    results = dict.fromkeys(made, f"{dtype}[4,130]")
     lines += [f"{name} = {dtype}[4,130] {text}" for name, text in made.items()]
     single = (
         "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "

@@ -19,6 +19,7 @@ from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.representability import holds
 from compiler.llo.builder import f32_bits
 from compiler.llo.ir import VReg
 
@@ -101,18 +102,23 @@ def reducer_of(reduce: HloInstruction) -> Reducer:
 
 
 def _monoid(computation: HloComputation) -> str:
-    root = _skip_converts(computation.root_instruction)
+    root = _skip_converts(computation.root_instruction, is_narrowing=True)
     if root.opcode not in _ROWS:
         return ""
-    operands = {_skip_converts(operand) for operand in root.operands}
+    operands = {_skip_converts(operand, is_narrowing=False) for operand in root.operands}
     return root.opcode if operands == set(computation.parameters) else ""
 
 
-def _skip_converts(node: HloInstruction) -> HloInstruction:
-    """Through conversions that only widen and narrow again (bf16 summed as f32)."""
+def _skip_converts(node: HloInstruction, *, is_narrowing: bool) -> HloInstruction:
+    """Through conversions that widen what goes in, or narrow what comes out (bf16 summed as f32).
+
+    Anything narrower than the reduction's own type in between is part of what it computes.
+    """
     while node.opcode in _PASS_THROUGH:
         (operand,) = node.operands
-        if operand.array.dtype.kind != node.array.dtype.kind:
+        source, target = operand.array.dtype, node.array.dtype
+        narrow, wide = (target, source) if is_narrowing else (source, target)
+        if source.kind != target.kind or not holds(wide, narrow):
             return node
         node = operand
     return node

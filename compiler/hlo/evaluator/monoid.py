@@ -18,6 +18,7 @@ from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator.numerics import widen
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.representability import holds
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -52,7 +53,7 @@ def monoid_of(body: HloComputation) -> Monoid | None:
 
 def _is_widening(wide: HloInstruction, narrow: HloInstruction) -> bool:
     a, b = wide.array.dtype, narrow.array.dtype
-    return a.is_float and b.is_float and a.bits >= b.bits
+    return a.is_float and b.is_float and holds(a, b)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from functools import partial
 from compiler.analysis.dot_parts import BYTES, is_integer_pass
 from compiler.hlo.dtypes import BF16, F32, PRED, S32, DType
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.representability import holds
 from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
@@ -78,13 +79,7 @@ def _narrowest(operand: Instr) -> Instr:
     """What the operand was widened from, without a change of value."""
     while operand.opcode == "convert":
         source = operand.operands[0].array.dtype
-        target = operand.array.dtype
-        keeps = source == PRED or (
-            source.is_integer
-            and source.bits + (target.is_signed and not source.is_signed) <= target.bits
-            and (target.is_signed or not source.is_signed)
-        )
-        if not keeps:
+        if not (source == PRED or source.is_integer) or not holds(operand.array.dtype, source):
             break
         operand = operand.operands[0]
     return operand
