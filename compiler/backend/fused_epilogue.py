@@ -16,6 +16,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.small_floats import settle
 from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stage_cost import operation_count, stage_packing
 from compiler.backend.vector.stores import Storer
@@ -137,7 +138,8 @@ class _FusedRoots:
         point = TilePoint(self.majors, row, col, self._sublane(row), var(LANE))
         indices = [point_index(self.out, self.space, point, part) for part in range(_PACKING)]
         for index, value in zip(indices, (even, odd), strict=True):
-            emitter.preset(self.dot, index, value)
+            rounded = settle(emitter.ops, value, self.dot.array.dtype)
+            emitter.preset(self.dot, index, rounded)
         outer = emitter.builder.source
         for node, target in self.roots:
             parts = [emitter.emit(node, index) for index in indices]

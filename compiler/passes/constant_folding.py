@@ -1,7 +1,8 @@
 """Constant folding: operations on constants are computed now, by the evaluator.
 
 Only small results are folded. Arrays of one repeated value are kept as a broadcast scalar,
-and iota and broadcast stay symbolic: they cost a kernel nothing, a literal costs memory.
+and iota and broadcast stay symbolic: they cost a kernel nothing, a literal costs memory. Products
+have the precision that they would have on the machine.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
-from compiler.hlo.evaluator import evaluate_computation
+from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
@@ -19,11 +20,13 @@ from compiler.rewrite.graph import emit, has_side_effect, replace
 
 MAX_FOLDED_ELEMENTS = 1024
 _SYMBOLIC = frozenset({"broadcast", "iota", "constant", "parameter", "tuple", "get-tuple-element"})
+_CONTRACTIONS = frozenset({"convolution", "dot", "ragged-dot", "scaled-dot"})
 _REFUSED = Trait.CONTROL_FLOW | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC
 
 
 def fold_constants(module: HloModule, context: PassContext) -> bool:
     """Fold in every computation, operands before users."""
+    options = None if context.planner is None else EvaluationOptions(context.planner.precision)
     for computation in reachable(module):
         changed = 0
         for instr in list(computation):
@@ -35,8 +38,8 @@ def fold_constants(module: HloModule, context: PassContext) -> bool:
                 replace(instr, make.splat(instr, instr.array, literal.reshape(-1)[0]))
                 context.counts["splats"] += 1
                 changed += 1
-            elif _is_foldable(instr):
-                replace(instr, _folded(instr))
+            elif _is_foldable(instr) and not (options is None and instr.opcode in _CONTRACTIONS):
+                replace(instr, _folded(instr, options))
                 context.counts[instr.opcode] += 1
                 changed += 1
         if changed:
@@ -66,7 +69,7 @@ def _is_foldable(instr: HloInstruction) -> bool:
     return all(isinstance(o.attrs.get("literal"), np.ndarray) for o in instr.operands)
 
 
-def _folded(instr: HloInstruction) -> HloInstruction:
+def _folded(instr: HloInstruction, options: EvaluationOptions | None) -> HloInstruction:
     """The instruction's value as a constant."""
     alone = HloComputation("folded")
     parts: list[HloInstruction] = []
@@ -77,5 +80,5 @@ def _folded(instr: HloInstruction) -> HloInstruction:
         HloInstruction(instr.opcode, instr.name, instr.shape, parts, dict(instr.attrs))
     )
     literals = [np.asarray(o.attrs["literal"]) for o in instr.operands]
-    (value,) = evaluate_computation(alone, literals)
+    (value,) = evaluate_computation(alone, literals, options)
     return emit(instr, "constant", instr.shape, (), {"literal": np.asarray(value)})

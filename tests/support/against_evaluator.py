@@ -80,7 +80,7 @@ def tupled(lines: Sequence[str], results: dict[str, str], computations: str = ""
     """HLO text of an entry with those lines and a tuple of named results (name -> shape)."""
     shapes, names = ", ".join(results.values()), ", ".join(results)
     body = "\n".join(f"  {line}" for line in lines)
-    root = f"  ROOT t = ({shapes}) tuple({names})"
+    root = f"  ROOT all.results = ({shapes}) tuple({names})"
     return f"HloModule m\n{computations}\nENTRY e {{\n{body}\n{root}\n}}\n"
 
 

@@ -28,9 +28,12 @@ from compiler.backend.vector.elementwise import emit_elementwise
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.loads import Loader
 from compiler.backend.vector.ops import Ops, value_class
+from compiler.backend.vector.small_floats import round_to, settle
 from compiler.backend.vector.stage_cost import reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import S32, U8
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.representability import holds
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
 
@@ -41,6 +44,9 @@ _MOVES = frozenset(
 _LEAVES = frozenset({"constant", "dot", "get-tuple-element", "iota", "parameter", "reduce"})
 """Opcodes that have no operands here, or whose value must be bound."""
 
+
+_MOST_EXACT = 256
+"""Positions that bf16 and f16 count exactly."""
 
 _Key = tuple[HloInstruction, Index]
 
@@ -191,6 +197,8 @@ class ElementEmitter:
         is_number = value_class(array.shape.dtype) != "m"
         if value_class(node.array.dtype) == "m" and is_number:  # scratch of a reduce of pred
             return self.ops.integer_to_mask(value)
+        if node.array.dtype != array.shape.dtype and node.array.dtype.is_float:  # held as f32
+            return settle(self.ops, value, node.array.dtype)
         return value
 
     def _splat(self, node: HloInstruction) -> int:
@@ -206,7 +214,11 @@ class ElementEmitter:
         kind = value_class(dtype)
         if kind == "m":
             return self.ops.integer_to_mask(value)
-        return self.ops.emit("vcvt.f32.s32", value) if kind == "f" else self.ops.wrap(value, dtype)
+        if kind == "i":
+            return self.ops.wrap(value, dtype)
+        real = self.ops.emit("vcvt.f32.s32", value)
+        last = S32 if node.array.dims[dim] > _MOST_EXACT else U8
+        return real if holds(dtype, last) else round_to(self.ops, real, dtype)
 
     def mask(self, conditions: tuple[Condition, ...]) -> MReg:
         """Where all of the conditions hold."""

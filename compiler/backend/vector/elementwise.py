@@ -1,8 +1,8 @@
 """Elementwise opcodes as vector code: tables by opcode and value class ("f", "i", "m").
 
 A handler gets `Ops`, the instruction and its operands' registers and returns the result's. Floats
-are f32 lanes whatever their type: results are rounded to the type where they are stored or where
-the program says ``convert``, not in between. Integers narrower than 32 bits are wrapped.
+are f32 lanes whatever their type; results of narrow types are rounded, but bf16 only where it is
+stored or converted. Integers narrower than 32 bits are wrapped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from compiler.backend.vector.float_math import (
 )
 from compiler.backend.vector.ops import Ops, compare_type, value_class
 from compiler.backend.vector.power import emit_power
-from compiler.backend.vector.small_floats import reduce_precision
+from compiler.backend.vector.small_floats import reduce_precision, settle
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
 
+_EXACT = frozenset({"abs", "clamp", "maximum", "minimum", "sign"})
+"""Operations that make values of a float type of such values: nothing to round."""
 Handler = Callable[[Ops, HloInstruction, list[int]], int]
 Function = Callable[..., int]
 
@@ -44,7 +46,10 @@ def emit_elementwise(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
         message = f"%{instr.name}: {instr.opcode} of {dtype} on the vector unit"
         raise UnsupportedError(message, instr.span)
     result = table[instr.opcode](ops, instr, operands)
-    return ops.wrap(result, instr.array.dtype) if kind == "i" else result
+    if kind == "i":
+        return ops.wrap(result, instr.array.dtype)
+    is_rounded = instr.array.dtype.is_float and instr.opcode not in _EXACT
+    return settle(ops, result, instr.array.dtype) if is_rounded else result
 
 
 def _row(name: str) -> Handler:
@@ -139,7 +144,8 @@ def _reduce_precision(ops: Ops, instr: HloInstruction, operands: list[int]) -> i
     exponent, mantissa = instr.attrs["exponent_bits"], instr.attrs["mantissa_bits"]
     assert isinstance(exponent, int)
     assert isinstance(mantissa, int)
-    return reduce_precision(ops, operands[0], exponent, mantissa)
+    result = reduce_precision(ops, operands[0], exponent, mantissa)
+    return settle(ops, result, instr.array.dtype)
 
 
 _SPECIAL: dict[str, Handler] = {

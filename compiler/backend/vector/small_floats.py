@@ -131,6 +131,15 @@ def round_to(ops: Ops, value: VReg, dtype: DType) -> VReg:
     return decode(ops, encode(ops, value, dtype), dtype)
 
 
+def settle(ops: Ops, value: VReg, dtype: DType) -> VReg:
+    """The result of an operation as a value of its type.
+
+    bf16 alone may keep f32 precision inside a fusion (docs/numerics.md); what else is narrower
+    rounds after every operation, as programs that compare or convert the result can tell.
+    """
+    return value if dtype.name in ("f32", "bf16") else round_to(ops, value, dtype)
+
+
 def reduce_precision(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VReg:
     """HLO's reduce-precision: round the mantissa, overflow to infinity, flush below the range."""
     bits = ops.magnitude(value)
