@@ -1,0 +1,1 @@
+"""Random valid HLO modules, run every way there is and compared: `python -m benchmarks.fuzz`."""

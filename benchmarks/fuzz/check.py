@@ -1,0 +1,205 @@
+"""One module, run every way and judged: what is wrong with it, and whose fault that is."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.fuzz import run
+from benchmarks.fuzz.compare import Difference, difference
+from benchmarks.fuzz.inputs import inputs_for
+from benchmarks.fuzz.noise import evaluate_noisily, is_tainted
+from benchmarks.fuzz.xla_process import XlaProcess
+from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
+from compiler.hlo.parser import parse_module
+from compiler.hlo.verifier import verify
+
+Array = npt.NDArray[Any]
+
+OK = "ok"
+WRONG = "wrong"  # the chip against the evaluator, with XLA on the evaluator's side or absent
+EVALUATOR = "evaluator"  # the evaluator against chip and XLA
+XLA = "xla"  # XLA against both: often its own mistake, always worth a look
+ALL_DIFFER = "all differ"
+ZERO_SIGN = "zero sign"  # only signs of zeros differ
+REFUSED = "refused"
+INTERNAL = "internal"
+MACHINES = "machines"
+PRINTING = "printing"
+GENERATOR = "generator"  # the module is not valid: the generator's own mistake
+FINDINGS = (WRONG, EVALUATOR, ALL_DIFFER, REFUSED, INTERNAL, MACHINES, PRINTING, GENERATOR)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`signature` is equal for findings of probably one cause."""
+
+    kind: str
+    detail: str = ""
+    signature: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What to compare with. `numpy_cycles`: programs of at most so many run on NumPy too."""
+
+    xla: XlaProcess | None = None
+    numpy_cycles: int = 0
+    printing: bool = True
+    target: str = "v5e"
+
+
+def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
+    """Judge a module."""
+    try:
+        module = parse_module(text)
+        verify(module)
+        inputs = inputs_for(module, seed)
+    except CompileError as error:
+        return Outcome(GENERATOR, str(error), _signature(error.message))
+    except Exception as error:
+        return _internal(error, "while reading: ")
+    try:
+        want = run.evaluated(text, inputs)
+    except UnsupportedError as error:
+        return Outcome(REFUSED, f"by the evaluator: {error.message}", _signature(error.message))
+    except Exception as error:
+        return _internal(error, "in the evaluator: ")
+    if ways.printing:
+        try:
+            if not run.is_printed_as_read(text):
+                return Outcome(PRINTING, "printed, read and printed again it differs", "printing")
+        except Exception as error:
+            return _internal(error, "while printing: ")
+    try:
+        program = run.compiled(text, ways.target)
+        got, cycles = run.executed(program, inputs)
+    except (UnsupportedError, ResourceExhaustedError) as error:
+        return Outcome(REFUSED, error.message, _signature(error.message))
+    except Exception as error:
+        return _internal(error)
+    outcome = _judge(text, inputs, want, got, ways.xla)
+    if outcome.kind in (OK, XLA, ZERO_SIGN) and cycles <= ways.numpy_cycles:
+        return _on_numpy(program, inputs, got, cycles) or outcome
+    return outcome
+
+
+def _judge(
+    text: str,
+    inputs: Sequence[Array],
+    want: Sequence[Array],
+    got: Sequence[Array],
+    xla: XlaProcess | None,
+) -> Outcome:
+    module = parse_module(text)
+    tainted = is_tainted(module)
+
+    def again(seed: int, scale: float) -> list[Array]:
+        return evaluate_noisily(parse_module(text), inputs, seed, scale)
+
+    def loosely(seed: int, scale: float) -> list[Array]:
+        return evaluate_noisily(parse_module(text), inputs, seed, scale, narrow=True)
+
+    chip = difference(got, want, again, tainted)
+    notes: dict[str, str] = {}
+    theirs: list[Array] | None = None
+    if xla is not None:
+        status, answer = xla.run(text, inputs)
+        theirs = answer if status == "ok" else None
+        if theirs is None:
+            notes["xla"] = f"{status}: {answer}"
+    if theirs is None:
+        return _without_xla(chip, notes)
+    other = difference(theirs, want, loosely, True, times=4.0)
+    return _with_xla(chip, other, lambda: difference(got, theirs, loosely, True, times=4.0), notes)
+
+
+def _without_xla(chip: Difference | None, notes: dict[str, str]) -> Outcome:
+    if chip is None:
+        return Outcome(OK, notes=notes)
+    kind = ZERO_SIGN if chip.kind == "zero sign" else WRONG
+    return Outcome(kind, chip.text, notes=notes)
+
+
+def _with_xla(
+    chip: Difference | None, other: Difference | None, between: Any, notes: dict[str, str]
+) -> Outcome:
+    if chip is None:
+        if other is None or other.kind == "zero sign":
+            return Outcome(OK, notes=notes)
+        return Outcome(XLA, f"xla: {other.text}", notes=notes)
+    if chip.kind == "zero sign":
+        if other is not None and other.kind == "value":
+            return Outcome(XLA, f"xla: {other.text}", notes=notes)
+        with_whom = "XLA has it as the evaluator" if other is None else "XLA differs, too"
+        return Outcome(ZERO_SIGN, f"{chip.text}; {with_whom}", notes=notes)
+    if other is None or other.kind == "zero sign":
+        return Outcome(WRONG, f"{chip.text}; XLA agrees with the evaluator", notes=notes)
+    if between() is None:
+        return Outcome(EVALUATOR, f"the evaluator is alone: chip {chip.text}", notes=notes)
+    return Outcome(ALL_DIFFER, f"chip: {chip.text}; xla: {other.text}", notes=notes)
+
+
+def _on_numpy(
+    program: run.Executable, inputs: Sequence[Array], got: Sequence[Array], cycles: int
+) -> Outcome | None:
+    try:
+        others, other_cycles = run.executed(run.on_numpy(program), inputs)
+    except Exception as error:
+        return Outcome(
+            MACHINES, f"NumPy machine: {_head(error)}", "numpy machine " + _signature(str(error))
+        )
+    if cycles != other_cycles:
+        return Outcome(MACHINES, f"{cycles} cycles on LLVM, {other_cycles} on NumPy", "cycles")
+    for i, (a, b) in enumerate(zip(got, others, strict=True)):
+        if not np.array_equal(_bits(a), _bits(b)):
+            return Outcome(MACHINES, f"output {i} differs in its bits", "bits")
+    return None
+
+
+def _bits(array: Array) -> Array:
+    """The bytes, every NaN made one: payloads are the host's."""
+    plain = np.array(array)
+    if plain.dtype.kind in "fc" or plain.dtype.name.startswith(("bfloat", "float")):
+        with np.errstate(all="ignore"):
+            plain[np.isnan(plain)] = np.nan
+    return np.frombuffer(np.ascontiguousarray(plain).tobytes(), np.uint8)
+
+
+def _head(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"
+
+
+def _internal(error: BaseException, where: str = "") -> Outcome:
+    """An exception that is no answer; a CompileError that is not Unsupported is none either."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if "/benchmarks/" not in f.filename
+    ]
+    last = " < ".join(
+        f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno}" for f in reversed(frames[-4:])
+    )
+    place = f"{frames[-1].filename.split('/')[-1]}:{frames[-1].name}" if frames else ""
+    return Outcome(
+        INTERNAL, f"{where}{_head(error)} @ {last}", f"{place} {_signature(_head(error))}"
+    )
+
+
+def _signature(message: str) -> str:
+    """A message without names, numbers and shapes."""
+    line = (message.strip().splitlines() or [""])[0]
+    line = re.sub(r"%[\w.\-]+", "%", line)
+    line = re.sub(r"\b(pred|[suf]\d+|bf16|c64|f8\w+)\b(\[[\d,]*\](\{[^}]*\})?)?", "T", line)
+    line = re.sub(r"\b[vprstc]\d+(_\w+)?\b", "V", line)
+    return re.sub(r"\d[\d,. ]*", "N", line)[:160]

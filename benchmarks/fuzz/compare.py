@@ -1,0 +1,154 @@
+"""Whether two results are the same, where it matters: measured tolerances, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.fuzz.noise import step_of
+from compiler.hlo.dtypes import from_numpy
+
+Array = npt.NDArray[Any]
+Again = Callable[[int, float], list[Array]]
+"""Evaluates once more with noise: (seed, scale) to results."""
+
+_FIRST, _MORE = 4, 16
+_TIMES = 6.0
+_FLOOR = 2.0**-126
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two results differ. `kind`: "value" or, where nothing else differs, "zero sign"."""
+
+    kind: str
+    output: int
+    text: str
+
+
+def difference(
+    got: Sequence[Array],
+    want: Sequence[Array],
+    again: Again,
+    is_tainted: bool,
+    times: float = 1.0,
+) -> Difference | None:
+    """The first difference that noise does not explain, or None.
+
+    Noise is made only when something differs at all; an element is suspected when no run of many
+    came near it.
+    """
+    if len(got) != len(want):
+        return Difference("value", 0, f"{len(got)} results for {len(want)}")
+    suspects = [i for i, (a, b) in enumerate(zip(got, want, strict=True)) if not _equal(a, b)]
+    if not suspects:
+        return _signs_of_zero(got, want)
+    for i in suspects:
+        if got[i].dtype != want[i].dtype or got[i].shape != want[i].shape:
+            a, b = (f"{v.dtype}{list(v.shape)}" for v in (got[i], want[i]))
+            return Difference("value", i, f"{a} for {b}")
+    if not is_tainted:
+        return _describe(suspects[0], got, want, np.logical_not(_same(got[suspects[0]], want[suspects[0]])))
+    runs = [again(k, 1.0) for k in range(_FIRST)]
+    found = _beyond(suspects, got, want, runs, times)
+    if found is None:
+        return _signs_of_zero(got, want)
+    runs += [again(_FIRST + k, float(2 ** (k % 3))) for k in range(_MORE)]
+    return _beyond(suspects, got, want, runs, times) or _signs_of_zero(got, want)
+
+
+def _beyond(
+    suspects: Sequence[int],
+    got: Sequence[Array],
+    want: Sequence[Array],
+    runs: Sequence[Sequence[Array]],
+    times: float,
+) -> Difference | None:
+    for i in suspects:
+        wrong = _wrong(got[i], want[i], [run[i] for run in runs], times)
+        if wrong.any():
+            return _describe(i, got, want, wrong)
+    return None
+
+
+def _wide(array: Array) -> Array:
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    dtype = from_numpy(array.dtype)
+    return array.astype(np.float64) if dtype.is_float else array
+
+
+def _same(a: Array, b: Array) -> Array:
+    """Equal, any NaN equal to any NaN, signs of zeros aside."""
+    x, y = _wide(a), _wide(b)
+    with np.errstate(all="ignore"):
+        same = np.asarray(x == y)
+        if x.dtype.kind == "f":
+            same = same | (np.isnan(x) & np.isnan(y))
+        if x.dtype.kind == "c":
+            parts = (_same(x.real, y.real), _same(x.imag, y.imag))
+            same = same | (parts[0] & parts[1]) | (np.isnan(x) & np.isnan(y))
+    return same
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and bool(_same(a, b).all())
+
+
+def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float) -> Array:
+    """Elements that differ by more than noise moves them."""
+    dtype = from_numpy(want.dtype)
+    same = _same(got, want)
+    if not (dtype.is_float or dtype.is_complex):
+        moved = np.zeros(want.shape, bool)
+        for run in runs:
+            moved |= run != want
+        return ~same & ~moved
+    base, found = _wide(want), _wide(got)
+    with np.errstate(all="ignore"):
+        spread = np.zeros(want.shape)
+        unsure = np.zeros(want.shape, bool)
+        for run in runs:
+            other = _wide(run)
+            unsure |= _class_of(other) != _class_of(base)
+            off = np.abs(other - base)
+            spread = np.maximum(spread, np.where(np.isfinite(off), off, 0))
+        step = step_of(dtype.name)
+        floor = _FLOOR if dtype.bits >= 32 else 0.0
+        allowed = times * (_TIMES * spread + 2 * step * np.abs(base) + floor)
+        near = np.abs(found - base) <= allowed
+        # A value close to the largest may be infinite, and one that was may not.
+        return ~same & ~unsure & ~near
+
+
+def _class_of(array: Array) -> Array:
+    """0 finite, 1 and 2 infinities, 3 NaN; of complex numbers both parts together."""
+    if array.dtype.kind == "c":
+        return np.asarray(4 * _class_of(array.real) + _class_of(array.imag))
+    return np.where(np.isnan(array), 3, np.where(np.isinf(array), np.where(array > 0, 1, 2), 0))
+
+
+def _signs_of_zero(got: Sequence[Array], want: Sequence[Array]) -> Difference | None:
+    for i, (a, b) in enumerate(zip(got, want, strict=True)):
+        x, y = _wide(a), _wide(b)
+        if x.dtype.kind != "f":
+            continue
+        with np.errstate(all="ignore"):
+            wrong = (x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))
+        if wrong.any():
+            found = _describe(i, got, want, wrong)
+            return Difference("zero sign", i, found.text)
+    return None
+
+
+def _describe(i: int, got: Sequence[Array], want: Sequence[Array], wrong: Array) -> Difference:
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape) if wrong.ndim else ()
+    count = f"{int(wrong.sum())} of {wrong.size}"
+    place = [int(n) for n in at]
+    return Difference(
+        "value", i, f"output {i} ({want[i].dtype}) at {place}: {got[i][at]} for {want[i][at]} ({count})"
+    )

@@ -1,0 +1,77 @@
+"""A random module by its seed: the text, and nothing else that one needs to know."""
+
+from __future__ import annotations
+
+import random
+
+import benchmarks.fuzz.makers  # noqa: F401  (registers them)
+from benchmarks.fuzz.makers.filling import fill
+from benchmarks.fuzz.makers.registry import MAKERS, Maker
+from benchmarks.fuzz.scope import MOST_ELEMENTS, Program, Scope, Value
+
+
+def generate(seed: int, most_elements: int = MOST_ELEMENTS) -> str:
+    """The module of a seed."""
+    rng = random.Random(seed)
+    program = Program(rng, rng.choice((most_elements // 8, most_elements, most_elements)))
+    entry = Scope(program, "entry")
+    theme = _theme(rng)
+    count = rng.choice((1, 2, 3, 4, 6, 8, 12))
+    for _ in range(count):
+        fill(entry, 1, theme if rng.random() < 0.6 else _any)
+    if rng.random() < 0.06:
+        _add_control_edges(entry)
+    results = _results(entry)
+    as_tuple = len(results) > 1 or rng.random() < 0.5
+    text = entry.text("e", results, as_tuple)
+    parts = [_header(entry, results, as_tuple), *program.computations.values(), "ENTRY " + text]
+    return "\n".join(parts)
+
+
+def _any(row: Maker) -> bool:
+    return True
+
+
+def _theme(rng: random.Random) -> object:
+    """A family that this module has more of: its members meet each other."""
+    if rng.random() < 0.4:
+        return _any
+    module = rng.choice(sorted({row.make.__module__ for row in MAKERS}))
+    return lambda row: row.make.__module__ == module
+
+
+def _results(entry: Scope) -> list[Value]:
+    """All values that nobody uses, and some that somebody does."""
+    rng = entry.rng
+    body = "\n".join(line.partition(" = ")[2] for line in entry.lines)
+    words = set(body.replace(",", " ").replace("(", " ").replace(")", " ").split())
+    unused = [v for v in entry.values if v.name not in words and v not in entry.given]
+    chosen = unused[-6:] or [entry.values[-1]]
+    chosen += [v for v in entry.values if rng.random() < 0.06]
+    rng.shuffle(chosen)
+    return chosen[:8]
+
+
+def _add_control_edges(entry: Scope) -> None:
+    """Some instructions wait for others that stand before them."""
+    rng = entry.rng
+    for _ in range(rng.randint(1, 2)):
+        if len(entry.lines) < 2:
+            return
+        at = rng.randrange(1, len(entry.lines))
+        before = entry.lines[rng.randrange(at)].split(" = ")[0].strip()
+        if "constant" not in entry.lines[at] and "control-predecessors" not in entry.lines[at]:
+            entry.lines[at] += f", control-predecessors={{{before}}}"
+
+
+def _header(entry: Scope, results: list[Value], as_tuple: bool) -> str:
+    rng, line = entry.rng, "HloModule m"
+    if rng.random() > 0.06 or not entry.given:
+        return line + "\n"
+    for i, p in enumerate(entry.given):
+        same = [j for j, v in enumerate(results) if (v.dtype, v.dims) == (p.dtype, p.dims)]
+        if same:
+            where = f"{{{same[0]}}}" if as_tuple else "{}"
+            kind = rng.choice(("may-alias", "must-alias"))
+            return f"{line}, input_output_alias={{ {where}: ({i}, {{}}, {kind}) }}\n"
+    return line + "\n"

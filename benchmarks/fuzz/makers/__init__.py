@@ -1,0 +1,38 @@
+"""Makers of instructions, one family a file. Importing this package registers all of them."""
+
+from benchmarks.fuzz.makers import (
+    collectives,
+    contractions,
+    control,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    movement,
+    random_bits,
+    reductions,
+    sorting,
+    tuples,
+    windows,
+)
+from benchmarks.fuzz.makers.registry import EXCLUDED, MAKERS, Maker, made_opcodes
+
+__all__ = [
+    "EXCLUDED",
+    "MAKERS",
+    "Maker",
+    "collectives",
+    "contractions",
+    "control",
+    "elementwise",
+    "indexing",
+    "linear_algebra",
+    "loops",
+    "made_opcodes",
+    "movement",
+    "random_bits",
+    "reductions",
+    "sorting",
+    "tuples",
+    "windows",
+]

@@ -1,0 +1,233 @@
+"""Reductions, their combiners, maps and scans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from benchmarks.fuzz import kinds
+from benchmarks.fuzz.makers.movement import listed
+from benchmarks.fuzz.makers.registry import maker
+from benchmarks.fuzz.scope import Scope, Value
+
+_ORDERED = ("add", "multiply", "maximum", "minimum")
+_BITS = ("and", "or", "xor")
+GROWS = frozenset({"add", "subtract"})
+
+
+def options(dtype: str) -> tuple[str, ...]:
+    """The combiners of a type that give the same in any order."""
+    if dtype == "pred":
+        return (*_BITS, "maximum", "minimum", "add", "multiply")
+    if kinds.is_complex(dtype):
+        return ("add", "multiply")
+    return (*_ORDERED, *_BITS) if kinds.is_integer(dtype) else _ORDERED
+
+
+def combiner(
+    scope: Scope, dtypes: Sequence[str], for_scatter: bool = False
+) -> tuple[str, bool]:
+    """A computation of 2N scalars, and whether results outgrow operands."""
+    rng, program = scope.rng, scope.program
+    if len(dtypes) == 1:
+        choices = list(options(dtypes[0]))
+        if kinds.is_float(dtypes[0]) and rng.random() < 0.5:
+            choices.remove("multiply")
+        if for_scatter:
+            choices += ["second", "second"]
+            choices += ["subtract"] if dtypes[0] != "pred" else []
+        opcode = rng.choice(choices)
+        if opcode == "second":
+            return _second(scope, dtypes[0]), False
+        return program.pair(opcode, dtypes[0]), opcode in GROWS or opcode == "multiply"
+    return _several(scope, dtypes, for_scatter)
+
+
+def _second(scope: Scope, dtype: str) -> str:
+    body = f"  a = {dtype}[] parameter(0)\n  ROOT b = {dtype}[] parameter(1)"
+    return scope.program.computation(f"second_{dtype}", body)
+
+
+def _several(scope: Scope, dtypes: Sequence[str], for_scatter: bool) -> tuple[str, bool]:
+    """Each pair combined by itself."""
+    name = scope.program.name("both")
+    count = len(dtypes)
+    lines = [
+        f"  {side}{i} = {t}[] parameter({i + at})"
+        for side, at in (("a", 0), ("b", count))
+        for i, t in enumerate(dtypes)
+    ]
+    grows = False
+    for i, t in enumerate(dtypes):
+        choices = [o for o in options(t) if o != "multiply"]
+        opcode = scope.rng.choice(choices + (["add"] if for_scatter and t != "pred" else []))
+        grows |= opcode == "add"
+        lines.append(f"  r{i} = {t}[] {opcode}(a{i}, b{i})")
+    shapes = ", ".join(f"{t}[]" for t in dtypes)
+    names = ", ".join(f"r{i}" for i in range(count))
+    lines.append(f"  ROOT r = ({shapes}) tuple({names})")
+    return scope.program.computation(name, "\n".join(lines)), grows
+
+
+def _start(scope: Scope, dtype: str, kind: str = "") -> Value:
+    """A start value: zero, the least, a number that matters, known or not."""
+    rng = scope.rng
+    draw = rng.random()
+    if draw < 0.35:
+        text = {"pred": "false", "c64": "(0, 0)"}.get(dtype, "0")
+        return scope.add(f"constant({text})", dtype, (), 0.0)
+    if draw < 0.6:
+        return scope.constant(dtype)
+    return scope.like(dtype, (), kind)
+
+
+def _over(scope: Scope, x: Value) -> list[int]:
+    return sorted(scope.rng.sample(range(x.rank), scope.rng.randint(1, x.rank)))
+
+
+@maker("reduce", weight=3)
+def reduce(scope: Scope) -> Value:
+    """One operand over some dimensions."""
+    rng = scope.rng
+    x = scope.pick(least_rank=1, tame=rng.random() < 0.8)
+    over = _over(scope, x)
+    dtype = x.dtype
+    if dtype in ("bf16", "f16") and rng.random() < 0.2:
+        dtype = "f32"  # accumulated in a wider float
+    apply, grows = combiner(scope, [dtype])
+    start = scope.tamed(_start(scope, dtype)) if x.is_tame else _start(scope, dtype)
+    dims = [n for d, n in enumerate(x.dims) if d not in over]
+    count = math.prod(x.dims[d] for d in over)
+    most = max(x.most, start.most) * (count + 1) if grows else max(x.most, start.most)
+    most = math.inf if apply.startswith("multiply") else most
+    call = f"reduce({x.name}, {start.name}), dimensions={{{listed(over)}}}, to_apply={apply}"
+    return scope.add(call, dtype, dims, most)
+
+
+@maker("reduce", weight=1)
+def reduce_several(scope: Scope) -> Value:
+    """Two or three operands, or an argmax."""
+    rng = scope.rng
+    x = scope.pick(("f32", "s32", "bf16", "s8", "u8", "s16"), least_rank=1, tame=True)
+    over = _over(scope, x)
+    if rng.random() < 0.5:
+        return _arg_extreme(scope, x, over)
+    others = [
+        scope.like(kinds.dtype(rng, ("f32", "s32", "pred", "u8", "bf16")), x.dims, "tame")
+        if rng.random() < 0.7 else x
+        for _ in range(rng.choice((1, 1, 2)))
+    ]  # fmt: skip
+    operands = [x, *others]
+    starts = [scope.tamed(_start(scope, v.dtype)) for v in operands]
+    apply, _ = combiner(scope, [v.dtype for v in operands])
+    return _variadic(scope, operands, starts, over, apply)
+
+
+def _variadic(
+    scope: Scope, operands: list[Value], starts: list[Value], over: list[int], apply: str
+) -> Value:
+    dims = [n for d, n in enumerate(operands[0].dims) if d not in over]
+    shapes = ", ".join(kinds.text(v.dtype, tuple(dims)) for v in operands)
+    names = ", ".join(v.name for v in operands + starts)
+    call = f"reduce({names}), dimensions={{{listed(over)}}}, to_apply={apply}"
+    result = scope.raw(f"({shapes})", call)
+    count = operands[0].count + 1
+    made = [
+        scope.element(result, i, v.dtype, dims, count * max(v.most, s.most))
+        for i, (v, s) in enumerate(zip(operands, starts, strict=True))
+        if i == 0 or scope.rng.random() < 0.8
+    ]
+    return made[-1]
+
+
+def _arg_extreme(scope: Scope, x: Value, over: list[int]) -> Value:
+    rng, dtype = scope.rng, x.dtype
+    index = rng.choice(("s32", "s32", "u32", "s16"))
+    along = rng.choice(over)
+    order = rng.choice(("GT", "LT", "GE", "LE"))
+    positions = scope.add(f"iota(), iota_dimension={along}", index, x.dims)
+    body = (
+        f"  a = {dtype}[] parameter(0)\n  i = {index}[] parameter(1)\n"
+        f"  b = {dtype}[] parameter(2)\n  j = {index}[] parameter(3)\n"
+        f"  better = pred[] compare(a, b), direction={order}\n"
+        f"  same = pred[] compare(a, b), direction=EQ\n"
+        f"  first = pred[] compare(i, j), direction=LT\n  tie = pred[] and(same, first)\n"
+        f"  strict = pred[] compare(a, b), direction={order[0]}T\n"
+        f"  left = pred[] or(strict, tie)\n  v = {dtype}[] select(left, a, b)\n"
+        f"  k = {index}[] select(left, i, j)\n  ROOT r = ({dtype}[], {index}[]) tuple(v, k)"
+    )
+    apply = scope.program.computation(f"arg_{order}_{dtype}_{index}", body)
+    start = scope.tamed(_start(scope, dtype))
+    zero = scope.constant(index, (), "0")
+    return _variadic(scope, [x, positions], [start, zero], over, apply)
+
+
+@maker("map", weight=0.5)
+def map_(scope: Scope) -> Value:
+    """A computation of scalars over whole arrays."""
+    x = scope.pick(("f32", "s32", "bf16", "s8", "u16", "f16"))
+    y = scope.like(x.dtype, x.dims)
+    first, second = (scope.rng.choice(("add", "maximum", "multiply", "subtract")) for _ in "ab")
+    name = f"map_{first}_{second}_{x.dtype}"
+    body = (
+        f"  a = {x.dtype}[] parameter(0)\n  b = {x.dtype}[] parameter(1)\n"
+        f"  c = {x.dtype}[] {first}(a, b)\n  ROOT r = {x.dtype}[] {second}(c, a)"
+    )
+    apply = scope.program.computation(name, body)
+    call = f"map({x.name}, {y.name}), dimensions={{{listed(range(x.rank))}}}, to_apply={apply}"
+    return scope.add(call, x.dtype, x.dims)
+
+
+@maker("scan", weight=0.3)
+def scan(scope: Scope) -> Value:
+    """Carries along a dimension."""
+    x = scope.pick(("f32", "s32", "bf16", "u8"), least_rank=1, most_rank=3, tame=True,
+                   accept=lambda v: 0 < v.dims[0] <= 32 and v.count <= 2000)  # fmt: skip
+    if not 0 < x.dims[0] <= 64:
+        return x
+    row = kinds.text(x.dtype, x.dims[1:])
+    opcode = scope.rng.choice(("add", "maximum", "subtract"))
+    body = (
+        f"  x = {row} parameter(0)\n  c = {row} parameter(1)\n  y = {row} {opcode}(c, x)\n"
+        f"  ROOT r = ({row}, {row}) tuple(y, y)"
+    )
+    apply = scope.program.computation(scope.program.name("step"), body)
+    start = scope.like(x.dtype, x.dims[1:], scope.tame_kind(x.dtype))
+    backwards = scope.rng.choice(("true", "false"))
+    call = (
+        f"scan({x.name}, {start.name}), dimensions={{0}}, is_reverse={backwards}, "
+        f"num_carries=1, to_apply={apply}"
+    )
+    name = scope.raw(f"({x.shape}, {row})", call)
+    most = 65 * max(x.most, start.most)
+    scope.element(name, 1, x.dtype, x.dims[1:], most)
+    return scope.element(name, 0, x.dtype, x.dims, most)
+
+
+@maker("batch-norm-grad", "batch-norm-inference", "batch-norm-training", weight=0.5)
+def batch_norm(scope: Scope) -> Value | None:
+    """Of the three kinds."""
+    rng = scope.rng
+    x = scope.pick(("f32", "f32", "bf16", "f16"), least_rank=2, most_rank=4, tame=True,
+                   accept=lambda v: 0 not in v.dims)  # fmt: skip
+    if 0 in x.dims:
+        return None
+    feature = rng.randrange(x.rank)
+    dims = (x.dims[feature],)
+    a, b, c = (scope.like(x.dtype, dims, "tame") for _ in range(3))
+    spread = scope.new(x.dtype, dims, "positive") if scope.parent is None else c
+    attributes = f"epsilon={rng.choice(('0.001', '0.01', '1'))}, feature_index={feature}"
+    per = kinds.text(x.dtype, dims)
+    if spread is c or rng.random() < 0.3:
+        call = f"batch-norm-training({x.name}, {a.name}, {b.name}), {attributes}"
+        name = scope.raw(f"({x.shape}, {per}, {per})", call)
+        scope.element(name, 1, x.dtype, dims, x.most)
+        return scope.element(name, 0, x.dtype, x.dims)
+    if rng.random() < 0.5:
+        names = ", ".join(v.name for v in (x, a, b, c, spread))
+        return scope.add(f"batch-norm-inference({names}), {attributes}", x.dtype, x.dims)
+    gradient = scope.like(x.dtype, x.dims, "tame")
+    names = ", ".join(v.name for v in (x, a, c, spread, gradient))
+    name = scope.raw(f"({x.shape}, {per}, {per})", f"batch-norm-grad({names}), {attributes}")
+    scope.element(name, 2, x.dtype, dims)
+    return scope.element(name, 0, x.dtype, x.dims)

@@ -1,0 +1,63 @@
+"""The table of makers: which opcodes each can give, and how often it is asked.
+
+A maker adds instructions to a scope and returns the value it made (None when it found nothing to
+do). Every opcode of `compiler.hlo.opcodes` has a maker or stands in `EXCLUDED` with the reason;
+`tests/property/test_fuzz_coverage.py` holds the table to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.fuzz.scope import Scope, Value
+
+Make = Callable[[Scope], Value | None]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """One row. `nested`: it builds computations with makers of their own inside."""
+
+    make: Make
+    opcodes: tuple[str, ...]
+    weight: float
+    nested: bool
+    entry_only: bool
+
+
+MAKERS: list[Maker] = []
+
+EXCLUDED = {
+    "dynamic-reshape": "sizes known only at run time are refused by name",
+    "set-dimension-size": "sizes known only at run time are refused by name",
+    "infeed": "talks with the host during a run: refused by name",
+    "outfeed": "talks with the host during a run: refused by name",
+    "recv": "talks with another device: refused by name",
+    "recv-done": "talks with another device: refused by name",
+    "send": "talks with another device: refused by name",
+    "send-done": "talks with another device: refused by name",
+    "shuffle": "XLA has no semantics for it: refused by name",
+    "multiply-add": "made by passes, not part of XLA's HLO",
+    "ragged-all-to-all": "of several participants only: refused by name",
+    "rng": "values are the implementation's choice: nothing to compare with",
+    "rng-get-and-update-state": "a state that the implementation chooses",
+}
+"""Opcodes no maker gives, and why."""
+
+
+def maker(
+    *opcodes: str, weight: float = 1.0, nested: bool = False, entry_only: bool = False
+) -> Callable[[Make], Make]:
+    """Register a maker of these opcodes."""
+
+    def register(make: Make) -> Make:
+        MAKERS.append(Maker(make, opcodes, weight, nested, entry_only))
+        return make
+
+    return register
+
+
+def made_opcodes() -> frozenset[str]:
+    """Every opcode that some maker gives."""
+    return frozenset(opcode for row in MAKERS for opcode in row.opcodes)

@@ -1,0 +1,269 @@
+"""The evaluator with every inexact operation a little off, at random: what rounding can do.
+
+A chip may add in another order, use a multiply-add, or be three units off in a sine, and all of
+these are right. How much that changes a result depends on what happens after, so the tolerance of
+each element is measured, not guessed: the module is evaluated again with noise of the size of the
+allowed errors in every operation that may have them (and none in operations that may not, or
+whose operands are such that nothing rounds). Elements that the noise moves may be as far off;
+where a comparison or a rounding to integers flips, the element says nothing and is left out.
+What the noise does not reach must be equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.evaluator.context import EvaluationOptions
+from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
+from compiler.hlo.evaluator.plan import Step
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, TRANSCENDENTAL
+from compiler.hlo.shape import leaves
+
+Array = npt.NDArray[Any]
+
+_ROUNDED = frozenset({"add", "subtract", "multiply"})
+_APPROXIMATE = frozenset(
+    {"divide", "reduce-precision", "batch-norm-training", "batch-norm-inference", "batch-norm-grad"}
+)
+_ARE_EXACT = frozenset({"sqrt", "remainder"})
+_SUMS = frozenset({
+    "reduce", "reduce-window", "scatter", "select-and-scatter", "scan", "map", "all-reduce",
+    "all-reduce-start", "collective-reduce", "reduce-scatter",
+})  # fmt: skip
+_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
+_SOLVERS = frozenset({"cholesky", "triangular-solve", "fft"})
+_MANTISSA = {
+    "f64": 53, "c128": 53, "f32": 24, "c64": 24, "f16": 11, "bf16": 8, "f8e5m2": 3,
+    "f8e5m2fnuz": 3, "f8e4m3fn": 4, "f8e4m3": 4, "f8e4m3b11fnuz": 4, "f8e4m3fnuz": 4,
+    "f8e3m4": 5, "f4e2m1fn": 2, "f8e8m0fnu": 1,
+}  # fmt: skip
+_F32_STEP = 2.0**-23
+
+
+def is_inexact(instr: HloInstruction) -> bool:
+    """Whether a right implementation may give other values than the evaluator."""
+    floats = [s for s in leaves(instr.shape) if s.dtype.is_float or s.dtype.is_complex]
+    if not floats:
+        return False
+    opcode = instr.opcode
+    if opcode == "convert":
+        names = {s.dtype.name for s in (*floats, *leaves(instr.operands[0].shape))}
+        return "bf16" in names
+    if opcode == "sqrt":
+        return floats[0].dtype.is_complex
+    if opcode in _ARE_EXACT:
+        return False
+    return (
+        opcode in _ROUNDED | _APPROXIMATE | _SUMS | _PRODUCTS | _SOLVERS
+        or TRANSCENDENTAL in OPCODES[opcode].traits
+        or (opcode == "abs" and instr.operands[0].array.dtype.is_complex)
+        or (opcode == "sign" and floats[0].dtype.is_complex)
+    )
+
+
+def is_tainted(module: HloModule) -> bool:
+    """Whether any instruction may have other values than the evaluator's."""
+    return any(is_inexact(instr) for c in module.computations.values() for instr in c)
+
+
+def step_of(name: str) -> float:
+    """The distance of 1 and its next neighbour."""
+    return float(2.0 ** (1 - _MANTISSA[name]))
+
+
+class NoisyInterpreter(Interpreter):
+    """Evaluates with noise; `scale` times what is allowed. `narrow`: small floats may keep f32."""
+
+    def __init__(self, rng: np.random.Generator, scale: float = 1.0, narrow: bool = False) -> None:
+        super().__init__(EvaluationOptions("highest"))
+        self.rng = rng
+        self.scale = scale
+        self.narrow = narrow
+
+    def _execute(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
+        instr = step.instr
+        if not is_inexact(instr):
+            return super()._execute(step, values)
+        operands = [values[operand] for operand in instr.operands]
+        if instr.opcode in _SUMS | _PRODUCTS | _SOLVERS:
+            return self._summed(step, values, operands)
+        result = super()._execute(step, values)
+        if isinstance(result, tuple):
+            return tuple(self._jitter(r, 4.0) for r in result)
+        if instr.opcode in _ROUNDED or instr.opcode == "convert":
+            return self._rounded(instr, operands, result)
+        if instr.opcode == "divide":
+            return self._divided(operands, result)
+        return self._jitter(result, 4.0)
+
+    def _units(self, dtype_name: str, units: float) -> float:
+        if _MANTISSA[dtype_name] >= 24:
+            return units * step_of(dtype_name)
+        return step_of(dtype_name)
+
+    def _jitter(self, array: Array, units: float, where: Any = True) -> Array:
+        """Relative noise of some units in the last place; special values stay."""
+        dtype = from_numpy(array.dtype)
+        if not (dtype.is_float or dtype.is_complex):
+            return array
+        with np.errstate(all="ignore"):
+            size = self.scale * self._units(dtype.name, units)
+            noise = self.rng.uniform(-1, 1, array.shape)
+            if dtype.is_complex:
+                other = self.rng.uniform(-1, 1, array.shape)
+                wide = array.astype(np.complex128)
+                moved = wide + np.abs(wide) * size * 2 * (noise + 1j * other)
+            else:
+                wide = array.astype(np.float64)
+                moved = wide * (1 + size * noise)
+            keep = ~np.isfinite(wide) | (wide == 0) | np.logical_not(where)
+            moved = np.where(keep, wide, moved)
+            narrow = moved if dtype.bits >= 32 else moved.astype(np.float32)
+            return np.where(keep, array, narrow.astype(array.dtype))
+
+    def _rounded(self, instr: HloInstruction, operands: Sequence[Array], result: Array) -> Array:
+        """Only where the operation rounds, and for narrow floats only where they may stay wide."""
+        dtype = from_numpy(result.dtype)
+        if dtype.is_complex:
+            return self._jitter(result, 2.0)
+        if dtype.name not in ("f32", "bf16", "f64") and not self.narrow:
+            return result
+        wide = [np.asarray(o).astype(np.float64) for o in operands]
+        with np.errstate(all="ignore"):
+            exact = {
+                "add": lambda a, b: a + b,
+                "subtract": lambda a, b: a - b,
+                "multiply": lambda a, b: a * b,
+                "convert": lambda a: a,
+            }[instr.opcode](*wide)
+            rounds = np.asarray(exact != result.astype(np.float64))
+        return self._jitter(result, 1.0, rounds)
+
+    def _divided(self, operands: Sequence[Array], result: Array) -> Array:
+        """A divisor close to 0 may count as 0."""
+        moved = self._jitter(result, 4.0)
+        divisor = np.asarray(operands[1])
+        if divisor.dtype != np.float32:
+            return moved
+        with np.errstate(all="ignore"):
+            tiny = (np.abs(divisor) < 2.0**-126) & (divisor != 0)
+            as_zero = np.asarray(operands[0]) / np.copysign(np.float32(0), divisor)
+            return np.where(tiny & (self.rng.random(moved.shape) < 0.5), as_zero, moved)
+
+    # Sums.
+
+    def _summed(
+        self, step: Step, values: dict[HloInstruction, Any], operands: Sequence[Array]
+    ) -> Any:
+        instr = step.instr
+        if instr.opcode in _SUMS and not self._body_rounds(instr):
+            return super()._execute(step, values)
+        if self._is_whole(instr, operands):
+            return super()._execute(step, values)
+        moved = dict(values)
+        for operand, value in zip(instr.operands, operands, strict=True):
+            if isinstance(value, np.ndarray):
+                moved[operand] = self._operand_noise(instr, value)
+        result = super()._execute(step, moved)
+        parts = result if isinstance(result, tuple) else (result,)
+        noisy = tuple(self._result_noise(instr, part) for part in parts)
+        return noisy if isinstance(result, tuple) else noisy[0]
+
+    def _operand_noise(self, instr: HloInstruction, value: Array) -> Array:
+        dtype = from_numpy(value.dtype)
+        if not (dtype.is_float or dtype.is_complex):
+            return value
+        if dtype.bits < 32 and instr.opcode in _PRODUCTS:
+            return value  # products of these are exact in f32: the result's noise is for the sums
+        return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS | _SOLVERS else 2.0)
+
+    def _result_noise(self, instr: HloInstruction, part: Array) -> Array:
+        dtype = from_numpy(part.dtype)
+        if not (dtype.is_float or dtype.is_complex):
+            return part
+        if instr.opcode not in _PRODUCTS | _SOLVERS and dtype.bits >= 32:
+            return part
+        with np.errstate(all="ignore"):
+            size = np.abs(part.astype(np.complex128 if dtype.is_complex else np.float64))
+            finite = np.where(np.isfinite(size), size, 0)
+            largest = float(finite.max(initial=0.0))
+        amount = self.scale * largest * 2.0**-21
+        wide = part.astype(np.complex128 if dtype.is_complex else np.float64)
+        noise: Array = self.rng.uniform(-1, 1, part.shape) * amount
+        if dtype.is_complex:
+            noise = noise + 1j * self.rng.uniform(-1, 1, part.shape) * amount
+        with np.errstate(all="ignore"):
+            moved = wide + noise
+            narrow = moved if dtype.bits >= 32 else moved.astype(np.float32)
+            moved = np.where(np.isfinite(wide), narrow, wide).astype(part.dtype)
+        return self._jitter(moved, 1.0) if dtype.bits < 32 else moved
+
+    def _body_rounds(self, instr: HloInstruction) -> bool:
+        return any(_rounds(callee) for callee in instr.called_computations())
+
+    def _is_whole(self, instr: HloInstruction, operands: Sequence[Array]) -> bool:
+        """Whether every sum is exact in any order: few multiples of one power of two."""
+        floats = [
+            o for o in operands
+            if isinstance(o, np.ndarray) and from_numpy(o.dtype).kind in ("float", "complex")
+        ]  # fmt: skip
+        if instr.opcode in _SOLVERS or any(_multiplies(c) for c in instr.called_computations()):
+            return False
+        names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in _MANTISSA]
+        room = 2.0 ** min(_MANTISSA[name] for name in names)
+        grids = [_grid(o) for o in floats]
+        if None in grids:
+            return False
+        known = [g for g in grids if g is not None and g[1] > 0]
+        count = float(max((o.size for o in operands if isinstance(o, np.ndarray)), default=1))
+        if instr.opcode in _PRODUCTS:
+            unit, most = 1.0, count
+            for u, m in known:
+                unit, most = unit * u, most * m
+        else:
+            unit = min((u for u, _ in known), default=1.0)
+            most = max((m for _, m in known), default=0.0) * (count + 1)
+        return most <= unit * room
+
+
+def _grid(array: Array) -> tuple[float, float] | None:
+    """(a power of two that all elements are multiples of, the largest magnitude)."""
+    parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
+    unit, most = 1.0, 0.0
+    for part in parts:
+        wide = part.astype(np.float64)
+        if not np.isfinite(wide).all():
+            return None
+        scaled = wide * 16
+        if np.any(scaled != np.rint(scaled)):
+            return None
+        if np.any(wide != np.rint(wide)):
+            unit = min(unit, 1 / 16)
+        most = max(most, float(np.abs(wide).max(initial=0.0)))
+    return unit, most
+
+
+def _rounds(body: HloComputation) -> bool:
+    return any(is_inexact(i) or any(_rounds(c) for c in i.called_computations()) for i in body)
+
+
+def _multiplies(body: HloComputation) -> bool:
+    return any(i.opcode not in ("add", "parameter") and is_inexact(i) for i in body)
+
+
+def evaluate_noisily(
+    module: HloModule, args: Sequence[Array], seed: int, scale: float = 1.0, narrow: bool = False
+) -> list[Array]:
+    """The flat results of the entry, with noise."""
+    interpreter = NoisyInterpreter(np.random.default_rng(seed), scale, narrow)
+    remaining = [np.asarray(arg) for arg in reversed(args)]
+    operands = [_take(p.shape, p, remaining) for p in module.entry.parameters]
+    with np.errstate(all="ignore"):
+        result = interpreter.call(module.entry, operands)
+    return [np.array(leaf) for leaf in flatten(result)]
