@@ -52,7 +52,9 @@ def difference(
             a, b = (f"{v.dtype}{list(v.shape)}" for v in (got[i], want[i]))
             return Difference("value", i, f"{a} for {b}")
     if not is_tainted:
-        return _describe(suspects[0], got, want, np.logical_not(_same(got[suspects[0]], want[suspects[0]])))
+        return _describe(
+            suspects[0], got, want, np.logical_not(_same(got[suspects[0]], want[suspects[0]]))
+        )
     runs = [again(k, 1.0) for k in range(_FIRST)]
     found = _beyond(suspects, got, want, runs, times)
     if found is None:
@@ -150,5 +152,7 @@ def _describe(i: int, got: Sequence[Array], want: Sequence[Array], wrong: Array)
     count = f"{int(wrong.sum())} of {wrong.size}"
     place = [int(n) for n in at]
     return Difference(
-        "value", i, f"output {i} ({want[i].dtype}) at {place}: {got[i][at]} for {want[i][at]} ({count})"
+        "value",
+        i,
+        f"output {i} ({want[i].dtype}) at {place}: {got[i][at]} for {want[i][at]} ({count})",
     )

@@ -47,11 +47,19 @@ def values(rng: np.random.Generator, shape: ArrayShape, kind: str) -> Array:
     if dtype.is_integer:
         return _integers(rng, dtype, dims, kind)
     with np.errstate(all="ignore"):
+        if dtype.is_complex and kind == "definite":
+            return _hermitian(rng, dims).astype(dtype.numpy)
         if dtype.is_complex:
             re, im = (_floats(rng, dims, kind, dtype) for _ in range(2))
             both = re + 1j * im if kind != "any" else _joined(re, im)
             return np.asarray(both).astype(dtype.numpy)
         return np.asarray(_floats(rng, dims, kind, dtype)).astype(np.float32).astype(dtype.numpy)
+
+
+def _hermitian(rng: np.random.Generator, dims: tuple[int, ...]) -> Array:
+    x = (rng.standard_normal(dims) + 1j * rng.standard_normal(dims)) * 0.3
+    turned = np.conj(np.swapaxes(x, -1, -2))
+    return np.asarray(x @ turned / dims[-1] + 2 * np.eye(dims[-1]))
 
 
 def _joined(re: Array, im: Array) -> Array:

@@ -42,9 +42,7 @@ def size(rng: random.Random) -> int:
     return rng.choice(_COMMON) if draw < 0.6 else rng.choice(SIZES)
 
 
-def dims(
-    rng: random.Random, most: int, least_rank: int = 0, most_rank: int = 5
-) -> tuple[int, ...]:
+def dims(rng: random.Random, most: int, least_rank: int = 0, most_rank: int = 5) -> tuple[int, ...]:
     """Dimensions of at most `most` elements."""
     rank = min(max(rng.choice(_RANKS), least_rank), most_rank)
     sizes = [size(rng) for _ in range(rank)]

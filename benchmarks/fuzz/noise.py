@@ -28,16 +28,17 @@ from compiler.hlo.shape import leaves
 Array = npt.NDArray[Any]
 
 _ROUNDED = frozenset({"add", "subtract", "multiply"})
-_APPROXIMATE = frozenset(
-    {"divide", "reduce-precision", "batch-norm-training", "batch-norm-inference", "batch-norm-grad"}
-)
+_APPROXIMATE = frozenset({"divide"})
 _ARE_EXACT = frozenset({"sqrt", "remainder"})
 _SUMS = frozenset({
     "reduce", "reduce-window", "scatter", "select-and-scatter", "scan", "map", "all-reduce",
     "all-reduce-start", "collective-reduce", "reduce-scatter",
 })  # fmt: skip
 _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
-_SOLVERS = frozenset({"cholesky", "triangular-solve", "fft"})
+_SOLVERS = frozenset({
+    "cholesky", "triangular-solve", "fft", "batch-norm-training", "batch-norm-inference",
+    "batch-norm-grad",
+})  # fmt: skip
 _MANTISSA = {
     "f64": 53, "c128": 53, "f32": 24, "c64": 24, "f16": 11, "bf16": 8, "f8e5m2": 3,
     "f8e5m2fnuz": 3, "f8e4m3fn": 4, "f8e4m3": 4, "f8e4m3b11fnuz": 4, "f8e4m3fnuz": 4,

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.fuzz import kinds
 from benchmarks.fuzz.literals import literal
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 MOST_ELEMENTS = 6_000
 """Of one array, as a rule: the NumPy machine takes a microsecond for each."""
@@ -168,7 +171,7 @@ class Scope:
         for known, inner in self.captured:
             if known is outer:
                 return inner
-        inner = Value(self.program.name("c"), outer.dtype, outer.dims, outer.most)
+        inner = Value(self.program.name("in"), outer.dtype, outer.dims, outer.most)
         self.captured.append((outer, inner))
         self.values.append(inner)
         return inner
@@ -237,6 +240,18 @@ class Scope:
 
     # The end.
 
+    def prune(self, results: Sequence[Value]) -> None:
+        """Drop what these results do not need: XLA wants fusions without dead instructions."""
+        needed = {v.name for v in results}
+        kept = []
+        for line in reversed(self.lines):
+            name, _, call = line.strip().partition(" = ")
+            if name in needed:
+                kept.append(line)
+                needed.update(_WORD.findall(call))
+        self.lines = kept[::-1]
+        self.captured = [(o, i) for o, i in self.captured if i.name in needed]
+
     def text(self, name: str, results: Sequence[Value], as_tuple: bool) -> str:
         """The computation with these results, parameters in front."""
         lines = self._parameters() + self.lines
@@ -252,7 +267,7 @@ class Scope:
         inner = self.given + [value for _, value in self.captured]
         if self.style != "tuple":
             return [f"  {v.name} = {v.shape} parameter({i})" for i, v in enumerate(inner)]
-        name = self.program.name("s")
+        name = self.program.name("state")
         lines = [f"  {name} = ({', '.join(v.shape for v in inner)}) parameter(0)"]
         for i, v in enumerate(inner):
             lines.append(f"  {v.name} = {v.shape} get-tuple-element({name}), index={i}")

@@ -15,7 +15,9 @@ def all_reduce(scope: Scope) -> Value:
     x = scope.pick()
     apply, _ = combiner(scope, [x.dtype])
     if scope.rng.random() < 0.3:
-        started = scope.add(f"all-reduce-start({x.name}), {_ALONE}, to_apply={apply}", x.dtype, x.dims)
+        started = scope.add(
+            f"all-reduce-start({x.name}), {_ALONE}, to_apply={apply}", x.dtype, x.dims
+        )
         scope.values.remove(started)
         return scope.add(f"all-reduce-done({started.name})", x.dtype, x.dims, x.most)
     opcode = scope.rng.choice(("all-reduce", "all-reduce", "collective-reduce"))

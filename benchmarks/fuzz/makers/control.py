@@ -113,7 +113,9 @@ class _Closed(Scope):
         if outer.count <= 64:
             return self.constant(outer.dtype, outer.dims)
         one = self.constant(outer.dtype)
-        return self.add(f"broadcast({one.name}), dimensions={{}}", outer.dtype, outer.dims, one.most)
+        return self.add(
+            f"broadcast({one.name}), dimensions={{}}", outer.dtype, outer.dims, one.most
+        )
 
 
 def _branch_of_one(scope: Scope, targets: Sequence[Value], as_tuple: bool) -> Scope:
@@ -143,6 +145,7 @@ def fusion(scope: Scope) -> Value:
         fill(inner, rng.randint(0, 2), lambda row: "add" in row.opcodes)
     results = [inner.values[-1]] if rng.random() < 0.7 else some_of(inner)
     as_tuple = len(results) > 1 or rng.random() < 0.1
+    inner.prune(results)
     name = _finish(inner, scope.program.name("fused"), results, as_tuple)
     operands = ", ".join(outer.name for outer, _ in inner.captured)
     return _unpack(scope, results, as_tuple, f"fusion({operands}), kind={kind}, calls={name}")

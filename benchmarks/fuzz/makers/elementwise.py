@@ -107,9 +107,7 @@ def select(scope: Scope) -> Value:
 def clamp(scope: Scope) -> Value:
     """Bounds are arrays or scalars, and not always in order."""
     x = scope.pick(types_of("clamp"))
-    low, high = (
-        scope.like(x.dtype, () if scope.rng.random() < 0.6 else x.dims) for _ in range(2)
-    )
+    low, high = (scope.like(x.dtype, () if scope.rng.random() < 0.6 else x.dims) for _ in range(2))
     call = f"clamp({low.name}, {x.name}, {high.name})"
     return scope.add(call, x.dtype, x.dims, max(low.most, x.most, high.most))
 

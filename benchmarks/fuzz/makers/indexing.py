@@ -192,9 +192,7 @@ def scatter(scope: Scope) -> Value | None:
     if len(operands) == 1:
         return scope.add(call, x.dtype, x.dims, most[0])
     name = scope.raw(f"({', '.join(v.shape for v in operands)})", call)
-    results = [
-        scope.element(name, i, v.dtype, v.dims, most[i]) for i, v in enumerate(operands)
-    ]
+    results = [scope.element(name, i, v.dtype, v.dims, most[i]) for i, v in enumerate(operands)]
     return results[-1]
 
 

@@ -38,7 +38,11 @@ def cholesky(scope: Scope) -> Value:
 def triangular_solve(scope: Scope) -> Value:
     """From either side, transposed or not."""
     rng = scope.rng
-    n, k, dtype = rng.choice((1, 2, 3, 5, 8, 17, 33)), rng.choice((1, 2, 5, 130)), rng.choice(_TYPES)
+    n, k, dtype = (
+        rng.choice((1, 2, 3, 5, 8, 17, 33)),
+        rng.choice((1, 2, 5, 130)),
+        rng.choice(_TYPES),
+    )
     batch, left = _batch(scope), rng.random() < 0.5
     a = scope.new(dtype, (*batch, n, n), "definite")
     b = scope.like(dtype, (*batch, n, k) if left else (*batch, k, n), "tame")

@@ -57,7 +57,7 @@ def _condition(scope: Scope, state: list[Value], at: int, counter: Counter, flag
     """The computation of a condition: of the counter alone, or of a flag of the state too."""
     program = scope.program
     inner = Scope(program, "tuple", scope)
-    inner.given = [Value(program.name("c"), v.dtype, v.dims, v.most) for v in state]
+    inner.given = [Value(program.name("in"), v.dtype, v.dims, v.most) for v in state]
     i = inner.given[at]
     n = inner.constant(counter.dtype, (), str(counter.bound))
     swapped = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
@@ -120,7 +120,7 @@ def loop(scope: Scope) -> Value:
     flag = rng.choice(flags) if flags and rng.random() < 0.5 else -1
     inner = Scope(program, "tuple", scope)
     inner.given = [
-        Value(program.name("c"), v.dtype, v.dims, 8.0 if v.is_tame and v.most <= 8 else v.most)
+        Value(program.name("in"), v.dtype, v.dims, 8.0 if v.is_tame and v.most <= 8 else v.most)
         for v in state
     ]
     inner.values += inner.given
@@ -167,7 +167,9 @@ def _again(scope: Scope) -> Value:
     condition, body, parts = rng.choice(scope.program.loops)
     at, counter = scope.program.loop_starts[body]
     state = [
-        scope.constant(counter.dtype, (), str(counter.start)) if i == at else scope.like(dtype, dims)
+        scope.constant(counter.dtype, (), str(counter.start))
+        if i == at
+        else scope.like(dtype, dims)
         for i, (dtype, dims) in enumerate(parts)
     ]
     bounds = [float("inf")] * len(state)
@@ -177,7 +179,9 @@ def _again(scope: Scope) -> Value:
         i = rng.randrange(len(parts))
         return scope.element(called, i, *parts[i])
     if rng.random() < 0.4:
-        other = Counter(counter.dtype, counter.start, counter.step, counter.bound, counter.direction)
+        other = Counter(
+            counter.dtype, counter.start, counter.step, counter.bound, counter.direction
+        )
         for _ in range(5):
             nearer = counter.wrapped(counter.bound + rng.choice((1, -1, 2)))
             other = Counter(counter.dtype, counter.start, counter.step, nearer, counter.direction)

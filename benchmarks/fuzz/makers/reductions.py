@@ -24,9 +24,7 @@ def options(dtype: str) -> tuple[str, ...]:
     return (*_ORDERED, *_BITS) if kinds.is_integer(dtype) else _ORDERED
 
 
-def combiner(
-    scope: Scope, dtypes: Sequence[str], for_scatter: bool = False
-) -> tuple[str, bool]:
+def combiner(scope: Scope, dtypes: Sequence[str], for_scatter: bool = False) -> tuple[str, bool]:
     """A computation of 2N scalars, and whether results outgrow operands."""
     rng, program = scope.rng, scope.program
     if len(dtypes) == 1:

@@ -60,7 +60,9 @@ def _along(scope: Scope, size: int, plain: bool) -> Along:
         return Along(window, stride, low, high)
     if rng.random() < 0.1:
         low = -rng.randint(0, min(2, size // 2))
-    return Along(window, stride, low, high, rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, 3)))
+    return Along(
+        window, stride, low, high, rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, 3))
+    )
 
 
 def _window(scope: Scope, dims: tuple[int, ...], plain: bool = False) -> list[Along]:
@@ -82,8 +84,7 @@ def reduce_window(scope: Scope) -> Value | None:
     if rng.random() < 0.1:
         operands.append(scope.like(kinds.dtype(rng, ("f32", "s32", "u8")), x.dims))
     starts = [
-        scope.constant(v.dtype) if rng.random() < 0.6 else scope.like(v.dtype, ())
-        for v in operands
+        scope.constant(v.dtype) if rng.random() < 0.6 else scope.like(v.dtype, ()) for v in operands
     ]
     if x.is_tame:
         starts = [scope.tamed(v) for v in starts]

@@ -1,0 +1,140 @@
+"""Random valid HLO modules, run every way there is and compared.
+
+    python -m benchmarks.fuzz --seeds 0:2000 [--jobs 2] [--no-xla] [--levels avx2,avx512,native]
+                              [--numpy-cycles 20000] [--minimise] [--out DIR]
+    python -m benchmarks.fuzz --show SEED          the module of a seed
+    python -m benchmarks.fuzz --file X.hlo ..      judge files instead
+
+Each module goes through the evaluator, XLA's CPU backend where jaxlib is, the compiler and the
+LLVM machine; every fourth small one through the NumPy machine, which also looks for races. A
+finding is a wrong value, a refusal, an internal error, a hang, or a process that dies. The exit
+code is 1 if there are findings. See `benchmarks/fuzz/noise.py` for how values are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fuzz import driver
+from benchmarks.fuzz.check import OK, XLA, Ways
+from benchmarks.fuzz.generator import generate
+from benchmarks.fuzz.minimise import minimise
+from benchmarks.fuzz.worker import limited
+from benchmarks.fuzz.xla_process import XlaProcess, available
+
+_FINE = (OK, XLA)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, the last one not run")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--no-xla", action="store_true")
+    parser.add_argument("--levels", default="", help="host features, each in its own processes")
+    parser.add_argument("--numpy-cycles", type=int, default=30_000)
+    parser.add_argument("--target", default="v5e")
+    parser.add_argument("--minimise", action="store_true", help="reduce one finding a signature")
+    parser.add_argument("--out", type=Path, default=None, help="where findings are written")
+    parser.add_argument("--scale", action="store_true", help="real sizes: compile only")
+    parser.add_argument("--show", type=int, default=None)
+    parser.add_argument("--file", type=Path, nargs="+", default=[])
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The command line."""
+    args = _arguments()
+    if args.show is not None:
+        print(generate(args.show))
+        return 0
+    use_xla = available() and not args.no_xla
+    if args.file:
+        return _judge_files(args.file, use_xla, args)
+    first, last = (int(n) for n in args.seeds.split(":"))
+    findings: list[dict[str, Any]] = []
+    for level in args.levels.split(",") if args.levels else [""]:
+        findings += _run(args, first, last, use_xla, level)
+    if args.out is not None:
+        _write(args.out, findings, args, use_xla)
+    return int(bool(findings))
+
+
+def _run(
+    args: argparse.Namespace, first: int, last: int, use_xla: bool, level: str
+) -> list[dict[str, Any]]:
+    counts: Counter[str] = Counter()
+    findings: list[dict[str, Any]] = []
+    started = time.perf_counter()
+
+    def tell(record: dict[str, Any]) -> None:
+        counts[record["kind"]] += 1
+        if record["kind"] not in _FINE:
+            findings.append({**record, "level": level})
+            print(f"{record['seed']}: {record['kind']}: {record['detail'][:400]}", flush=True)
+
+    plan = driver.Plan(first, last, args.jobs)
+    plan.environment = {"TPUC_HOST_FEATURES": level} if level else {}
+    if args.scale:
+        plan.module = "benchmarks.fuzz.scale"
+    else:
+        plan.arguments = ["--numpy-cycles", str(args.numpy_cycles), "--target", args.target]
+        plan.arguments += ["--xla"] if use_xla else []
+    driver.run(plan, tell)
+    seconds = time.perf_counter() - started
+    summary = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+    print(f"seeds {first}:{last}{' at ' + level if level else ''}: {summary} in {seconds:.0f} s")
+    refusals = Counter(r["signature"] for r in findings if r["kind"] == "refused")
+    for signature, count in refusals.most_common():
+        print(f"  refused {count}: {signature}")
+    return findings
+
+
+def _write(
+    out: Path, findings: list[dict[str, Any]], args: argparse.Namespace, use_xla: bool
+) -> None:
+    """One line of JSON a finding; the module of each, or of each signature a small one."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "findings.jsonl").open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in findings)
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for record in findings:
+        groups[record["kind"], record["signature"] or str(record["seed"])].append(record)
+    for (kind, _), records in groups.items():
+        seed = records[0]["seed"]
+        if args.scale:
+            continue
+        text = generate(seed)
+        if args.minimise and kind not in ("crash", "hang", "generator"):
+            text = minimise(text, kind, records[0]["signature"], seed, use_xla)
+        note = f"// seed {seed}: {kind}: {records[0]['detail'].splitlines()[0][:300]}\n"
+        (out / f"{kind.replace(' ', '-')}-{seed}.hlo").write_text(note + text)
+
+
+def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> int:
+    """Judge files as they are; the seed of the inputs is in the first line, if there is one."""
+    xla = XlaProcess() if use_xla else None
+    found = 0
+    for path in paths:
+        text = path.read_text()
+        head = text.split(":", 1)[0]
+        seed = int(head.split()[-1]) if head.startswith("// seed ") else 0
+        outcome = limited(text, Ways(xla, args.numpy_cycles, target=args.target), seed)
+        found += outcome.kind not in _FINE
+        print(f"{path}: {outcome.kind}: {outcome.detail[:400]} {outcome.notes or ''}")
+        if args.minimise and outcome.kind not in _FINE:
+            print(minimise(text, outcome.kind, outcome.signature, seed, use_xla))
+    if xla is not None:
+        xla.close()
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

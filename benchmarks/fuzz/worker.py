@@ -1,0 +1,108 @@
+"""A batch of seeds in a process of its own: a line of JSON when one begins and when it ends.
+
+    python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--scale]
+
+The parent (`benchmarks.fuzz.driver`) reads the lines; where they stop, the process died or hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from types import FrameType
+
+from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
+from benchmarks.fuzz.generator import generate
+from benchmarks.fuzz.xla_process import XlaProcess
+
+SECONDS = 60
+GIGABYTES = 6
+OUT_OF_MEMORY = 77
+"""The exit code of a process that took more than `GIGABYTES`."""
+
+
+class SlowError(BaseException):
+    """Not done in time; no `except Exception` swallows it."""
+
+
+def _late(number: int, frame: FrameType | None) -> None:
+    raise SlowError
+
+
+def limited(text: str, ways: Ways, seed: int) -> Outcome:
+    """`check` within `SECONDS`; a hang is an outcome."""
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(SECONDS)
+    try:
+        return check(text, ways, seed)
+    except SlowError as error:
+        trace, place = error.__traceback__, ""
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if "/benchmarks/" not in code.co_filename:
+                place = f"{code.co_filename.split('/')[-1]}:{code.co_name}"
+                break
+            trace = trace.tb_next
+        return Outcome("hang", f"not done in {SECONDS} s, in {place}", f"hang {place}")
+    except MemoryError:
+        return Outcome(INTERNAL, "MemoryError", "memory")
+    finally:
+        signal.alarm(0)
+
+
+def watch_memory() -> None:
+    """End this process when it takes too much. Limits of the system count the chip's HBM, too,
+    which is reserved as a whole and hardly touched."""
+
+    def watch() -> None:
+        while True:
+            with open("/proc/self/statm", encoding="ascii") as file:
+                pages = int(file.read().split()[1])
+            if pages * os.sysconf("SC_PAGE_SIZE") > GIGABYTES << 30:
+                os._exit(OUT_OF_MEMORY)
+            time.sleep(0.2)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Run the seeds given on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    parser.add_argument("--xla", action="store_true")
+    parser.add_argument("--numpy-cycles", type=int, default=0)
+    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--target", default="v5e")
+    args = parser.parse_args()
+    watch_memory()
+    warnings.simplefilter("ignore")
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    xla = XlaProcess() if args.xla else None
+    for seed in range(args.first, args.last):
+        out.write(json.dumps({"begin": seed}) + "\n")
+        out.flush()
+        started = time.perf_counter()
+        on_numpy = args.numpy_cycles if seed % args.every == 0 else 0
+        try:
+            text = generate(seed)
+        except Exception as error:
+            outcome = Outcome("generator", f"{type(error).__name__}: {error}", "generator")
+        else:
+            outcome = limited(text, Ways(xla, on_numpy, target=args.target), seed)
+        seconds = round(time.perf_counter() - started, 2)
+        out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")
+        out.flush()
+    if xla is not None:
+        xla.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
