@@ -23,12 +23,12 @@ from typing import Any
 
 from benchmarks.fuzz import driver
 from benchmarks.fuzz.check import OK, XLA, Ways
-from benchmarks.fuzz.generator import generate
-from benchmarks.fuzz.minimise import minimise
+from benchmarks.fuzz.generator import generate, generate_real
+from benchmarks.fuzz.minimise import minimise, minimise_real
 from benchmarks.fuzz.worker import limited
 from benchmarks.fuzz.xla_process import XlaProcess, available
 
-_FINE = (OK, XLA)
+_FINE = (OK, XLA, "too large")
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,7 +53,7 @@ def main() -> int:
     """The command line."""
     args = _arguments()
     if args.show is not None:
-        print(generate(args.show))
+        print((generate_real if args.scale else generate)(args.show))
         return 0
     use_xla = available() and not args.no_xla
     if args.file:
@@ -109,10 +109,10 @@ def _write(
         groups[record["kind"], record["signature"] or str(record["seed"])].append(record)
     for (kind, _), records in groups.items():
         seed = records[0]["seed"]
-        if args.scale:
-            continue
-        text = generate(seed)
-        if args.minimise and kind not in ("crash", "hang", "generator"):
+        text = generate_real(seed) if args.scale else generate(seed)
+        if args.scale and args.minimise and kind not in ("crash", "generator"):
+            text = minimise_real(text, kind, records[0]["signature"])
+        elif args.minimise and kind not in ("crash", "hang", "generator"):
             text = minimise(text, kind, records[0]["signature"], seed, use_xla)
         note = f"// seed {seed}: {kind}: {records[0]['detail'].splitlines()[0][:300]}\n"
         (out / f"{kind.replace(' ', '-')}-{seed}.hlo").write_text(note + text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -104,10 +105,8 @@ def _lines(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End a child and what it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     child.wait()
 
 

@@ -14,9 +14,21 @@ def generate(seed: int, most_elements: int = MOST_ELEMENTS) -> str:
     """The module of a seed."""
     rng = random.Random(seed)
     program = Program(rng, rng.choice((most_elements // 8, most_elements, most_elements)))
+    return _module(program, rng.choice((1, 2, 3, 4, 6, 8, 12)))
+
+
+def generate_real(seed: int) -> str:
+    """A module of the same makers whose largest arrays have 1 MB to 1 GB."""
+    rng = random.Random(seed)
+    most_bytes = 2.0 ** rng.uniform(20, 30)
+    count = rng.choice((1, 2, 3, 4, 6)) if most_bytes < 2**28 else rng.choice((1, 2))
+    return _module(Program(rng, int(most_bytes / 4), is_real=True), count)
+
+
+def _module(program: Program, count: int) -> str:
+    rng = program.rng
     entry = Scope(program, "entry")
     theme = _theme(rng)
-    count = rng.choice((1, 2, 3, 4, 6, 8, 12))
     for _ in range(count):
         fill(entry, 1, theme if rng.random() < 0.6 else _any)
     if rng.random() < 0.06:

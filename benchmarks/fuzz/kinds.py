@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 from compiler.hlo.dtypes import BY_NAME
 
@@ -26,6 +27,8 @@ _WEIGHTS = {
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33, 64, 100, 127, 128, 129, 130, 255, 256, 257, 1023)
 _COMMON = (1, 1, 2, 3, 5, 7, 8, 9, 16)
+_REAL = (12, 32, 49, 64, 100, 128, 197, 224, 256, 384, 512, 768, 1000, 1024, 2048, 4096, 8192)
+_LONG = (16384, 32000, 50257, 65536, 1_000_003, 4_194_304, 20_000_000)
 _RANKS = (0, 1, 1, 2, 2, 2, 3, 3, 4, 5)
 
 
@@ -42,10 +45,26 @@ def size(rng: random.Random) -> int:
     return rng.choice(_COMMON) if draw < 0.6 else rng.choice(SIZES)
 
 
-def dims(rng: random.Random, most: int, least_rank: int = 0, most_rank: int = 5) -> tuple[int, ...]:
+def real_size(rng: random.Random) -> int:
+    """The size of a dimension in programs that do real work."""
+    draw = rng.random()
+    if draw < 0.25:
+        return rng.choice(_COMMON)
+    if draw < 0.35:
+        return rng.randint(2, 5000)
+    return rng.choice(_REAL if draw < 0.93 else _LONG)
+
+
+def dims(
+    rng: random.Random,
+    most: int,
+    least_rank: int = 0,
+    most_rank: int = 5,
+    draw: Callable[[random.Random], int] = size,
+) -> tuple[int, ...]:
     """Dimensions of at most `most` elements."""
     rank = min(max(rng.choice(_RANKS), least_rank), most_rank)
-    sizes = [size(rng) for _ in range(rank)]
+    sizes = [draw(rng) for _ in range(rank)]
     while math.prod(sizes) > most:
         at = max(range(rank), key=lambda d: sizes[d])
         sizes[at] = max(1, sizes[at] // 2)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from benchmarks.fuzz import scale
 from benchmarks.fuzz.check import Ways
 from benchmarks.fuzz.module_text import (
     Computation,
@@ -49,6 +50,16 @@ def minimise(
     finally:
         if xla is not None:
             xla.close()
+
+
+def minimise_real(text: str, kind: str, signature: str, seconds: float = SECONDS) -> str:
+    """As `minimise`, for a module of real size that does not compile."""
+
+    def fails(candidate: str) -> bool:
+        outcome = scale.limited(candidate)
+        return outcome.kind == kind and outcome.signature == signature
+
+    return reduced(text, fails, seconds)
 
 
 def _dies(text: str, seed: int, kind: str) -> bool:

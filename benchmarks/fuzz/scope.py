@@ -57,9 +57,13 @@ class Value:
 class Program:
     """What the scopes of one module share: the source of chance, names, finished computations."""
 
-    def __init__(self, rng: random.Random, most_elements: int = MOST_ELEMENTS) -> None:
+    def __init__(
+        self, rng: random.Random, most_elements: int = MOST_ELEMENTS, is_real: bool = False
+    ) -> None:
         self.rng = rng
         self.most_elements = most_elements
+        self.is_real = is_real
+        """Whether sizes are those of programs that do real work: nobody executes them."""
         self.computations: dict[str, str] = {}
         self.loops: list[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]]] = []
         self.callables: list[tuple[str, tuple[Value, ...], tuple[Value, ...], bool]] = []
@@ -184,7 +188,20 @@ class Scope:
     def dims(self, least_rank: int = 0, most_rank: int = 5, most: int = 0) -> tuple[int, ...]:
         """Dimensions of a new array."""
         most = most or self.program.most_elements
-        return kinds.dims(self.rng, most, least_rank, most_rank)
+        draw = kinds.real_size if self.program.is_real and most > 100 else kinds.size
+        return kinds.dims(self.rng, most, least_rank, most_rank, draw)
+
+    def size(self) -> int:
+        """The size of a new dimension."""
+        return kinds.real_size(self.rng) if self.program.is_real else kinds.size(self.rng)
+
+    def room(self, elements: int) -> int:
+        """A limit of elements that is meant for small programs, as it is for this one."""
+        return max(1, elements * self.program.most_elements // MOST_ELEMENTS)
+
+    def choose(self, small: Sequence[int], real: Sequence[int]) -> int:
+        """One of the sizes for small programs or for real ones."""
+        return self.rng.choice(real if self.program.is_real else small)
 
     def pick(
         self,

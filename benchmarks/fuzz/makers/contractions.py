@@ -32,13 +32,13 @@ def result_type(scope: Scope, dtype: str) -> str:
 def dot(scope: Scope) -> Value | None:
     """Any dimensions contracted or batched, in any order."""
     rng = scope.rng
-    x = scope.pick(_TYPES, most_rank=4, tame=True, accept=lambda v: v.count <= 4000)
+    x = scope.pick(_TYPES, most_rank=4, tame=True, accept=lambda v: v.count <= scope.room(4000))
     order = rng.sample(range(x.rank), x.rank)
     contracting = order[: rng.choice((0, 1, 1, 1, 2)) if x.rank else 0]
     rest = [d for d in order if d not in contracting]
     batch = rest[: rng.choice((0, 0, 1, 2))]
     free = [d for d in range(x.rank) if d not in contracting and d not in batch]
-    fresh = [kinds.size(rng) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
+    fresh = [scope.size() for _ in range(rng.choice((0, 1, 1, 1, 2)))]
     roles = [(x.dims[d], "b", d) for d in batch] + [(x.dims[d], "c", d) for d in contracting]
     roles += [(n, "f", -1) for n in fresh]
     rng.shuffle(roles)
@@ -48,7 +48,7 @@ def dot(scope: Scope) -> Value | None:
     room = scope.program.most_elements
     if len(dims) > 5 or math.prod(dims) > room or math.prod(result) > room or len(result) > 6:
         return None
-    if depth * math.prod(result) > 3e6:
+    if depth * math.prod(result) > 3e6 and not scope.program.is_real:
         return None
     y = scope.like(x.dtype, dims, scope.tame_kind(x.dtype) if x.dtype != "pred" else "")
     place = {d: i for i, (_, _, d) in enumerate(roles) if d >= 0}
@@ -83,7 +83,8 @@ def convolution(scope: Scope) -> Value | None:
     rng = scope.rng
     dtype = kinds.dtype(rng, _TYPES[:-1])
     spatial = rng.choice((0, 1, 1, 2, 2, 2, 3))
-    sizes = [rng.choice((1, 2, 3, 5, 7, 8, 9, 17)) for _ in range(spatial)]
+    large = (7, 14, 28, 32, 56, 112, 224, 300)
+    sizes = [scope.choose((1, 2, 3, 5, 7, 8, 9, 17), large) for _ in range(spatial)]
     if rng.random() < 0.15 and spatial == 1:
         sizes = [rng.choice((127, 128, 129, 130))]
     window = [_conv_window(scope, n) for n in sizes]
@@ -96,9 +97,9 @@ def convolution(scope: Scope) -> Value | None:
         groups = rng.choice((2, 3, 4, 8))
     elif draw < 0.35:
         batch_groups = rng.choice((2, 3))
-    per_group = rng.choice((1, 1, 2, 3, 8))
-    features = rng.choice((1, 2, 3, 8, 17)) * groups * batch_groups
-    batch = rng.choice((1, 1, 2, 3)) * batch_groups
+    per_group = scope.choose((1, 1, 2, 3, 8), (1, 3, 32, 64, 100, 256))
+    features = scope.choose((1, 2, 3, 8, 17), (1, 3, 32, 64, 192, 512)) * groups * batch_groups
+    batch = scope.choose((1, 1, 2, 3), (1, 2, 8, 32, 128)) * batch_groups
     room = 2 * scope.program.most_elements
     image = {"b": batch, "f": per_group * groups}
     kernel = {"i": per_group, "o": features}
@@ -133,8 +134,12 @@ def ragged_dot(scope: Scope) -> Value:
     rng = scope.rng
     dtype = rng.choice(("f32", "f32", "bf16", "s8", "s32"))
     groups = rng.choice((1, 2, 3, 5))
-    sizes = [rng.choice((0, 1, 2, 5, 9)) for _ in range(groups)]
-    m, k, n = sum(sizes) + rng.choice((0, 0, 3)), rng.choice((1, 4, 9, 130)), rng.choice((1, 3, 8))
+    sizes = [scope.choose((0, 1, 2, 5, 9), (0, 128, 300, 1000)) for _ in range(groups)]
+    m, k, n = (
+        sum(sizes) + rng.choice((0, 0, 3)),
+        scope.choose((1, 4, 9, 130), (256, 1000)),
+        scope.choose((1, 3, 8), (64, 512, 3000)),
+    )
     kind = scope.tame_kind(dtype)
     x, y = scope.like(dtype, (m, k), kind), scope.like(dtype, (groups, k, n), kind)
     counts = scope.constant("s32", (groups,), f"{{{', '.join(map(str, sizes))}}}")

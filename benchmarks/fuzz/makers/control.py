@@ -74,7 +74,7 @@ def conditional(scope: Scope) -> Value:
     as_tuple = len(targets) > 1 or rng.random() < 0.2
     count = rng.choice((2, 2, 2, 1, 3, 4))
     names, operands, results = [], [], []
-    for number in range(count):
+    for _ in range(count):
         if names and rng.random() < 0.15:
             names.append(names[-1])
             operands.append(operands[-1])

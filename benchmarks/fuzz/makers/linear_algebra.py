@@ -19,7 +19,8 @@ def _batch(scope: Scope) -> tuple[int, ...]:
 def cholesky(scope: Scope) -> Value:
     """Of a positive definite matrix; the other triangle is not defined, so it is cut off."""
     rng = scope.rng
-    n, dtype = rng.choice((1, 2, 3, 5, 8, 9, 17, 33)), rng.choice(_TYPES)
+    n = scope.choose((1, 2, 3, 5, 8, 9, 17, 33), (64, 128, 300, 512, 1024))
+    dtype = rng.choice(_TYPES)
     dims = (*_batch(scope), n, n)
     x = scope.new(dtype, dims, "definite")
     lower = rng.choice(("true", "false"))
@@ -38,11 +39,8 @@ def cholesky(scope: Scope) -> Value:
 def triangular_solve(scope: Scope) -> Value:
     """From either side, transposed or not."""
     rng = scope.rng
-    n, k, dtype = (
-        rng.choice((1, 2, 3, 5, 8, 17, 33)),
-        rng.choice((1, 2, 5, 130)),
-        rng.choice(_TYPES),
-    )
+    n = scope.choose((1, 2, 3, 5, 8, 17, 33), (64, 128, 300, 512, 1024))
+    k, dtype = scope.choose((1, 2, 5, 130), (1, 64, 1000)), rng.choice(_TYPES)
     batch, left = _batch(scope), rng.random() < 0.5
     a = scope.new(dtype, (*batch, n, n), "definite")
     b = scope.like(dtype, (*batch, n, k) if left else (*batch, k, n), "tame")
@@ -60,8 +58,13 @@ def fft(scope: Scope) -> Value | None:
     """All four kinds, of one to three dimensions."""
     rng = scope.rng
     rank = rng.choice((1, 1, 1, 2, 3))
-    lengths = [rng.choice(_LENGTHS if rank == 1 else (1, 2, 3, 4, 5, 8, 16)) for _ in range(rank)]
+    lengths_of = (_LENGTHS, (1, 2, 3, 4, 5, 8, 16))
+    if scope.program.is_real:
+        lengths_of = ((128, 256, 1000, 1024, 4096, 1023), (32, 64, 100, 128, 256))
+    lengths = [rng.choice(lengths_of[rank > 1]) for _ in range(rank)]
     lead = rng.choice(((), (1,), (3,), (2, 3)))
+    if scope.program.is_real:
+        lead = rng.choice(((), (8,), (100,), (16, 64)))
     kind = rng.choice(("FFT", "IFFT", "RFFT", "IRFFT"))
     half = (*lead, *lengths[:-1], lengths[-1] // 2 + 1)
     whole = (*lead, *lengths)

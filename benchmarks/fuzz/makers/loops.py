@@ -94,7 +94,7 @@ def _updates(inner: Scope, at: int, counter: Counter) -> list[Value]:
 def _stepped(inner: Scope, i: Value, counter: Counter) -> Value:
     size = abs(counter.step)
     down = counter.step < 0
-    low, high = kinds.integer_range(counter.dtype)
+    low, _ = kinds.integer_range(counter.dtype)
     if down and low < 0 and inner.rng.random() < 0.5:
         size, down = -size, False
     one = inner.constant(counter.dtype, (), str(size))
@@ -112,8 +112,9 @@ def loop(scope: Scope) -> Value:
     rng, program = scope.rng, scope.program
     counter = _counter(scope)
     start = _start(scope, counter)
-    state = [scope.pick(accept=lambda v: v.count <= 3000) for _ in range(rng.randint(1, 4))]
-    state = [v for v in state if v.count <= 3000] or [scope.new("f32", (3,))]
+    room = scope.room(3000)
+    state = [scope.pick(accept=lambda v: v.count <= room) for _ in range(rng.randint(1, 4))]
+    state = [v for v in state if v.count <= room] or [scope.new("f32", (3,))]
     at = rng.randint(0, len(state))
     state.insert(at, start)
     flags = [i for i, v in enumerate(state) if v.shape == "pred[]"]

@@ -27,7 +27,7 @@ def broadcast(scope: Scope) -> Value | None:
         dims[place] = size
     for d in range(rank):
         if d not in places:
-            dims[d] = min(kinds.size(rng), max(1, room))
+            dims[d] = min(scope.size(), max(1, room))
             room //= max(1, dims[d])
     call = f"broadcast({x.name}), dimensions={{{listed(places)}}}"
     return scope.add(call, x.dtype, dims, x.most)
@@ -146,7 +146,7 @@ def concatenate(scope: Scope) -> Value | None:
     others = [x]
     for _ in range(scope.rng.choice((0, 1, 1, 1, 2, 3))):
         dims = list(x.dims)
-        dims[along] = kinds.size(scope.rng) if scope.rng.random() < 0.6 else x.dims[along]
+        dims[along] = scope.size() if scope.rng.random() < 0.6 else x.dims[along]
         if math.prod(dims) <= scope.program.most_elements:
             others.append(scope.like(x.dtype, dims))
     scope.rng.shuffle(others)

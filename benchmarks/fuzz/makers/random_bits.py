@@ -15,7 +15,7 @@ def rng_bit_generator(scope: Scope) -> Value:
     words = 2 if algorithm == "rng_three_fry" else rng.choice((2, 3))
     state = scope.like("u64", (words,), "any")
     dtype = rng.choice(("u32", "u32", "u64", "u8", "u16", "s32"))
-    dims = scope.dims(most=2000)
+    dims = scope.dims(most=scope.room(2000))
     shape = f"({state.shape}, {kinds.text(dtype, dims)})"
     name = scope.raw(shape, f"rng-bit-generator({state.name}), algorithm={algorithm}")
     scope.element(name, 0, "u64", (words,))

@@ -180,7 +180,7 @@ def map_(scope: Scope) -> Value:
 def scan(scope: Scope) -> Value:
     """Carries along a dimension."""
     x = scope.pick(("f32", "s32", "bf16", "u8"), least_rank=1, most_rank=3, tame=True,
-                   accept=lambda v: 0 < v.dims[0] <= 32 and v.count <= 2000)  # fmt: skip
+                   accept=lambda v: 0 < v.dims[0] <= 32 and v.count <= scope.room(2000))  # fmt: skip
     if not 0 < x.dims[0] <= 64:
         return x
     row = kinds.text(x.dtype, x.dims[1:])

@@ -13,7 +13,7 @@ _SORTED = tuple(t for t in kinds.ALL if not kinds.is_complex(t))
 def sort(scope: Scope) -> Value:
     """By the first operand, in any order; others go with it."""
     rng = scope.rng
-    x = scope.pick(_SORTED, least_rank=1, accept=lambda v: v.count <= 3000)
+    x = scope.pick(_SORTED, least_rank=1, accept=lambda v: v.count <= scope.room(3000))
     along = rng.randrange(x.rank)
     others = [
         scope.like(kinds.dtype(rng), x.dims) if rng.random() < 0.7 else x
