@@ -17,7 +17,7 @@ Again = Callable[[int, float], list[Array]]
 """Evaluates once more with noise: (seed, scale) to results."""
 
 _FIRST, _MORE = 4, 16
-_TIMES = 6.0
+_TIMES = 4.0
 _FLOOR = 2.0**-126
 
 
@@ -59,7 +59,7 @@ def difference(
     found = _beyond(suspects, got, want, runs, times)
     if found is None:
         return _signs_of_zero(got, want)
-    runs += [again(_FIRST + k, float(2 ** (k % 3))) for k in range(_MORE)]
+    runs += [again(_FIRST + k, float(1 + k % 2)) for k in range(_MORE)]
     return _beyond(suspects, got, want, runs, times) or _signs_of_zero(got, want)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import benchmarks.fuzz.makers  # noqa: F401  (registers them)
 from benchmarks.fuzz.makers.filling import fill
@@ -37,7 +38,42 @@ def _module(program: Program, count: int) -> str:
     as_tuple = len(results) > 1 or rng.random() < 0.5
     text = entry.text("e", results, as_tuple)
     parts = [_header(entry, results, as_tuple), *program.computations.values(), "ENTRY " + text]
-    return "\n".join(parts)
+    return _dressed(rng, "\n".join(parts))
+
+
+_ARRAY = re.compile(r"\w+\[(\d+(?:,\d+)+)\]")
+
+
+def _dressed(rng: random.Random, text: str) -> str:
+    """Some modules say more than they must: layouts of any order, where things came from."""
+    if rng.random() < 0.08 and "bitcast(" not in text:
+        text = "\n".join(_with_layouts(rng, line) for line in text.split("\n"))
+    if rng.random() < 0.1:
+        text = "\n".join(_with_metadata(rng, line) for line in text.split("\n"))
+    return text
+
+
+def _with_layouts(rng: random.Random, line: str) -> str:
+    head, equals, rest = line.partition(" = ")
+    if not equals:
+        return line
+    opcode = re.search(r"(?<=[\])}]) [a-z][\w\-]*\(", rest)
+    if opcode is None:
+        return line
+
+    def with_order(found: re.Match[str]) -> str:
+        rank = found[1].count(",") + 1
+        order = rng.sample(range(rank), rank)
+        return f"{found[0]}{{{','.join(map(str, order))}}}"
+
+    shape, call = rest[: opcode.start()], rest[opcode.start() :]
+    return head + equals + _ARRAY.sub(with_order, shape) + call
+
+
+def _with_metadata(rng: random.Random, line: str) -> str:
+    if " = " not in line or rng.random() < 0.5 or "constant(" in line:
+        return line
+    return line + f', metadata={{op_name="jit(f)/op{rng.randrange(9)}" source_line=7}}'
 
 
 def _any(row: Maker) -> bool:

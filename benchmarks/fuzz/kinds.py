@@ -71,6 +71,17 @@ def dims(
     return tuple(sizes)
 
 
+def grown(rng: random.Random, sizes: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Mostly grown until there are `most` elements or a good part of them."""
+    result = list(sizes)
+    while rng.random() < 0.8 and 0 < math.prod(result) < most // 4:
+        at = rng.randrange(len(result))
+        result[at] = max(result[at], rng.choice(_REAL))
+        while math.prod(result) > most:
+            result[at] = max(1, result[at] // 2)
+    return tuple(result)
+
+
 def text(dtype_name: str, sizes: tuple[int, ...]) -> str:
     """``f32[2,3]``."""
     return f"{dtype_name}[{','.join(map(str, sizes))}]"

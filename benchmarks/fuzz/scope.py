@@ -117,6 +117,12 @@ class Scope:
         self.values.append(value)
         return value
 
+    def hidden(self, call: str, dtype: str, dims: Sequence[int]) -> Value:
+        """An instruction that only its maker uses."""
+        value = self.add(call, dtype, dims)
+        self.values.remove(value)
+        return value
+
     def raw(self, shape: str, call: str, stem: str = "t") -> str:
         """An instruction that is no array; its name."""
         name = self.program.name(stem)
@@ -188,8 +194,10 @@ class Scope:
     def dims(self, least_rank: int = 0, most_rank: int = 5, most: int = 0) -> tuple[int, ...]:
         """Dimensions of a new array."""
         most = most or self.program.most_elements
-        draw = kinds.real_size if self.program.is_real and most > 100 else kinds.size
-        return kinds.dims(self.rng, most, least_rank, most_rank, draw)
+        is_real = self.program.is_real and most > 100
+        draw = kinds.real_size if is_real else kinds.size
+        dims = kinds.dims(self.rng, most, least_rank, most_rank, draw)
+        return kinds.grown(self.rng, dims, most) if is_real and dims else dims
 
     def size(self) -> int:
         """The size of a new dimension."""

@@ -56,6 +56,24 @@ def permute(scope: Scope) -> Value:
     return scope.add(f"collective-permute-done({started})", x.dtype, x.dims, x.most)
 
 
+@maker("all-reduce", "all-gather", "all-to-all", "collective-permute", weight=0.15)
+def of_several(scope: Scope) -> Value:
+    """Two operands at once, which gives a tuple."""
+    rng = scope.rng
+    x = scope.pick(least_rank=1)
+    y = scope.like(x.dtype, x.dims)
+    opcode = rng.choice(("all-reduce", "all-gather", "all-to-all"))
+    more = f"{_ALONE}"
+    if opcode == "all-reduce":
+        more += f", to_apply={combiner(scope, [x.dtype])[0]}"
+    if opcode == "all-gather":
+        more += f", dimensions={{{rng.randrange(x.rank)}}}"
+    count = 1 if opcode == "all-to-all" else 2
+    names = ", ".join((x.name, y.name)[:count])
+    name = scope.raw(f"({', '.join([x.shape] * count)})", f"{opcode}({names}), {more}")
+    return scope.element(name, rng.randrange(count), x.dtype, x.dims, max(x.most, y.most))
+
+
 @maker("partition-id", "replica-id", weight=0.15)
 def device(scope: Scope) -> Value:
     """Zero, on one device."""

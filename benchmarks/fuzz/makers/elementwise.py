@@ -88,6 +88,8 @@ def compare(scope: Scope) -> Value:
     order = ""
     if kinds.is_float(x.dtype) and scope.rng.random() < 0.25:
         order = ", type=" + scope.rng.choice(("TOTALORDER", "FLOAT"))
+    if kinds.is_integer(x.dtype) and scope.rng.random() < 0.2:
+        order = ", type=" + ("SIGNED" if x.dtype[0] == "s" else "UNSIGNED")
     call = f"compare({x.name}, {y.name}), direction={direction}{order}"
     return scope.add(call, "pred", x.dims, 1.0)
 

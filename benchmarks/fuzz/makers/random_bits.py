@@ -20,3 +20,29 @@ def rng_bit_generator(scope: Scope) -> Value:
     name = scope.raw(shape, f"rng-bit-generator({state.name}), algorithm={algorithm}")
     scope.element(name, 0, "u64", (words,))
     return scope.element(name, 1, dtype, dims)
+
+
+@maker("rng", weight=0.2)
+def rng(scope: Scope) -> Value:
+    """Numbers that the implementation chooses: all one can say is in which range they lie."""
+    dtype = scope.rng.choice(("f32", "f32", "bf16", "f16", "s32", "u8"))
+    dims = scope.dims()
+    low, high = (scope.constant(dtype, (), text) for text in ("-3" if dtype != "u8" else "2", "5"))
+    if kinds.is_float(dtype) and scope.rng.random() < 0.4:
+        call = f"rng({low.name}, {high.name}), distribution=rng_normal"
+        drawn = scope.hidden(call, dtype, dims)
+        return scope.add(f"is-finite({drawn.name})", "pred", dims)
+    drawn = scope.hidden(f"rng({low.name}, {high.name}), distribution=rng_uniform", dtype, dims)
+    ends = []
+    for end in (low, high):
+        ends.append(scope.hidden(f"broadcast({end.name}), dimensions={{}}", dtype, dims).name)
+    above = scope.hidden(f"compare({drawn.name}, {ends[0]}), direction=GE", "pred", dims)
+    below = scope.hidden(f"compare({drawn.name}, {ends[1]}), direction=LE", "pred", dims)
+    return scope.add(f"and({above.name}, {below.name})", "pred", dims)
+
+
+@maker("rng-get-and-update-state", weight=0.05, entry_only=True)
+def rng_state(scope: Scope) -> Value:
+    """A state that the implementation chooses: it equals itself."""
+    state = scope.hidden("rng-get-and-update-state(), delta=1", "u64", (2,))
+    return scope.add(f"compare({state.name}, {state.name}), direction=EQ", "pred", (2,))

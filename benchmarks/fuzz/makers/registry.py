@@ -40,8 +40,6 @@ EXCLUDED = {
     "shuffle": "XLA has no semantics for it: refused by name",
     "multiply-add": "made by passes, not part of XLA's HLO",
     "ragged-all-to-all": "of several participants only: refused by name",
-    "rng": "values are the implementation's choice: nothing to compare with",
-    "rng-get-and-update-state": "a state that the implementation chooses",
 }
 """Opcodes no maker gives, and why."""
 

@@ -1,0 +1,114 @@
+"""Random modules: the chip, the evaluator and the frontends agree on a fixed number of seeds.
+
+Any number is run by ``python -m benchmarks.fuzz``, which also asks XLA and makes failures small; what
+was mended belongs in ``tests/data/regressions``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.fuzz import check as fuzz
+from benchmarks.fuzz.compare import difference
+from benchmarks.fuzz.generator import generate, generate_real
+from benchmarks.fuzz.inputs import inputs_for
+from benchmarks.fuzz.makers.registry import EXCLUDED, made_opcodes
+from benchmarks.fuzz.minimise import reduced
+from benchmarks.fuzz.noise import evaluate_noisily, is_tainted
+from benchmarks.fuzz.run import evaluated
+from benchmarks.fuzz.scale import judge
+from compiler.hlo.opcodes import OPCODES
+from compiler.hlo.parser import parse_module
+from compiler.hlo.verifier import verify
+
+BATCH = 10
+BATCHES = 3
+VALID = 150
+
+
+def test_every_opcode_has_a_maker_or_a_reason() -> None:
+    assert set(OPCODES) - made_opcodes() - set(EXCLUDED) == set()
+    assert made_opcodes() & set(EXCLUDED) == set()
+    assert set(EXCLUDED) <= set(OPCODES)
+
+
+def test_generated_modules_are_valid_and_of_most_opcodes() -> None:
+    seen = set()
+    for seed in range(VALID):
+        module = parse_module(generate(seed))
+        verify(module)
+        seen |= {instr.opcode for c in module.computations.values() for instr in c}
+    assert seen <= made_opcodes()
+    assert len(made_opcodes() - seen) < 40
+
+
+def test_a_seed_gives_one_module() -> None:
+    assert generate(5) == generate(5) != generate(6)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_chip_and_evaluator_agree(batch: int) -> None:
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        ways = fuzz.Ways(numpy_cycles=4000 if seed % 4 == 0 else 0)
+        outcome = fuzz.check(generate(seed), ways, seed)
+        assert outcome.kind == fuzz.OK, f"seed {seed}: {outcome.kind}: {outcome.detail}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_real_sizes_compile(seed: int) -> None:
+    outcome = judge(generate_real(seed))
+    assert outcome.kind in ("ok", "too large"), outcome.detail
+
+
+SINES = """HloModule m
+ENTRY e {
+  p_tame = f32[40] parameter(0)
+  q_whole = f32[40] parameter(1)
+  a = f32[40] sine(p_tame)
+  b = f32[40] add(q_whole, q_whole)
+  c = f32[40] floor(p_tame)
+  d = pred[40] compare(a, p_tame), direction=LT
+  ROOT r = (f32[40], f32[40], f32[40], pred[40]) tuple(a, b, c, d)
+}
+"""
+
+
+def _difference(output: int, change: float) -> bool:
+    """Whether it is seen when an element of an output is changed."""
+    module = parse_module(SINES)
+    inputs = inputs_for(module)
+    want = evaluated(SINES, inputs)
+    got = [np.array(w) for w in want]
+    if got[output].dtype == bool:
+        got[output][3] ^= True
+    else:
+        got[output][3] *= np.float32(1 + change)
+
+    def again(seed: int, scale: float) -> list[np.ndarray]:
+        return evaluate_noisily(parse_module(SINES), inputs, seed, scale)
+
+    return difference(got, want, again, is_tainted(module)) is not None
+
+
+def test_rounding_is_no_difference_and_all_else_is() -> None:
+    assert not _difference(0, 2.0**-22)  # a sine may be off by some units in the last place
+    assert _difference(0, 2.0**-16)
+    assert _difference(1, 2.0**-15)  # sums of whole numbers are exact
+    assert _difference(2, 0.01)
+    assert _difference(3, 0)
+
+
+def test_the_minimiser_keeps_what_fails() -> None:
+    text = generate(3)
+    opcode = "get-tuple-element" if "get-tuple-element" in text else "parameter"
+
+    def fails(candidate: str) -> bool:
+        try:
+            verify(parse_module(candidate))
+        except Exception:
+            return False
+        return f" {opcode}(" in candidate
+
+    small = reduced(text, fails, 5.0)
+    assert fails(small) and len(small) < len(text)
