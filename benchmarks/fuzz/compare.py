@@ -46,7 +46,7 @@ def difference(
         return Difference("value", 0, f"{len(got)} results for {len(want)}")
     suspects = [i for i, (a, b) in enumerate(zip(got, want, strict=True)) if not _equal(a, b)]
     if not suspects:
-        return _signs_of_zero(got, want)
+        return _signs_of_zero(got, want, again, is_tainted)
     for i in suspects:
         if got[i].dtype != want[i].dtype or got[i].shape != want[i].shape:
             a, b = (f"{v.dtype}{list(v.shape)}" for v in (got[i], want[i]))
@@ -58,9 +58,9 @@ def difference(
     runs = [again(k, 1.0) for k in range(_FIRST)]
     found = _beyond(suspects, got, want, runs, times)
     if found is None:
-        return _signs_of_zero(got, want)
+        return _signs_of_zero(got, want, again, is_tainted)
     runs += [again(_FIRST + k, float(1 + k % 2)) for k in range(_MORE)]
-    return _beyond(suspects, got, want, runs, times) or _signs_of_zero(got, want)
+    return _beyond(suspects, got, want, runs, times) or _signs_of_zero(got, want, again, is_tainted)
 
 
 def _beyond(
@@ -134,17 +134,29 @@ def _class_of(array: Array) -> Array:
     return np.where(np.isnan(array), 3, np.where(np.isinf(array), np.where(array > 0, 1, 2), 0))
 
 
-def _signs_of_zero(got: Sequence[Array], want: Sequence[Array]) -> Difference | None:
+def _signs_of_zero(
+    got: Sequence[Array], want: Sequence[Array], again: Again, is_tainted: bool
+) -> Difference | None:
+    runs: list[list[Array]] = []
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         x, y = _wide(a), _wide(b)
         if x.dtype.kind != "f":
             continue
-        with np.errstate(all="ignore"):
-            wrong = (x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))
+        wrong = _other_zero(x, y)
+        if wrong.any() and is_tainted:
+            runs = runs or [again(k, 1.0) for k in range(2 * _FIRST)]
+            for run in runs:
+                with np.errstate(all="ignore"):
+                    wrong &= (_wide(run[i]) == y) & (np.signbit(_wide(run[i])) == np.signbit(y))
         if wrong.any():
             found = _describe(i, got, want, wrong)
             return Difference("zero sign", i, found.text)
     return None
+
+
+def _other_zero(x: Array, y: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y)))
 
 
 def _describe(i: int, got: Sequence[Array], want: Sequence[Array], wrong: Array) -> Difference:

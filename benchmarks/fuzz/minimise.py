@@ -181,7 +181,10 @@ def _with_operand(line: Line, old: str, new: str) -> Line:
 
 def _skipped(text: Text) -> Iterator[Text]:
     """An instruction is replaced by an operand, or anything before it, of its shape."""
+    kept = _combiners(text)
     for computation in reversed(text.computations):
+        if computation.name in kept:
+            continue
         for at, line in reversed(list(enumerate(computation.lines))):
             if line.opcode in ("parameter", "constant"):
                 continue
@@ -194,9 +197,26 @@ def _skipped(text: Text) -> Iterator[Text]:
                 yield text.with_computation(changed.with_lines(lines))
 
 
+_COMBINES = re.compile(r"(?:select|scatter|to_apply)=([\w.]+)")
+
+
+def _combiners(text: Text) -> set[str]:
+    """Computations of scalars that must stay what they are: no first-of-two as a sum."""
+    return {
+        name
+        for c in text.computations
+        for line in c.lines
+        if line.opcode != "call"
+        for name in _COMBINES.findall(line.attributes)
+    }
+
+
 def _to_constants(text: Text) -> Iterator[Text]:
     """An instruction of an inner computation becomes a constant."""
+    kept = _combiners(text)
     for computation in text.computations[:-1]:
+        if computation.name in kept:
+            continue
         for line in computation.lines:
             if line.opcode in ("parameter", "constant", "tuple") or line.shape.startswith("("):
                 continue

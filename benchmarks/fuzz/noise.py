@@ -166,7 +166,7 @@ class NoisyInterpreter(Interpreter):
         if instr.opcode in _SUMS and not self._body_rounds(instr):
             return super()._execute(step, values)
         if self._is_whole(instr, operands):
-            return super()._execute(step, values)
+            return self._signed(super()._execute(step, values))
         moved = dict(values)
         for operand, value in zip(instr.operands, operands, strict=True):
             if isinstance(value, np.ndarray):
@@ -174,7 +174,18 @@ class NoisyInterpreter(Interpreter):
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
-        return noisy if isinstance(result, tuple) else noisy[0]
+        return self._signed(noisy if isinstance(result, tuple) else noisy[0])
+
+    def _signed(self, result: Any) -> Any:
+        """A sum of zeros has the sign of its start value, which may be there or not."""
+        if isinstance(result, tuple):
+            return tuple(self._signed(part) for part in result)
+        dtype = from_numpy(result.dtype)
+        if not dtype.is_float:
+            return result
+        flipped = (result == 0) & (self.rng.random(result.shape) < 0.5)
+        return np.where(flipped, -result.astype(np.float32 if dtype.bits < 32 else result.dtype),
+                        result).astype(result.dtype)  # fmt: skip
 
     def _operand_noise(self, instr: HloInstruction, value: Array) -> Array:
         dtype = from_numpy(value.dtype)
