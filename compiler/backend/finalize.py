@@ -2,6 +2,9 @@
 
 finalize_kernel(llo_kernel, chip) -> Kernel      for a kernel called by main
 finalize_main(llo_kernel, chip) -> list[Node]    for the control flow that calls kernels
+
+Where everything is verified (`tpu_sim.isa.verification`, as in the tests), the LLO is verified as it
+comes and after every stage that rewrites it, and every schedule against its block (`hazards`).
 """
 
 from __future__ import annotations
@@ -14,10 +17,19 @@ from compiler.backend.hazards import check_schedule
 from compiler.backend.op_table import Code, OpInfo, op_table
 from compiler.backend.register_allocator import allocate_sregs
 from compiler.backend.scheduler import Schedule, schedule_block
-from compiler.backend.spill import spill_block
-from compiler.backend.unroll import ALIAS_STRIDE, unroll_parallel_loops
-from compiler.diagnostics import CompileError, ResourceExhaustedError
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, blocks
+from compiler.backend.spill import spill_vregs
+from compiler.backend.unroll import unroll_parallel_loops
+from compiler.diagnostics import CompileError, ResourceExhaustedError, VerifyError
+from compiler.llo.ir import (
+    ALIAS_STRIDE,
+    LloBlock,
+    LloIf,
+    LloKernel,
+    LloLoop,
+    LloNode,
+    LloWhile,
+    blocks,
+)
 from compiler.llo.verifier import verify_llo
 from tpu_sim.isa.checker import check_kernel
 from tpu_sim.isa.chips import Chip
@@ -33,6 +45,7 @@ from tpu_sim.isa.program import (
     While,
     Window,
 )
+from tpu_sim.isa.verification import is_verifying
 
 _ROWS_PER_SPILL_SLOT = 8
 _WINDOW_ALIGNMENT = 8
@@ -40,16 +53,15 @@ MAX_WINDOWS, MAX_DESCRIPTORS, MAX_FLAGS = 256, 1024, 256
 """What the encoding's window, descriptor and flag fields can name."""
 
 
-def finalize_kernel(llo: LloKernel, chip: Chip, check: bool = False) -> Kernel:
+def finalize_kernel(llo: LloKernel, chip: Chip, check: bool | None = None) -> Kernel:
     """Schedule a kernel. Consumes `llo`: its blocks are rewritten in place.
 
-    `check` verifies the LLO first, every schedule against its block (`hazards`), and the bundles
-    against the rules of the machine (slots, unit spacing, latencies over block ends).
+    `check` verifies every stage and holds the bundles against the rules of the machine (slots, unit
+    spacing, latencies over block ends), whatever the environment says.
     """
     _check_tables(llo)
-    if check:
-        verify_llo(llo)
-    finalizer = _Finalizer(llo, chip, check)
+    checks = is_verifying() if check is None else check
+    finalizer = _Finalizer(llo, chip, checks)
     body = finalizer.run()
     windows, spill_base = _place_windows(llo, chip, finalizer.spill_slots)
     kernel = Kernel(
@@ -64,16 +76,14 @@ def finalize_kernel(llo: LloKernel, chip: Chip, check: bool = False) -> Kernel:
         flops=llo.flops,
         note=llo.note,
     )
-    if check:
+    if checks:
         check_kernel(kernel, chip)
     return kernel
 
 
-def finalize_main(llo: LloKernel, chip: Chip, check: bool = False) -> list[Node]:
-    """Schedule main: scalar code, control flow and calls. `check` as for a kernel."""
-    if check:
-        verify_llo(llo)
-    return _Finalizer(llo, chip, check).run()
+def finalize_main(llo: LloKernel, chip: Chip) -> list[Node]:
+    """Schedule main: scalar code, control flow and calls."""
+    return _Finalizer(llo, chip, is_verifying()).run()
 
 
 def _check_tables(llo: LloKernel) -> None:
@@ -108,26 +118,36 @@ def _place_windows(llo: LloKernel, chip: Chip, spill_slots: int) -> tuple[list[W
 class _Finalizer:
     llo: LloKernel
     chip: Chip
-    check: bool = False
+    check: bool
     spill_slots: int = 0
     table: dict[str, OpInfo] = field(default_factory=dict)
     sreg_of: dict[int, int] = field(default_factory=dict)
     occupancy: dict[int, int] = field(default_factory=dict)
 
     def run(self) -> list[Node]:
-        """All passes over the kernel, in order."""
+        """All stages over the kernel, in order."""
         self.table = op_table(self.chip)
+        self._verify("lowering")
         remove_dead_code(self.llo, self.table)
+        self._verify("dead code removal")
         unroll_parallel_loops(self.llo, self.table, self.chip)
-        for block in blocks(self.llo.body):
-            spilled = spill_block(block.ops, self.table, self.chip, self.llo.variables)
-            block.ops = spilled.ops
-            self.spill_slots = max(self.spill_slots, spilled.slots)
+        self._verify("unrolling")
+        self.spill_slots = spill_vregs(self.llo, self.table, self.chip)
+        self._verify("spilling")
         self.sreg_of = allocate_sregs(self.llo, self.table, self.chip)
+        self._verify("scalar register allocation")
         self.dma = _dma_facts(self.llo, self.table)
         body = self._nodes(self.llo.body)
         self._expect_empty("at the end of the kernel")
         return body
+
+    def _verify(self, stage: str) -> None:
+        if not self.check:
+            return
+        try:
+            verify_llo(self.llo)
+        except VerifyError as error:
+            raise VerifyError(f"{error.message}\n  while verifying after {stage}") from error
 
     def _nodes(self, body: list[LloNode]) -> list[Node]:
         out: list[Node] = []

@@ -9,7 +9,6 @@ the machine (slots, unit spacing, latencies over block ends) are checked by `tpu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from compiler.backend.op_table import Code, OpInfo
 from compiler.backend.scheduler import Schedule
@@ -149,46 +148,39 @@ def _rows(instr: Instr, info: OpInfo) -> set[int] | None:
     return {start + i * stride for i in range(8)}
 
 
+_UNIT_GROUPS: tuple[tuple[frozenset[int], frozenset[int]], ...] = (
+    (frozenset({Code.MATPUSH, Code.MATSWAP}), frozenset()),
+    (frozenset({Code.MATSWAP, Code.MATMUL}), frozenset()),
+    (frozenset({Code.MRF_POP}), frozenset()),
+    (frozenset({Code.DMA_START, Code.DMA_WAIT}), frozenset()),
+    (frozenset({Code.XPOSE_SWAP}), frozenset({Code.XPOSE_PUSH})),
+    (frozenset({Code.XPOSE_SWAP}), frozenset({Code.XPOSE_READ})),
+)
+"""Codes that keep their order on each unit; those of the second set only against the first's."""
+
+
 def _check_unit_order(ops: list[Instr], infos: list[OpInfo], issued: list[int]) -> None:
-    """Per unit: matmuls, pushes with swaps, and pops each keep their order; see also transposes."""
-    groups = (
-        {Code.MATPUSH, Code.MATSWAP}, {Code.MATSWAP, Code.MATMUL}, {Code.MRF_POP},
-        {Code.DMA_START, Code.DMA_WAIT}, {Code.XPOSE_SWAP},
-    )  # fmt: skip
-    for group in groups:
-        last: dict[int, int] = {}
+    """Pushes, swaps, matmuls, pops, transpositions and transfers keep their order on each unit."""
+    for ordered, free in _UNIT_GROUPS:
+        last: dict[int, int] = {}  # the latest in source order of all that were issued
+        last_ordered: dict[int, int] = {}
         for index in issued:
-            info = infos[index]
-            if info.code not in group:
+            code = infos[index].code
+            if code not in ordered and code not in free:
                 continue
-            unit = _unit(ops[index], info)
-            if index < last.get(unit, -1):
+            unit = _unit(ops[index], infos[index])
+            before = last if code in ordered else last_ordered
+            if index < before.get(unit, -1):
                 raise ScheduleError(f"op {index} of unit {unit} is out of order")
-            last[unit] = index
-    order = range(len(ops))
-    if _swaps_before(ops, infos, order) != _swaps_before(ops, infos, issued):
-        raise ScheduleError("a transpose unit's block is pushed or read on the wrong side of a swap")
+            last[unit] = max(index, last.get(unit, -1))
+            if code in ordered:
+                last_ordered[unit] = index
 
 
 def _unit(instr: Instr, info: OpInfo) -> int:
-    """The MXU or transpose unit of an operation; -1 where there is one for all."""
+    """The number of the MXU or transpose unit; -1 for what there is one of."""
     if info.code in (Code.XPOSE_PUSH, Code.XPOSE_SWAP):
         return instr.operands[0]
     if info.code is Code.XPOSE_READ:
         return instr.operands[1]
     return instr.operands[info.unit] if info.unit >= 0 else -1
-
-
-def _swaps_before(
-    ops: list[Instr], infos: list[OpInfo], order: Iterable[int]
-) -> dict[int, int]:
-    """How often its unit has swapped blocks before each push and read of a transpose unit."""
-    swaps: dict[int, int] = {}
-    found: dict[int, int] = {}
-    for index in order:
-        code, unit = infos[index].code, _unit(ops[index], infos[index])
-        if code is Code.XPOSE_SWAP:
-            swaps[unit] = swaps.get(unit, 0) + 1
-        elif code in (Code.XPOSE_PUSH, Code.XPOSE_READ):
-            found[index] = swaps.get(unit, 0)
-    return found

@@ -33,7 +33,6 @@ from compiler.llo.ir import LloKernel
 from compiler.llo.printer import print_llo
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, HbmBuffer, Program
-from tpu_sim.isa.verification import is_verifying
 
 Progress = Callable[[str], None]
 
@@ -77,8 +76,7 @@ def lower_module(
         return builder.finish()
 
     timings = {"llo": 0.0, "schedule": 0.0}
-    check = is_verifying()
-    main = finalize_main(lower_main(), chip, check)
+    main = finalize_main(lower_main(), chip)
     kernels = {}
     for name in list(library.requests):
         if progress is not None:
@@ -86,7 +84,7 @@ def lower_module(
         start = time.perf_counter()
         llo = library.lower(name)
         lowered = time.perf_counter()
-        kernels[name] = finalize_kernel(llo, chip, check)
+        kernels[name] = finalize_kernel(llo, chip)
         timings["llo"] += lowered - start
         timings["schedule"] += time.perf_counter() - lowered
     program = Program(

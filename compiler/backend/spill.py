@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from compiler.backend.dead_code import live_ops
 from compiler.backend.op_table import Code, OpInfo
+from compiler.backend.register_names import RegisterNames
 from compiler.diagnostics import CompileError
+from compiler.llo.ir import LloKernel, blocks
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
 
@@ -23,29 +25,24 @@ MAX_SPILL_SLOTS = 4096
 """What the encoding's spill slot field can name."""
 
 
-@dataclass
-class SpillResult:
-    """A block's operations with spill code, and how much of it there is."""
-
-    ops: list[Instr]
-    slots: int = 0
-    reloads: int = 0
-
-
-def spill_block(
-    ops: list[Instr], table: dict[str, OpInfo], chip: Chip, variables: set[int]
-) -> SpillResult:
-    """Insert spills and reloads for both vector register files."""
-    result = SpillResult(ops)
-    for letter, limit in (("v", chip.vregs), ("m", chip.vmasks)):
-        if _exceeds(result.ops, table, letter, limit):
-            spiller = _Spiller(
-                result.ops, table, letter, max(4, limit - 4), variables, result.slots
-            )
-            result = SpillResult(spiller.run(), spiller.slots, result.reloads + spiller.reloads)
-    if result.slots > MAX_SPILL_SLOTS:
-        raise CompileError(f"a block needs {result.slots} spill slots, have {MAX_SPILL_SLOTS}")
-    return result
+def spill_vregs(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> int:
+    """Insert spills and reloads into every block, in place; returns the spill slots in use."""
+    names: RegisterNames | None = None
+    most = 0
+    for block in blocks(kernel.body):
+        slots = 0
+        for letter, limit in (("v", chip.vregs), ("m", chip.vmasks)):
+            if not _exceeds(block.ops, table, letter, limit):
+                continue
+            names = names or RegisterNames(kernel, table)
+            limit = max(4, limit - 4)
+            spiller = _Spiller(block.ops, table, letter, limit, kernel.variables, names, slots)
+            block.ops = spiller.run()
+            slots = spiller.slots
+        most = max(most, slots)
+    if most > MAX_SPILL_SLOTS:
+        raise CompileError(f"a block needs {most} spill slots, have {MAX_SPILL_SLOTS}")
+    return most
 
 
 def _exceeds(ops: list[Instr], table: dict[str, OpInfo], letter: str, limit: int) -> bool:
@@ -83,14 +80,13 @@ class _Spiller:
     letter: str
     limit: int
     variables: set[int]
+    names: RegisterNames
     slots: int
-    reloads: int = 0
     out: list[Instr] = field(default_factory=list)
     uses: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     held: dict[int, int] = field(default_factory=dict)  # value -> its current register name
     recipe: dict[int, Instr] = field(default_factory=dict)
     slot_of: dict[int, int] = field(default_factory=dict)
-    next_name: int = 0
 
     def run(self) -> list[Instr]:
         """The block with spill code."""
@@ -130,8 +126,6 @@ class _Spiller:
             info = self.table[instr.row.name]
             for i in info.vregs if self.letter == "v" else info.masks:
                 self.uses[instr.operands[i]].append(index)
-            if info.defines == self.letter:
-                self.next_name = max(self.next_name, instr.operands[0] + 1)
             if info.code is Code.STORE:
                 stored.add(instr.operands[info.window])
             self.any_wait |= info.code in (Code.DMA_WAIT, Code.DMA_START)
@@ -151,9 +145,7 @@ class _Spiller:
         if register is not None:
             return register
         self._make_room(wanted, index)
-        register = self.held[value] = self.next_name
-        self.next_name += 1
-        self.reloads += 1
+        register = self.held[value] = self.names.fresh(self.letter)
         recipe = self.recipe.get(value)
         if recipe is not None:
             self.out.append(Instr(recipe.row, (register, *recipe.operands[1:]), recipe.source))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from compiler.backend.op_table import OpInfo
+from compiler.backend.register_names import RegisterNames
 from compiler.diagnostics import CompileError
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, blocks
+from compiler.llo.ir import LloKernel, blocks
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.rows.scalar import SLD, SST
 
@@ -28,38 +29,10 @@ def spill_sregs(
             f"kernel {kernel.name}: {slots_used} spilled scalar registers and {kernel.arg_count} "
             f"arguments do not fit {ARGUMENT_WORDS} SMEM words; split the kernel"
         )
-    names = _NameSource(kernel, table)
+    names = RegisterNames(kernel, table)
     for block in blocks(kernel.body):
         block.ops = _rewrite(block.ops, table, recipes, slots, names)
     return slots_used
-
-
-class _NameSource:
-    """Fresh virtual sregs."""
-
-    def __init__(self, kernel: LloKernel, table: dict[str, OpInfo]) -> None:
-        self.last = _highest(kernel.body, table)
-
-    def fresh(self) -> int:
-        self.last += 1
-        return self.last
-
-
-def _highest(body: list[LloNode], table: dict[str, OpInfo]) -> int:
-    highest = 0
-    for node in body:
-        match node:
-            case LloBlock():
-                for instr in node.ops:
-                    if table[instr.row.name].defines == "s":
-                        highest = max(highest, instr.operands[0])
-            case LloLoop():
-                highest = max(highest, node.index, _highest(node.body, table))
-            case LloIf():
-                highest = max(highest, _highest(node.then, table), _highest(node.orelse, table))
-            case LloWhile():
-                highest = max(highest, _highest(node.test, table), _highest(node.body, table))
-    return highest
 
 
 def _recipes(kernel: LloKernel, table: dict[str, OpInfo], victims: set[int]) -> dict[int, Instr]:
@@ -83,7 +56,7 @@ def _rewrite(
     table: dict[str, OpInfo],
     recipes: dict[int, Instr],
     slots: dict[int, int],
-    names: _NameSource,
+    names: RegisterNames,
 ) -> list[Instr]:
     """Reload right before every use, store right after every write."""
     out: list[Instr] = []
@@ -93,17 +66,17 @@ def _rewrite(
         for i in info.sregs:
             value = operands[i]
             if value in recipes:
-                operands[i] = names.fresh()
+                operands[i] = names.fresh("s")
                 recipe = recipes[value]
                 out.append(Instr(recipe.row, (operands[i], *recipe.operands[1:]), recipe.source))
             elif value in slots:
-                operands[i] = names.fresh()
+                operands[i] = names.fresh("s")
                 out.append(Instr(SLD, (operands[i], 0, slots[value]), instr.source))
         if info.defines != "s" or operands[0] not in recipes.keys() | slots.keys():
             out.append(Instr(instr.row, tuple(operands), instr.source))
         elif operands[0] in slots:
             slot = slots[operands[0]]
-            operands[0] = names.fresh()
+            operands[0] = names.fresh("s")
             out.append(Instr(instr.row, tuple(operands), instr.source))
             out.append(Instr(SST, (0, slot, operands[0]), instr.source))
     return out

@@ -14,14 +14,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from compiler.backend.op_table import Code, OpInfo, class_capacities
+from compiler.backend.register_names import RegisterNames
 from compiler.backend.spill import max_live
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.rows.scalar import SADDI
-
-ALIAS_STRIDE = 1 << 16
-"""Distance of the window numbers that copies of an iteration go by."""
 
 _MOST_OPS = 768
 _MOST_COPIES = 8
@@ -36,40 +34,8 @@ _Renaming = dict[tuple[str, int], int]
 
 def unroll_parallel_loops(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> None:
     """Unroll, in place, the loops of a kernel where it helps."""
-    names = _Names()
-    names.skip(kernel.body, table)
+    names = RegisterNames(kernel, table)
     kernel.body = _Unroller(table, chip, kernel.variables, names).nodes(kernel.body)
-
-
-class _Names:
-    """Fresh virtual registers of each file."""
-
-    def __init__(self) -> None:
-        self.highest = {"v": -1, "m": -1, "s": 0}
-
-    def skip(self, body: list[LloNode], table: dict[str, OpInfo]) -> None:
-        """Leave out all names of a kernel."""
-        for node in body:
-            match node:
-                case LloBlock():
-                    for instr in node.ops:
-                        letter = table[instr.row.name].defines
-                        if letter and instr.operands[0] > self.highest[letter]:
-                            self.highest[letter] = instr.operands[0]
-                case LloLoop():
-                    self.highest["s"] = max(self.highest["s"], node.index)
-                    self.skip(node.body, table)
-                case LloIf():
-                    self.skip(node.then, table)
-                    self.skip(node.orelse, table)
-                case LloWhile():
-                    self.skip(node.test, table)
-                    self.skip(node.body, table)
-
-    def fresh(self, letter: str) -> int:
-        """A name not in use."""
-        self.highest[letter] += 1
-        return self.highest[letter]
 
 
 @dataclass
@@ -79,7 +45,7 @@ class _Unroller:
     table: dict[str, OpInfo]
     chip: Chip
     variables: set[int]
-    names: _Names
+    names: RegisterNames
 
     def nodes(self, body: list[LloNode]) -> list[LloNode]:
         """A list of nodes, rewritten."""
@@ -244,7 +210,9 @@ def _chain_cycles(ops: list[Instr], infos: list[OpInfo]) -> int:
 class _Copier:
     """Copies a body, any number of times in a row, at iteration numbers from a given one on."""
 
-    def __init__(self, ops: list[Instr], infos: list[OpInfo], index: int, names: _Names) -> None:
+    def __init__(
+        self, ops: list[Instr], infos: list[OpInfo], index: int, names: RegisterNames
+    ) -> None:
         self.ops = ops
         self.infos = infos
         self.index = index

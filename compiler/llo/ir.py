@@ -35,6 +35,10 @@ REGISTER_LETTERS: dict[Kind, str] = {
 
 WRITTEN_KINDS = frozenset({Kind.VD, Kind.MD, Kind.SD})
 
+ALIAS_STRIDE = 1 << 16
+"""Unrolling names window w ``w + ALIAS_STRIDE * c`` in copy c of an iteration: accesses of different
+copies are independent. Until bundles are made, a window number means its window modulo this."""
+
 
 @dataclass(slots=True)
 class LloBlock:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from compiler.diagnostics import VerifyError
 from compiler.llo.ir import (
+    ALIAS_STRIDE,
     REGISTER_LETTERS,
     WRITTEN_KINDS,
     LloBlock,
@@ -135,6 +136,8 @@ class _Verifier:
             low, high = _RANGES.get(operand.kind, (0, (1 << 31) - 1))
             if not low <= value <= high:
                 self._fail(1, f"operand {operand.name} is {value}, want {low}..{high}")
+            if operand.kind is Kind.WIN:
+                value %= ALIAS_STRIDE
             if operand.kind in self.limits and value >= self.limits[operand.kind]:
                 limit = self.limits[operand.kind]
                 self._fail(6, f"operand {operand.name} is {value}, the table has {limit}")

@@ -10,7 +10,8 @@ VARIABLE = "TPUC_VERIFY"
 def is_verifying() -> bool:
     """Whether ``TPUC_VERIFY`` asks for full verification, as the tests do.
 
-    The HLO is then verified after every pass instead of after the last, the LLO of every kernel and
-    its schedule are, and LLVM's verifier sees the native code's IR. Neither changes a result; both find a bug of ours nearer to its cause.
+    The HLO is then verified after every pass instead of after the last, the LLO after every stage,
+    every schedule against its block, and LLVM's verifier sees the native code's IR. None of this
+    changes a result; it finds a bug of ours nearer to its cause.
     """
     return os.environ.get(VARIABLE, "") not in ("", "0")
