@@ -8,34 +8,52 @@ root, fewer of them); a rule that breaks this is caught by the step limit.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.rewrite.graph import is_dead, remove_dead, replace
-from compiler.rewrite.pattern import Match, Op, Pattern, match
+from compiler.rewrite.pattern import Match, Op, match
 
 Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]
 
 STEPS_PER_INSTRUCTION = 64
 
 
+class Freedom(enum.Flag):
+    """What a rewrite may change in the values of floats. Anything else is a bug of the rewrite."""
+
+    NONE = 0
+    SIGN_OF_ZERO = enum.auto()
+    """0.0 may become -0.0 and back."""
+    ROUNDING = enum.auto()
+    """Another order or number of roundings."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """A named rewrite: where `pattern` matches, `apply` returns the replacement or None."""
+    """A named rewrite: where `pattern` matches, `apply` returns the replacement or None.
+
+    `example` is a pattern whose matches pass the guards in `apply` more often than those of `pattern`:
+    the harness that runs every rule (`benchmarks.rule_fuzz`) draws from it.
+    """
 
     name: str
     pattern: Op
     apply: Rewrite
+    freedom: Freedom = Freedom.NONE
+    example: Op | None = None
 
 
-def rule(name: str, pattern: Pattern) -> Callable[[Rewrite], Rule]:
+def rule(
+    name: str, pattern: Op, freedom: Freedom = Freedom.NONE, example: Op | None = None
+) -> Callable[[Rewrite], Rule]:
     """Decorate the right side of a rule: ``@rule("double-negate", Op("negate", ...))``."""
-    assert isinstance(pattern, Op), "a rule starts at an operation"
 
     def make(function: Rewrite) -> Rule:
-        return Rule(name, pattern, function)
+        return Rule(name, pattern, function, freedom, example)
 
     return make
 
@@ -44,9 +62,10 @@ class RuleSet:
     """Rules by the opcode they start at."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
         self.by_opcode: dict[str, list[Rule]] = {}
         self.names: list[str] = []
-        for item in rules:
+        for item in self.rules:
             assert item.name not in self.names, f"two rules are called {item.name}"
             self.names.append(item.name)
             for opcode in item.pattern.opcodes:

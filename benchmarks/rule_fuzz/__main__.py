@@ -1,0 +1,44 @@
+"""Command line: see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.rule_fuzz.harness import Tally, run
+from benchmarks.rule_fuzz.subjects import subjects
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run matches of all subjects (or those whose name contains `--only`); 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_fuzz", description=__doc__)
+    parser.add_argument("--matches", type=int, default=2000, help="over all subjects")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="subjects whose name contains this")
+    parser.add_argument("--report", type=Path, help="write a table here")
+    parser.add_argument("--show", type=int, default=3, help="failures to print")
+    options = parser.parse_args(arguments)
+    chosen = [s for s in subjects() if options.only in s.name]
+    tally = Tally()
+    start = time.perf_counter()
+    for number, subject in enumerate(chosen):
+        share = options.matches * (number + 1) // len(chosen) - options.matches * number // len(chosen)
+        run(subject, share, options.seed << 32, tally)
+    seconds = time.perf_counter() - start
+    silent = [s.name for s in chosen if not tally.matches[s.name]]
+    for failure in tally.failures[: options.show]:
+        print(failure)
+    wrong = sorted({f.subject for f in tally.failures})
+    print(f"{tally.matches.total()} matches of {len(chosen)} subjects in {seconds:.0f} s, "
+          f"seed {options.seed}: {len(tally.failures)} failures")
+    for name in wrong:
+        print(f"  wrong: {name} ({sum(f.subject == name for f in tally.failures)})")
+    for name in silent:
+        print(f"  never fired: {name}")
+    return 1 if wrong or silent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

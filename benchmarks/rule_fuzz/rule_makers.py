@@ -1,0 +1,57 @@
+"""Makers of matches for rules whose matches are more than a pattern says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction
+
+Maker = Callable[[Generator], HloInstruction]
+
+
+def _adjacent_slices(g: Generator) -> HloInstruction:
+    """Slices of one array side by side, empty parts and nested concatenates among them."""
+    wanted = Wanted(g.dtype(), g.dims(1, 3))
+    source = g.value(wanted)
+    dim = g.integer(0, len(wanted.dims) - 1)
+    size = wanted.dims[dim]
+    cuts = sorted(g.integer(0, size) for _ in range(g.integer(1, 3)))
+    parts = []
+    for start, end in zip([0, *cuts], [*cuts, size], strict=True):
+        bounds = [(0, n, 1) for n in wanted.dims]
+        bounds[dim] = (start, end, 1)
+        parts.append(g.emit("slice", (source,), {"slice": tuple(bounds)}))
+    if g.chance(0.3):
+        parts = [parts[i] for i in g.permutation(len(parts))]
+    if g.chance(0.3):
+        parts[0] = g.emit("concatenate", (parts[0], g.choose(parts)), {"dimensions": (dim,)})
+    return g.emit("concatenate", parts, {"dimensions": (dim,)})
+
+
+def _update_of_neighbours(g: Generator) -> HloInstruction:
+    """An update made of slices of what it overwrites, at constant starts."""
+    wanted = Wanted(g.dtype(), g.dims(1, 3))
+    source = g.parameter(wanted)
+    sizes = tuple(g.integer(max(1, n - 3), n) for n in wanted.dims if n)
+    if len(sizes) != len(wanted.dims):
+        raise Impossible
+    cut = []
+    for _ in range(2):
+        firsts = [g.integer(0, n - s) for n, s in zip(wanted.dims, sizes, strict=True)]
+        bounds = tuple((f, f + s, 1) for f, s in zip(firsts, sizes, strict=True))
+        cut.append(g.emit("slice", (source,), {"slice": bounds}))
+    opcode = g.choose(("add", "subtract", "multiply", "maximum", "and"))
+    update = g.emit(opcode, cut)
+    starts = [
+        g.literal(S32, g.rng.integers(-1, n - s + 2, ()))
+        for n, s in zip(wanted.dims, sizes, strict=True)
+    ]
+    return g.emit("dynamic-update-slice", (source, update, *starts))
+
+
+MAKERS: dict[str, Maker] = {
+    "concatenate-parts": _adjacent_slices,
+    "update-of-its-own-neighbours": _update_of_neighbours,
+}

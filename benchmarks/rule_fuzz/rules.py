@@ -1,0 +1,50 @@
+"""The rewrite rules as subjects: a module that matches the pattern, and the one rule applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.rule_fuzz.generator import Generator, Wanted
+from benchmarks.rule_fuzz.harness import Subject
+from benchmarks.rule_fuzz.rule_makers import MAKERS
+from compiler.analysis.call_graph import drop_unreachable
+from compiler.hlo.ir import HloModule
+from compiler.passes.algebraic_simplifier import RULES
+from compiler.rewrite.graph import replace
+from compiler.rewrite.pattern import match
+from compiler.rewrite.rewriter import Rule
+
+
+def rule_subjects() -> list[Subject]:
+    """One for every rule of the algebraic simplifier."""
+    return [
+        Subject(f"rule {rule.name}", _maker(rule), _applier(rule), rule.freedom)
+        for rule in RULES.rules
+    ]
+
+
+def _maker(rule: Rule) -> Callable[[Generator], HloModule]:
+    special = MAKERS.get(rule.name)
+
+    def make(g: Generator) -> HloModule:
+        if special is not None and g.chance(0.8):
+            return g.finish(special(g))
+        pattern = rule.example if rule.example is not None and g.chance(0.8) else rule.pattern
+        return g.finish(g.match(pattern, Wanted(g.dtype(), g.dims())))
+
+    return make
+
+
+def _applier(rule: Rule) -> Callable[[HloModule], bool]:
+    def apply(module: HloModule) -> bool:
+        root = module.entry.root_instruction
+        bound = match(rule.pattern, root)
+        result = None if bound is None else rule.apply(root, bound)
+        if result is None or result is root:
+            return False
+        replace(root, result)
+        module.entry.sort()
+        drop_unreachable(module)
+        return True
+
+    return apply

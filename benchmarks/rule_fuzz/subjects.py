@@ -1,0 +1,11 @@
+"""Everything that the harness runs."""
+
+from __future__ import annotations
+
+from benchmarks.rule_fuzz.harness import Subject
+from benchmarks.rule_fuzz.rules import rule_subjects
+
+
+def subjects() -> list[Subject]:
+    """All rewrites, by kind."""
+    return rule_subjects()
