@@ -24,15 +24,19 @@ def main(arguments: list[str] | None = None) -> int:
     tally = Tally()
     start = time.perf_counter()
     for number, subject in enumerate(chosen):
-        share = options.matches * (number + 1) // len(chosen) - options.matches * number // len(chosen)
+        share = options.matches * (number + 1) // len(chosen) - options.matches * number // len(
+            chosen
+        )
         run(subject, share, options.seed << 32, tally)
     seconds = time.perf_counter() - start
     silent = [s.name for s in chosen if not tally.matches[s.name]]
     for failure in tally.failures[: options.show]:
         print(failure)
     wrong = sorted({f.subject for f in tally.failures})
-    print(f"{tally.matches.total()} matches of {len(chosen)} subjects in {seconds:.0f} s, "
-          f"seed {options.seed}: {len(tally.failures)} failures")
+    print(
+        f"{tally.matches.total()} matches of {len(chosen)} subjects in {seconds:.0f} s, "
+        f"seed {options.seed}: {len(tally.failures)} failures"
+    )
     for name in wrong:
         print(f"  wrong: {name} ({sum(f.subject == name for f in tally.failures)})")
     for name in silent:

@@ -11,14 +11,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from compiler.diagnostics import CompileError
-from compiler.hlo.attributes import ComputationLayout
-from compiler.hlo.dtypes import DType
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, Shape
-from compiler.hlo.shape_inference import infer_shape
-from compiler.rewrite.graph import remove_dead
-from compiler.rewrite.pattern import Op, Pattern, Splat, Var, equals_exactly
 from benchmarks.rule_fuzz.values import (
     ALL,
     MAX_ELEMENTS,
@@ -26,11 +18,18 @@ from benchmarks.rule_fuzz.values import (
     Dims,
     Random,
     edge_values,
-    integer_limits,
     pick_dims,
     pick_dtype,
     random_array,
 )
+from compiler.diagnostics import CompileError
+from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.dtypes import DType, integer_limits
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, Shape
+from compiler.hlo.shape_inference import infer_shape
+from compiler.rewrite.graph import remove_dead
+from compiler.rewrite.pattern import Pattern, Splat, Var, equals_exactly
 
 
 class Impossible(Exception):

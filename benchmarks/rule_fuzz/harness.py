@@ -76,20 +76,18 @@ def try_draw(subject: Subject, seed: int) -> Failure | bool:
     except Impossible:
         return False
     verify(module)
-    before = print_module(module)
+    before, what, after = print_module(module), "", ""
     with np.errstate(all="ignore"):
         try:
             want = evaluate(module, g.inputs, "highest")
-        except UnsupportedError:
-            return False
-        what = after = ""
-        try:
             if not subject.apply(module):
                 return False
             after = print_module(module)
             verify(module)
             found = subject.join(evaluate(module, list(subject.split(g.inputs)), "highest"), want)
-        except Exception as error:
+        except UnsupportedError:
+            return False
+        except Exception as error:  # whatever it is, the match is shown
             what = f"{type(error).__name__}: {error}"
         else:
             what = _difference(want, found, subject.freedom)
@@ -99,7 +97,8 @@ def try_draw(subject: Subject, seed: int) -> Failure | bool:
 def _difference(want: Inputs, found: Inputs, freedom: Freedom) -> str:
     if len(want) != len(found):
         return f"{len(found)} results, wanted {len(want)}"
-    found_wrong = (difference(w, f, freedom) for w, f in zip(want, found, strict=True))
+    with np.errstate(all="ignore"):
+        found_wrong = [difference(w, f, freedom) for w, f in zip(want, found, strict=True)]
     return next((what for what in found_wrong if what), "")
 
 
@@ -107,7 +106,9 @@ def run(subject: Subject, matches: int, first_seed: int, tally: Tally) -> None:
     """Draw until so many matches were compared (or none fires); failures are kept, not raised."""
     fired = 0
     seed = first_seed
-    while fired < matches and tally.draws[subject.name] < MOST_DRAWS * (tally.matches[subject.name] + 1):
+    while fired < matches and tally.draws[subject.name] < MOST_DRAWS * (
+        tally.matches[subject.name] + 1
+    ):
         result = try_draw(subject, seed)
         seed += 1
         tally.draws[subject.name] += 1

@@ -35,8 +35,7 @@ def _dynamic_slice(g: Generator, wanted: Wanted) -> Plan:
 
 def _dynamic_update_slice(g: Generator, wanted: Wanted) -> Plan:
     sizes = tuple(
-        n if g.chance(0.4) else g.integer(0 if g.chance(0.2) else min(1, n), n)
-        for n in wanted.dims
+        n if g.chance(0.4) else g.integer(0 if g.chance(0.2) else min(1, n), n) for n in wanted.dims
     )
     return Plan((wanted, wanted.like(sizes), *starts(g, wanted.dims, sizes)))
 

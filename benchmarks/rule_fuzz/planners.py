@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from benchmarks.rule_fuzz.generator import Generator, Impossible, Plan, Planner, Wanted
+from benchmarks.rule_fuzz.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, REALS, Dims
 from compiler.hlo.dtypes import BY_NAME, C64, F32, PRED, DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
-from benchmarks.rule_fuzz.generator import Generator, Impossible, Plan, Planner, Wanted
-from benchmarks.rule_fuzz.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, REALS, Dims
 
 BITS = ("pred", *INTEGERS)
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -19,7 +19,6 @@ _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("floor", "ceil", "round-nearest-afz", "round-nearest-even", "erf"), FLOATS),
     **dict.fromkeys(("maximum", "minimum"), ("pred", *REALS)),
     **dict.fromkeys(("remainder", "clamp"), REALS),
-    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt"), FLOATS),
     **dict.fromkeys(("negate", "sign", "add", "subtract", "multiply", "divide"), NUMBERS),
     "power": REALS,
     "select": ALL,
@@ -305,7 +304,7 @@ def _free_in_order(g: Generator, batch: int, free: int, count: int) -> Dims:
 
 PLANNERS: dict[str, Planner] = {
     **{opcode: _same_type(opcode, names) for opcode, names in _KINDS.items()},
-    **{opcode: _same_type(opcode, FLOATS) for opcode in _TRANSCENDENTAL},
+    **{opcode: _same_type(opcode, (*FLOATS, *COMPLEX)) for opcode in _TRANSCENDENTAL},
     "select": _select,
     "clamp": _clamp,
     "compare": _compare,

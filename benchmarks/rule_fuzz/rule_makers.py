@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
+from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 
@@ -51,7 +52,43 @@ def _update_of_neighbours(g: Generator) -> HloInstruction:
     return g.emit("dynamic-update-slice", (source, update, *starts))
 
 
+def _split_parts(g: Generator) -> HloInstruction:
+    """A concatenate of reshapes that split the dimensions before and after its own."""
+    dtype = g.dtype()
+    before, after = (g.choose((1, 2, 8, 24)) for _ in range(2))
+    parts = []
+    for _ in range(g.integer(1, 3)):
+        size = g.choose((1, 2, 7))
+        source = g.value(Wanted(dtype, (before, size, after)))
+        dims = (2, before // 2, size, 1, after) if before > 1 else (1, size, after)
+        parts.append(g.emit("reshape", (source,), {}, Wanted(dtype, dims)))
+    return g.emit(
+        "concatenate", parts, {"dimensions": (len(parts[0].array.dims) - 3 + (before == 1),)}
+    )
+
+
+def _scatter_of_elements(g: Generator) -> HloInstruction:
+    """Single elements into a vector."""
+    dtype = g.dtype()
+    places, count = g.choose((1, 7, 129, 1024)), g.integer(64, 200)
+    operand, updates = (g.value(Wanted(dtype, (n,))) for n in (places, count))
+    index_type = g.dtype(("s8", "u8", "s16", "s32", "u32", "s64"))
+    has_vector = g.chance(0.5)
+    indices = g.indices(Wanted(index_type, (count, 1) if has_vector else (count,)), places)
+    kind = g.choose(reducer_kinds(dtype))
+    attrs: dict[str, object] = {
+        "update_window_dims": (),
+        "inserted_window_dims": (0,),
+        "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1,
+        "to_apply": reducer(g, kind, dtype),
+    }
+    return g.emit("scatter", (operand, indices, updates), attrs)
+
+
 MAKERS: dict[str, Maker] = {
     "concatenate-parts": _adjacent_slices,
+    "sink-reshape-through-concatenate": _split_parts,
+    "scatter-into-few-places": _scatter_of_elements,
     "update-of-its-own-neighbours": _update_of_neighbours,
 }

@@ -12,15 +12,20 @@ from compiler.hlo.ir import HloModule
 from compiler.passes.algebraic_simplifier import RULES
 from compiler.rewrite.graph import replace
 from compiler.rewrite.pattern import match
-from compiler.rewrite.rewriter import Rule
+from compiler.rewrite.rewriter import Freedom, Rule
 
 
 def rule_subjects() -> list[Subject]:
     """One for every rule of the algebraic simplifier."""
     return [
-        Subject(f"rule {rule.name}", _maker(rule), _applier(rule), rule.freedom)
+        Subject(f"rule {rule.name}", _maker(rule), _applier(rule), rule.freedom, _edges(rule))
         for rule in RULES.rules
     ]
+
+
+def _edges(rule: Rule) -> float:
+    """Where the order of a sum is free, few of its terms may be of other magnitudes."""
+    return 0.02 if Freedom.ORDER in rule.freedom else 0.5
 
 
 def _maker(rule: Rule) -> Callable[[Generator], HloModule]:
@@ -29,7 +34,7 @@ def _maker(rule: Rule) -> Callable[[Generator], HloModule]:
     def make(g: Generator) -> HloModule:
         if special is not None and g.chance(0.8):
             return g.finish(special(g))
-        pattern = rule.example if rule.example is not None and g.chance(0.8) else rule.pattern
+        pattern = g.choose(rule.examples) if rule.examples and g.chance(0.8) else rule.pattern
         return g.finish(g.match(pattern, Wanted(g.dtype(), g.dims())))
 
     return make

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.rule_fuzz.harness import Subject
+from benchmarks.rule_fuzz.pairs import pair_subjects, sub_byte_subjects
 from benchmarks.rule_fuzz.rules import rule_subjects
 
 
 def subjects() -> list[Subject]:
     """All rewrites, by kind."""
-    return rule_subjects()
+    return [*rule_subjects(), *pair_subjects(), *sub_byte_subjects()]

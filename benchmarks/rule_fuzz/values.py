@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.dtypes import BY_NAME, DType, integer_limits
 
 Array = npt.NDArray[np.generic]
 Dims = tuple[int, ...]
@@ -53,7 +53,9 @@ def edge_values(dtype: DType) -> Array:
         low, high = integer_limits(dtype)
         found = {0, 1, 2, 3, low, low + 1, high, high - 1, high // 2, 1 << (dtype.bits // 2 - 1)}
         found |= {-1, -2, -3} if dtype.is_signed else set()
-        return np.array(sorted(v for v in found if low <= v <= high), np.object_).astype(dtype.numpy)
+        return np.array(sorted(v for v in found if low <= v <= high), np.object_).astype(
+            dtype.numpy
+        )
     if dtype.is_complex:
         parts = edge_values(BY_NAME["f32"])
         pairs = np.array(np.meshgrid(parts, parts[::3])).reshape(2, -1).T
@@ -70,12 +72,6 @@ def _float_edges(dtype: DType) -> Array:
     found += [2.0**least, 2.0 ** (least - 1), 2.0 ** (least - digits), 2.0**most]
     found += [2.0**most * (2 - 2.0**-digits), 1 + 2.0**-digits, 2.0**digits + 1]
     return np.array([*found, *(-v for v in found), math.nan]).astype(dtype.numpy)
-
-
-def integer_limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    return low, (1 << (dtype.bits - dtype.is_signed)) - 1
 
 
 def ordinary_values(rng: Random, dtype: DType, count: int) -> Array:

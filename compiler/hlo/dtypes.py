@@ -100,6 +100,13 @@ F64 = BY_NAME["f64"]
 C64 = BY_NAME["c64"]
 
 
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    assert dtype.is_integer, dtype
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low, (1 << (dtype.bits - dtype.is_signed)) - 1
+
+
 def from_numpy(dtype: np.dtype[np.generic]) -> DType:
     """Return the HLO type of a NumPy dtype; raise KeyError when HLO has none."""
     return BY_NUMPY[np.dtype(dtype)]

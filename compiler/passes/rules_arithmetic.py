@@ -1,4 +1,5 @@
-"""Laws of arithmetic that hold bit for bit (any NaN equals any NaN). Right sides are cheaper."""
+"""Laws of arithmetic that hold bit for bit (any NaN equals any NaN) but for the freedom a rule states.
+Right sides are cheaper."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ import math
 
 import numpy as np
 
-from compiler.hlo.dtypes import DType
+from compiler.hlo.dtypes import DType, integer_limits
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.representability import converts_as_one
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.rewriter import Freedom, Rule, rule
 
 _REFLEXIVE = frozenset({"EQ", "LE", "GE"})
 
@@ -42,13 +43,13 @@ def subtract_zero(_: HloInstruction, m: Match) -> HloInstruction | None:
 
 
 # x * 1 == x / 1 == x
-@rule("multiply-one", Op("multiply", X, Splat(1)))
+@rule("multiply-one", Op("multiply", X, Splat(1)), Freedom.COMPLEX_PARTS)
 def multiply_one(_: HloInstruction, m: Match) -> HloInstruction | None:
     """Multiplying by one."""
     return m["x"]
 
 
-@rule("divide-one", Op("divide", X, Splat(1)))
+@rule("divide-one", Op("divide", X, Splat(1)), Freedom.COMPLEX_PARTS)
 def divide_one(_: HloInstruction, m: Match) -> HloInstruction | None:
     """Dividing by one."""
     return m["x"]
@@ -108,8 +109,7 @@ def maximum_of_least(instr: HloInstruction, m: Match) -> HloInstruction | None:
         return m["x"] if float(value) == sign * math.inf else None
     if dtype.kind == "pred":
         return m["x"] if bool(value) == (sign > 0) else None
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = (1 << (dtype.bits - dtype.is_signed)) - 1
+    low, high = integer_limits(dtype)
     return m["x"] if int(value) == (high if sign > 0 else low) else None
 
 
@@ -231,18 +231,21 @@ def _range(instr: HloInstruction) -> tuple[int, int] | None:
         case "iota":
             dim = instr.attrs["iota_dimension"]
             assert isinstance(dim, int)
-            return 0, max(instr.array.dims[dim] - 1, 0)
+            last = max(instr.array.dims[dim] - 1, 0)
+            return (0, last) if last <= integer_limits(instr.array.dtype)[1] else None  # it wraps
         case "constant":
             literal = instr.attrs["literal"]
             assert isinstance(literal, np.ndarray)
             return (int(literal.min()), int(literal.max())) if literal.size else None
         case "clamp":
             low, high = (splat_value(o) for o in (instr.operands[0], instr.operands[2]))
-            return None if low is None or high is None else (int(low), int(high))
+            if low is None or high is None:
+                return None
+            return min(int(low), int(high)), int(high)  # with low above high it is high
         case "convert" if instr.operands[0].array.dtype.kind == "pred":
             return 0, 1
     dtype = instr.array.dtype
-    return None if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+    return None if dtype.is_signed else integer_limits(dtype)
 
 
 # convert(convert(x: a -> b): b -> c) == convert(x: a -> c) for the types where that is so

@@ -7,6 +7,7 @@ fuses with what makes or uses it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +61,8 @@ def _scalar_starts(
     """One start for each of `rank` dimensions from an index array that holds one vector."""
     dims = indices.array.dims
     count = len(operand_dims)
-    if indices.array.element_count != count or (
-        vector_dim < len(dims) and dims[vector_dim] != count
-    ):
+    vectors = math.prod(n for d, n in enumerate(dims) if d != vector_dim)
+    if vectors != 1 or indices.array.element_count != count:
         return None
     flat = make.reshape(indices, (count,))
     zero = make.constant(indices, indices.array.dtype, 0)
@@ -103,8 +103,9 @@ def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None
     vector_dim = instr.attrs["index_vector_dim"]
     assert isinstance(vector_dim, int)
     target_dims = dims_attr(instr, "scatter_dims_to_operand_dims")
+    vectors = math.prod(n for d, n in enumerate(indices.array.dims) if d != vector_dim)
     values = _constant_vector(indices)
-    if values is None or len(values) != len(target_dims):
+    if vectors != 1 or values is None or len(values) != len(target_dims):
         return None
     inserted = dims_attr(instr, "inserted_window_dims")
     window = iter(update.array.dims[d] for d in dims_attr(instr, "update_window_dims"))
@@ -177,7 +178,10 @@ def _row_access(
         return None
     if vector_dim < indices.array.rank and indices.array.dims[vector_dim] != 1:
         return None
-    return _RowAccess(dim, make.reshape(indices, rows), rows)
+    index = make.reshape(indices, rows)
+    if index.array.dtype.bits < S32.bits:
+        index = make.convert(index, S32)  # which can count the positions of any row
+    return _RowAccess(dim, index, rows)
 
 
 def _gather_row_access(instr: HloInstruction) -> _RowAccess | None:

@@ -17,8 +17,8 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
-from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.pattern import Match, Op, Splat, X, Y
+from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
 ELEMENTWISE = tuple(sorted(with_trait(Trait.ELEMENTWISE)))
 
@@ -29,7 +29,11 @@ def is_elementwise(instr: HloInstruction) -> bool:
 
 
 # f(reshape(a), reshape(b), splat) == reshape(f(a, b, splat))
-@rule("sink-split-reshape", Op(ELEMENTWISE))
+@rule(
+    "sink-split-reshape",
+    Op(ELEMENTWISE),
+    examples=(Op(ELEMENTWISE, Op("reshape", X)), Op(ELEMENTWISE, Op("reshape", X), Y)),
+)
 def sink_split_reshape(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Compute before splitting dimensions, when all operands can be had in the merged form."""
     dims = _merged_dims(instr)
@@ -93,7 +97,15 @@ def _regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> HloInstructio
 
 
 # f(broadcast(a), broadcast(b), splat) == broadcast(f(a, b, splat))
-@rule("sink-broadcast", Op(ELEMENTWISE))
+@rule(
+    "sink-broadcast",
+    Op(ELEMENTWISE),
+    examples=(
+        Op(ELEMENTWISE, Op("broadcast", X)),
+        Op(ELEMENTWISE, Op("broadcast", X), Splat()),
+        Op(ELEMENTWISE, Op("broadcast", X), Op("broadcast", X)),
+    ),
+)
 def sink_broadcast(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Compute on the small array, then broadcast."""
     if not instr.operands or not instr.array.dims:
@@ -117,11 +129,18 @@ def _small_operand(operand: HloInstruction, dims: Dims) -> HloInstruction:
 
 
 # reshape(f(broadcast, iota, ..)) == f(broadcast', iota', ..)
-@rule("raise-reshape", Op("reshape", Op(ELEMENTWISE, name="inner")))
+@rule(
+    "raise-reshape",
+    Op("reshape", Op(ELEMENTWISE, name="inner")),
+    examples=(
+        Op("reshape", Op(ELEMENTWISE, Op("broadcast", X))),
+        Op("reshape", Op(ELEMENTWISE, Op("iota"), Op("broadcast", X))),
+    ),
+)
 def raise_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Compute masks and the like, made of broadcasts and iotas alone, in the wanted form."""
     dims = instr.array.dims
-    if not _is_regroupable(m["inner"], dims, depth=6):
+    if not m["inner"].array.dims or not _is_regroupable(m["inner"], dims, depth=6):
         return None
     return _regrouped(m["inner"], dims)
 
@@ -149,7 +168,12 @@ def _regrouped(instr: HloInstruction, dims: Dims) -> HloInstruction:
 
 
 # reduce(reshape(a), dims) == reshape(reduce(a, dims')) when whole groups are reduced
-@rule("sink-reshape-through-reduce", Op("reduce"))
+@rule(
+    "sink-reshape-through-reduce",
+    Op("reduce"),
+    ANY_ORDER,
+    examples=(Op("reduce", Op("reshape", X), Y),),
+)
 def sink_reshape_through_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Reduce before splitting dimensions."""
     if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):

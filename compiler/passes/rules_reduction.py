@@ -8,12 +8,12 @@ from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
-from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.pattern import Match, Op, X, Y, Z
+from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
 
-# reduce(x over dims of size 1, identity) == reshape(x)
-@rule("reduce-of-ones", Op("reduce"))
+# reduce(x over dims of size 1, identity) == reshape(x); 0.0 + -0.0 is 0.0, what is left is -0.0
+@rule("reduce-of-ones", Op("reduce"), ANY_ORDER)
 def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Drop the reduced dimensions of size 1; with none left the reduce is a reshape."""
     if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
@@ -42,7 +42,7 @@ def reduce_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
 
 
 # max over a of max over b of x == max over a and b of x (likewise min, and, or)
-@rule("reduce-of-reduce", Op("reduce"))
+@rule("reduce-of-reduce", Op("reduce"), examples=(Op("reduce", Op("reduce", X, Y), Z),))
 def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Two exact reductions of the same kind in a row are one."""
     if len(instr.operands) != 2 or instr.operands[0].opcode != "reduce":

@@ -17,7 +17,7 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
 Dims = tuple[int, ...]
 _LANES = 128
@@ -92,7 +92,7 @@ def _vregs(dims: Dims) -> int:
 
 
 # scatter-f(x, i, u) of elements == f(x, reduce-f over n of (i[n] == place ? u[n] : identity))
-@rule("scatter-into-few-places", Op("scatter"))
+@rule("scatter-into-few-places", Op("scatter"), ANY_ORDER)
 def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Every place looks through all updates at once; an index outside is no place."""
     if len(instr.operands) != 3 or instr.array.rank != 1:

@@ -166,7 +166,7 @@ def transpose_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | 
 def slice_of_slice(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """One slice instead of two."""
     bounds = tuple(
-        (a + c * s, a + (d - 1) * s + 1 if d > c else a + c * s, s * t)
+        (a + c * s, a + (d - 1) * s + 1, s * t) if d > c else (a, a, 1)
         for (a, _, s), (c, d, t) in zip(_bounds(m["inner"]), _bounds(instr), strict=True)
     )
     return make.slice_(m["x"], bounds)

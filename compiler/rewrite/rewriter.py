@@ -28,32 +28,44 @@ class Freedom(enum.Flag):
     NONE = 0
     SIGN_OF_ZERO = enum.auto()
     """0.0 may become -0.0 and back."""
+    BRANCH_SIDE = enum.auto()
+    """On a cut of a complex function a zero may count as positive whatever its sign, as in XLA."""
     ROUNDING = enum.auto()
-    """Another order or number of roundings."""
+    """A few units in the last place of each value, which for a complex one is its modulus."""
+    ORDER = enum.auto()
+    """Sums and products may be taken in any order, and so reach infinity or not."""
+    COMPLEX_PARTS = enum.auto()
+    """The zeros of a complex product may have other signs, and beside a part that is not finite the
+    other may be anything: a factor of one that is left out no longer meets zeros and infinities."""
+
+
+ANY_ORDER = Freedom.SIGN_OF_ZERO | Freedom.ORDER | Freedom.COMPLEX_PARTS
+"""The freedom of rewrites that combine the terms of a reduction otherwise."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """A named rewrite: where `pattern` matches, `apply` returns the replacement or None.
 
-    `example` is a pattern whose matches pass the guards in `apply` more often than those of `pattern`:
-    the harness that runs every rule (`benchmarks.rule_fuzz`) draws from it.
+    `freedom` is what it may change in floats. `examples` are patterns whose matches pass the guards
+    in `apply` more often than those of `pattern`: the harness that runs every rule on random matches
+    (`benchmarks.rule_fuzz`) draws from them.
     """
 
     name: str
     pattern: Op
     apply: Rewrite
     freedom: Freedom = Freedom.NONE
-    example: Op | None = None
+    examples: tuple[Op, ...] = ()
 
 
 def rule(
-    name: str, pattern: Op, freedom: Freedom = Freedom.NONE, example: Op | None = None
+    name: str, pattern: Op, freedom: Freedom = Freedom.NONE, examples: tuple[Op, ...] = ()
 ) -> Callable[[Rewrite], Rule]:
     """Decorate the right side of a rule: ``@rule("double-negate", Op("negate", ...))``."""
 
     def make(function: Rewrite) -> Rule:
-        return Rule(name, pattern, function, freedom, example)
+        return Rule(name, pattern, function, freedom, examples)
 
     return make
 

@@ -62,7 +62,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "round-nearest-afz": special_functions.round_half_away,
     "round-nearest-even": np.rint,
     "rsqrt": in_double(special_functions.rsqrt),
-    "sign": special_functions.sign,
+    "sign": complex_in_double(special_functions.sign),
     "sine": in_double(np.sin),
     "sinh": in_double(np.sinh),
     "sqrt": complex_in_double(np.sqrt),
@@ -77,7 +77,8 @@ def _divide(x: Array, y: Array) -> Array:
 
 def _true_divide(x: Array, y: Array) -> Array:
     if x.dtype == np.complex64:
-        return np.divide(x.astype(np.complex128), y.astype(np.complex128)).astype(np.complex64)
+        wide = special_functions.quotient(x.astype(np.complex128), y.astype(np.complex128))
+        return wide.astype(np.complex64)
     return np.divide(x, y)
 
 

@@ -35,7 +35,7 @@ def _dynamic_slice(ctx: Context, instr: HloInstruction, operands: Operands) -> A
 def _dynamic_update_slice(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     array, update, *indices = operands
     starts = _starts(indices, array.shape, update.shape)
-    result = array.copy()
+    result = np.array(array)  # of rank 0 it may be a scalar
     result[tuple(slice(s, s + n) for s, n in zip(starts, update.shape, strict=True))] = update
     return np.asarray(result)
 

@@ -27,10 +27,12 @@ assert sys.byteorder == "little", "bitcasts assume XLA's little-endian element o
 def _broadcast(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     if ctx.is_batched:
         return np.asarray(operands[0])
+    mapping = attribute.int_tuple(instr, "dimensions", ())  # in any order
+    array = np.asarray(operands[0]).transpose(np.argsort(mapping))
     shape = [1] * instr.array.rank
-    for axis, dimension in enumerate(attribute.int_tuple(instr, "dimensions", ())):
-        shape[dimension] = operands[0].shape[axis]
-    return np.broadcast_to(operands[0].reshape(shape), instr.array.dims)
+    for axis, dimension in enumerate(sorted(mapping)):
+        shape[dimension] = array.shape[axis]
+    return np.broadcast_to(array.reshape(shape), instr.array.dims)
 
 
 def _reshape(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:

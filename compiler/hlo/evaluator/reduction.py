@@ -57,12 +57,14 @@ def _reduce(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     arrays, starts = _split(operands)
     axes = attribute.int_tuple(instr, "dimensions")
     monoid = monoid_of(attribute.computation(instr, "to_apply"))
-    if monoid is not None and len(arrays) == 1:
+    has_elements = all(arrays[0].shape[axis] for axis in axes)
+    if monoid is not None and len(arrays) == 1 and has_elements:
         total = monoid.reduce(arrays[0], axes)
         return _packed(ctx, instr, [monoid.ufunc(widen(starts[0]), total)])
     kept = [axis for axis in range(arrays[0].ndim) if axis not in axes]
     shape = [arrays[0].shape[axis] for axis in kept]
-    stacked = [array.transpose(*axes, *kept).reshape(-1, *shape) for array in arrays]
+    count = math.prod(arrays[0].shape[axis] for axis in axes)
+    stacked = [array.transpose(*axes, *kept).reshape(count, *shape) for array in arrays]
     return _packed(ctx, instr, _fold(stacked, starts, _combiner(ctx, instr)))
 
 

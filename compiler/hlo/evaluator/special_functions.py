@@ -62,12 +62,41 @@ def erf(x: Array) -> Array:
 
 def logistic(x: Array) -> Array:
     """``1 / (1 + exp(-x))``."""
-    return np.asarray(1 / (1 + np.exp(-x)), dtype=x.dtype)
+    return quotient(np.ones_like(x), 1 + exponential(-x)).astype(x.dtype)
 
 
 def rsqrt(x: Array) -> Array:
     """``1 / sqrt(x)``, rounded once from f64."""
-    return np.asarray(1 / np.sqrt(x))
+    return quotient(np.ones_like(x), np.sqrt(x))
+
+
+def quotient(x: Array, y: Array) -> Array:
+    """``x / y`` of floats; of complex numbers as C has it (annex G), where NumPy has NaN."""
+    found = np.asarray(np.divide(x, y))
+    if found.dtype.kind != "c":
+        return found
+    is_lost = np.isnan(found.real) & np.isnan(found.imag)
+    for factor, is_special in (
+        (np.inf, np.isinf(x) & np.isfinite(y)),
+        (0.0, np.isfinite(x) & np.isinf(y)),
+    ):
+        special = _times(factor, _unit(x) * np.conj(_unit(y)))
+        found = np.where(is_lost & is_special, special, found)
+    known = ~(np.isnan(x.real) & np.isnan(x.imag))
+    return np.where(is_lost & known & (y == 0), _times(np.copysign(np.inf, y.real), x), found)
+
+
+def _unit(x: Array) -> Array:
+    """A number with infinite parts stands for its direction: 1 for infinity, 0 for the rest."""
+    unit = np.copysign(np.isinf(x.real), x.real) + 1j * np.copysign(np.isinf(x.imag), x.imag)
+    return np.where(np.isinf(x), unit, x)
+
+
+def _times(factor: Array | float, x: Array) -> Array:
+    """A real factor times a complex number, part by part."""
+    parts = np.empty(x.shape, x.dtype)
+    parts.real, parts.imag = factor * x.real, factor * x.imag
+    return parts
 
 
 def cbrt(x: Array) -> Array:

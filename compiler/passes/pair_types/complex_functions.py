@@ -159,10 +159,15 @@ def reciprocal_root(c: Complex, z: Pair) -> Pair:
 def cube_root(c: Complex, z: Pair) -> Pair:
     """The principal one."""
     e = c.e
-    size, angle = e.unary("cbrt", c.absolute(z)), argument(c, z)
-    third = e.mul(angle, e.like(angle, 1 / 3))
+    is_tiny = e.lt(e.max(e.abs(z.first), e.abs(z.second)), 2.0**-100)
+    one = e.like(z.first, 1.0)
+    # The modulus of a tiny number may be denormal, that of a huge one infinite.
+    scaled = c.scaled(z, e.select(is_tiny, e.like(one, 2.0**60), e.like(one, 2.0**-3)))
+    back = e.select(is_tiny, e.like(one, 2.0**-20), e.like(one, 2.0))
+    root = e.mul(e.unary("cbrt", c.absolute(scaled)), back)
+    third = e.mul(argument(c, scaled), e.like(one, 1 / 3))
     real, imag = e.unary("cosine", third), e.unary("sine", third)
-    return c.pair(e.mul(size, real), e.mul(size, imag))
+    return c.pair(e.mul(root, real), e.mul(root, imag))
 
 
 def hyperbolic_tangent(c: Complex, z: Pair) -> Pair:

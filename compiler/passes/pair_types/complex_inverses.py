@@ -21,6 +21,7 @@ from compiler.passes.pair_types.values import Pair
 Instr = HloInstruction
 _FAR = 2.0**40  # from here on asin z is atan2(x, y) + i log 2|z| in f32
 _CLOSE = 2.0**-30  # to 1, where atanh z is log(2 / (1 - z)) / 2 in f32
+_TINY = 2.0**-60  # a distance from 1 below this is all imaginary
 _LARGE_B = 0.6417  # above, asin b cancels
 _LARGE_A = 1.5  # below, a - 1 cancels
 
@@ -65,8 +66,9 @@ def _side(c: Complex, q: _Quadrant) -> Instr:
     inside = e.mul(e.mul(half, outer), e.add(e.div(e.mul(q.y, q.y), below), gap))
     beyond = e.add(q.s, e.sub(q.x, one))
     outside = e.mul(half, e.add(e.div(outer, below), e.div(outer, beyond)))
-    near = e.unary("sqrt", inside)
-    return e.select(q.is_inside, near, _guarded(c, q, e.unary("sqrt", outside)))
+    root = _guarded(c, q, e.unary("sqrt", outside))
+    root = e.select(e.lt(beyond, _TINY), e.unary("sqrt", q.y), root)  # x is 1: a**2 - 1 is y
+    return e.select(q.is_inside, e.unary("sqrt", inside), root)
 
 
 def _guarded(c: Complex, q: _Quadrant, root: Instr) -> Instr:
@@ -83,11 +85,11 @@ def _height(c: Complex, q: _Quadrant) -> Instr:
     above = e.add(q.a, one)
     gap = e.add(q.s, e.sub(one, q.x))
     share = e.mul(half, e.add(e.div(one, below), e.div(one, gap)))  # (a - 1) / y**2
-    root = e.unary("sqrt", e.mul(share, above))
-    inside = e.mul(q.y, e.fma(q.y, share, root))
+    inside = e.mul(q.y, e.fma(q.y, share, e.unary("sqrt", e.mul(share, above))))
     rest = e.add(q.s, e.sub(q.x, one))
-    excess = e.mul(half, e.add(e.mul(q.y, e.div(q.y, below)), rest))
-    outside = e.add(excess, e.unary("sqrt", e.mul(excess, above)))
+    excess = e.add(e.mul(q.y, e.div(q.y, below)), rest)  # 2 (a - 1): half of it may be nothing
+    root = e.unary("sqrt", e.mul(excess, e.mul(half, above)))
+    outside = e.add(e.mul(half, excess), root)
     small = e.unary("log-plus-one", e.select(q.is_inside, inside, outside))
     square = e.sub(e.mul(q.a, q.a), one)
     large = e.unary("log", e.add(q.a, e.unary("sqrt", e.max(square, e.like(q.x, 0.0)))))

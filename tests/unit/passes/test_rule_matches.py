@@ -1,0 +1,67 @@
+"""Every rewrite on random matches: a fixed number of each, and none that never fires.
+
+`python -m benchmarks.rule_fuzz --matches N` runs any number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.rule_fuzz.compare import difference
+from benchmarks.rule_fuzz.harness import Subject, Tally, run
+from benchmarks.rule_fuzz.subjects import subjects
+from compiler.hlo.ir import HloModule
+from compiler.passes.algebraic_simplifier import RULES
+from compiler.rewrite.graph import emit, replace
+from compiler.rewrite.rewriter import Freedom
+
+SUBJECTS = subjects()
+MATCHES = 6
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
+def test_rewrites_keep_values(subject: Subject) -> None:
+    tally = Tally()
+    run(subject, MATCHES, 0, tally)
+    assert not tally.failures, str(tally.failures[0])
+    assert tally.matches[subject.name] == MATCHES, "give it an example or a maker"
+
+
+def test_every_rule_is_among_them() -> None:
+    names = {subject.name for subject in SUBJECTS}
+    assert len(names) == len(SUBJECTS)
+    assert {f"rule {rule.name}" for rule in RULES.rules} <= names
+
+
+def test_a_wrong_rewrite_is_found() -> None:
+    def negated(module: HloModule) -> bool:
+        root = module.entry.root_instruction
+        if root.opcode != "subtract":
+            return False
+        left, right = root.operands
+        replace(root, emit(root, "subtract", root.shape, (right, left)))
+        return True
+
+    right = next(s for s in SUBJECTS if s.name == "rule subtract-negate")
+    tally = Tally()
+    run(Subject("wrong", right.make, negated), 20, 0, tally)
+    assert len(tally.failures) > 10
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "freedom", "is_same"),
+    [
+        (0.0, -0.0, Freedom.NONE, False),
+        (0.0, -0.0, Freedom.SIGN_OF_ZERO, True),
+        (np.nan, np.nan, Freedom.NONE, True),
+        (np.nan, 1.0, Freedom.SIGN_OF_ZERO, False),
+        (1.0, 1.0000001, Freedom.NONE, False),
+        (1.0, 1.0000001, Freedom.ROUNDING, True),
+        (1.0, 1.0001, Freedom.ROUNDING, False),
+        (np.inf, 3e38, Freedom.ROUNDING, False),
+    ],
+)
+def test_freedoms(want: float, got: float, freedom: Freedom, *, is_same: bool) -> None:
+    found = difference(np.float32([want]), np.float32([got]), freedom)
+    assert bool(found) != is_same
