@@ -1,198 +1,200 @@
-"""Fusion legalizer: takes a dot's prologue apart again where no window of it fits VMEM.
+"""Fusion legalizer: splits every fusion for which no windows fit VMEM until windows do.
 
-Fusion lets a dot read its operands through any index arithmetic. Seldom the part of an operand
-behind a step's window cannot be bounded well (a transpose of merged dimensions), and the whole
-operand would have to be resident. Then that operand is made by a kernel of its own.
+Fusion judges by the shapes of a few cases what a kernel can hold. Whether there are windows is known
+to the window search alone: what a step reads through an index expression may not be bounded well
+(a transpose of merged dimensions), results whose tiles differ may ask for whole dimensions, rows
+that are summed may be long, and VMEM may be small. So every fusion is shown to the search. One
+without windows is cut in two: some value of its body is stored by a first kernel and read by a
+second one, and so on with each of the two that still has none. Cuts are tried in this order:
 
-The judge is the window search itself, asked only about dots whose operands are more than plain
-arrays. It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
+    1  at a dot, its operands, and reduces, and between results
+    2  at index operations and what they read
+    3  anywhere
+
+Of the cuts of one class that leave two kernels with windows, the one that moves the fewest bytes is
+taken. It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from compiler.analysis.call_graph import control_computations, drop_unreachable
-from compiler.analysis.window_planner import WindowPlanner
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import structural_hash
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
-from compiler.passes.layout_assignment import with_default_layout
+from compiler.passes.fusion_parts import Part, body_of, results_of
+from compiler.passes.memory_space_assignment import is_scalar_fusion
 from compiler.rewrite.graph import emit, remove_dead, replace
 
-_ATTEMPTS = ((0,), (1,), (0, 1))
-_STORED = frozenset({"transpose", "concatenate", "pad"})
-_INDEX_WORK = frozenset({"transpose", "reshape", "concatenate", "pad", "dynamic-slice", "reverse"})
+_INDEX_WORK = frozenset(
+    {
+        "transpose",
+        "reshape",
+        "concatenate",
+        "pad",
+        "slice",
+        "dynamic-slice",
+        "reverse",
+        "broadcast",
+    }
+)
+_NEVER_STORED = frozenset({"parameter", "constant", "iota", "tuple", "get-tuple-element"})
+_MOST_CUTS = 32
+"""Cuts of a class that are tried."""
+
+Cut = tuple[Part, Part]
 
 
 def legalize_fusions(module: HloModule, context: PassContext) -> bool:
-    """Split every dot fusion that has no window and can be had with one."""
+    """Split every fusion that has no windows."""
     if context.planner is None:
         return False
     judge = _Judge(context.planner)
     for computation in control_computations(module):
         for fusion in list(computation):
-            if _is_suspect(fusion) and not judge.has_window(fusion):
-                context.counts["split"] += _split(fusion, judge)
+            if _is_planned(fusion) and not judge.has_windows(fusion):
+                context.counts["split"] += _split(fusion, judge, context.remarks)
         computation.sort()
     drop_unreachable(module)
     return bool(context.counts["split"])
 
 
+def _is_planned(instr: HloInstruction) -> bool:
+    is_kernel = instr.opcode == "fusion" and instr.attrs.get("kind") in PLANNED_KINDS
+    return is_kernel and not is_scalar_fusion(instr)
+
+
+def _split(fusion: HloInstruction, judge: _Judge, remarks: list[str]) -> bool:
+    """Put kernels with windows in place of a fusion; False where there are none to be had."""
+    parts = _divided(Part(fusion, tuple(dict.fromkeys(results_of(fusion)))), judge)
+    if len(parts) == 1:
+        return False
+    values: dict[HloInstruction, HloInstruction] = dict(
+        zip(body_of(fusion).parameters, fusion.operands, strict=True)
+    )
+    name, results = fusion.name, results_of(fusion)
+    for part in parts:
+        made = part.emit(judge.kind(part) or next(part.kinds()), values)
+        values.update(zip(part.outputs, made, strict=True))
+    stored = [n for part in parts for n in part.outputs if n not in results]
+    _replace_results(fusion, [values[result] for result in results])
+    remarks.append(
+        f"%{name}: no windows of the whole fit VMEM; {len(parts)} kernels instead, which store "
+        + (", ".join(f"%{n.name} {n.shape}" for n in stored) or "its results one by one")
+    )
+    return True
+
+
+def _replace_results(fusion: HloInstruction, values: list[HloInstruction]) -> None:
+    """Make all users of a fusion use these values instead."""
+    if isinstance(fusion.shape, ArrayShape):
+        replace(fusion, values[0])
+        return
+    for user in [u for u in fusion.users if u.opcode == "get-tuple-element"]:
+        index = user.attrs["index"]
+        assert isinstance(index, int)
+        replace(user, values[index])
+    if fusion.computation is not None and (fusion.users or fusion.computation.root is fusion):
+        replace(fusion, emit(fusion, "tuple", fusion.shape, values))
+    remove_dead(fusion)
+
+
 class _Judge:
-    """Asks the window planner, and remembers those that it finds no windows for."""
+    """Asks the window planner for which fusions there are windows."""
 
     def __init__(self, planner: WindowPlanner) -> None:
         self.planner = planner
-        self.known: dict[str, bool] = {}
+        self.known: dict[tuple[tuple[HloInstruction, ...], frozenset[HloInstruction]], str] = {}
 
-    def has_window(self, fusion: HloInstruction) -> bool:
+    def has_windows(self, fusion: HloInstruction) -> bool:
         """Whether the windows of some plan fit VMEM."""
-        key = structural_hash(_body(fusion))
+        try:
+            return self.planner.has_plan(fusion)
+        except UnsupportedError:
+            return False
+
+    def kind(self, part: Part) -> str:
+        """The kind of fusion as which a part has windows; empty when there is none."""
+        key = (part.outputs, part.given)
         if key not in self.known:
-            try:
-                self.known[key] = self.planner.has_plan(fusion)
-            except UnsupportedError:
-                self.known[key] = False
+            kinds = (k for k in part.kinds() if self.has_windows(part.trial(k)))
+            self.known[key] = next(kinds, "")
         return self.known[key]
 
 
-def _body(fusion: HloInstruction) -> HloComputation:
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    return called
+def _divided(part: Part, judge: _Judge) -> list[Part]:
+    """Parts with windows that make the same results, producers before users.
+
+    What cannot be cut any further stays as it is, windows or not.
+    """
+    if judge.kind(part):
+        return [part]
+    best: Cut | None = None
+    for cuts in _classes(part):
+        good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
+        if good:
+            return list(min(good, key=_traffic))
+        best = min([*cuts, *([best] if best else [])], key=lambda c: _left(c, judge), default=None)
+    if best is None:
+        return [part]
+    return [*_divided(best[0], judge), *_divided(best[1], judge)]
 
 
-def _dot(fusion: HloInstruction) -> HloInstruction:
-    return next(i for i in _body(fusion) if i.opcode == "dot")
+def _traffic(cut: Cut) -> int:
+    """Bytes that its kernels move; a dot that both compute is never worth it."""
+    first, second = cut
+    is_repeated = any(n.opcode == "dot" for n in first.nodes) and any(
+        n.opcode == "dot" for n in second.nodes
+    )
+    return (first.traffic + second.traffic) << (16 if is_repeated else 0)
 
 
-def _is_suspect(instr: HloInstruction) -> bool:
-    """Whether this is a dot fusion with index arithmetic on an operand."""
-    if instr.opcode != "fusion" or instr.attrs.get("kind") != "kOutput":
-        return False
-    if not any(i.opcode == "dot" for i in _body(instr)):
-        return False
-    return any(i.opcode in _INDEX_WORK for o in _dot(instr).operands for i in _cone(o))
+def _left(cut: Cut, judge: _Judge) -> tuple[int, int]:
+    """How much of a cut still is without windows."""
+    sizes = [len(part.nodes) for part in cut if not judge.kind(part)]
+    return max(sizes, default=0), _traffic(cut)
 
 
-def _cone(node: HloInstruction) -> list[HloInstruction]:
-    """A node and all it depends on, operands first."""
-    wanted, pending = {node}, [node]
-    while pending:
-        for operand in pending.pop().operands:
-            if operand not in wanted:
-                wanted.add(operand)
-                pending.append(operand)
-    assert node.computation is not None
-    return [i for i in node.computation if i in wanted]
+def _classes(part: Part) -> Iterator[list[Cut]]:
+    """The cuts of a part, class by class."""
+    readers = [n for n in part.nodes if n.opcode in ("dot", "reduce")]
+    near = [n for r in readers if r.opcode == "dot" for n in r.operands] + readers
+    first = _cuts_at(part, near)
+    if len(part.outputs) > 1:
+        first += [part.without(output) for output in part.outputs]
+    yield first
+    moved = [n for n in part.nodes if n.opcode in _INDEX_WORK]
+    yield _cuts_at(part, [n for m in moved for n in (*m.operands, m)])
+    yield _cuts_at(part, list(part.nodes))
 
 
-def _split(fusion: HloInstruction, judge: _Judge) -> bool:
-    """Give one or both dot operands kernels of their own; False when that does not help."""
-    for attempt in _ATTEMPTS:
-        operands = _dot(fusion).operands
-        if any(operands[n].opcode in ("parameter", "constant") for n in attempt):
+def _cuts_at(part: Part, nodes: list[HloInstruction]) -> list[Cut]:
+    """Cuts that store one of the nodes; evenly chosen ones where there are many."""
+    inside = set(part.nodes)
+    found: dict[tuple[HloInstruction, ...], Cut] = {}
+    for node in dict.fromkeys(nodes):
+        stored = _stored_with(node)
+        if not inside.issuperset(stored) or not all(_is_storable(n) for n in stored):
             continue
-        made = [_divided(_materialised(fusion, operands[n]), judge) for n in attempt]
-        rest = _without(fusion, {operands[n]: m for n, m in zip(attempt, made, strict=True)})
-        if all(judge.has_window(f) for f in (*made, rest)):
-            replace(fusion, rest)
-            return True
-        remove_dead(rest)
-    return False
+        cut = part.cut_at(stored)
+        if cut is not None:
+            found[stored] = cut
+    cuts = list(found.values())
+    return cuts[:: -(-len(cuts) // _MOST_CUTS)] if cuts else []
 
 
-def _divided(fusion: HloInstruction, judge: _Judge) -> HloInstruction:
-    """A loop fusion without windows, with one of its inner arrays stored where that helps."""
-    if judge.has_window(fusion):
-        return fusion
-    body = _body(fusion)
-    for node in reversed(list(body)):
-        if node.opcode not in _STORED or node is body.root_instruction:
-            continue
-        inner = _materialised(fusion, node)
-        outer = _without(fusion, {node: inner})
-        if judge.has_window(inner) and judge.has_window(outer):
-            replace(fusion, outer)
-            return outer
-        remove_dead(outer)
-    return fusion
+def _stored_with(node: HloInstruction) -> tuple[HloInstruction, ...]:
+    """What is stored to keep a node: itself, or all results of a variadic reduce."""
+    return (node,) if isinstance(node.shape, ArrayShape) else tuple(node.users)
 
 
-def _materialised(fusion: HloInstruction, node: HloInstruction) -> HloInstruction:
-    """A loop fusion that computes one node of a fusion's body."""
-    body = HloComputation("fused_computation")
-    operands: list[HloInstruction] = []
-    made: dict[HloInstruction, HloInstruction] = {}
-    for instr in _cone(node):
-        if instr.opcode == "parameter":
-            made[instr] = _parameter(body, instr, len(operands))
-            operands.append(fusion.operands[_body(fusion).parameters.index(instr)])
-        else:
-            made[instr] = _copy(body, instr, made)
-    return _fusion(fusion, body, made[node], operands, "kLoop")
-
-
-def _without(
-    fusion: HloInstruction, stored: dict[HloInstruction, HloInstruction]
-) -> HloInstruction:
-    """The fusion with some nodes of its body read from memory instead."""
-    body = HloComputation("fused_computation")
-    operands: list[HloInstruction] = []
-    made: dict[HloInstruction, HloInstruction] = {}
-    needed = _needed(_body(fusion).root_instruction, stored)
-    for instr in [i for i in _body(fusion) if i in needed]:
-        if instr in stored or instr.opcode == "parameter":
-            made[instr] = _parameter(body, instr, len(operands))
-            numbers = _body(fusion).parameters
-            outside = stored[instr] if instr in stored else fusion.operands[numbers.index(instr)]
-            operands.append(outside)
-        else:
-            made[instr] = _copy(body, instr, made)
-    root = made[_body(fusion).root_instruction]
-    kind = fusion.attrs["kind"]
-    assert isinstance(kind, str)
-    return _fusion(fusion, body, root, operands, kind)
-
-
-def _needed(
-    root: HloInstruction, stored: dict[HloInstruction, HloInstruction]
-) -> set[HloInstruction]:
-    """What the root depends on, not looking behind stored nodes."""
-    found, pending = {root}, [root]
-    while pending:
-        current = pending.pop()
-        for operand in () if current in stored else current.operands:
-            if operand not in found:
-                found.add(operand)
-                pending.append(operand)
-    return found
-
-
-def _parameter(body: HloComputation, like: HloInstruction, number: int) -> HloInstruction:
-    attrs: dict[str, object] = {"parameter_number": number}
-    return body.add(HloInstruction("parameter", f"param_{number}", like.shape, (), attrs))
-
-
-def _copy(
-    body: HloComputation, instr: HloInstruction, made: dict[HloInstruction, HloInstruction]
-) -> HloInstruction:
-    operands = [made[o] for o in instr.operands]
-    copy = HloInstruction(instr.opcode, instr.name, instr.shape, operands, dict(instr.attrs))
-    copy.location = instr.location
-    return body.add(copy)
-
-
-def _fusion(
-    near: HloInstruction,
-    body: HloComputation,
-    root: HloInstruction,
-    operands: list[HloInstruction],
-    kind: str,
-) -> HloInstruction:
-    body.root = root
-    assert near.computation is not None
-    assert near.computation.module is not None
-    near.computation.module.add_computation(body)
-    attrs: dict[str, object] = {"kind": kind, "calls": body}
-    return emit(near, "fusion", with_default_layout(root.shape), operands, attrs, "fusion")
+def _is_storable(node: HloInstruction) -> bool:
+    """Whether a kernel can leave this in memory for another to gain something."""
+    if node.opcode == "get-tuple-element":
+        return True
+    if node.opcode in _NEVER_STORED or (node.array.rank == 0 and node.opcode != "reduce"):
+        return False
+    return node.opcode != "broadcast" or node.operands[0].array.rank > 0

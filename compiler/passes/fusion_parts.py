@@ -1,0 +1,192 @@
+"""Parts of a fusion as fusions of their own: what a fusion that has no windows is split into.
+
+A `Part` computes some nodes of a fusion's body from the fusion's parameters and from nodes that
+other parts store. It can be had as a trial, a fusion that is in no module and that the window
+planner can be asked about, and as the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.analysis.boxes import is_row_reduction
+from compiler.analysis.tiled_layout import byte_size
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.passes.layout_assignment import with_default_layout
+from compiler.rewrite.graph import emit
+from compiler.rewrite.make import dims_attr
+
+
+@dataclass(frozen=True)
+class Part:
+    """`outputs` of `fusion`'s body, computed from its parameters and the nodes in `given`."""
+
+    fusion: HloInstruction
+    outputs: tuple[HloInstruction, ...]
+    given: frozenset[HloInstruction] = frozenset()
+
+    @cached_property
+    def nodes(self) -> tuple[HloInstruction, ...]:
+        """What it computes, operands before users."""
+        needed = self.behind(self.outputs)
+        return tuple(n for n in body_of(self.fusion) if n in needed and not self._is_input(n))
+
+    @cached_property
+    def inputs(self) -> tuple[HloInstruction, ...]:
+        """The parameters and given nodes that it reads."""
+        needed = self.behind(self.outputs)
+        return tuple(n for n in body_of(self.fusion) if n in needed and self._is_input(n))
+
+    @cached_property
+    def traffic(self) -> int:
+        """Bytes of all that it reads and makes, each once."""
+        return sum(byte_size(self._shape_of(n)) for n in (*self.inputs, *self.outputs))
+
+    def behind(self, nodes: tuple[HloInstruction, ...]) -> set[HloInstruction]:
+        """`nodes` and what they depend on inside the part, its inputs included."""
+        found, pending = set(nodes), list(nodes)
+        while pending:
+            current = pending.pop()
+            for operand in () if self._is_input(current) else current.operands:
+                if operand not in found:
+                    found.add(operand)
+                    pending.append(operand)
+        return found
+
+    def cut_at(self, stored: tuple[HloInstruction, ...]) -> tuple[Part, Part] | None:
+        """The part that makes `stored`, and the one that makes the other results from them.
+
+        Results that `stored` depend on are made with them. None where nothing would be left.
+        """
+        behind = self.behind(stored)
+        early = (*stored, *(o for o in self.outputs if o in behind and o not in stored))
+        late = tuple(o for o in self.outputs if o not in early)
+        if not late:
+            return None
+        first = Part(self.fusion, early, self.given)
+        return first, Part(self.fusion, late, self.given | set(early))
+
+    def without(self, output: HloInstruction) -> tuple[Part, Part]:
+        """The part that makes one result, and the one that makes the others."""
+        rest = tuple(o for o in self.outputs if o is not output)
+        return (
+            Part(self.fusion, (output,), self.given),
+            Part(self.fusion, rest, self.given | {output}),
+        )
+
+    def kinds(self) -> Iterator[str]:
+        """The kinds of fusion that it can be, the likelier first."""
+        reduces = [n for n in self.nodes if n.opcode == "reduce"]
+        if any(n.opcode == "dot" for n in self.nodes):
+            yield "kOutput"
+            return
+        are_rows = all(is_row_reduction(r) for r in reduces)
+        if are_rows or self.fusion.attrs.get("kind") == "kLoop":
+            yield "kLoop"
+        if reduces and self._are_all_sums(reduces):
+            yield "kInput"
+
+    def _are_all_sums(self, reduces: list[HloInstruction]) -> bool:
+        """Whether a kInput fusion can hold this: reduces over the same space, and what has the
+        dimensions of their results."""
+        first = reduces[0]
+        dims, reduced = first.operands[0].array.dims, dims_attr(first)
+        kept = tuple(n for d, n in enumerate(dims) if d not in reduced)
+        is_same = all(
+            r.operands[0].array.dims == dims and dims_attr(r) == reduced for r in reduces
+        )
+        if not is_same or any(o.array.dims != kept for o in self.outputs):
+            return False
+        stored = {o.operands[0] if o.opcode == "get-tuple-element" else o for o in self.outputs}
+        return self.fusion.attrs.get("kind") == "kInput" or stored == set(reduces)
+
+    def trial(self, kind: str) -> HloInstruction:
+        """The part as a fusion that is in no module."""
+        attrs: dict[str, object] = {}
+        operands = [HloInstruction("parameter", "given", self._shape_of(n)) for n in self.inputs]
+        name = self.fusion.name
+        attrs = {"kind": kind, "calls": self._body()}
+        return HloInstruction("fusion", name, self._shape(), operands, attrs)
+
+    def emit(
+        self, kind: str, outside: dict[HloInstruction, HloInstruction]
+    ) -> list[HloInstruction]:
+        """Emit it beside its fusion; returns its results. `outside` has the values of its inputs."""
+        assert self.fusion.computation is not None
+        assert self.fusion.computation.module is not None
+        body = self._body()
+        self.fusion.computation.module.add_computation(body)
+        attrs: dict[str, object] = {"kind": kind, "calls": body}
+        if "control-predecessors" in self.fusion.attrs:
+            attrs["control-predecessors"] = self.fusion.attrs["control-predecessors"]
+        operands = [outside[n] for n in self.inputs]
+        made = emit(self.fusion, "fusion", self._shape(), operands, attrs, "fusion")
+        if len(self.outputs) == 1:
+            return [made]
+        return [
+            emit(made, "get-tuple-element", self._shape_of(output), (made,), {"index": i})
+            for i, output in enumerate(self.outputs)
+        ]
+
+    def _body(self) -> HloComputation:
+        body = HloComputation("fused_computation")
+        made: dict[HloInstruction, HloInstruction] = {}
+        for number, node in enumerate(self.inputs):
+            attrs: dict[str, object] = {"parameter_number": number}
+            shape = without_layout(node.array)
+            made[node] = body.add(
+                HloInstruction("parameter", f"param_{number}", shape, (), attrs)
+            )
+        for node in self.nodes:
+            operands = [made[o] for o in node.operands]
+            copy = HloInstruction(node.opcode, node.name, node.shape, operands, dict(node.attrs))
+            copy.location = node.location
+            made[node] = body.add(copy)
+        results = [made[o] for o in self.outputs]
+        body.root = results[0]
+        if len(results) > 1:
+            shape = TupleShape(tuple(r.shape for r in results))
+            body.root = body.add(HloInstruction("tuple", "tuple", shape, results))
+        return body
+
+    def _shape(self) -> Shape:
+        shapes = tuple(self._shape_of(o) for o in self.outputs)
+        return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
+
+    def _shape_of(self, node: HloInstruction) -> ArrayShape:
+        """The shape of an input or result, with its layout in memory."""
+        if node.opcode == "parameter":
+            number = body_of(self.fusion).parameters.index(node)
+            return self.fusion.operands[number].array
+        roots = results_of(self.fusion)
+        if node in roots and isinstance(self.fusion.shape, TupleShape):
+            shape = self.fusion.shape.elements[roots.index(node)]
+        else:
+            shape = self.fusion.shape if node in roots else with_default_layout(node.shape)
+        assert isinstance(shape, ArrayShape)
+        return shape
+
+    def _is_input(self, node: HloInstruction) -> bool:
+        return node.opcode == "parameter" or node in self.given
+
+
+def body_of(fusion: HloInstruction) -> HloComputation:
+    """The computation of a fusion."""
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    return called
+
+
+def results_of(fusion: HloInstruction) -> list[HloInstruction]:
+    """The nodes that are a fusion's results, in their order."""
+    root = body_of(fusion).root_instruction
+    return list(root.operands) if root.opcode == "tuple" else [root]
+
+
+def without_layout(shape: ArrayShape) -> ArrayShape:
+    """The bare shape, as fused computations have it."""
+    return ArrayShape(shape.dtype, shape.dims)
+
