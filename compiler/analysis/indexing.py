@@ -150,11 +150,17 @@ def linearize(index: Iterable[Expr], dims: Iterable[int]) -> Expr:
 
 
 def delinearize(position: Expr, dims: tuple[int, ...]) -> tuple[Expr, ...]:
-    """The index in an array of `dims` of a row-major position within it."""
+    """The index in an array of `dims` of a row-major position within it.
+
+    The outermost dimension of more than one element takes what is left: no remainder stands where
+    the position is inside the array anyhow.
+    """
+    first = next((d for d, size in enumerate(dims) if size > 1), 0)
     index: list[Expr] = []
-    for number in reversed(range(1, len(dims))):
+    for number in reversed(range(first + 1, len(dims))):
         index.append(position % dims[number])
         position = position // dims[number]
     if not dims:
         return ()
-    return (position if dims[0] > 1 else const(0), *reversed(index))
+    index.append(position if dims[first] > 1 else const(0))
+    return (*(const(0) for _ in range(first)), *reversed(index))

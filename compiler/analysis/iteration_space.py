@@ -34,12 +34,16 @@ _LONG_DEPTH = 4096
 
 @dataclass(frozen=True)
 class IterationDim:
-    """One dimension: `size` elements in blocks of multiples of `unit`."""
+    """One dimension: `size` elements in blocks of multiples of `unit`.
+
+    One that is `better_whole` is cut only where nothing fits otherwise.
+    """
 
     size: int
     unit: int
     parallel: bool = True
     splittable: bool = True
+    better_whole: bool = False
 
     @cached_property
     def tiles(self) -> int:
@@ -80,7 +84,7 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     if body.dot is None:
         _keep_turned_rows(body, dims)
         if dims and _is_joined(body, dims[-1]):
-            dims[-1] = replace(dims[-1], splittable=False)
+            dims[-1] = replace(dims[-1], better_whole=True)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_packed_rows(dims[-2])
     if whole_rows and dims:
@@ -118,9 +122,9 @@ def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
 
 
 def _depth_dim(dot: HloInstruction) -> IterationDim:
-    """K, which the grid may cut where whole rows of it are long."""
+    """K, which the grid may cut; where whole rows of it are short, only if they do not fit."""
     depth = dot.operands[0].array.dims[-1]
-    return IterationDim(depth, LANES, parallel=False, splittable=depth >= _LONG_DEPTH)
+    return IterationDim(depth, LANES, parallel=False, better_whole=depth < _LONG_DEPTH)
 
 
 def _dims(
@@ -146,10 +150,13 @@ def _dims(
 
 
 def _in_packed_rows(dim: IterationDim) -> IterationDim:
-    """Rows of a dot: blocks of whole bf16 tiles."""
+    """Rows of a dot: blocks of whole bf16 tiles, where those leave no result a part of one.
+
+    Else a step multiplies the bf16 tiles around its rows, up to one more than it makes.
+    """
     unit = math.lcm(dim.unit, _DOT_ROWS)
     is_even = dim.splittable and _is_even(dim.size, {dim.unit, unit})
-    return replace(dim, unit=unit if is_even else dim.unit, splittable=is_even)
+    return replace(dim, unit=unit) if is_even else dim
 
 
 def _is_even(size: int, units: set[int]) -> bool:

@@ -148,6 +148,18 @@ def direct_outputs(
     return found if len(found) == len(leaves(node.shape)) else None
 
 
+def direct_output(
+    dot: HloInstruction, body: FusionBody, plan: WindowPlan
+) -> OperandWindow | None:
+    """The output window that a dot's sums go to: a root of just the box that it computes."""
+    found = direct_outputs(dot, body, plan)
+    if found is None or dot.array.dtype not in (F32, S32):
+        return None
+    (window,) = found
+    is_all = Box(window.origin, window.extent) == plan.boxes[dot]
+    return window if is_all else None
+
+
 def takes_sums(reduce: HloInstruction, shape: ArrayShape) -> bool:
     """Whether an output window has the arrangement that partial results come in."""
     return shape.dtype.packing == 1 and (_kept(reduce)[1] or shape.rank == 0)
@@ -163,7 +175,7 @@ def _dot_windows(
         rows = held_rows(shape, held.extent)
         names = (f"bf16.{part}.{operand.name}" for part in range(parts.of(number)))
         found += [VmemWindow(name, rows) for name in names]
-    if direct_outputs(dot, body, plan) is None or dot.array.dtype not in (F32, S32):
+    if direct_output(dot, body, plan) is None:
         rows = held_rows(ArrayShape(F32, dot.array.dims), plan.boxes[dot].extent)
         found.append(VmemWindow(f"scratch.{dot.name}", rows))
     return found

@@ -80,7 +80,7 @@ def search(
     least = math.inf
     budget = int(chip.vmem_rows * _VMEM_SHARE)
     orders = grid_orders(space, body)
-    for sizes in _candidates(space, body):
+    for sizes in _until(lambda: bool(found), _candidates(space, body), _last_resort(space, body)):
         steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
         if least_cycles(steps, chip) >= least or _least_rows(space, sizes, body) > budget:
             continue
@@ -119,7 +119,8 @@ def has_plan(
     results = leaves(fusion.shape)
     budget = int(chip.vmem_rows * _VMEM_SHARE)
     order = grid_orders(space, body)[0]
-    for sizes in reversed(list(_candidates(space, body))):
+    small_first = reversed(list(_candidates(space, body)))
+    for sizes in itertools.chain(small_first, _last_resort(space, body)):
         if _least_rows(space, sizes, body) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
@@ -128,14 +129,32 @@ def has_plan(
     return False
 
 
-def _candidates(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int, ...]]:
-    """Distinct block shapes, largest first."""
+def _candidates(
+    space: IterationSpace, body: FusionBody, depths: tuple[int, ...] = ()
+) -> Iterator[tuple[int, ...]]:
+    """Distinct block shapes, largest first; `depths` are limits on tiles of K."""
     seen: set[tuple[int, ...]] = set()
     for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
-        for sizes in _block_sizes(space, body, target, width):
+        for sizes in _block_sizes(space, body, target, width, depths or _DEPTH_LIMITS):
             if sizes not in seen:
                 seen.add(sizes)
                 yield sizes
+
+
+def _last_resort(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int, ...]]:
+    """Blocks for when no others fit: dimensions that are better whole are cut too."""
+    if any(d.better_whole or not d.parallel for d in space.dims):
+        dims = tuple(replace(d, better_whole=False) for d in space.dims)
+        yield from _candidates(replace(space, dims=dims), body, (*_DEPTH_LIMITS, 1))
+
+
+def _until(
+    is_enough: Callable[[], bool], *sources: Iterator[tuple[int, ...]]
+) -> Iterator[tuple[int, ...]]:
+    """Everything of the first source, and of each further one unless there is enough by then."""
+    for source in sources:
+        if not is_enough():
+            yield from source
 
 
 def _least_rows(space: IterationSpace, sizes: tuple[int, ...], body: FusionBody) -> int:
@@ -158,7 +177,7 @@ def _reordered(plan: WindowPlan, order: tuple[int, ...]) -> WindowPlan:
 
 
 def _block_sizes(
-    space: IterationSpace, body: FusionBody, target: int, width: int
+    space: IterationSpace, body: FusionBody, target: int, width: int, depths: tuple[int, ...]
 ) -> Iterator[tuple[int, ...]]:
     """Blocks of about `target` tiles; those of a dot with all of K, and with parts of it."""
     if body.dot is None or space.dims[-1].parallel:
@@ -166,8 +185,8 @@ def _block_sizes(
         return
     depth = space.dims[-1]
     outer = _fill(space.dims[:-1], target, width)
-    for limit in _DEPTH_LIMITS:
-        if depth.splittable or limit >= depth.tiles:
+    for limit in depths:
+        if _is_cut(depth) or limit >= depth.tiles:
             yield (*outer, _block(depth, limit))
 
 
@@ -177,13 +196,17 @@ def _fill(dims: tuple[IterationDim, ...], target: int, width: int) -> tuple[int,
     left = target
     for number in reversed(range(len(dims))):
         dim = dims[number]
-        limit = dim.tiles if not dim.splittable else max(1, left)
-        if dim.splittable and number == len(dims) - 1:
+        limit = max(1, left) if _is_cut(dim) else dim.tiles
+        if _is_cut(dim) and number == len(dims) - 1:
             limit = min(limit, width)
         size = _block(dim, limit)
         sizes.append(size)
         left //= size
     return tuple(reversed(sizes))
+
+
+def _is_cut(dim: IterationDim) -> bool:
+    return dim.splittable and not dim.better_whole
 
 
 def _block(dim: IterationDim, limit: int) -> int:

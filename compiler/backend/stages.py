@@ -17,6 +17,7 @@ from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import PIECEWISE
+from compiler.analysis.kernel_vmem import direct_output
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot_stage import DotStage
@@ -217,7 +218,7 @@ class StageEmitter:
     ) -> None:
         self.builder.source = node.name
         direct = self._direct_targets([node], outputs)
-        is_direct = direct is not None and node.array.dtype.name in ("f32", "s32")
+        is_direct = direct_output(node, self.body, self.plan) is not None
         target = direct[0][1] if direct is not None and is_direct else None
         stage = DotStage(self.builder, self.chip, self.plan, node, self.parts)
         waiting = [pair for i, pair in enumerate(outputs) if i not in done]

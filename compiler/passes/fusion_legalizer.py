@@ -12,21 +12,30 @@ second one, and so on with each of the two that still has none. Cuts are tried i
     3  anywhere
 
 Of the cuts of one class that leave two kernels with windows, the one that moves the fewest bytes is
-taken. It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
+taken. A single operation that has none becomes loops over parts of its result
+(`looped_operations`). It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace as replace_fields
 
 from compiler.analysis.call_graph import control_computations, drop_unreachable
+from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.iteration_space import update_space
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.analysis.window_search import search
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
+from compiler.passes.fusion import fuse
 from compiler.passes.fusion_parts import Part, body_of, results_of
+from compiler.passes.layout_assignment import assign_layouts, with_default_layout
+from compiler.passes.looped_operations import inputs_of, looped_module
 from compiler.passes.memory_space_assignment import is_scalar_fusion
+from compiler.passes.wrap_fusions import fusion_kind, wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
 
 _INDEX_WORK = frozenset(
@@ -44,6 +53,9 @@ _INDEX_WORK = frozenset(
 _NEVER_STORED = frozenset({"parameter", "constant", "iota", "tuple", "get-tuple-element"})
 _MOST_CUTS = 32
 """Cuts of a class that are tried."""
+_MOST_NESTED = 4
+"""Loops in loops that an operation may become."""
+_MOST_REMARKS = 8
 
 Cut = tuple[Part, Part]
 
@@ -52,14 +64,68 @@ def legalize_fusions(module: HloModule, context: PassContext) -> bool:
     """Split every fusion that has no windows."""
     if context.planner is None:
         return False
-    judge = _Judge(context.planner)
-    for computation in control_computations(module):
-        for fusion in list(computation):
-            if _is_planned(fusion) and not judge.has_windows(fusion):
-                context.counts["split"] += _split(fusion, judge, context.remarks)
-        computation.sort()
-    drop_unreachable(module)
+    _Legalizer(context).run(module)
     return bool(context.counts["split"])
+
+
+class _Legalizer:
+    """The pass on one module, or on one that an operation of it became (`depth` more than 0)."""
+
+    def __init__(self, context: PassContext, depth: int = 0) -> None:
+        assert context.planner is not None
+        self.context = context
+        self.judge = _Judge(context.planner)
+        self.depth = depth
+
+    def run(self, module: HloModule) -> None:
+        """Split what has no windows."""
+        for computation in control_computations(module):
+            for fusion in list(computation):
+                if _is_planned(fusion) and not self.judge.has_windows(fusion):
+                    self.context.counts["split"] += self._split(fusion)
+            computation.sort()
+        drop_unreachable(module)
+
+    def _split(self, fusion: HloInstruction) -> bool:
+        """Put kernels with windows in place of a fusion; False where there are none to be had."""
+        parts = _divided(Part(fusion, tuple(dict.fromkeys(results_of(fusion)))), self.judge)
+        values: dict[HloInstruction, HloInstruction] = dict(
+            zip(body_of(fusion).parameters, fusion.operands, strict=True)
+        )
+        name, results = fusion.name, results_of(fusion)
+        looped: list[HloInstruction] = []
+        for part in parts:
+            if self.judge.kind(part):
+                made = part.emit(self.judge.kind(part), values)
+            else:
+                found = self._looped(part, values)
+                if found is None and len(parts) == 1:
+                    return False
+                made = part.emit(next(part.kinds()), values) if found is None else [found]
+                looped += part.outputs if found is not None else ()
+            values.update(zip(part.outputs, made, strict=True))
+        _replace_results(fusion, [values[result] for result in results])
+        what = _described(parts, results, looped, self.judge)
+        self.context.remarks.append(f"%{name}: no windows of the whole fit VMEM; {what}")
+        return True
+
+    def _looped(
+        self, part: Part, values: dict[HloInstruction, HloInstruction]
+    ) -> HloInstruction | None:
+        """The result of a part of one operation as loops; None where it has no such form."""
+        node = _only_operation(part)
+        if node is None or self.depth >= _MOST_NESTED:
+            return None
+        module = looped_module(node, self.judge.fits_alone)
+        if module is None:
+            return None
+        context = PassContext(self.context.chip, planner=self.context.planner)
+        fuse(module, context)
+        wrap_fusions(module, context)
+        assign_layouts(module, context)
+        _Legalizer(context, self.depth + 1).run(module)
+        self.context.remarks += context.remarks[:_MOST_REMARKS]
+        return _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
 
 
 def _is_planned(instr: HloInstruction) -> bool:
@@ -67,25 +133,51 @@ def _is_planned(instr: HloInstruction) -> bool:
     return is_kernel and not is_scalar_fusion(instr)
 
 
-def _split(fusion: HloInstruction, judge: _Judge, remarks: list[str]) -> bool:
-    """Put kernels with windows in place of a fusion; False where there are none to be had."""
-    parts = _divided(Part(fusion, tuple(dict.fromkeys(results_of(fusion)))), judge)
-    if len(parts) == 1:
-        return False
-    values: dict[HloInstruction, HloInstruction] = dict(
-        zip(body_of(fusion).parameters, fusion.operands, strict=True)
-    )
-    name, results = fusion.name, results_of(fusion)
-    for part in parts:
-        made = part.emit(judge.kind(part) or next(part.kinds()), values)
-        values.update(zip(part.outputs, made, strict=True))
+def _only_operation(part: Part) -> HloInstruction | None:
+    """The operation that a part consists of, all of whose operands are inputs or constants."""
+    (*rest, node) = part.nodes or (None,)
+    if node is None or part.outputs != (node,):
+        return None
+    is_alone = all(n is not None and n.opcode == "constant" for n in rest)
+    return node if is_alone else None
+
+
+def _spliced(
+    module: HloModule, near: HloInstruction, values: list[HloInstruction]
+) -> HloInstruction:
+    """Put a module's entry beside an instruction, its computations into that one's module."""
+    assert near.computation is not None
+    assert near.computation.module is not None
+    entry = module.entry
+    for computation in list(module.computations.values()):
+        if computation is not entry:
+            near.computation.module.add_computation(computation)
+    made = dict(zip(entry.parameters, values, strict=True))
+    for instr in entry:
+        if instr.opcode != "parameter":
+            operands = [made[o] for o in instr.operands]
+            attrs = dict(instr.attrs)
+            made[instr] = emit(near, instr.opcode, instr.shape, operands, attrs, instr.name)
+    return made[entry.root_instruction]
+
+
+def _described(
+    parts: list[Part],
+    results: list[HloInstruction],
+    looped: list[HloInstruction],
+    judge: _Judge,
+) -> str:
+    """What became of a fusion, for people."""
+    said: list[str] = []
     stored = [n for part in parts for n in part.outputs if n not in results]
-    _replace_results(fusion, [values[result] for result in results])
-    remarks.append(
-        f"%{name}: no windows of the whole fit VMEM; {len(parts)} kernels instead, which store "
-        + (", ".join(f"%{n.name} {n.shape}" for n in stored) or "its results one by one")
-    )
-    return True
+    if len(parts) > 1:
+        what = ", ".join(f"%{n.name} {n.array.dtype.name}{list(n.array.dims)}" for n in stored)
+        said.append(f"{len(parts)} kernels store {what or 'its results one by one'}")
+    if any(part.is_apart for part in parts):
+        said.append("operands that are read twice are fetched twice")
+    if looped:
+        said.append("in parts, by loops: " + ", ".join(f"%{n.name} {n.opcode}" for n in looped))
+    return "; ".join(said) or f"its sums are cut ({judge.kind(parts[0])})"
 
 
 def _replace_results(fusion: HloInstruction, values: list[HloInstruction]) -> None:
@@ -107,7 +199,7 @@ class _Judge:
 
     def __init__(self, planner: WindowPlanner) -> None:
         self.planner = planner
-        self.known: dict[tuple[tuple[HloInstruction, ...], frozenset[HloInstruction]], str] = {}
+        self.known: dict[Part, str] = {}
 
     def has_windows(self, fusion: HloInstruction) -> bool:
         """Whether the windows of some plan fit VMEM."""
@@ -116,13 +208,50 @@ class _Judge:
         except UnsupportedError:
             return False
 
+    def fits_alone(self, node: HloInstruction) -> bool:
+        """Whether an operation has windows in a fusion of its own."""
+        if node.opcode == "dynamic-update-slice":
+            return self._updates(_alone(node, "kCustom"))
+        kinds = {fusion_kind(node), "kInput" if node.opcode == "reduce" else "kLoop"}
+        kinds -= {"kLoop"} if node.opcode == "dot" else set()
+        return any(self.has_windows(_alone(node, kind)) for kind in sorted(kinds))
+
+    def _updates(self, fusion: HloInstruction) -> bool:
+        body = fusion_body(fusion)
+        try:
+            search(fusion, body, update_space(body.roots[0]), self.planner.chip)
+        except UnsupportedError:
+            return False
+        return True
+
     def kind(self, part: Part) -> str:
         """The kind of fusion as which a part has windows; empty when there is none."""
-        key = (part.outputs, part.given)
-        if key not in self.known:
+        if part not in self.known:
             kinds = (k for k in part.kinds() if self.has_windows(part.trial(k)))
-            self.known[key] = next(kinds, "")
-        return self.known[key]
+            self.known[part] = next(kinds, "")
+        return self.known[part]
+
+
+def _alone(node: HloInstruction, kind: str) -> HloInstruction:
+    """A fusion of one operation, in no module."""
+    body = HloComputation("fused_computation")
+    made: dict[HloInstruction, HloInstruction] = {}
+    operands: list[HloInstruction] = []
+    for operand in dict.fromkeys(node.operands):
+        attrs = dict(operand.attrs)
+        if operand.opcode != "constant":
+            attrs = {"parameter_number": len(operands)}
+            shape = with_default_layout(operand.array)
+            operands.append(HloInstruction("parameter", "value", shape, (), attrs))
+        opcode = "constant" if operand.opcode == "constant" else "parameter"
+        made[operand] = body.add(HloInstruction(opcode, "value", operand.array, (), attrs))
+    root = HloInstruction(
+        node.opcode, node.name, node.array, [made[o] for o in node.operands], dict(node.attrs)
+    )
+    body.root = body.add(root)
+    attrs = {"kind": kind, "calls": body}
+    shape = with_default_layout(node.array)
+    return HloInstruction("fusion", node.name, shape, operands, attrs)
 
 
 def _divided(part: Part, judge: _Judge) -> list[Part]:
@@ -132,12 +261,17 @@ def _divided(part: Part, judge: _Judge) -> list[Part]:
     """
     if judge.kind(part):
         return [part]
+    apart = replace_fields(part, is_apart=True)
+    if len(apart.operands) > len(part.operands) and judge.kind(apart):
+        return [apart]
     best: Cut | None = None
     for cuts in _classes(part):
         good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
         if good:
-            return list(min(good, key=_traffic))
-        best = min([*cuts, *([best] if best else [])], key=lambda c: _left(c, judge), default=None)
+            first, second = min(good, key=_traffic)
+            return [first, second]
+        kept = [best] if best else []
+        best = min([*cuts, *kept], key=lambda cut: _left(cut, judge), default=None)
     if best is None:
         return [part]
     return [*_divided(best[0], judge), *_divided(best[1], judge)]

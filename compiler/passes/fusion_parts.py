@@ -22,11 +22,16 @@ from compiler.rewrite.make import dims_attr
 
 @dataclass(frozen=True)
 class Part:
-    """`outputs` of `fusion`'s body, computed from its parameters and the nodes in `given`."""
+    """`outputs` of `fusion`'s body, computed from its parameters and the nodes in `given`.
+
+    With `is_apart`, what several nodes read is an operand for each of them: then the windows of
+    ``dot(x, x)`` are rows of x and columns of x, not one that holds both.
+    """
 
     fusion: HloInstruction
     outputs: tuple[HloInstruction, ...]
     given: frozenset[HloInstruction] = frozenset()
+    is_apart: bool = False
 
     @cached_property
     def nodes(self) -> tuple[HloInstruction, ...]:
@@ -41,9 +46,48 @@ class Part:
         return tuple(n for n in body_of(self.fusion) if n in needed and self._is_input(n))
 
     @cached_property
+    def operands(self) -> tuple[tuple[HloInstruction, object], ...]:
+        """Each operand: the input, and which reading of it where operands are apart."""
+        if not self.is_apart:
+            return tuple((n, None) for n in self.inputs)
+        found: dict[tuple[HloInstruction, object], None] = {
+            (o, None): None for o in self.outputs if self._is_input(o)
+        }
+        for node, side in self._copies:
+            for number, operand in enumerate(node.operands):
+                if self._is_input(operand):
+                    found[operand, self._reading(operand, node, number, side)] = None
+        return tuple(found)
+
+    @cached_property
+    def _copies(self) -> tuple[tuple[HloInstruction, int | None], ...]:
+        """The nodes to compute; where operands are apart, what both sides of a dot are made of
+        twice, by side."""
+        sides: dict[HloInstruction, set[int | None]] = {n: set() for n in self.nodes}
+        for output in self.outputs:
+            if output in sides:
+                sides[output].add(None)
+        for node in reversed(self.nodes):
+            for number, operand in enumerate(node.operands):
+                if operand in sides:
+                    is_side = node.opcode == "dot" and self.is_apart
+                    sides[operand] |= {number} if is_side else sides[node]
+        return tuple((n, side) for n in self.nodes for side in sorted(sides[n], key=str))
+
+    def _reading(
+        self, operand: HloInstruction, node: HloInstruction, number: int, side: int | None
+    ) -> object:
+        """Which reading of an input this is: those that share one share the operand."""
+        if not self.is_apart or operand.array.rank == 0:
+            return None
+        if node.opcode == "dot":
+            return number
+        return node if side is None else side
+
+    @cached_property
     def traffic(self) -> int:
         """Bytes of all that it reads and makes, each once."""
-        return sum(byte_size(self._shape_of(n)) for n in (*self.inputs, *self.outputs))
+        return sum(byte_size(self._shape_of(n)) for n in (*(o for o, _ in self.operands), *self.outputs))
 
     def behind(self, nodes: tuple[HloInstruction, ...]) -> set[HloInstruction]:
         """`nodes` and what they depend on inside the part, its inputs included."""
@@ -106,7 +150,7 @@ class Part:
     def trial(self, kind: str) -> HloInstruction:
         """The part as a fusion that is in no module."""
         attrs: dict[str, object] = {}
-        operands = [HloInstruction("parameter", "given", self._shape_of(n)) for n in self.inputs]
+        operands = [HloInstruction("parameter", "given", self._shape_of(n)) for n, _ in self.operands]
         name = self.fusion.name
         attrs = {"kind": kind, "calls": self._body()}
         return HloInstruction("fusion", name, self._shape(), operands, attrs)
@@ -122,7 +166,7 @@ class Part:
         attrs: dict[str, object] = {"kind": kind, "calls": body}
         if "control-predecessors" in self.fusion.attrs:
             attrs["control-predecessors"] = self.fusion.attrs["control-predecessors"]
-        operands = [outside[n] for n in self.inputs]
+        operands = [outside[n] for n, _ in self.operands]
         made = emit(self.fusion, "fusion", self._shape(), operands, attrs, "fusion")
         if len(self.outputs) == 1:
             return [made]
@@ -133,23 +177,28 @@ class Part:
 
     def _body(self) -> HloComputation:
         body = HloComputation("fused_computation")
-        made: dict[HloInstruction, HloInstruction] = {}
-        for number, node in enumerate(self.inputs):
+        made: dict[tuple[HloInstruction, int | None], HloInstruction] = {}
+        read: dict[tuple[HloInstruction, object], HloInstruction] = {}
+        for number, (node, reading) in enumerate(self.operands):
             attrs: dict[str, object] = {"parameter_number": number}
             shape = without_layout(node.array)
-            made[node] = body.add(
-                HloInstruction("parameter", f"param_{number}", shape, (), attrs)
-            )
-        for node in self.nodes:
-            operands = [made[o] for o in node.operands]
+            parameter = HloInstruction("parameter", f"param_{number}", shape, (), attrs)
+            read[node, reading] = body.add(parameter)
+        for node, side in self._copies:
+            operands = [
+                read[o, self._reading(o, node, number, side)]
+                if self._is_input(o)
+                else made[o, number if node.opcode == "dot" and self.is_apart else side]
+                for number, o in enumerate(node.operands)
+            ]
             copy = HloInstruction(node.opcode, node.name, node.shape, operands, dict(node.attrs))
             copy.location = node.location
-            made[node] = body.add(copy)
-        results = [made[o] for o in self.outputs]
+            made[node, side] = body.add(copy)
+        results = [read[o, None] if self._is_input(o) else made[o, None] for o in self.outputs]
         body.root = results[0]
         if len(results) > 1:
-            shape = TupleShape(tuple(r.shape for r in results))
-            body.root = body.add(HloInstruction("tuple", "tuple", shape, results))
+            of_all = TupleShape(tuple(r.shape for r in results))
+            body.root = body.add(HloInstruction("tuple", "tuple", of_all, results))
         return body
 
     def _shape(self) -> Shape:

@@ -28,7 +28,7 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize("vmem_bytes", (1 << 27, 1 << 22))
+@pytest.mark.parametrize("vmem_bytes", (1 << 27, 1 << 20))
 def test_values_and_windows_survive_a_small_vmem(vmem_bytes: int) -> None:
     module = parse_module(DISPATCH)
     rng = np.random.default_rng(3)
