@@ -68,6 +68,15 @@ class ResourceExhaustedError(CompileError):
     """The program does not fit the device's memory (XLA's RESOURCE_EXHAUSTED)."""
 
 
+class KernelLimitError(ResourceExhaustedError):
+    """A kernel has more windows, registers or flags than there are; in two parts it may fit.
+
+    `instruction` is the one that the kernel is of, when known.
+    """
+
+    instruction: object | None = None
+
+
 class ElidedConstantsWarning(UserWarning):
     """A model's text leaves constants out (``{...}``): their values are made up."""
 

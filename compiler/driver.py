@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.lower_module import LoweredModule, lower_module
-from compiler.hlo.ir import HloModule
+from compiler.diagnostics import KernelLimitError
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import PIPELINE, run_pipeline
+from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernel
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -60,21 +61,47 @@ def compile_module(
 
 
 def _compile(module: HloModule, chip: Chip, options: CompileOptions) -> CompiledModule:
-    kernel_options = KernelOptions(options.precision)
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
     with _timed("passes", timings, options.progress):
         passes = run_passes(module, chip, None, options)
-    with _timed("buffers", timings, options.progress):
-        buffers = assign_buffers(module, chip)
-    with _timed("lower", timings, options.progress):
-        lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
+    buffers, lowered = _lowered(module, chip, options, timings, passes)
     lowered.program.metadata["precision"] = options.precision
     if module.made_up:
         lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
     timings.update(lowered.timings)
     return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+
+
+def _lowered(
+    module: HloModule,
+    chip: Chip,
+    options: CompileOptions,
+    timings: dict[str, float],
+    passes: list[PassTiming],
+) -> tuple[BufferAssignment, LoweredModule]:
+    """Addresses and the program; a kernel that breaks a limit of the machine is split.
+
+    That ends: what is split has fewer operations each time.
+    """
+    kernel_options = KernelOptions(options.precision)
+    while True:
+        with _timed("buffers", timings, options.progress):
+            buffers = assign_buffers(module, chip)
+        try:
+            with _timed("lower", timings, options.progress):
+                lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
+        except KernelLimitError as error:
+            if not isinstance(error.instruction, HloInstruction):
+                raise
+            with _timed("passes", timings, options.progress):
+                again = split_kernel(module, chip, error.instruction, options.precision)
+            if again is None:
+                raise
+            passes += again
+        else:
+            return buffers, lowered
 
 
 def run_passes(
@@ -104,4 +131,4 @@ def _timed(stage: str, timings: dict[str, float], progress: Progress | None) -> 
         progress(stage)
     start = time.perf_counter()
     yield
-    timings[stage] = time.perf_counter() - start
+    timings[stage] = timings.get(stage, 0.0) + time.perf_counter() - start

@@ -45,6 +45,7 @@ class WindowPlanner:
     precision: str = "default"
     known: dict[Key, Blocks] = field(default_factory=dict)
     configs: dict[Key, Config] = field(default_factory=dict)
+    refused: set[Key] = field(default_factory=set)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -54,8 +55,12 @@ class WindowPlanner:
         """
         return _Question(self, fusion).plan()
 
+    def refuse(self, fusion: HloInstruction) -> None:
+        """Let `has_plan` be False for equal fusions: their kernel breaks some other limit."""
+        self.refused.add(_Question(self, fusion).key())
+
     def has_plan(self, fusion: HloInstruction) -> bool:
-        """Whether `plan` finds windows; CompileError as of `plan`."""
+        """Whether `plan` finds windows, and nobody refused them; CompileError as of `plan`."""
         return _Question(self, fusion).has_plan()
 
     def config(self, fusion: HloInstruction) -> Config:
@@ -90,6 +95,8 @@ class _Question:
 
     def has_plan(self) -> bool:
         """Whether there are windows as asked for, as known, or any at all."""
+        if self.key() in self.planner.refused:
+            return False
         asked = self.asked()
         if asked is not None:
             self.obeyed(*asked)

@@ -19,7 +19,7 @@ from compiler.backend.register_allocator import allocate_sregs
 from compiler.backend.scheduler import Schedule, schedule_block
 from compiler.backend.spill import spill_vregs
 from compiler.backend.unroll import unroll_parallel_loops
-from compiler.diagnostics import CompileError, ResourceExhaustedError, VerifyError
+from compiler.diagnostics import CompileError, KernelLimitError, VerifyError
 from compiler.llo.ir import (
     ALIAS_STRIDE,
     LloBlock,
@@ -93,7 +93,7 @@ def _check_tables(llo: LloKernel) -> None:
         ("sync flags", llo.flags, MAX_FLAGS),
     ):
         if count > most:
-            raise CompileError(f"kernel {llo.name}: {count} {what}, the encoding has {most}")
+            raise KernelLimitError(f"kernel {llo.name}: {count} {what}, the encoding has {most}")
 
 
 def _place_windows(llo: LloKernel, chip: Chip, spill_slots: int) -> tuple[list[Window], int]:
@@ -106,7 +106,7 @@ def _place_windows(llo: LloKernel, chip: Chip, spill_slots: int) -> tuple[list[W
     total = row + spill_slots * _ROWS_PER_SPILL_SLOT
     if total > chip.vmem_rows:
         largest = sorted(llo.windows, key=lambda w: -w.rows)[:4]
-        raise ResourceExhaustedError(
+        raise KernelLimitError(
             f"kernel {llo.name}: needs {total * 512} bytes of VMEM, {chip.name} has "
             f"{chip.vmem_bytes}; largest windows: "
             + ", ".join(f"{w.name} {w.rows * 512}" for w in largest)

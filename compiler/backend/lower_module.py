@@ -24,7 +24,7 @@ from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.sreg_spill import ARGUMENT_WORDS
-from compiler.diagnostics import ResourceExhaustedError
+from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
@@ -60,7 +60,10 @@ def lower_module(
     options: KernelOptions,
     progress: Progress | None = None,
 ) -> LoweredModule:
-    """Lower a module that satisfies the backend's level."""
+    """Lower a module that satisfies the backend's level.
+
+    Raises KernelLimitError for a kernel that would have to be smaller.
+    """
     scalar_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
     if scalar_words > chip.smem_words:
         raise ResourceExhaustedError(
@@ -82,9 +85,13 @@ def lower_module(
         if progress is not None:
             progress(f"kernel {name}")
         start = time.perf_counter()
-        llo = library.lower(name)
-        lowered = time.perf_counter()
-        kernels[name] = finalize_kernel(llo, chip)
+        try:
+            llo = library.lower(name)
+            lowered = time.perf_counter()
+            kernels[name] = finalize_kernel(llo, chip)
+        except KernelLimitError as error:
+            error.instruction = library.requests[name].instr
+            raise
         timings["llo"] += lowered - start
         timings["schedule"] += time.perf_counter() - lowered
     program = Program(

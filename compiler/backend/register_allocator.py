@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from compiler.backend.op_table import OpInfo
 from compiler.backend.sreg_spill import spill_sregs
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
 from tpu_sim.isa.chips import Chip
 
@@ -42,7 +42,7 @@ def allocate_sregs(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> d
         if not victims:
             return mapping
         spilled = spill_sregs(kernel, table, victims, spilled)
-    raise CompileError(
+    raise KernelLimitError(
         f"kernel {kernel.name}: one place needs more than {chip.sregs - 1} scalar registers; "
         "split the kernel or hold fewer addresses at once"
     )

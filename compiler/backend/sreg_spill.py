@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.backend.op_table import OpInfo
 from compiler.backend.register_names import RegisterNames
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import KernelLimitError
 from compiler.llo.ir import LloKernel, blocks
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.rows.scalar import SLD, SST
@@ -25,7 +25,7 @@ def spill_sregs(
         slots[victim] = ARGUMENT_WORDS - 1 - slots_used
         slots_used += 1
     if ARGUMENT_WORDS - slots_used < kernel.arg_count:
-        raise CompileError(
+        raise KernelLimitError(
             f"kernel {kernel.name}: {slots_used} spilled scalar registers and {kernel.arg_count} "
             f"arguments do not fit {ARGUMENT_WORDS} SMEM words; split the kernel"
         )

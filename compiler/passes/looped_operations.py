@@ -7,6 +7,7 @@ the result in parts small enough, one after the other. A part may be one element
 
     transpose, reduce, ..  a part of the result from the part of each operand behind it
     dot                    the same, or the sum of products of parts of K
+    concatenate            of halves of its operands
     reshape                through one dimension: rows are laid end to end, then cut anew
 
 The module is HLO before fusion. It costs what its kernels cost: two or three a part.
@@ -284,6 +285,16 @@ def _shorter(near: Instr, axes: Sequence[int], part: int) -> Instr:
     return HloInstruction("dot", near.name, near.array, operands, dict(near.attrs))
 
 
+def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
+    """One half of the operands, the other half, and both together."""
+    count = len(near.operands)
+    if count < 3:
+        return None
+    (axis,) = dims_attr(near)
+    halves = [near.operands[: count // 2], near.operands[count // 2 :]]
+    return e.join([_apart(e, e.join(half, axis)) for half in halves], axis)
+
+
 # Reshapes.
 
 
@@ -397,5 +408,6 @@ _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
     "reduce": _reduce,
     "broadcast": _broadcast,
     "dot": _dot,
+    "concatenate": _concatenate,
     "reshape": _reshape,
 }

@@ -83,6 +83,7 @@ class PassManager:
     level: Level = Level.PARSED
     precision: str = "default"
     windows: WindowRequests = field(default_factory=WindowRequests)
+    planner: WindowPlanner | None = None
 
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
@@ -90,7 +91,9 @@ class PassManager:
         hashes = _hashes(module) if self.is_verifying else {}
         self._dump(module, 0, "input")
         whole = self.chip if isinstance(self.chip, chips.Chip) else None
-        planner = WindowPlanner(whole, self.precision) if whole is not None else None
+        planner = self.planner
+        if planner is None and whole is not None:
+            planner = WindowPlanner(whole, self.precision)
         for number, item in enumerate(self.passes, start=1):
             if self.progress is not None:
                 self.progress(item.name)

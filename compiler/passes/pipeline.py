@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_request import Window, WindowRequests
 from compiler.diagnostics import CompileError
-from compiler.hlo.ir import HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.verifier import Level
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
@@ -52,6 +53,7 @@ from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.passes.zero_sized_elimination import eliminate_zero_sized
+from tpu_sim.isa import chips
 from tpu_sim.isa.verification import is_verifying
 
 PASSES: dict[str, Pass] = {
@@ -144,6 +146,15 @@ PIPELINE: tuple[str, ...] = (
     "scheduling",
     "copy-insertion",
 )
+
+AFTER_A_SPLIT: tuple[str, ...] = (
+    "fusion-legalizer",
+    "memory-space-assignment",
+    "tiling",
+    "scheduling",
+    "copy-insertion",
+)
+"""What a module goes through again when a kernel of it breaks a limit and is split."""
 
 MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
@@ -254,3 +265,22 @@ def run_pipeline(
         windows=requests,
     )
     return manager.run(module)
+
+
+def split_kernel(
+    module: HloModule, chip: chips.Chip, fusion: HloInstruction, precision: str
+) -> list[PassTiming] | None:
+    """Split a fusion of a finished module, and all equal ones; None where it cannot be split."""
+    if fusion.attrs.get("kind") not in PLANNED_KINDS:
+        return None
+    planner = WindowPlanner(chip, precision)
+    planner.refuse(fusion)
+    manager = PassManager(
+        find_passes(AFTER_A_SPLIT),
+        chip,
+        is_verifying=is_verifying(),
+        precision=precision,
+        planner=planner,
+    )
+    timings = manager.run(module)
+    return timings if timings[0].is_changed else None
