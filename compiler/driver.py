@@ -2,7 +2,7 @@
 
 verify                is the module well-formed?
 run_pipeline          simplify, canonicalise, fuse, assign layouts and memory spaces, schedule
-assign_buffers        an address for every array
+assign_buffers        an address for every array (checked with check_buffers where all is verified)
 lower_module          fusions to LLO to bundles; control flow to main
 """
 
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
+from compiler.analysis.buffer_check import check_buffers
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.lower_module import LoweredModule, lower_module
 from compiler.diagnostics import KernelLimitError
@@ -27,6 +29,7 @@ from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernel
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Program
+from tpu_sim.isa.verification import is_verifying
 
 
 @dataclass
@@ -89,6 +92,8 @@ def _lowered(
     while True:
         with _timed("buffers", timings, options.progress):
             buffers = assign_buffers(module, chip)
+            if is_verifying():
+                check_buffers(module, buffers, WindowPlanner(chip, options.precision))
         try:
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(module, buffers, chip, kernel_options, options.progress)

@@ -136,9 +136,8 @@ def shared_slots(module: HloModule) -> SlotSets:
                 sets.join(a, b)
     root = module.entry.root_instruction
     for alias in donations(module):
-        parameter = module.entry.parameters[alias.parameter_number]
         sets.join(
-            (parameter, leaf_number(parameter.shape, alias.parameter_index)),
+            (module.entry.parameters[alias.parameter_number], _parameter_leaf(module, alias)),
             (root, leaf_number(root.shape, alias.output_index)),
         )
     return sets
@@ -162,6 +161,17 @@ def donations(module: HloModule) -> tuple[InputOutputAlias, ...]:
             _part(entry.parameters[alias.parameter_number].shape, alias.parameter_index),
         )
     )
+
+
+def donated_slots(module: HloModule) -> set[Slot]:
+    """The entry parameters' arrays that a result replaces."""
+    parameters = module.entry.parameters
+    return {(parameters[a.parameter_number], _parameter_leaf(module, a)) for a in donations(module)}
+
+
+def _parameter_leaf(module: HloModule, alias: InputOutputAlias) -> int:
+    parameter = module.entry.parameters[alias.parameter_number]
+    return leaf_number(parameter.shape, alias.parameter_index)
 
 
 def _part(shape: Shape, index: tuple[int, ...]) -> Shape:

@@ -2,25 +2,36 @@
 
 Scalars of the loop are followed as a loop element plus a constant, through copies, fusions and
 tuples. What a value cannot be followed through makes it unknown, and with it the trip count.
+
+Counters wrap around: an u8 that starts at 250 and counts up while it is not 3 runs nine times. The
+values for which a condition fails are a run of neighbours on the circle of 2^bits numbers, so a
+trip count is the first number of steps that lands there, which a Euclidean algorithm finds exactly.
+
+A trip count that the input claims (``known_trip_count``) serves estimates only; what changes a loop
+asks `trip_count`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.analysis.window_config import read_config, write_config
+from compiler.diagnostics import CompileError
+from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 
-_SAME = frozenset({"copy", "bitcast", "reshape", "optimization-barrier"})
+KEY = "known_trip_count"
+_MOST_DIGITS = 18
+_SAME = frozenset({"copy", "reshape", "opt-barrier"})
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 
 @dataclass(frozen=True)
 class _Value:
-    """Loop element `element` plus `offset`; `element` -1 for a constant."""
+    """Loop element `element` plus `offset`, wrapped around; `element` -1 for a constant."""
 
     element: int
     offset: int
@@ -32,45 +43,98 @@ _Frames = tuple[_Operands, ...]
 """Operands of the fusions a value lies in, innermost first."""
 
 
+def expected_trips(loop: HloInstruction) -> int | None:
+    """Iterations for an estimate: what the loop's counter says, else what its config claims."""
+    found = trip_count(loop)
+    if found is not None:
+        return found
+    claim = read_config(loop).get(KEY)
+    if claim is None:
+        return None
+    text = str(claim.get("n")) if isinstance(claim, dict) else str(claim)
+    if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise CompileError(f"%{loop.name}: {KEY} wants a number of trips; found {text}", loop.span)
+    return int(text)
+
+
+def note_trip_count(loop: HloInstruction, count: int) -> bool:
+    """Write a trip count into the config, as XLA does; return whether it was not there."""
+    config, wanted = read_config(loop), {"n": str(count)}
+    if config.get(KEY) == wanted:
+        return False
+    write_config(loop, {**config, KEY: wanted})
+    return True
+
+
 def trip_count(loop: HloInstruction) -> int | None:
-    """Iterations of a ``while`` whose condition compares a counter with a constant, else None."""
+    """Iterations of a ``while`` whose condition compares a counter with a constant.
+
+    None when that is not known, or when it never ends.
+    """
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
     root, frames = _inside(condition.root_instruction, ())
-    if root.opcode != "compare":
+    if root.opcode == "constant":
+        literal = root.attrs["literal"]
+        assert isinstance(literal, np.ndarray)
+        return None if literal.all() else 0
+    if root.opcode != "compare" or not root.operands[0].array.dtype.is_integer:
         return None
     left, right = (_follow(operand, (), frames) for operand in root.operands)
     direction = str(root.attrs["direction"])
     if left is None or right is None:
         return None
     left, right = _invariant(left, loop, body), _invariant(right, loop, body)
-    if left is None or right is None or (left.element < 0) == (right.element < 0):
+    if left is None or right is None:
         return None
     if left.element < 0:
         left, right, direction = right, left, _SWAPPED[direction]
-    first = _follow_initial(loop, left.element)
-    step = _step(body, left.element)
+    if right.element >= 0:
+        return None
+    first = _follow_initial(loop, left.element) if left.element >= 0 else 0
+    step = _step(body, left.element) if left.element >= 0 else 0
     if first is None or step is None:
         return None
     dtype = root.operands[0].array.dtype
-    least = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    most = least + (1 << dtype.bits) - 1
-    return _count(first + left.offset, right.offset, step, direction, most, least)
+    return count_trips(first + left.offset, right.offset, step, direction, dtype)
 
 
-def _count(first: int, bound: int, step: int, direction: str, most: int, least: int) -> int | None:
-    """Iterations of ``for (i = first; i direction bound; i += step)`` without wrapping around."""
-    if direction in ("GT", "GE"):
-        first, bound, step, most = -first, -bound, -step, -least
-        direction = _SWAPPED[direction]
-    distance = bound - first + (direction == "LE")
-    if direction == "NE":
-        exact = step != 0 and distance % step == 0 and distance // step >= 0
-        return distance // step if exact else None
-    if direction == "EQ" or (step <= 0 and distance > 0):
+def count_trips(first: int, bound: int, step: int, direction: str, dtype: DType) -> int | None:
+    """Iterations of ``for (i = first; i direction bound; i += step)`` in wrapping arithmetic.
+
+    None when the condition never fails.
+    """
+    size = 1 << dtype.bits
+    least = -(size >> 1) if dtype.is_signed else 0
+    first, bound = (first - least) % size, (bound - least) % size
+    start, length = {
+        "LT": (bound, size - bound),
+        "LE": (bound + 1, size - bound - 1),
+        "GT": (0, bound + 1),
+        "GE": (0, bound),
+        "NE": (bound, 1),
+        "EQ": (bound + 1, size - 1),
+    }[direction]  # where the condition fails
+    low = (start - first) % size
+    if length == 0:
         return None
-    count = max(0, math.ceil(distance / step)) if distance > 0 else 0
-    return count if first + count * step <= most else None
+    if low == 0 or low + length > size:
+        return 0  # `first` is among them
+    return _first_multiple(step % size, size, low, low + length - 1)
+
+
+def _first_multiple(step: int, size: int, low: int, high: int) -> int | None:
+    """The least k with low <= k * step mod size <= high, for 0 <= low <= high < size."""
+    if low == 0:
+        return 0
+    if step == 0:
+        return None
+    count = -(-low // step)
+    if count * step <= high:
+        return count
+    # k * step - turns * size is in the range: so is turns * size mod step in its mirror image.
+    turns = _first_multiple(size % step, step, -high % step, -low % step)
+    return None if turns is None else -(-(low + size * turns) // step)
 
 
 def _invariant(value: _Value, loop: HloInstruction, body: HloComputation) -> _Value | None:
@@ -82,7 +146,7 @@ def _invariant(value: _Value, loop: HloInstruction, body: HloComputation) -> _Va
 
 
 def _step(body: HloComputation, element: int) -> int | None:
-    """What an iteration adds to a loop element."""
+    """What an iteration adds to a loop element, perhaps by wrapping around."""
     value = _follow(body.root_instruction, (element,), ())
     return value.offset if value is not None and value.element == element else None
 
@@ -139,7 +203,7 @@ def _constant(instr: HloInstruction) -> _Value | None:
     literal = instr.attrs["literal"]
     if not isinstance(literal, np.ndarray) or literal.size != 1:
         return None
-    return _Value(-1, int(literal.reshape(()))) if literal.dtype.kind in "iu" else None
+    return _Value(-1, int(literal.reshape(()))) if instr.array.dtype.is_integer else None
 
 
 def _sum(instr: HloInstruction, frames: _Frames) -> _Value | None:

@@ -11,14 +11,13 @@ Nothing stays in registers between instructions: every value lies in HBM or SMEM
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
-from compiler.analysis.trip_count import trip_count
+from compiler.analysis.trip_count import expected_trips
 from compiler.backend.kernel_calls import Place, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
@@ -176,8 +175,8 @@ class ControlLowering:
     def _while(self, instr: HloInstruction) -> None:
         condition, body = instr.attrs["condition"], instr.attrs["body"]
         assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
-        trips = _known_trip_count(instr)
-        with self.builder.while_(instr.name, trips) as loop:
+        trips = expected_trips(instr)
+        with self.builder.while_(instr.name, -1 if trips is None else trips) as loop:
             self.lower(condition)
             loop.condition(self._load_scalar(condition.root_instruction))
             self.lower(body)
@@ -257,16 +256,3 @@ def _branches(instr: HloInstruction) -> tuple[HloComputation, ...]:
 
 def _is_predicated(instr: HloInstruction) -> bool:
     return instr.operands[0].array.dtype.kind == "pred"
-
-
-def _known_trip_count(instr: HloInstruction) -> int:
-    """The trip count that the backend config states or the loop's counter shows, or -1."""
-    config = instr.attrs.get("backend_config")
-    found: object = None
-    if isinstance(config, str) and config.startswith("{"):
-        found = json.loads(config).get("known_trip_count")
-    if isinstance(found, dict):
-        found = found.get("n")
-    if found is None:
-        found = trip_count(instr)
-    return int(str(found)) if found is not None else -1

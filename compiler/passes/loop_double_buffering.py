@@ -9,16 +9,15 @@ Runs on fusions: before, the two bodies would be fused, and neighbours computed 
 
 from __future__ import annotations
 
-import json
-
 from compiler.analysis.aliasing import updated_operand
 from compiler.analysis.call_graph import control_computations
+from compiler.analysis.in_place import blocks_are_disjoint, reads_in_place
+from compiler.analysis.trip_count import note_trip_count, trip_count
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation, sort_computations
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
-from compiler.passes.copy_insertion import blocks_are_disjoint, reads_in_place
 from compiler.rewrite.graph import clone, remove_dead
 
 LEAST_BYTES = 1 << 20  # of state that would be copied
@@ -39,7 +38,7 @@ def double_buffer_loops(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
-    count = _known_trips(loop)
+    count = trip_count(loop)
     body = loop.attrs["body"]
     assert isinstance(body, HloComputation)
     instructions = list(body)
@@ -55,14 +54,6 @@ def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
         if isinstance(value.shape, ArrayShape) and _needs_copy(body, index, value, planner):
             copied += value.array.element_count * value.array.dtype.bits // 8
     return copied >= LEAST_BYTES
-
-
-def _known_trips(loop: HloInstruction) -> int | None:
-    config = loop.attrs.get("backend_config")
-    if not isinstance(config, str) or not config.startswith("{"):
-        return None
-    trips = json.loads(config).get("known_trip_count", {}).get("n")
-    return int(trips) if trips is not None else None
 
 
 def _needs_copy(
@@ -88,6 +79,8 @@ def _double(loop: HloInstruction, module: HloModule) -> None:
     """Append a second run of the body, which starts from the results of the first."""
     body = loop.attrs["body"]
     assert isinstance(body, HloComputation)
+    trips = trip_count(loop)
+    assert trips is not None
     parameter, root = body.parameters[0], body.root_instruction
     made: dict[HloInstruction, HloInstruction] = {parameter: root}
     for instr in list(body):
@@ -103,6 +96,4 @@ def _double(loop: HloInstruction, module: HloModule) -> None:
     body.root = made[root]
     remove_dead(root)
     body.sort()
-    config = json.loads(str(loop.attrs["backend_config"]))
-    config["known_trip_count"] = {"n": str(int(config["known_trip_count"]["n"]) // 2)}
-    loop.attrs["backend_config"] = json.dumps(config, separators=(",", ":"))
+    note_trip_count(loop, trips // 2)

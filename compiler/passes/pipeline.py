@@ -17,6 +17,7 @@ from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.context import Chip
+from compiler.passes.control_unsharing import unshare_control
 from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
 from compiler.passes.convolution_folding import fold_convolutions
 from compiler.passes.copy_insertion import insert_copies
@@ -62,6 +63,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("layout-stripping", strip_layouts),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
+        FunctionPass("control-unsharing", unshare_control),
         FunctionPass("tuple-flattener", flatten_tuples),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
@@ -105,6 +107,7 @@ PIPELINE: tuple[str, ...] = (
     "layout-stripping",
     "single-device",
     "call-inliner",
+    "control-unsharing",
     "tuple-flattener",
     "simple-expansions",
     "random-state",
@@ -159,6 +162,10 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
     ("layout-stripping", "algebraic-simplifier", "rules compare bare shapes"),
+    ("call-inliner", "control-unsharing", "two inlined calls share the loops of what they called"),
+    ("control-unsharing", "tuple-flattener", "a state is flattened where it is given"),
+    ("control-unsharing", "while-simplifier", "a body is told what its loop starts from"),
+    ("control-unsharing", "pair-types", "types change on both sides of a call"),
     ("call-inliner", "fusion", "nothing fuses across a call"),
     ("call-inliner", "scheduling", "the backend runs no call"),
     ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),

@@ -9,11 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from compiler.analysis.buffer_assignment import assign_buffers
+from compiler.analysis.buffer_check import check_buffers
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 from compiler.passes.pipeline import PIPELINE, run_pipeline
-from tests.unit.analysis.memory_replay import Replay
 from tpu_sim.isa.chips import load_chip
 
 DATA = Path(__file__).parents[2] / "data"
@@ -61,7 +62,7 @@ def test_no_buffer_is_overwritten_early_in(name: str) -> None:
     module, _ = _load(name)
     chip = load_chip("v5e")
     run_pipeline(module, chip)
-    assert Replay(module, assign_buffers(module, chip)).errors == []
+    check_buffers(module, assign_buffers(module, chip), WindowPlanner(chip))
 
 
 @pytest.mark.parametrize("name", ("llama_fwd_scan_tiny", "lstm_train_tiny"))

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from compiler.analysis.buffer_assignment import assign_buffers
+from compiler.analysis.buffer_check import check_buffers
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import F32
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape, array
 from compiler.passes.pipeline import run_pipeline
-from tests.unit.analysis.memory_replay import Replay
 from tpu_sim.isa.chips import load_chip
 
 SHAPES = ((8, 16), (4, 2, 16), (16, 8), (2, 8, 8), (128,), (1, 128), (8, 1, 16))
@@ -136,4 +137,4 @@ def test_random_program_keeps_its_values(seed: int) -> None:
     run_pipeline(module, chip)
     for found, want in zip(evaluate(module, args, "highest"), wanted, strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
-    assert Replay(module, assign_buffers(module, chip)).errors == []
+    check_buffers(module, assign_buffers(module, chip), WindowPlanner(chip))

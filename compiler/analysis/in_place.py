@@ -1,0 +1,68 @@
+"""Which results a kernel may write over which of its operands.
+
+A kernel reads and writes block by block, so a result may lie where an operand does only when no
+block is read after another block's result was written over it.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.aliasing import updated_operand
+from compiler.analysis.tiled_layout import SMEM
+from compiler.analysis.window_planner import WindowPlanner
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape, leaves
+
+
+def may_overwrite(
+    instr: HloInstruction, operand_index: int, leaf: int, planner: WindowPlanner | None
+) -> bool:
+    """Whether result array `leaf` of a fusion or copy may lie where the operand lies.
+
+    Scalars in SMEM are read before anything is written. A copy of a place onto itself is nothing.
+    """
+    result = leaves(instr.shape)[leaf]
+    if result.layout is not None and result.layout.memory_space == SMEM:
+        return True
+    operand = instr.operands[operand_index].shape
+    if instr.opcode == "copy":
+        return operand == result
+    if updated_operand(instr) is not None:
+        return updated_operand(instr) == operand_index
+    is_as_wide = isinstance(operand, ArrayShape) and operand.dtype.bits == result.dtype.bits
+    return (
+        is_as_wide and reads_in_place(instr, operand_index) and blocks_are_disjoint(instr, planner)
+    )
+
+
+def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -> bool:
+    """Whether no grid step of a fusion computes what another step computed before.
+
+    The last block of a dimension that the blocks do not divide starts earlier; in place, it
+    would read what was already overwritten. False where no planner knows the blocks.
+    """
+    if planner is None:
+        return False
+    return all(d.total % d.block == 0 for d in planner.plan(fusion).grid)
+
+
+def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:
+    """Whether a fusion reads an operand only at the index it writes its results at."""
+    if fusion.opcode != "fusion" or fusion.attrs.get("kind") not in ("kLoop", "kOutput"):
+        return False
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    dims = called.parameters[operand_index].array.dims
+    pending = [called.parameters[operand_index]]
+    seen = set(pending)
+    while pending:
+        for user in pending.pop().users:
+            if user.opcode == "tuple":
+                continue
+            is_same = OPCODES[user.opcode].has(Trait.ELEMENTWISE) and user.array.dims == dims
+            if not is_same:
+                return False
+            if user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return True
