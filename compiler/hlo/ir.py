@@ -22,13 +22,15 @@ Attributes (`HloInstruction.attrs`) map XLA's attribute name to a value:
     replica_groups={{0,1},{2,3}}     tuple of tuples, or attributes.IotaReplicaGroups
     metadata={op_name="..."}         compiler.hlo.attributes.OpMetadata
     frontend_attributes={k="v"}      compiler.hlo.attributes.FrontendAttributes
-    control-predecessors={%a}        tuple of HloInstruction
+    control-predecessors={%a}        tuple of HloInstruction (see below)
     anything not known               compiler.hlo.attributes.RawText, printed back verbatim
 
 `index` of get-tuple-element, `parameter_number` of parameter, `literal` of constant are attrs too:
 `literal` is a NumPy array of the shape's dtype and dimensions (nested tuples of them for a tuple).
 `backend_config` is a str: the JSON text (``{...}``, braces included) or the text that is quoted.
 `sharding` is RawText. An attribute that XLA leaves out when it has its default is absent here too.
+Control edges order what has effects: `set_control_predecessors` changes them, and replacing or
+removing an instruction hands them on, so that passes need not think of them.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from collections.abc import Iterable, Iterator
 
 from compiler.diagnostics import CompileError, SourceSpan, SourceText
 from compiler.hlo.shape import ArrayShape, Shape
+
+CONTROL = "control-predecessors"
 
 
 class HloInstruction:
@@ -94,9 +98,20 @@ class HloInstruction:
 
     def control_predecessors(self) -> tuple[HloInstruction, ...]:
         """Instructions that must run before this one although it does not use them."""
-        value = self.attrs.get("control-predecessors", ())
+        value = self.attrs.get(CONTROL, ())
         assert isinstance(value, tuple)
         return value
+
+    def set_control_predecessors(self, found: Iterable[HloInstruction]) -> None:
+        """Replace the control predecessors: those of this computation, each once."""
+        kept = dict.fromkeys(p for p in found if p.computation is self.computation)
+        kept.pop(self, None)
+        if kept:
+            self.attrs[CONTROL] = tuple(kept)
+            assert self.computation is not None
+            self.computation.has_control_edges = True
+        else:
+            self.attrs.pop(CONTROL, None)
 
     def set_operand(self, index: int, operand: HloInstruction) -> None:
         """Replace operand `index`, keeping both use lists right."""
@@ -115,10 +130,13 @@ class HloInstruction:
     def replace_all_uses_with(self, other: HloInstruction) -> None:
         """Make every user (and the root, if it is this) use `other` instead.
 
-        `other` itself may use this instruction (a wrapper around it); that use stays.
+        `other` itself may use this instruction (a wrapper around it); that use stays. Control
+        edges go over to `other`, but for those that would make it wait for itself.
         """
         if other is self:
             return
+        if self.computation is not None and self.computation.has_control_edges:
+            self.computation.hand_on_control_edges(self, other)
         for user in list(self.users):
             if user is other:
                 continue
@@ -151,6 +169,7 @@ class HloComputation:
         self.module: HloModule | None = None
         self.attrs: dict[str, object] = {}  # e.g. execution_thread
         self.span: SourceSpan | None = None
+        self.has_control_edges = False  # or had
 
     @property
     def root_instruction(self) -> HloInstruction:
@@ -159,24 +178,71 @@ class HloComputation:
         return self.root
 
     def add(self, instr: HloInstruction) -> HloInstruction:
-        """Append an instruction, giving it a name that is free in the module."""
+        """Append an instruction, giving it a name that is free in the module.
+
+        Of its control predecessors those of another computation are left out.
+        """
         if self.module is not None:
             instr.name = self.module.unique_name(instr.name)
         instr.computation = self
         self.instructions[instr] = None
         if instr.opcode == "parameter":
             bisect.insort(self.parameters, instr, key=_parameter_number)
+        if isinstance(instr.attrs.get(CONTROL), tuple):  # else the parser will resolve its names
+            instr.set_control_predecessors(instr.control_predecessors())
         return instr
 
     def remove(self, instr: HloInstruction) -> None:
-        """Remove an instruction that has no users and is not the root."""
+        """Remove an instruction that has no users and is not the root.
+
+        What had to run after it runs after what had to run before it.
+        """
         assert not instr.users, f"%{instr.name} still has users"
         assert instr is not self.root, f"%{instr.name} is the root"
+        if self.has_control_edges:
+            for after in self.control_successors(instr):
+                rest = [p for p in after.control_predecessors() if p is not instr]
+                after.set_control_predecessors([*rest, *instr.control_predecessors()])
         instr.set_operands(())
         del self.instructions[instr]
         if instr.opcode == "parameter":
             self.parameters.remove(instr)
         instr.computation = None
+
+    def control_successors(self, instr: HloInstruction) -> list[HloInstruction]:
+        """The instructions that have this one as a control predecessor."""
+        return [
+            i for i in self.instructions if CONTROL in i.attrs and instr in i.control_predecessors()
+        ]
+
+    def add_control_edge(self, before: HloInstruction, after: HloInstruction) -> bool:
+        """Make one instruction run after another, unless that one must wait for it itself."""
+        if before.computation is not self or after.computation is not self:
+            return False
+        if before is after or depends_on(before, after):
+            return False
+        after.set_control_predecessors([*after.control_predecessors(), before])
+        return True
+
+    def take_control_edges(self) -> list[tuple[HloInstruction, HloInstruction]]:
+        """Remove all control edges and return them: (before, after)."""
+        found = [(p, i) for i in self.instructions for p in i.control_predecessors()]
+        for _, after in found:
+            after.attrs.pop(CONTROL, None)
+        return found
+
+    def hand_on_control_edges(self, old: HloInstruction, new: HloInstruction) -> None:
+        """Let `new` run where `old` had to: after its predecessors, before its successors."""
+        successors = self.control_successors(old)
+        for after in successors:
+            after.set_control_predecessors(p for p in after.control_predecessors() if p is not old)
+        if new.opcode not in ("parameter", "constant"):
+            for before in old.control_predecessors():
+                self.add_control_edge(before, new)
+        for after in successors:
+            if not self.add_control_edge(new, after):
+                for before in old.control_predecessors():
+                    self.add_control_edge(before, after)
 
     def sort(self) -> None:
         """Put `instructions` into a topological order, stable with respect to the present one.
@@ -292,6 +358,19 @@ def _parameter_number(instr: HloInstruction) -> int:
     number = instr.attrs["parameter_number"]
     assert isinstance(number, int)
     return number
+
+
+def depends_on(instr: HloInstruction, other: HloInstruction) -> bool:
+    """Whether an instruction needs another one to have run: for its operands or by control edges."""
+    pending, seen = [instr], {instr}
+    while pending:
+        for needed in _needs(pending.pop()):
+            if needed is other:
+                return True
+            if needed not in seen:
+                seen.add(needed)
+                pending.append(needed)
+    return False
 
 
 def _needs(instr: HloInstruction) -> Iterator[HloInstruction]:

@@ -96,10 +96,8 @@ def clone_instructions(
             dict(instr.attrs),
         )
         copy.location = instr.location
-        predecessors = instr.control_predecessors()
-        if predecessors:
-            copy.attrs["control-predecessors"] = tuple(copies[p] for p in predecessors)
         copies[instr] = target.add(copy)
+        copy.set_control_predecessors(copies[p] for p in instr.control_predecessors())
     return copies
 
 

@@ -41,5 +41,20 @@ def _inline(caller: HloComputation, call: HloInstruction) -> None:
     for instr in callee:
         if instr.opcode != "parameter":
             made[instr] = clone(instr, caller, [made[o] for o in instr.operands])
+    _order(caller, call, made)
     call.replace_all_uses_with(made[callee.root_instruction])
     caller.remove(call)
+
+
+def _order(
+    caller: HloComputation, call: HloInstruction, made: dict[HloInstruction, HloInstruction]
+) -> None:
+    """Keep the control edges of the callee, and those of the call for all that comes of it."""
+    inlined = [copy for instr, copy in made.items() if instr.opcode != "parameter"]
+    for instr, copy in made.items():
+        if instr.opcode != "parameter":
+            before = [made[p] for p in instr.control_predecessors()]
+            copy.set_control_predecessors([*before, *call.control_predecessors()])
+    if caller.has_control_edges:
+        for after in caller.control_successors(call):
+            after.set_control_predecessors([*after.control_predecessors(), *inlined])

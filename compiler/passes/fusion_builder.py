@@ -28,10 +28,12 @@ class FusionBuilder:
         self.graph = graph
         self.recomputed = recomputed
         self.values: dict[HloInstruction, HloInstruction] = {}
+        self.fusions: dict[int, HloInstruction] = {}
 
     def build(self, groups: list[Group], outputs: dict[int, list[HloInstruction]]) -> None:
         """Create all fusions, rewire the fixed instructions and remove what was fused."""
         originals = list(self.computation)
+        edges = self.computation.take_control_edges()
         position = {instr: i for i, instr in enumerate(originals)}
         for group in self._in_order(groups, position):
             self._build_one(group, outputs[group.index], position)
@@ -44,6 +46,8 @@ class FusionBuilder:
         for instr in reversed(originals):
             if instr.computation is self.computation:
                 remove_dead(instr)
+        for before, after in edges:
+            self.computation.add_control_edge(self._runs_in(before), self._runs_in(after))
         self.computation.sort()
 
     def _in_order(self, groups: list[Group], position: dict[HloInstruction, int]) -> list[Group]:
@@ -86,6 +90,11 @@ class FusionBuilder:
         assert not is_fused, f"%{instr.name} is read from memory but no fusion stores it"
         return instr
 
+    def _runs_in(self, instr: HloInstruction) -> HloInstruction:
+        """What runs an instruction now: the fusion it is in, or itself."""
+        group = self.graph.find(instr)
+        return instr if group is None else self.fusions.get(group.index, instr)
+
     def _build_one(
         self,
         group: Group,
@@ -102,6 +111,7 @@ class FusionBuilder:
         last = max(outputs, key=lambda n: position[n])
         attrs: dict[str, object] = {"kind": group.kind.fusion_kind, "calls": fused}
         fusion = emit(last, "fusion", root.shape, body.operands, attrs, "fusion")
+        self.fusions[group.index] = fusion
         if len(outputs) == 1 and root.opcode != "tuple":
             self.values[outputs[0]] = fusion
             return

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from compiler.analysis.value_range import value_range
 from compiler.hlo.dtypes import DType, integer_limits
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.representability import converts_as_one
@@ -202,7 +201,7 @@ def compare_self(instr: HloInstruction, m: Match) -> HloInstruction | None:
 def compare_non_negative(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A comparison with a bound that a non-negative value always or never passes."""
     value, direction = splat_value(m["c"]), str(instr.attrs["direction"])
-    least_and_most = _range(m["x"]) if instr.operands[0] is m["x"] else None
+    least_and_most = value_range(m["x"]) if instr.operands[0] is m["x"] else None
     if value is None or least_and_most is None:
         return None
     least, most = least_and_most
@@ -221,33 +220,6 @@ def compare_non_negative(instr: HloInstruction, m: Match) -> HloInstruction | No
     return make.splat(instr, instr.array, is_always)
 
 
-def _range(instr: HloInstruction) -> tuple[int, int] | None:
-    """Bounds of an integer value that follow from how it is made; None when unknown."""
-    if not instr.array.dtype.is_integer:
-        return None
-    while instr.opcode in ("broadcast", "reshape", "transpose", "slice", "reverse"):
-        instr = instr.operands[0]
-    match instr.opcode:
-        case "iota":
-            dim = instr.attrs["iota_dimension"]
-            assert isinstance(dim, int)
-            last = max(instr.array.dims[dim] - 1, 0)
-            return (0, last) if last <= integer_limits(instr.array.dtype)[1] else None  # it wraps
-        case "constant":
-            literal = instr.attrs["literal"]
-            assert isinstance(literal, np.ndarray)
-            return (int(literal.min()), int(literal.max())) if literal.size else None
-        case "clamp":
-            low, high = (splat_value(o) for o in (instr.operands[0], instr.operands[2]))
-            if low is None or high is None:
-                return None
-            return min(int(low), int(high)), int(high)  # with low above high it is high
-        case "convert" if instr.operands[0].array.dtype.kind == "pred":
-            return 0, 1
-    dtype = instr.array.dtype
-    return None if dtype.is_signed else integer_limits(dtype)
-
-
 # convert(convert(x: a -> b): b -> c) == convert(x: a -> c) for the types where that is so
 @rule("convert-of-convert", Op("convert", Op("convert", X, name="inner")))
 def convert_of_convert(instr: HloInstruction, m: Match) -> HloInstruction | None:
@@ -262,7 +234,7 @@ def convert_of_convert(instr: HloInstruction, m: Match) -> HloInstruction | None
 @rule("clamp-in-range", Op("clamp", Splat(name="low"), X, Splat(name="high")))
 def clamp_in_range(_: HloInstruction, m: Match) -> HloInstruction | None:
     """A clamp of a value already known to lie inside."""
-    bounds, low, high = _range(m["x"]), splat_value(m["low"]), splat_value(m["high"])
+    bounds, low, high = value_range(m["x"]), splat_value(m["low"]), splat_value(m["high"])
     if bounds is None or low is None or high is None:
         return None
     return m["x"] if int(low) <= bounds[0] and bounds[1] <= int(high) else None

@@ -178,10 +178,17 @@ def _row_access(
         return None
     if vector_dim < indices.array.rank and indices.array.dims[vector_dim] != 1:
         return None
-    index = make.reshape(indices, rows)
-    if index.array.dtype.bits < S32.bits:
-        index = make.convert(index, S32)  # which can count the positions of any row
-    return _RowAccess(dim, index, rows)
+    return _RowAccess(dim, _wide(make.reshape(indices, rows), dims[dim]), rows)
+
+
+def _wide(index: HloInstruction, size: int) -> HloInstruction:
+    """Indices as s32, which counts every dimension; those outside of 0..size-1 stay outside."""
+    dtype = index.array.dtype
+    if dtype.bits >= 32 and dtype != S32:
+        low = make.constant(index, dtype, -1 if dtype.is_signed else 0)
+        high = make.constant(index, dtype, size)
+        index = emit(index, "clamp", index.array, (low, index, high))
+    return make.convert(index, S32)
 
 
 def _gather_row_access(instr: HloInstruction) -> _RowAccess | None:

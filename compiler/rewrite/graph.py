@@ -40,7 +40,10 @@ def clone(
     *,
     fresh_names: bool = True,
 ) -> HloInstruction:
-    """Copy an instruction into `target` with other operands; called computations are shared."""
+    """Copy an instruction into `target` with other operands; called computations are shared.
+
+    Control edges stay within a computation: a copy in another one has none.
+    """
     name = instr.name if fresh_names else f"{instr.name}"
     copy = HloInstruction(instr.opcode, name, instr.shape, operands, dict(instr.attrs))
     copy.location = instr.location
@@ -59,6 +62,7 @@ def clone_computation(
     for instr in source:
         made[instr] = clone(instr, copy, [made[o] for o in instr.operands])
         rename_calls(made[instr], on_call)
+        made[instr].set_control_predecessors(made[p] for p in instr.control_predecessors())
     copy.root = made[source.root_instruction]
     return copy
 

@@ -83,7 +83,6 @@ class _Rewriter:
         for instr in reversed(self.old):
             self.computation.remove(instr)
         if self.old:
-            self._drop_control_edges()
             self.computation.sort()
         return len(self.old)
 
@@ -147,14 +146,6 @@ class _Rewriter:
             for number, name in zip(numbers, names, strict=True)
         )
         self.scope.values[parameter] = Pair(first, second, dtype)
-
-    def _drop_control_edges(self) -> None:
-        """Order that was asked for relative to a replaced instruction is lost."""
-        for instr in self.computation:
-            edges = instr.control_predecessors()
-            if any(edge.computation is not self.computation for edge in edges):
-                kept = tuple(e for e in edges if e.computation is self.computation)
-                instr.attrs["control-predecessors"] = kept
 
 
 def _comparator_places(olds: list[Instr]) -> list[list[int]]:

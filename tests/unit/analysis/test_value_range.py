@@ -1,0 +1,84 @@
+"""Value ranges hold every value that the evaluator finds, for all types of four and eight bits."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from compiler.analysis.value_range import type_range, value_range
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.parser import parse_module
+
+TYPES = ("s4", "u4", "s8", "u8", "s16", "u16", "s32", "u32")
+NARROW = ("s4", "u4", "s8", "u8")
+
+
+def everything(name: str) -> np.ndarray:
+    """All numbers of a narrow type, some of a wide one."""
+    low, high = type_range(BY_NAME[name])
+    numbers = range(low, high + 1) if high - low < 256 else [low, low + 1, -1 % high, 0, 7, high]
+    return np.array(list(numbers), np.int64).astype(BY_NAME[name].numpy)
+
+
+def check(body: str, values: np.ndarray, name: str) -> tuple[int, int]:
+    """The range of the root is one; returns it."""
+    text = f"HloModule m\nENTRY e {{\n  x = {name}[{len(values)}] parameter(0)\n{body}\n}}\n"
+    module = parse_module(text)
+    found = value_range(module.entry.root_instruction)
+    assert found is not None
+    (got,) = evaluate(module, [values])
+    numbers = [int(v) for v in np.asarray(got).reshape(-1)]
+    assert found[0] <= min(numbers), text
+    assert max(numbers) <= found[1], text
+    return found
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_clamps_with_bounds_in_any_order(name: str) -> None:
+    values = everything(name)
+    bounds = [int(v) for v in values[:: len(values) // 16]]
+    for low, high in itertools.product(bounds, bounds):
+        body = f"""
+  a = {name}[] constant({low})
+  b = {name}[] constant({high})
+  ROOT c = {name}[{len(values)}] clamp(a, x, b)"""
+        found = check(body, values, name)
+        assert found == (min(low, high), high)
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 15, 16, 17, 127, 128, 129, 255, 256, 257, 300])
+def test_iotas_that_wrap_around(name: str, size: int) -> None:
+    check(f"  ROOT i = {name}[2,{size}] iota(), iota_dimension=1", everything(name), name)
+
+
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(TYPES, 2)))
+def test_conversions_that_wrap_around(source: str, target: str) -> None:
+    values = everything(source)
+    check(f"  ROOT c = {target}[{len(values)}] convert(x)", values, source)
+    low, high = 3, 200 if BY_NAME[source].bits > 8 else 7
+    body = f"""
+  a = {source}[] constant({low})
+  b = {source}[] constant({high})
+  i = {source}[{len(values)}] clamp(a, x, b)
+  c = {target}[{len(values)}] convert(i)
+  ROOT r = {target}[{len(values)}] reverse(c), dimensions={{0}}"""
+    check(body, values, source)
+
+
+def test_what_has_no_elements_or_is_no_integer() -> None:
+    text = """HloModule m
+ENTRY e {
+  f = f32[4] parameter(0)
+  p = pred[4] compare(f, f), direction=LT
+  n = s32[4] convert(p)
+  ROOT t = (f32[4], pred[4], s32[4]) tuple(f, p, n)
+}
+"""
+    f, p, n = parse_module(text).entry.root_instruction.operands
+    assert value_range(f) is None
+    assert value_range(p) is None
+    assert value_range(n) == (0, 1)
