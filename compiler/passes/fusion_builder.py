@@ -6,6 +6,8 @@ parameters; a reshape of such a value that moves no bytes stays outside, as a `b
 
 from __future__ import annotations
 
+import itertools
+
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape
 from compiler.passes.fusion_groups import Group, GroupGraph
@@ -28,7 +30,7 @@ class FusionBuilder:
         self.graph = graph
         self.recomputed = recomputed
         self.values: dict[HloInstruction, HloInstruction] = {}
-        self.fusions: dict[int, HloInstruction] = {}
+        self.fusions: dict[HloInstruction, list[HloInstruction]] = {}
 
     def build(self, groups: list[Group], outputs: dict[int, list[HloInstruction]]) -> None:
         """Create all fusions, rewire the fixed instructions and remove what was fused."""
@@ -47,7 +49,8 @@ class FusionBuilder:
             if instr.computation is self.computation:
                 remove_dead(instr)
         for before, after in edges:
-            self.computation.add_control_edge(self._runs_in(before), self._runs_in(after))
+            for first, second in itertools.product(self._runs_in(before), self._runs_in(after)):
+                self.computation.add_control_edge(first, second)
         self.computation.sort()
 
     def _in_order(self, groups: list[Group], position: dict[HloInstruction, int]) -> list[Group]:
@@ -90,10 +93,9 @@ class FusionBuilder:
         assert not is_fused, f"%{instr.name} is read from memory but no fusion stores it"
         return instr
 
-    def _runs_in(self, instr: HloInstruction) -> HloInstruction:
-        """What runs an instruction now: the fusion it is in, or itself."""
-        group = self.graph.find(instr)
-        return instr if group is None else self.fusions.get(group.index, instr)
+    def _runs_in(self, instr: HloInstruction) -> list[HloInstruction]:
+        """What runs an instruction now: the fusions it is in, or itself."""
+        return self.fusions.get(instr, [instr])
 
     def _build_one(
         self,
@@ -111,7 +113,9 @@ class FusionBuilder:
         last = max(outputs, key=lambda n: position[n])
         attrs: dict[str, object] = {"kind": group.kind.fusion_kind, "calls": fused}
         fusion = emit(last, "fusion", root.shape, body.operands, attrs, "fusion")
-        self.fusions[group.index] = fusion
+        for instr, copy in body.made.items():
+            if copy.opcode != "parameter":
+                self.fusions.setdefault(instr, []).append(fusion)
         if len(outputs) == 1 and root.opcode != "tuple":
             self.values[outputs[0]] = fusion
             return

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32")
 TYPES = (*INTEGERS, "f32", "s32", "f32", "pred")
-DIMS = ((), (), (4,), (3, 5), (8, 128), (130,))
+DIMS = ((), (), (4,), (3, 5), (8, 128), (130,), (24, 300))
 _BITS = {"s8": 8, "u8": 8, "s16": 16, "u16": 16, "s32": 32, "u32": 32, "s64": 64, "u64": 64}
 _DIRECTIONS = ("LT", "LE", "GT", "GE", "NE", "LT")
 _MOST_TRIPS = 5
@@ -139,6 +139,7 @@ class Generator:
         choices = [
             (8, self.elementwise), (2, self.select), (4, self.update), (2, self.slice),
             (1, self.reduce), (1, self.reverse), (1, self.copy), (1, self.convert),
+            (1, self.scatter), (1, self.sort), (1, self.barrier), (1, self.dot),
         ]  # fmt: skip
         if not block.values:
             self.constant(block, self.any_type(block))
@@ -248,6 +249,70 @@ class Generator:
             type_ = Type(self.rng.choice(INTEGERS), value.type.dims)
             self.emit(block, type_, f"convert({value.name})")
 
+    def scatter(self, block: Block) -> None:
+        """Maxima of some elements of a vector, or rows of a matrix, with others."""
+        arrays = [v for v in block.values if v.type.dims and v.type.dtype in ("s32", "f32")]
+        if not arrays:
+            return
+        array = self.rng.choice(arrays[-4:])
+        first, *row = array.type.dims
+        count = self.rng.randint(1, min(first, 4))
+        index = self.pick(block, Type(self.rng.choice(("s32", "u8", "s16")), (count,)))
+        new = self.pick(block, Type(array.type.dtype, (count, *row)))
+        window = ",".join(str(d + 1) for d in range(len(row)))
+        applied = self.maximum(Type(array.type.dtype))
+        text = (
+            f"scatter({array.name}, {index.name}, {new.name}), update_window_dims={{{window}}}, "
+            "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+        )
+        self.emit(block, array.type, f"{text}, to_apply={applied}")
+
+    def sort(self, block: Block) -> None:
+        """Two arrays sorted by the first: a kernel with two results."""
+        arrays = [v for v in block.values if v.type.dtype == "s32" and v.type.dims in ((4,), (130,))]
+        if not arrays:
+            return
+        keys = self.rng.choice(arrays)
+        other = self.pick(block, Type(self.rng.choice(("f32", "s32")), keys.type.dims))
+        types, scalars = [keys.type, other.type], [Type("s32"), Type(other.type.dtype)]
+        less, result = self.less(scalars[1]), self.name()
+        block.lines.append(
+            f"  {result} = {tuple_text(types)} sort({keys.name}, {other.name}), "
+            f"dimensions={{0}}, is_stable=true, to_apply={less}"
+        )
+        self.take(block, result, types, share=0.7)
+
+    def less(self, other: Type) -> str:
+        """The order of the first of two operands."""
+        name = f"less_{other.dtype}"
+        if name not in self.reducers:
+            self.reducers[name] = name
+            self.computations.append(
+                f"{name} {{\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"
+                f"  c = {other} parameter(2)\n  d = {other} parameter(3)\n"
+                "  ROOT l = pred[] compare(a, b), direction=LT\n}\n"
+            )
+        return name
+
+    def barrier(self, block: Block) -> None:
+        """Several values that are handed on together."""
+        parts = [self.rng.choice(block.values) for _ in range(self.rng.randint(1, 3))]
+        types, name = [v.type for v in parts], self.name()
+        block.lines.append(
+            f"  {name} = {tuple_text(types)} opt-barrier({self.tuple(block, parts)})"
+        )
+        self.take(block, name, types, share=0.9)
+
+    def dot(self, block: Block) -> None:
+        """The product of a small matrix with itself, brought back to small numbers."""
+        small = Type("f32", (3, 5))
+        a, b = self.pick(block, small), self.pick(block, small)
+        square, half = Type("f32", (3, 3)), self.constant(block, Type("f32", (3, 3)))
+        text = f"dot({a.name}, {b.name}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}"
+        product = self.emit(block, square, text)
+        least = self.emit(block, square, f"minimum({product.name}, {half.name})")
+        self.emit(block, square, f"maximum({least.name}, {half.name})")
+
     # Control flow.
 
     def control(self, block: Block, depth: int) -> None:
@@ -280,7 +345,38 @@ class Generator:
         text = tuple_text(loop.types)
         result = self.name()
         block.lines.append(f"  {result} = {text} while({state}), {called}")
+        if self.rng.random() < 0.15:  # the whole state goes on into another loop
+            again = self.name()
+            block.lines.append(f"  {again} = {text} while({result}), {called}")
+            result = again
         self.take(block, result, loop.types, share=0.8)
+        self.vector_loop(block)
+
+    def vector_loop(self, block: Block) -> None:
+        """A loop that carries one array and no tuple, until its first element is negative."""
+        if self.rng.random() < 0.85:
+            return
+        condition, body, vector = f"cond{self.name()}", f"body{self.name()}", Type("s32", (4,))
+        self.computations += [
+            f"""{condition} {{
+  x = {vector} parameter(0)
+  first = s32[1] slice(x), slice={{[0:1]}}
+  one = s32[] reshape(first)
+  zero = s32[] constant(0)
+  ROOT more = pred[] compare(one, zero), direction=GT
+}}
+""",
+            f"""{body} {{
+  x = {vector} parameter(0)
+  step = s32[] constant(500000000)
+  steps = {vector} broadcast(step), dimensions={{}}
+  less = {vector} subtract(x, steps)
+  ROOT y = {vector} minimum(less, x)
+}}
+""",
+        ]
+        start = self.pick(block, vector)
+        self.emit(block, vector, f"while({start.name}), condition={condition}, body={body}")
 
     def tuple(self, block: Block, parts: list[Value]) -> str:
         """A tuple of values; its name."""
@@ -407,9 +503,22 @@ class Generator:
         if not branch.values:
             self.constant(branch, Type("s32"))
         self.fill(branch, self.rng.randint(0, 3), depth + 1)
-        self.finish(branch, self.tuple(branch, [self.pick(branch, t) for t in results]))
+        root = self.tuple(branch, [self.pick(branch, t) for t in results])
+        self.finish(branch, self.wrapped(branch, root, results, depth + 1))
         self.computations.append(f"{name} {{\n" + "\n".join(branch.lines) + "\n}\n")
         self.branches.append((name, given, results))
+        return name
+
+    def wrapped(self, block: Block, root: str, types: list[Type], depth: int) -> str:
+        """The root, or a conditional in its place whose branches are given it."""
+        if depth > 2 or self.rng.random() < 0.85:
+            return root
+        names = [self.new_branch(types, types, depth + 1) for _ in range(2)]
+        selector, name = self.pick(block, Type("pred")), self.name()
+        block.lines.append(
+            f"  {name} = {tuple_text(types)} conditional({selector.name}, {root}, {root}), "
+            f"true_computation={names[0]}, false_computation={names[1]}"
+        )
         return name
 
     def finish(self, block: Block, root: str) -> None:
@@ -429,7 +538,8 @@ class Generator:
         self.fill(entry, rng.randint(4, 12), 0)
         results = [rng.choice(entry.values[-8:]) for _ in range(rng.randint(1, 4))]
         results += rng.choices(entry.values, k=rng.randint(0, 3))
-        self.finish(entry, self.tuple(entry, results))
+        root = self.tuple(entry, results)
+        self.finish(entry, self.wrapped(entry, root, [r.type for r in results], 0))
         header = "HloModule m" + self.donations(parameters, results)
         lines = "\n".join(entry.lines)
         return "\n".join([header, "", *self.computations, f"ENTRY e {{\n{lines}\n}}", ""])
