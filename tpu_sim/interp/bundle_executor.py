@@ -17,7 +17,7 @@ from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
-from tpu_sim.isa.program import SMEM, Bundle, Kernel, Window
+from tpu_sim.isa.program import HBM, SMEM, SPILL_ROWS, Bundle, Kernel, Window
 from tpu_sim.isa.rows.mxu import INTEGER_PASSES
 from tpu_sim.isa.timing import (
     PASS_BITS,
@@ -40,21 +40,28 @@ Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 Commit = Callable[[], None]
 
-_SPILL_ROWS = 8
 _SUBLANES = np.arange(SUBLANES, dtype=np.int64)
 
 
 class BundleExecutor:
-    """Runs the bundles of one kernel (or of main, `kernel` None) on `state` and `hbm`."""
+    """Runs the bundles of one kernel (or of main, `kernel` None) on `state` and `hbm`.
+
+    `nan`: see `NumpyLanes`.
+    """
 
     def __init__(
-        self, state: CoreState, hbm: HbmMemory, kernel: Kernel | None, races: RaceDetector | None
+        self,
+        state: CoreState,
+        hbm: HbmMemory,
+        kernel: Kernel | None,
+        races: RaceDetector | None,
+        nan: int | None = None,
     ) -> None:
         self._state = state
         self._hbm = hbm
         self._kernel = kernel
         self._races = races
-        self._vector = NumpyLanes((SUBLANES, LANES))
+        self._vector = NumpyLanes((SUBLANES, LANES), nan)
         self._scalar = NumpyLanes((1,))
 
     def execute(self, bundle: Bundle) -> None:
@@ -230,8 +237,8 @@ class BundleExecutor:
 
     def _spill_rows(self, slot: int) -> slice:
         assert self._kernel is not None
-        first = self._kernel.spill_base_row + slot * _SPILL_ROWS
-        return slice(first, first + _SPILL_ROWS)
+        first = self._kernel.spill_base_row + slot * SPILL_ROWS
+        return slice(first, first + SPILL_ROWS)
 
     def _fill(self, d: int, slot: int) -> Commit:
         if self._races:
@@ -353,7 +360,9 @@ class BundleExecutor:
         window = self._kernel.windows[descriptor.window] if descriptor.window >= 0 else None
         number = self._flag(flag, f)
         addresses = (state.sreg(src), state.sreg(dst))
-        transfer = dma.resolve(descriptor, window, addresses, (state.sreg(c0), state.sreg(c1)))
+        counts = (state.sreg(c0), state.sreg(c1))
+        sizes = {HBM: len(self._hbm.bytes), SMEM: state.smem.nbytes}
+        transfer = dma.resolve(descriptor, window, addresses, counts, sizes)
         cause = transfer_cause(descriptor)
         cost = dma_cost(descriptor.src_space, descriptor.dst_space, state.chip)
         return lambda: self._start_transfer(transfer, cost, number, cause)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.interp import exact
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
@@ -38,11 +39,19 @@ def _bits(wide: npt.NDArray[np.int64]) -> U32:
 
 
 class NumpyLanes:
-    """The primitives for values of one `shape`; constants are cached and never written."""
+    """The primitives for values of one `shape`; constants are cached and never written.
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    `nan` are the bits of a NaN that float arithmetic gives; None leaves them to the host.
+    """
+
+    def __init__(self, shape: tuple[int, ...], nan: int | None = None) -> None:
         self.shape = shape
         self._constants: dict[int, U32] = {}
+        self._nan = None if nan is None else np.uint32(nan).view(np.float32)
+
+    def _given(self, result: F32) -> F32:
+        """A result of float arithmetic, its NaN as they are to be."""
+        return result if self._nan is None else np.where(result != result, self._nan, result)
 
     def const_i(self, value: int) -> U32:
         bits = value & 0xFFFFFFFF
@@ -60,40 +69,40 @@ class NumpyLanes:
         return x.view(np.uint32)
 
     def fadd(self, a: F32, b: F32) -> F32:
-        return a + b
+        return self._given(a + b)
 
     def fsub(self, a: F32, b: F32) -> F32:
-        return a - b
+        return self._given(a - b)
 
     def fmul(self, a: F32, b: F32) -> F32:
-        return a * b
+        return self._given(a * b)
 
     def fdiv(self, a: F32, b: F32) -> F32:
-        return a / b
+        return self._given(a / b)
 
     def fma(self, a: F32, b: F32, c: F32) -> F32:
-        return exact.fma(a, b, c)
+        return self._given(exact.fma(a, b, c))
 
     def fsqrt(self, a: F32) -> F32:
-        return np.sqrt(a)
+        return self._given(np.sqrt(a))
 
     def fmaximum(self, a: F32, b: F32) -> F32:
-        return exact.maximum(a, b)
+        return self._given(exact.maximum(a, b))
 
     def fminimum(self, a: F32, b: F32) -> F32:
-        return exact.minimum(a, b)
+        return self._given(exact.minimum(a, b))
 
     def ffloor(self, a: F32) -> F32:
-        return np.floor(a)
+        return self._given(np.floor(a))
 
     def fceil(self, a: F32) -> F32:
-        return np.ceil(a)
+        return self._given(np.ceil(a))
 
     def fround_even(self, a: F32) -> F32:
-        return np.rint(a)
+        return self._given(np.rint(a))
 
     def ftrunc(self, a: F32) -> F32:
-        return np.trunc(a)
+        return self._given(np.trunc(a))
 
     def f_to_s(self, a: F32) -> U32:
         return _bits(self._to_integer(a, float(_INT_MIN), float(2**31 - 1)))
@@ -224,14 +233,20 @@ class NumpyLanes:
         while width > 1:
             width //= 2
             x = self._apply(op, x[:, :width], x[:, width : 2 * width])
-        return np.repeat(x, LANES, axis=1)
+        return np.repeat(self._settled(op, x), LANES, axis=1)
 
     def sublane_fold(self, x: U32, op: str) -> U32:
         height = SUBLANES
         while height > 1:
             height //= 2
             x = self._apply(op, x[:height], x[height : 2 * height])
-        return np.repeat(x, SUBLANES, axis=0)
+        return np.repeat(self._settled(op, x), SUBLANES, axis=0)
+
+    def _settled(self, op: str, x: U32) -> U32:
+        """The result of a fold: its NaN, if it is one of floats, are canonical."""
+        value = x.view(np.float32)
+        is_nan = value != value
+        return np.where(is_nan, np.uint32(CANONICAL_NAN), x) if op.startswith("f") else x
 
     def _apply(self, op: str, a: U32, b: U32) -> U32:
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)

@@ -11,7 +11,18 @@ from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.causes import Cause, Counts, IssueCauses
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.program import (
+    Block,
+    Bundle,
+    Call,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    While,
+    spill_rows,
+)
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.faults import CycleLimitFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
@@ -25,10 +36,20 @@ DEFAULT_MAX_CYCLES = 1 << 40
 class NumpyMachine:
     """A core of `chip`. `checked` finds DMA races and uninitialised VMEM reads.
 
-    A run longer than `max_cycles` ends with `CycleLimitFault`.
+    A run longer than `max_cycles` ends with `CycleLimitFault` at the end of a block, of an iteration or of
+    a call, where the time is looked at. `nan` are the bits of each NaN that
+    the vector unit gives, None for what the host gives: what differs between two choices is what
+    a program makes of those bits, which are no part of the machine.
     """
 
-    def __init__(self, chip: Chip, checked: bool = False, max_cycles: int | None = None) -> None:
+    def __init__(
+        self,
+        chip: Chip,
+        checked: bool = False,
+        max_cycles: int | None = None,
+        nan: int | None = None,
+    ) -> None:
+        self.nan = nan
         self.chip = chip
         self.checked = checked
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
@@ -56,7 +77,8 @@ class _Run:
         self.hbm = hbm
         self.state = CoreState(machine.chip)
         self.races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
-        self.executor = BundleExecutor(self.state, hbm, None, self.races)
+        self.nan = machine.nan
+        self.executor = BundleExecutor(self.state, hbm, None, self.races, self.nan)
         self.kernel_name = ""
         self.bundle: Bundle = ()
         self.kernels: list[KernelRun] = []
@@ -94,8 +116,8 @@ class _Run:
         for bundle in block.bundles:
             self.bundle = bundle
             self.executor.execute(bundle)
-            self._check_limit()
         self._charge(self.issued.of_block(block))
+        self._check_limit()
 
     def _charge(self, counts: Counts) -> None:
         for cause, count in counts:
@@ -156,10 +178,12 @@ class _Run:
         self.issued = self.of_main
         self.executor = outer
         state.enter_kernel(0)
+        self._check_limit()
 
     def _enter(self, kernel: Kernel) -> None:
         self.state.enter_kernel(kernel.flags)
-        self.executor = BundleExecutor(self.state, self.hbm, kernel, self.races)
+        self.state.vmem[spill_rows(kernel)] = 0
+        self.executor = BundleExecutor(self.state, self.hbm, kernel, self.races, self.nan)
         if self.races:
             self.races.enter_kernel()
             for window in kernel.windows:

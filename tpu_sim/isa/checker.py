@@ -22,6 +22,7 @@ from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
     SMEM,
+    SPILL_ROWS,
     VMEM,
     Block,
     Call,
@@ -36,11 +37,13 @@ from tpu_sim.isa.program import (
 )
 
 MAX_ARGUMENTS = 128
-_SPILL_ROWS = 8
 _MAX_DEPTH = 64
 _MAX_VISITS = 1 << 20
 _MAX_EXTENT = 1 << 40
 _MAX_STRIDE = 1 << 27
+_MAX_DIMS = 8
+_MAX_CHUNKS = 1 << 26
+_MAX_TRIP = (1 << 31) - 1
 _SPACES = (HBM, VMEM, SMEM)
 _MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 256
 
@@ -94,7 +97,7 @@ def _check_windows(kernel: Kernel, chip: Chip, where: str) -> None:
         raise ProgramError(f"{kernel.spill_slots} spill slots", where)
     ranges = list(kernel.windows)
     if kernel.spill_slots:
-        spill_rows = kernel.spill_slots * _SPILL_ROWS
+        spill_rows = kernel.spill_slots * SPILL_ROWS
         ranges.append(Window("(spill slots)", kernel.spill_base_row, spill_rows))
     for window in ranges:
         end = window.base_row + window.rows
@@ -113,12 +116,17 @@ def _check_descriptor(descriptor: DmaDescriptor, kernel: Kernel, where: str) -> 
     spaces = (descriptor.src_space, descriptor.dst_space)
     if any(space not in _SPACES for space in spaces):
         raise ProgramError(f"memory spaces {spaces}, want {_SPACES}", where)
-    if VMEM in spaces and not 0 <= descriptor.window < len(kernel.windows):
+    if not (0 if VMEM in spaces else -1) <= descriptor.window < len(kernel.windows):
         raise ProgramError(f"window {descriptor.window}, want 0..{len(kernel.windows) - 1}", where)
-    extent = descriptor.chunk
-    if descriptor.chunk <= 0:
-        raise ProgramError(f"chunk {descriptor.chunk}, want at least 1", where)
+    extent, chunks = descriptor.chunk, 1
+    if not 1 <= descriptor.chunk <= _MAX_STRIDE:
+        raise ProgramError(f"chunk {descriptor.chunk}, want 1..{_MAX_STRIDE}", where)
+    if len(descriptor.dims) > _MAX_DIMS:
+        raise ProgramError(f"{len(descriptor.dims)} dimensions, at most {_MAX_DIMS}", where)
     for dim in descriptor.dims:
+        chunks *= max(1, dim.count)
+        if chunks > _MAX_CHUNKS:
+            raise ProgramError(f"a transfer of more than {_MAX_CHUNKS} chunks", where)
         if dim.count < -2:
             raise ProgramError(f"count {dim.count}, want >= 0, or -1 or -2", where)
         extent *= max(1, dim.count)
@@ -221,6 +229,8 @@ class _BodyChecker:
     def _loop(self, loop: Loop, state: _State) -> None:
         where = f"{self.where}, loop {loop.name!r}"
         self._sreg_in_range(loop.index, where, lowest=1)
+        if not -1 <= loop.trip <= _MAX_TRIP:
+            raise ProgramError(f"{loop.trip} iterations, want 0..{_MAX_TRIP}, or -1", where)
         if loop.trip < 0:
             self._sreg_in_range(loop.trip_sreg, where, lowest=0)
             self._read(loop.trip_sreg, 0, state, where)
@@ -261,6 +271,8 @@ class _BodyChecker:
     def _while(self, loop: While, state: _State) -> None:
         where = f"{self.where}, while {loop.name!r}"
         self._sreg_in_range(loop.condition, where, lowest=0)
+        if not -1 <= loop.expected_trips <= _MAX_TRIP:
+            raise ProgramError(f"{loop.expected_trips} expected trips, want 0..{_MAX_TRIP}, or -1", where)
         while True:  # joins only lose knowledge, so this ends; mostly after one round
             tested = state.copy()
             self._nodes(loop.test, tested)

@@ -15,6 +15,7 @@ words 0..`arg_count`-1 (`Program.smem_args`), written by main before the call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.instruction import Instr
@@ -77,6 +78,23 @@ class Call:
 
 Node = Block | Loop | If | While | Call
 
+
+def blocks_of(nodes: list[Node]) -> Iterator[Block]:
+    """The blocks of `nodes`, in the order of the text."""
+    for node in nodes:
+        match node:
+            case Block():
+                yield node
+            case Loop():
+                yield from blocks_of(node.body)
+            case If():
+                yield from blocks_of(node.then)
+                yield from blocks_of(node.orelse)
+            case While():
+                yield from blocks_of(node.test)
+                yield from blocks_of(node.body)
+
+
 HBM, VMEM, SMEM = 0, 1, 6
 """Memory spaces, numbered as in XLA's layouts."""
 
@@ -132,6 +150,16 @@ class Kernel:
     flags: int = 8
     flops: int = 0  # of its dots, two per multiply-add, padding not counted
     note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
+
+
+SPILL_ROWS = 8
+"""VMEM rows of a spill slot. A mask lies there as words of 0 and 1, and any other word is read as 1."""
+
+
+def spill_rows(kernel: Kernel) -> slice:
+    """The VMEM rows of a kernel's spill slots; they hold zeros when it starts."""
+    first = kernel.spill_base_row
+    return slice(first, first + kernel.spill_slots * SPILL_ROWS)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A meaning never sees whole registers, NumPy or LLVM: it combines opaque lane values with these
 methods. `tpu_sim.interp` implements them on NumPy arrays, `tpu_sim.jit` emits LLVM for one
-16-lane chunk. The two must agree bit for bit (any NaN equals any NaN); no result is undefined.
+16-lane chunk. The two must agree bit for bit, but for the sign and the payload of a NaN that float
+arithmetic gives, which are the host's; no result is undefined.
 
 A lane value `I` is 32 raw bits per lane; `F` is the same bits seen as IEEE f32; `B` is one bit
 per lane (a vmask). Arithmetic is IEEE round-to-nearest-even, denormals kept, never contracted.
@@ -187,7 +188,7 @@ class Lanes(Protocol[I, F, B]):
     # lane-crossing (LANES): result lane depends on its own sublane row only
     def lane_fold(self, x: I, op: str) -> I:
         """Halving tree over 128 lanes: x[l] op x[l+64], then +32, ..., +1; lane 0 goes to all lanes.
-        `op` is a primitive's name taking two F (f*) or two I (i*)."""
+        `op` is a primitive's name taking two F (f*) or two I (i*); of F a NaN is canonical."""
 
     def lane_rotate(self, x: I, amount: object) -> I:
         """y[s,l] = x[s,(l - amount) mod 128]; `amount` a Python int or a scalar value."""
@@ -200,7 +201,8 @@ class Lanes(Protocol[I, F, B]):
 
     # sublane-crossing (SUBLANES)
     def sublane_fold(self, x: I, op: str) -> I:
-        """Halving tree over 8 sublanes: x[s] op x[s+4], then +2, +1; sublane 0 goes to all."""
+        """Halving tree over 8 sublanes: x[s] op x[s+4], then +2, +1; sublane 0 goes to all.
+        Of F a NaN is canonical."""
 
     def sublane_rotate(self, x: I, amount: object) -> I:
         """y[s,l] = x[(s - amount) mod 8,l]."""

@@ -17,8 +17,11 @@ from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Row, Slot
-from tpu_sim.isa.program import SMEM, Block, Bundle
+from tpu_sim.isa.program import SMEM, SPILL_ROWS, Block, Bundle
+from tpu_sim.isa.rows.memory import VLD, VST
+from tpu_sim.isa.rows.valu import VCMP, VMOVI, VSEL
 from tpu_sim.jit.clock import BlockClock
+from tpu_sim.jit.dma_functions import note_smem_end
 from tpu_sim.jit.lanes import LlvmLanes, signed32
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.segment import Segment
@@ -38,8 +41,13 @@ _CROSSING_ROLES = {
     Crossing.LANES: Role.ROW,
     Crossing.SUBLANES: Role.COLUMN,
 }
+_NONE = -1
+"""Instead of a value: the register or slot holds none of this kind."""
 _LEAF_EFFECTS = frozenset({"pop_mrf", "xpose_read"})
 _FIRST = frozenset({"load", "load_indexed", "pop_mrf", "xpose_read", "fill", "fill_mask"})
+_MAX_OFFSET, _MAX_IMMEDIATE = 1 << 28, 1 << 29
+"""Up to these an sreg is a root and an offset, and an address not taken modulo 2**32: a sum that wraps
+lies then so far from zero that neither it nor what it wraps to is a row of any window."""
 _LAST = frozenset({"store", "store_masked", "store_indexed"})
 
 
@@ -158,15 +166,14 @@ class BlockTranslator:
         self._swaps: dict[int, list[int]] = {}
         self._has_transfer = False
 
-    def translate(self) -> None:
-        """Append the block's code."""
+    def translate(self) -> str:
+        """Append the block's code; returns the time after it, "" where no clock runs."""
         for number, bundle in enumerate(self._block.bundles):
             self._bundle(number, bundle)
         self._flush(frozenset())
         for number in sorted(self._written):
             self._scope.write_sreg(number, self._sregs[number].text)
-        if self._clock is not None:
-            self._clock.finish(self._issued)
+        return "" if self._clock is None else self._clock.finish(self._issued)
 
     def _bundle(self, number: int, bundle: Bundle) -> None:
         """All reads come before all writes: what the bundle defines is known after it."""
@@ -194,7 +201,10 @@ class BlockTranslator:
     def _commit(self) -> None:
         """Make what the bundle defines visible."""
         for registers, register, value in self._results:
-            registers[register] = value
+            if value == _NONE:
+                registers.pop(register, None)
+            else:
+                registers[register] = value
         self._results.clear()
         for queue, value in self._pushes:
             queue.append(value)
@@ -230,6 +240,7 @@ class BlockTranslator:
                 a, k, b = instr.operands
                 pointer = self._smem_pointer(self._read(a), k)
                 self._smem_stores.append((self._read(b).text, pointer))
+                self._note_smem_end(self._read(a), k)
             case _:
                 scalar = self._shifted(instr) or self._computed(instr)
                 self._new_sregs.append((instr.operands[0], scalar))
@@ -255,6 +266,9 @@ class BlockTranslator:
         offset = signed32(scalar.offset + k)
         if not scalar.root:
             return constant_scalar(offset)
+        if abs(offset) >= _MAX_OFFSET:
+            text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
+            return Scalar(text, text, 0)
         if offset == 0:
             return Scalar(scalar.root, scalar.root, 0)
         text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
@@ -279,6 +293,15 @@ class BlockTranslator:
         outside = e.value(f"icmp uge i64 {word}, {words}")
         self._scope.fault_if(outside, FaultKind.MEMORY, f"SMEM word outside 0..{words - 1}")
         return e.offset("%smem", e.value(f"shl i64 {word}, 2"))
+
+    def _note_smem_end(self, base: Scalar, k: int) -> None:
+        """A store that may be behind the words that the program owns is taken note of."""
+        owned = self._scope.module.smem_words
+        if base.root:
+            wide = self._emitter.value(f"sext i32 {base.text} to i64")
+            note_smem_end(self._emitter, self._emitter.value(f"add i64 {wide}, {k + 1}"))
+        elif base.offset + k >= owned:
+            note_smem_end(self._emitter, str(base.offset + k + 1))
 
     # transfers
 
@@ -357,18 +380,64 @@ class BlockTranslator:
             case "spill" | "spill_mask":
                 spilled = self._value("m" if row.effect == "spill_mask" else "v", instr.operands[1])
                 self._results.append((self._values[row.effect], instr.operands[0], spilled))
+                other = "spill" if row.effect == "spill_mask" else "spill_mask"
+                self._results.append((self._values[other], instr.operands[0], _NONE))
+                if instr.operands[0] in self._scope.carried_slots:
+                    self._keep(number, instr.operands[0], spilled, row.effect == "spill_mask")
             case "fill" | "fill_mask":
-                self._fill(instr)
+                self._fill(number, instr)
             case _:
                 self._operation(number, instr, plan)
 
-    def _fill(self, instr: Instr) -> None:
+    def _fill(self, number: int, instr: Instr) -> None:
         is_mask = instr.row.effect == "fill_mask"
-        slots = self._values["spill_mask" if is_mask else "spill"]
-        spilled = slots.get(instr.operands[1])
-        if spilled is None:
-            raise self._error(f"spill slot {instr.operands[1]} was not written in this block")
-        self._results.append((self._values["m" if is_mask else "v"], instr.operands[0], spilled))
+        d, slot = instr.operands
+        value = self._values["spill_mask" if is_mask else "spill"].get(slot)
+        other = self._values["spill" if is_mask else "spill_mask"].get(slot)
+        if value is None:
+            if other is None:
+                other = self._add(number, VLD, (), self._slot_address(slot))
+                value = self._as_mask(number, other) if is_mask else other
+            else:
+                convert = self._as_mask if is_mask else self._as_words
+                value = convert(number, other)
+        self._results.append((self._values["m" if is_mask else "v"], d, value))
+
+    # spill slots between blocks: masks lie there as words 0 and 1
+
+    def _slot_address(self, slot: int) -> Address:
+        return Address(len(self._scope.kernel.windows) - 1, "", slot * SPILL_ROWS, 1)
+
+    def _keep(self, number: int, slot: int, value: int, is_mask: bool) -> None:
+        """Write a value to a slot's memory."""
+        if is_mask:
+            value = self._as_words(number, value)
+        self._add(number, VST, (Use(value),), self._slot_address(slot))
+
+    def _as_words(self, number: int, mask: int) -> int:
+        one, zero = (self._add(number, VMOVI, (k,)) for k in (1, 0))
+        return self._add(number, VSEL, (Use(mask), Use(one), Use(zero)))
+
+    def _as_mask(self, number: int, words: int) -> int:
+        zero = self._add(number, VMOVI, (0,))
+        return self._add(number, VCMP["ne", "s32"], (Use(words), Use(zero)), is_mask=True)
+
+    def _add(
+        self,
+        number: int,
+        row: Row,
+        arguments: tuple[Argument, ...],
+        address: Address | None = None,
+        is_mask: bool = False,
+    ) -> int:
+        """An operation that no instruction stands for, in bundle `number`."""
+        index = self._next
+        self._next += 1
+        uses = tuple(a.value for a in arguments if isinstance(a, Use))
+        self._ops[index] = ValueOp(
+            index, _plan(row).role, row, arguments, is_mask, address, number, uses
+        )
+        return index
 
     def _operation(self, number: int, instr: Instr, plan: _Plan) -> None:
         row, role = instr.row, plan.role
@@ -456,4 +525,6 @@ def _address(arguments: tuple[Argument, ...]) -> Address:
     window, scalar, offset, stride = arguments[:4]
     assert isinstance(window, int) and isinstance(scalar, Scalar)
     assert isinstance(offset, int) and isinstance(stride, int)
+    if scalar.root and abs(offset) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
+        return Address(window, scalar.text, offset, stride)
     return Address(window, scalar.root, scalar.offset + offset, stride)

@@ -103,9 +103,11 @@ class BlockClock:
             total = e.value(f"mul i64 {total}, {wide}") if total else wide
         return e.value(f"mul i64 {total}, {size}") if total else str(size)
 
-    def finish(self, issued: Counts) -> None:
-        """Write the time back, and what the block's bundles count as."""
-        finish(self._scope, self._now(), issued)
+    def finish(self, issued: Counts) -> str:
+        """Write the time back, and what the block's bundles count as; returns the time."""
+        now = self._now()
+        finish(self._scope, now, issued)
+        return now
 
 
 def finish(scope: FunctionScope, now: str, counts: Counts) -> None:

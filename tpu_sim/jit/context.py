@@ -68,6 +68,7 @@ class Word(IntEnum):
     SCRATCH = 20  # values within one component
     TASKS = 19  # table of tasks and their arguments
     CAUSES = 21  # cycles by `Cause`
+    SMEM_END = 31  # one more than the last word written behind those that the program owns
     HEAD = 32  # per unit: results popped so far, if any are left
     ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
     PUSHES = ACTIVE + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
@@ -93,7 +94,7 @@ class Word(IntEnum):
 
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
 
-assert Word.CAUSES + len(Cause) <= Word.HEAD
+assert Word.CAUSES + len(Cause) <= Word.SMEM_END
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:
@@ -128,6 +129,8 @@ class Memories:
 
     def __init__(self, chip: Chip) -> None:
         self.smem_words = chip.smem_words
+        self.smem_end = 0
+        """SMEM behind this word is zero."""
         self.mappings = {
             Word.VMEM: map_memory(chip.vmem_bytes),
             Word.SMEM: map_memory(chip.smem_words * 4),
@@ -156,10 +159,11 @@ class ExecutionContext:
         }
         self._mappings = {word: map_memory(size_bytes) for word, size_bytes in sizes.items()}
         self._mappings.update(memories.mappings)
+        self._memories = memories
+        self.words[Word.SMEM_WORDS] = memories.smem_words
         for word, mapping in self._mappings.items():
             self.words[word] = mapping_address(mapping)
         self._calls = needs.calls
-        self.words[Word.SMEM_WORDS] = memories.smem_words
         self.words[Word.RESULT_READY : Word.RESULT_READY + 2] = result_ready_cycles(chip)
         self.words[Word.PASS_OCCUPANCY] = pass_occupancy(chip)
         self.words[Word.WAIT_CYCLES] = chip.dma_wait_cycles
@@ -189,8 +193,14 @@ class ExecutionContext:
         self.words[Word.HBM_GRANULES] = size_bytes // ROW_BYTES
 
     def reset(self, cycle_limit: int, smem_words: int) -> None:
-        """Clock to zero, no records, the first `smem_words` of SMEM zero; VMEM stays as it is."""
-        ctypes.memset(int(self.words[Word.SMEM]), 0, 4 * smem_words)
+        """Clock to zero, no records, SMEM zero; VMEM stays as it is.
+
+        The program owns the first `smem_words` of SMEM, and mostly leaves the rest alone.
+        """
+        memories = self._memories
+        ctypes.memset(int(self.words[Word.SMEM]), 0, 4 * max(memories.smem_end, smem_words))
+        memories.smem_end = smem_words
+        self.words[Word.SMEM_END] = 0
         ctypes.memset(int(self.words[Word.TOTALS]), 0, self._calls * RECORD_WORDS * 8)
         for word in (
             Word.NOW, Word.DMA_FREE, Word.DMA_WAIT, Word.MXU_PASSES, Word.HBM_BYTES,
@@ -200,6 +210,10 @@ class ExecutionContext:
         self.words[Word.CAUSES : Word.CAUSES + len(Cause)] = 0
         self.words[Word.CYCLE_LIMIT] = cycle_limit
         self.words[Word.FUEL] = cycle_limit
+
+    def note_smem(self) -> None:
+        """After a run: note how much of SMEM it may have written."""
+        self._memories.smem_end = max(self._memories.smem_end, int(self.words[Word.SMEM_END]))
 
     def records(self) -> Iterator[list[int]]:
         """Rows of `RECORD_WORDS` (`tpu_sim.jit.calls`) of the calls that have a record, in order."""

@@ -23,6 +23,11 @@ def _static(amount: str | int) -> int | None:
     return None if text.startswith("%") else int(text)
 
 
+def _settled(lanes: LlvmLanes, op: str, result: str) -> str:
+    """The result of a fold: its NaN, if it is one of floats, are canonical."""
+    return lanes.settle_nan(result) if op.startswith("f") else result
+
+
 class RowLanes:
     """Lane-crossing primitives on one sublane row. `buffer` names a 1 KB scratch pointer."""
 
@@ -58,7 +63,7 @@ class RowLanes:
             picks = [(i + distance) % CHUNK_LANES for i in range(CHUNK_LANES)]
             result = operation(result, self._shuffle(result, result, picks))
             distance //= 2
-        return self._spread(result, 0)
+        return self._spread(_settled(self._lanes, op, result), 0)
 
     def lane_rotate(self, x: Chunks, amount: str | int) -> Chunks:
         """y[l] = x[(l - amount) mod 128]."""
@@ -136,7 +141,7 @@ class ColumnLanes:
         while len(values) > 1:
             half = len(values) // 2
             values = [operation(values[i], values[i + half]) for i in range(half)]
-        return values * CHUNKS
+        return [_settled(self._lanes, op, values[0])] * CHUNKS
 
     def sublane_rotate(self, x: Chunks, amount: str | int) -> Chunks:
         """y[s] = x[(s - amount) mod 8]: static, or three layers of selects."""

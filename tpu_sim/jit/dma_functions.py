@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import Word
@@ -33,8 +32,7 @@ DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
 """What the codes 1, 2 and 3 mean."""
 _OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
 _MAX_CHUNKS = 1 << 26
-_MAX_STRIDE = 1 << 27
-"""Limits that keep every byte offset within 63 bits."""
+"""Keeps, with the checker's limits, every byte offset within 63 bits."""
 _PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes"
 
 
@@ -56,7 +54,6 @@ class DmaFunctions:
         in the table of `tpu_sim.jit.hbm_windows`.
         """
         descriptor = self._kernel.descriptors[number]
-        _check(descriptor, f"{self._kernel.name}, descriptor {number}")
         window = self._in_place.get(descriptor.window) if descriptor.dst_space == VMEM else None
         pieces = None if window is None else window.pieces
         shape = replace(descriptor, window=-1)
@@ -70,15 +67,11 @@ class DmaFunctions:
         return name
 
 
-def _check(descriptor: DmaDescriptor, where: str) -> None:
-    strides = [s for d in descriptor.dims for s in (d.src_stride, d.dst_stride)]
-    if any(abs(s) > _MAX_STRIDE for s in strides) or descriptor.chunk > _MAX_STRIDE:
-        raise ProgramError(f"a stride or chunk exceeds {_MAX_STRIDE}", where)
-    chunks = 1
-    for dim in descriptor.dims:
-        chunks *= max(1, dim.count)
-    if chunks > _MAX_CHUNKS:
-        raise ProgramError(f"a transfer of more than {_MAX_CHUNKS} chunks", where)
+def note_smem_end(e: Emitter, end: str) -> None:
+    """Keep count of how far SMEM is written."""
+    pointer = e.offset("%ctx", int(Word.SMEM_END) * 8)
+    before = e.load("i64", pointer, 8)
+    e.store("i64", e.value(f"call i64 @llvm.umax.i64(i64 {before}, i64 {end})"), pointer, 8)
 
 
 class _DmaFunction:
@@ -123,7 +116,11 @@ class _DmaFunction:
             count = COUNT_ARGUMENTS[dim.count]
             self._leave_if(e.value(f"icmp ugt i32 {count}, {_MAX_CHUNKS}"), _BAD_COUNT)
             wide = self._count(dim.count)
-            dynamic = e.value(f"mul i64 {dynamic}, {wide}") if dynamic else wide
+            if dynamic:  # no product of counts may wrap
+                product = e.value(f"mul i64 {dynamic}, {wide}")
+                limits = f"i64 {product}, i64 {2 * _MAX_CHUNKS}"
+                wide = e.value(f"call i64 @llvm.umin.i64({limits})")
+            dynamic = wide
         if static == 0:
             self._leave_if("true", 0)
         elif dynamic:
@@ -177,6 +174,8 @@ class _DmaFunction:
             low, high = ends
             pieces = self._written(low, high)
             e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high}, {pieces})")
+        if space == SMEM and address == "%dst":
+            note_smem_end(e, e.value(f"udiv i64 {end}, {WORD_BYTES}"))
         return e.offset(base, start)
 
     def _written(self, low: str, high: str) -> str:

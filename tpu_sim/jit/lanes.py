@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from typing import ClassVar
 
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import Emitter
 
 CHUNK_LANES = 16
@@ -34,7 +36,12 @@ class LlvmLanes:
 
     `lane` and `sublane` are set by whoever opens the chunk's loop: i32 names of the chunk's first
     lane number and of its sublane number.
+
+    `nan` are the bits of each NaN that float arithmetic gives, None for what the host gives: tests
+    set it, so that bits which are no part of the machine are the same everywhere.
     """
+
+    nan: ClassVar[int | None] = None
 
     def __init__(self, emitter: Emitter, width: int = CHUNK_LANES) -> None:
         self.emitter = emitter
@@ -60,14 +67,24 @@ class LlvmLanes:
 
     def _float_call(self, name: str, *values: str) -> str:
         typed = [f"{self.float_type} {v}" for v in values]
-        return self._call(f"{name}.{self._suffix}f32", self.float_type, *typed)
+        return self._given(self._call(f"{name}.{self._suffix}f32", self.float_type, *typed))
 
     def _int_call(self, name: str, *values: str) -> str:
         typed = [f"{self.int_type} {v}" for v in values]
         return self._call(f"{name}.{self._suffix}i32", self.int_type, *typed)
 
     def _float(self, opcode: str, a: str, b: str) -> str:
-        return self.emitter.value(f"{opcode} {self.float_type} {a}, {b}")
+        return self._given(self.emitter.value(f"{opcode} {self.float_type} {a}, {b}"))
+
+    def _given(self, result: str) -> str:
+        """A result of float arithmetic, its NaN as they are to be."""
+        return result if self.nan is None else self.as_f(self.settle_nan(self.as_i(result), self.nan))
+
+    def settle_nan(self, x: str, nan: int = CANONICAL_NAN) -> str:
+        """The bits of f32 `x`, those of every NaN made equal."""
+        value = self.as_f(x)
+        is_nan = self.emitter.value(f"fcmp uno {self.float_type} {value}, {value}")
+        return self.select(is_nan, self.const_i(nan), x)
 
     def _int(self, opcode: str, a: str, b: str) -> str:
         return self.emitter.value(f"{opcode} {self.int_type} {a}, {b}")

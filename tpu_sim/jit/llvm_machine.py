@@ -191,8 +191,11 @@ class LlvmMachine:
             )
         context.reset(self.max_cycles, native.program.smem_words)
         context.attach_hbm(hbm_address, hbm_bytes)
-        with self._helpers(native, context):
-            status = self._enter(native, context)
+        try:
+            with self._helpers(native, context):
+                status = self._enter(native, context)
+        finally:
+            context.note_smem()
         if status:
             raise self._fault(native, status)
         return self._result(native, context)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.facts import SREG, row_facts
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Bundle, If, Loop, Node
+from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of
 
 MIN_WORK = 400
 """Vreg operations (some ten nanoseconds each) of a loop from which sharing it pays."""
@@ -27,6 +27,7 @@ _EFFECTS = frozenset({
     "pop_eup", "pop_xlu", "spill", "fill", "spill_mask", "fill_mask",
     "xpose_push", "xpose_swap", "xpose_swap16", "xpose_read",
 })  # fmt: skip
+_SPILLS = frozenset({"spill", "fill", "spill_mask", "fill_mask"})
 _STORES = frozenset({"store", "store_masked", "store_indexed"})
 _ACCESSES = _STORES | {"load", "load_indexed"}
 
@@ -86,12 +87,17 @@ def _union(a: _Value, b: _Value) -> _Value:
     return _Affine(a.base, a.step, min(a.low, b.low), max(a.high, b.high))
 
 
-def plan_ranges(loop: Loop, may_transpose: Callable[[], bool]) -> RangePlan | None:
+def plan_ranges(
+    loop: Loop, may_transpose: Callable[[], bool], carried_slots: frozenset[int]
+) -> RangePlan | None:
     """How to cut `loop`, None if it may not be cut or does too little.
 
     `may_transpose`: the kernel's `fills_transpose`, which is looked at only if it matters.
+    `carried_slots`: its spill slots that carry values between blocks, through memory.
     """
     if not loop.parallel or loop.trip < 2:
+        return None
+    if carried_slots & _slots(loop):
         return None
     walk = _Walk(loop, may_transpose)
     walk.nodes(loop.body, 1)
@@ -101,6 +107,17 @@ def plan_ranges(loop: Loop, may_transpose: Callable[[], bool]) -> RangePlan | No
     if not all(_is_apart(accesses, loop.trip) for accesses in walk.stored_accesses()):
         return None
     return RangePlan(tuple(sorted(walk.live_in)), work)
+
+
+def _slots(loop: Loop) -> set[int]:
+    """The spill slots that a loop names."""
+    return {
+        instr.operands[row.operand_index("n")]
+        for block in blocks_of(loop.body)
+        for bundle in block.bundles
+        for instr in bundle
+        if (row := instr.row).effect in _SPILLS
+    }
 
 
 def _is_apart(accesses: list[_Value], trip: int) -> bool:
@@ -125,6 +142,9 @@ def fills_transpose(nodes: list[Node]) -> bool:
                     return False
             case If():
                 if not (fills_transpose(node.then) and fills_transpose(node.orelse)):
+                    return False
+            case While():
+                if not (fills_transpose(node.test) and fills_transpose(node.body)):
                     return False
     return True
 

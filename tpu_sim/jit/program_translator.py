@@ -6,7 +6,6 @@ together (the normal run), and the clock alone (estimates).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,7 +16,19 @@ from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.program import (
+    Block,
+    Call,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    Program,
+    While,
+    Window,
+    blocks_of,
+    spill_rows,
+)
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import RUN_CALL
 from tpu_sim.jit.clock import finish
@@ -43,11 +54,12 @@ from tpu_sim.jit.hbm_windows import (
     windows_in_place,
 )
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
+from tpu_sim.jit.kernel_facts import carried_slots, most_swaps, unswapped_units
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.parallel_loops import RangePlan, fills_transpose, plan_ranges
 from tpu_sim.jit.results_ring import ring_entries
-from tpu_sim.jit.scope import FaultKind, FaultSite, FunctionScope, ModuleScope, RangeScope
+from tpu_sim.jit.scope import FaultSite, FunctionScope, ModuleScope, RangeScope
 
 MAIN = "tpuc_main"
 MODULE_HEAD = LIBRARY_DECLARATIONS + NON_TEMPORAL
@@ -122,36 +134,10 @@ def translate_program(
         return _ProgramTranslator(program, chip, kind, threads, emit).translate()
 
 
-def _blocks(nodes: list[Node]) -> list[Block]:
-    found: list[Block] = []
-    for node in nodes:
-        match node:
-            case Block():
-                found.append(node)
-            case Loop():
-                found += _blocks(node.body)
-            case If():
-                found += _blocks(node.then) + _blocks(node.orelse)
-            case While():
-                found += _blocks(node.test) + _blocks(node.body)
-    return found
-
-
 def _unit_of(instr: Instr) -> int:
     """The MXU an instruction names, 0 for others."""
     index = row_facts(instr.row).unit_index
     return instr.operands[index] if index >= 0 else 0
-
-
-def _most_swaps(block: Block) -> int:
-    """Most swaps of a transpose unit."""
-    swaps = Counter(
-        instr.operands[0]
-        for bundle in block.bundles
-        for instr in bundle
-        if instr.row.effect.startswith("xpose_swap")
-    )
-    return max(swaps.values(), default=0)
 
 
 class _ProgramTranslator:
@@ -167,10 +153,10 @@ class _ProgramTranslator:
         self._texts: list[str] = []
         self._emit_to = emit
         self._trips = kind.trips
-        blocks = [b for kernel in program.kernels.values() for b in _blocks(kernel.body)]
-        swaps = max((_most_swaps(b) for b in blocks), default=0)
+        swaps = max((most_swaps(kernel.body) for kernel in program.kernels.values()), default=0)
         self._module = ModuleScope(
             chip=chip,
+            smem_words=program.smem_words,
             values=kind.values,
             clock=kind.clock,
             ring_entries={
@@ -218,8 +204,16 @@ class _ProgramTranslator:
             self._emit_to(text)
 
     def _kernel(self, kernel: Kernel, function: str) -> str:
+        carried = carried_slots(kernel.body)
+        if carried:  # they lie in a window of their own
+            rows = spill_rows(kernel)
+            spills = Window("(spill slots)", rows.start, rows.stop - rows.start)
+            kernel = replace(kernel, windows=[*kernel.windows, spills])
         scope = FunctionScope(self._module, kernel, function)
+        scope.carried_slots = carried
         self._reset_units(scope, kernel)
+        if carried and self._module.values:
+            scope.clear("%vmem", spills.base_row * ROW_BYTES, spills.rows * ROW_BYTES)
         if self._module.values:
             self._reset_windows(scope, kernel)
         dma = DmaFunctions(self._module, kernel, scope.in_place)
@@ -229,22 +223,16 @@ class _ProgramTranslator:
     def _reset_units(self, scope: FunctionScope, kernel: Kernel) -> None:
         """A kernel starts with empty queues, zero weights and no transfer in flight."""
         effects: dict[str, set[int]] = {}
-        unswapped: set[int] = set()
-        for block in _blocks(kernel.body):
+        for block in blocks_of(kernel.body):
             for bundle in block.bundles:
                 for instr in bundle:
-                    effect = instr.row.effect
-                    if effect not in _RESET_EFFECTS:
-                        continue
-                    unit = _unit_of(instr)
-                    effects.setdefault(effect, set()).add(unit)
-                    if effect == "matmul" and unit not in effects.get("matswap", ()):
-                        unswapped.add(unit)
+                    if instr.row.effect in _RESET_EFFECTS:
+                        effects.setdefault(instr.row.effect, set()).add(_unit_of(instr))
         for unit in sorted(set().union(*(effects.get(name, set()) for name in _MXU_EFFECTS))):
             for word in _MXU_WORDS:
                 scope.store_word(word + unit, "0")
         if self._module.values:
-            for unit in sorted(unswapped):  # it may multiply by weights nobody pushed
+            for unit in sorted(unswapped_units(kernel.body)):  # it may multiply by weights nobody pushed
                 scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
             if "xpose_push" in effects or "xpose_read" in effects:
                 self._reset_transposes(scope, kernel)
@@ -332,9 +320,11 @@ class _NodeTranslator:
             match node:
                 case Block():
                     issued = self._causes.of_block(node)
-                    BlockTranslator(
+                    now = BlockTranslator(
                         self._scope, node, issued, self._occupancy, self._dma_function
                     ).translate()
+                    if now:
+                        self._check_limit(now)
                 case Loop():
                     self._loop(node)
                 case If():
@@ -353,6 +343,9 @@ class _NodeTranslator:
         """A body that may run any number of times must leave the result queues as they were."""
         before = dict(self._occupancy)
         self.nodes(nodes)
+        self._expect_occupancy(before, what)
+
+    def _expect_occupancy(self, before: dict[int, int], what: str) -> None:
         if any(count != before.get(unit, 0) for unit, count in self._occupancy.items()):
             raise ProgramError(
                 f"the body of {what} changes the number of waiting MXU results",
@@ -379,12 +372,12 @@ class _NodeTranslator:
         self._stop_if(self._emitter.value(f"icmp sgt i64 {now}, {limit}"))
 
     def _stop_if(self, condition: str) -> None:
-        self._scope.fault_if(condition, FaultKind.CYCLE_LIMIT, "the run passed its cycle limit")
+        self._scope.stop_at_limit(condition)
 
     def _loop(self, loop: Loop) -> None:
         module = self._scope.module
         if module.threads > 1 and module.values and module.clock:
-            plan = plan_ranges(loop, self._may_transpose)
+            plan = plan_ranges(loop, self._may_transpose, self._scope.carried_slots)
             if plan is not None:
                 self._ranges(loop, plan)
                 self._scope.module = replace(module, values=False)
@@ -478,14 +471,18 @@ class _NodeTranslator:
         e.place(head)
         phi = len(e.lines)
         e.lines.append("")
-        self._body(node.test, f"while {node.name}")
+        waiting = dict(self._occupancy)
+        self.nodes(node.test)
         if bounded:  # values are off: a trip count stands for the condition
             again = e.value(f"icmp slt i64 {index}, {self._program.assumed_trips(node)}")
         else:
             again = e.value(f"icmp ne i32 {self._scope.read_sreg(node.condition)}, 0")
         e.branch(again, body, done)
         e.place(body)
-        self._body(node.body, f"while {node.name}")
+        tested = dict(self._occupancy)
+        self.nodes(node.body)
+        self._expect_occupancy(waiting, f"while {node.name}")
+        self._occupancy = tested
         self._end_iteration(node)
         following = e.value(f"add i64 {index}, 1")
         e.lines[phi] = f" {index} = phi i64 [0, %{before}], [{following}, %{e.block}]"

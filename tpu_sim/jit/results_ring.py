@@ -1,7 +1,7 @@
 """How many results of an MXU can be waiting at once: the size of the ring they lie in.
 
-A small ring stays in the host's caches. Queues are empty when a kernel starts, and a loop's body
-leaves them as it found them, so the number waiting before each block is known.
+A small ring stays in the host's caches. Queues are empty when a kernel starts, and an iteration of a
+loop leaves them as it found them, so the number waiting before each block is known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _most(nodes: list[Node], waiting: Counter[int]) -> int:
                 other = waiting.copy()
                 most = max(most, _most(node.then, waiting), _most(node.orelse, other))
             case While():
-                most = max(most, _most(node.test, waiting), _most(node.body, waiting))
+                most = max(most, _most(node.test, waiting), _most(node.body, waiting.copy()))
     return most
 
 

@@ -56,6 +56,7 @@ class ModuleScope:
     """
 
     chip: Chip
+    smem_words: int
     values: bool
     clock: bool
     ring_entries: dict[str, int]
@@ -83,6 +84,9 @@ class FunctionScope:
         """Text of the current block and bundle, for faults."""
         self.in_place: dict[int, InPlace] = {}
         """Windows that are read in place (`tpu_sim.jit.hbm_windows`)."""
+        self.carried_slots: frozenset[int] = frozenset()
+        """Spill slots that carry values between blocks; they lie in the kernel's last window."""
+        self._limit_site = 0
         self._fault_edges: list[tuple[str, str]] = []
         self._sregs: set[int] = set()
         self._sreg_writes: list[tuple[int, int]] = []
@@ -143,6 +147,12 @@ class FunctionScope:
         """End the run here if the ``i1`` holds."""
         site = self._site(kind, message)
         self._leave_if(condition, str(site))
+
+    def stop_at_limit(self, condition: str) -> None:
+        """End the run, past its cycle limit, if the ``i1`` holds."""
+        if not self._limit_site:
+            self._limit_site = self._site(FaultKind.CYCLE_LIMIT, "the run passed its cycle limit")
+        self._leave_if(condition, str(self._limit_site))
 
     def fault_on_code(self, code: str, kinds: list[FaultKind], message: str) -> None:
         """End the run if an i32 is not 0; code 1 is the first of `kinds`, and so on."""
@@ -217,6 +227,7 @@ class RangeScope(FunctionScope):
         module = replace(outer.module, clock=False, threads=1)
         super().__init__(module, outer.kernel, function)
         self.in_place = outer.in_place
+        self.carried_slots = outer.carried_slots
         self._outer = outer.module
         self._live_in = live_in
         for sreg in live_in:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +65,13 @@ def resolve(
     window: Window | None,
     addresses: tuple[int, int],
     counts: tuple[int, int],
+    sizes: Mapping[int, int],
 ) -> Transfer:
-    """The transfer of `descriptor` between `addresses` with dynamic `counts`; checks windows."""
+    """The transfer of `descriptor` between `addresses` with dynamic `counts`.
+
+    Checks the counts, then the source, then the target: against `window`, or the bytes of the
+    memory in `sizes`. One that moves nothing touches nothing.
+    """
     steps = [dimension_count(dim.count, *counts) for dim in descriptor.dims]
     total_chunks = 1
     for count in steps:
@@ -84,8 +90,8 @@ def resolve(
         offsets = _chunk_addresses(steps, strides) + address
         offsets *= _STEP_BYTES[space]
         side = Side(space, offsets, chunk_bytes)
-        if space == VMEM and total_chunks:
-            side = _in_window(side, window)
+        if total_chunks:
+            side = _in_window(side, window) if space == VMEM else _in_memory(side, sizes[space])
         sides.append(side)
     return Transfer(sides[0], sides[1], descriptor_bytes(descriptor, *counts))
 
@@ -109,6 +115,15 @@ def _in_window(side: Side, window: Window | None) -> Side:
     return Side(VMEM, side.offsets + window.base_row * GRANULE_BYTES, side.chunk_bytes)
 
 
+def _in_memory(side: Side, size_bytes: int) -> Side:
+    if side.first < 0 or side.end > size_bytes:
+        raise OutOfMemoryRangeFault(
+            f"DMA touches {SPACE_NAMES[side.space]} bytes {side.first}..{side.end}, "
+            f"there are {size_bytes}"
+        )
+    return side
+
+
 def copy(transfer: Transfer, state: CoreState, hbm: HbmMemory) -> None:
     """Move the bytes, chunk by chunk in order."""
     if not len(transfer.source.offsets):
@@ -128,9 +143,4 @@ def _space_bytes(side: Side, state: CoreState, hbm: HbmMemory) -> npt.NDArray[np
         memory = state.vmem.reshape(-1).view(np.uint8)
     else:
         memory = state.smem.view(np.uint8)
-    if side.first < 0 or side.end > len(memory):
-        raise OutOfMemoryRangeFault(
-            f"DMA touches {SPACE_NAMES[side.space]} bytes {side.first}..{side.end}, "
-            f"there are {len(memory)}"
-        )
     return memory

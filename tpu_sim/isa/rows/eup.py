@@ -1,7 +1,8 @@
 """EUP: transcendental functions and long integer operations, through a result queue.
 
 A push names no destination; results are popped in order by ``vpop.eup``. Integer division has no
-public place in the hardware; giving it to the EUP at a long latency is our assumption.
+public place in the hardware; giving it to the EUP at a long latency is our assumption. A NaN that a
+function gives is 0x7FC00000, but that `vpow2` and `vtanh` of a NaN are that NaN.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 _opcode = count(1)
 
@@ -114,22 +116,27 @@ def _log_specials(m: Any, a: Any, value: Any) -> Any:
     value = m.select(m.icmp_s("eq", a, m.const_i(0x7F800000)), a, value)
     value = m.select(m.fcmp("eq", x, m.const_f(0.0)), m.const_i(-0x00800000), value)
     bad = m.mor(m.fcmp("lt", x, m.const_f(0.0)), m.fcmp("ne", x, x))
-    return m.select(bad, m.const_i(0x7FC00000), value)
+    return m.select(bad, m.const_i(CANONICAL_NAN), value)
+
+
+def _settled(m: Any, x: Any) -> Any:
+    """The bits of a result, its NaN canonical."""
+    return m.select(m.fcmp("ne", x, x), m.const_i(CANONICAL_NAN), m.as_i(x))
 
 
 @meaning(VRCP)
 def _(m: Any, a: Any) -> Any:
-    return m.as_i(m.fdiv(m.const_f(1.0), m.as_f(a)))
+    return _settled(m, m.fdiv(m.const_f(1.0), m.as_f(a)))
 
 
 @meaning(VRSQRT)
 def _(m: Any, a: Any) -> Any:
-    return m.as_i(m.fdiv(m.const_f(1.0), m.fsqrt(m.as_f(a))))
+    return _settled(m, m.fdiv(m.const_f(1.0), m.fsqrt(m.as_f(a))))
 
 
 @meaning(VSQRT)
 def _(m: Any, a: Any) -> Any:
-    return m.as_i(m.fsqrt(m.as_f(a)))
+    return _settled(m, m.fsqrt(m.as_f(a)))
 
 
 _TANH_SMALL = (

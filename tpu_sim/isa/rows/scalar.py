@@ -1,7 +1,8 @@
 """The scalar unit: 32-bit registers, SMEM. s0 always reads 0; writing it is a fault.
 
 A meaning here gets and returns scalar values through `tpu_sim.isa.semantics.Lanes` primitives of
-the same names: the machines apply them to one element. Compares give 0 or 1.
+the same names: the machines apply them to one element. Compares give 0 or 1. A NaN that float
+arithmetic gives here is 0x7FC00000: control flow must not depend on the host's NaN.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 _opcode = count(1)
 
@@ -43,7 +45,9 @@ def _float_op(name: str, primitive: str, doc: str, latency: str = "scalar_float"
 
     @meaning(row)
     def _(m: Any, a: Any, b: Any) -> Any:
-        return m.as_i(getattr(m, primitive)(m.as_f(a), m.as_f(b)))
+        result = getattr(m, primitive)(m.as_f(a), m.as_f(b))
+        is_nan = m.fcmp("ne", result, result)
+        return m.select(is_nan, m.const_i(CANONICAL_NAN), m.as_i(result))
 
     return row
 

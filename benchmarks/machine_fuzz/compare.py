@@ -1,0 +1,127 @@
+"""Runs a case on both machines, and says how they differ.
+
+The bits of a NaN that the VALU gives are the host's (docs/numerics.md). So the NumPy machine runs a
+case twice, with different bits for every such NaN: a word that depends on them differs between the
+two runs, and is not compared. A case whose control flow or faults depend on them has no meaning of
+its own, and two choices of bits do not show every dependence: so what is left out, and what seems to
+differ, is compared once more with the same NaN bits on both machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.machine_fuzz.flow import HBM_BYTES
+from benchmarks.machine_fuzz.programs import Case
+from tpu_sim.interp.numpy_machine import NumpyMachine
+from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.program import Program
+from tpu_sim.jit.lanes import LlvmLanes
+from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.machine.faults import CycleLimitFault, MachineFault
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.result import ExecutionResult
+
+NANS = (0x7FC00000, 0xFFED1C35)
+MAX_CYCLES = 60_000
+"""Where loops that would never end do."""
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave: a result, or a fault and the kernel it is in; and HBM."""
+
+    result: ExecutionResult | None
+    fault: tuple[type[MachineFault], str] | None
+    memory: Words
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of a run that ended well."""
+        return 0 if self.result is None else self.result.cycles
+
+
+def run(machine: NumpyMachine | LlvmMachine, program: Program, contents: bytes) -> Outcome:
+    """Run on a memory of given contents."""
+    hbm = HbmMemory(HBM_BYTES)
+    hbm.write(0, contents)
+    result, fault = None, None
+    try:
+        result = machine.run(program, hbm)
+    except MachineFault as error:
+        fault = (type(error), error.kernel)
+    return Outcome(result, fault, hbm.bytes.view(np.uint32).copy())
+
+
+def _llvm(chip: Chip, threads: int, max_cycles: int) -> LlvmMachine:
+    """A machine whose VMEM holds zeros, as that of the NumPy machine does at first."""
+    return LlvmMachine(chip, threads=threads, max_cycles=max_cycles, cache=False)
+
+
+def compare(case: Case, threads: int = 1, max_cycles: int = MAX_CYCLES) -> tuple[str, Outcome]:
+    """How the machines differ, "" if they agree; and what the NumPy machine gave."""
+    chip = load_chip(case.program.target)
+    first, second = (
+        run(NumpyMachine(chip, max_cycles=max_cycles, nan=nan), case.program, case.contents)
+        for nan in NANS
+    )
+    if (first.result, first.fault) == (second.result, second.fault):
+        native = run(_llvm(chip, threads, max_cycles), case.program, case.contents)
+        defined = first.memory == second.memory
+        if not _differ(first, native, defined, threads):
+            return "", first
+    with _same_nan():
+        native = run(_llvm(chip, threads, max_cycles), case.program, case.contents)
+    return _differ(first, native, np.ones(first.memory.shape, np.bool_), threads), first
+
+
+@contextmanager
+def _same_nan() -> Iterator[None]:
+    """Native code made meanwhile gives the NaN of the first run on the NumPy machine."""
+    LlvmLanes.nan = NANS[0]
+    try:
+        yield
+    finally:
+        LlvmLanes.nan = None
+
+
+def _differ(
+    plain: Outcome, native: Outcome, defined: npt.NDArray[np.bool_], threads: int
+) -> str:
+    if native.fault != plain.fault:
+        return f"fault: NumPy {_name(plain)}, LLVM {_name(native)}"
+    if native.result != plain.result:
+        return f"cycles: {_difference(plain.result, native.result)}"
+    if plain.fault is not None and (plain.fault[0] is not CycleLimitFault or threads > 1):
+        return ""
+    wrong = (plain.memory != native.memory) & defined
+    if not wrong.any():
+        return ""
+    at = int(np.flatnonzero(wrong)[0])
+    values = f"NumPy {plain.memory[at]:#010x}, LLVM {native.memory[at]:#010x}"
+    return f"memory: {int(wrong.sum())} words, the first is {at}: {values}"
+
+
+def _name(outcome: Outcome) -> str:
+    return "none" if outcome.fault is None else f"{outcome.fault[0].__name__} in {outcome.fault[1]}"
+
+
+def compare_estimate(case: Case, cycles: int) -> str:
+    """How an estimate differs from the cycles of a run."""
+    machine = _llvm(load_chip(case.program.target), 1, MAX_CYCLES)
+    estimated = machine.estimate(case.program).cycles
+    return "" if estimated == cycles else f"estimate: {estimated} cycles, the run {cycles}"
+
+
+def _difference(a: ExecutionResult | None, b: ExecutionResult | None) -> str:
+    if a is None or b is None or a.cycles != b.cycles:
+        return f"NumPy {a and a.cycles}, LLVM {b and b.cycles}"
+    pairs = zip(a.kernels, b.kernels, strict=False)
+    return next((f"{x} and {y}" for x, y in pairs if x != y), "number of calls")

@@ -1,0 +1,66 @@
+"""What the bundles of a kernel say as a whole: swaps, weights nobody pushed, spills between blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of
+
+
+def most_swaps(body: list[Node]) -> int:
+    """Most swaps of a transpose unit in one block."""
+    return max((_swaps(block) for block in blocks_of(body)), default=0)
+
+
+def _swaps(block: Block) -> int:
+    swaps = Counter(
+        instr.operands[0]
+        for bundle in block.bundles
+        for instr in bundle
+        if instr.row.effect.startswith("xpose_swap")
+    )
+    return max(swaps.values(), default=0)
+
+
+def unswapped_units(body: list[Node]) -> set[int]:
+    """MXU units that may multiply, on some path, before a swap gave them weights."""
+    found: set[int] = set()
+    _follow(body, set(), found)
+    return found
+
+
+def _follow(nodes: list[Node], swapped: set[int], found: set[int]) -> None:
+    """Add to `found`; `swapped` are the units swapped on every path, before and then behind."""
+    for node in nodes:
+        match node:
+            case Block():
+                for bundle in node.bundles:
+                    for instr in bundle:
+                        if instr.row.effect == "matmul" and instr.operands[0] not in swapped:
+                            found.add(instr.operands[0])
+                    swapped.update(i.operands[0] for i in bundle if i.row.effect == "matswap")
+            case Loop():
+                _follow(node.body, swapped if node.trip > 0 else set(swapped), found)
+            case If():
+                other = set(swapped)
+                _follow(node.then, swapped, found)
+                _follow(node.orelse, other, found)
+                swapped &= other
+            case While():
+                _follow(node.test, swapped, found)
+                _follow(node.body, set(swapped), found)
+
+
+def carried_slots(body: list[Node]) -> frozenset[int]:
+    """The spill slots that a block reads before it writes them: they carry values between blocks."""
+    carried: set[int] = set()
+    for block in blocks_of(body):
+        written: set[int] = set()
+        for bundle in block.bundles:
+            for instr in bundle:
+                if instr.row.effect in ("fill", "fill_mask"):
+                    carried.update({instr.operands[1]} - written)
+            written.update(
+                i.operands[0] for i in bundle if i.row.effect in ("spill", "spill_mask")
+            )
+    return frozenset(carried)
