@@ -208,7 +208,7 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
     storer = Storer(emitter.ops, emitter.index_values)
     space = stage.space
     for node, target in zip(stage.nodes, stage.targets, strict=True):
-        parts = []
+        parts: list[int] = []
         for part in range(space.packing):
             if part >= space.rows and stage.bounds is None:
                 parts.append(parts[0])  # rows of no element, in any sublane
