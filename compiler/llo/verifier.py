@@ -71,8 +71,11 @@ class _Verifier:
                     self._scoped(node.body, {node.index})
                 case LloIf():
                     self._read_sreg(node.condition)
+                    before = set(self.stale)
                     self._scoped(node.then, set())
-                    self._scoped(node.orelse, set())
+                    after, self.stale = self.stale, before
+                    self._scoped(node.orelse, set())  # a call in one branch is none in the other
+                    self.stale |= after
                 case LloWhile():
                     outer = set(self.sregs)
                     if _has_call(node.body):
