@@ -10,6 +10,7 @@ import numpy as np
 from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator import factorizations
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
+from compiler.hlo.evaluator.lapack import lapack_call
 from compiler.hlo.evaluator.sorting import top_k
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
@@ -39,6 +40,7 @@ _TARGETS: dict[str, CustomCall] = {
     "MoveToHost": _identity,
     "ProductOfElementaryHouseholderReflectors": factorizations.product_of_reflectors,
     "Qr": factorizations.qr_decomposition,
+    "QrDecomposition": factorizations.qr_decomposition,
     "SPMDFullToShardShape": _identity,
     "SPMDShardToFullShape": _identity,
     "Sharding": _identity,
@@ -55,6 +57,9 @@ def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Val
     target = attribute.text(instr, "custom_call_target")
     function = _TARGETS.get(target)
     if function is None:
+        found = lapack_call(instr, operands)
+        if found is not None:
+            return found
         raise unsupported(instr, f"target {target!r} is unknown; known are {sorted(_TARGETS)}")
     return function(instr, operands)
 

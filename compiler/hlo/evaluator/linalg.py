@@ -15,10 +15,15 @@ def _double(array: Array) -> Array:
 
 def _cholesky(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     """The factor in the triangle asked for, zeros elsewhere; NaN where not positive definite."""
-    lower = attribute.flag(instr, "lower")
-    array = _double(operands[0])
+    factor = cholesky_factor(operands[0], is_lower=attribute.flag(instr, "lower"))
+    return finish(ctx, instr, factor)
+
+
+def cholesky_factor(matrix: Array, *, is_lower: bool) -> Array:
+    """`cholesky` in f64; one triangle of the matrix is read."""
+    array = _double(matrix)
     size = array.shape[-1]
-    source = array if lower else np.conj(np.swapaxes(array, -1, -2))
+    source = array if is_lower else np.conj(np.swapaxes(array, -1, -2))
     factor = np.zeros_like(source)
     for j in range(size):
         row = factor[..., j, :j]
@@ -28,31 +33,40 @@ def _cholesky(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
         factor[..., j + 1 :, j] = (source[..., j + 1 :, j] - rest) / pivot[..., np.newaxis]
     failed = np.isnan(factor).any((-1, -2), keepdims=True)
     factor = np.where(failed, np.tril(np.full_like(factor, np.nan)), factor)
-    return finish(ctx, instr, factor if lower else np.conj(np.swapaxes(factor, -1, -2)))
+    return factor if is_lower else np.conj(np.swapaxes(factor, -1, -2))
 
 
 def _triangular_solve(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
+    solution = solve_triangular(
+        _double(operands[0]),
+        _double(operands[1]),
+        left_side=attribute.flag(instr, "left_side"),
+        lower=attribute.flag(instr, "lower"),
+        unit=attribute.flag(instr, "unit_diagonal"),
+        transpose=attribute.text(instr, "transpose_a", "NO_TRANSPOSE"),
+    )
+    return finish(ctx, instr, solution)
+
+
+def solve_triangular(
+    a: Array, b: Array, *, left_side: bool, lower: bool, unit: bool, transpose: str
+) -> Array:
     """Solve ``op(a) x = b``, or ``x op(a) = b``, by substitution; only one triangle is read."""
-    a, b = _double(operands[0]), _double(operands[1])
-    lower = attribute.flag(instr, "lower")
-    transpose = attribute.text(instr, "transpose_a", "NO_TRANSPOSE")
     if transpose != "NO_TRANSPOSE":
         a = np.swapaxes(a, -1, -2)
         lower = not lower
     if transpose == "ADJOINT":
         a = np.conj(a)
-    left_side = attribute.flag(instr, "left_side")
     if not left_side:
         # x a = b  ==  a^T x^T = b^T
         a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
     x = np.zeros(np.broadcast_shapes(b.shape), b.dtype)
     size = a.shape[-1]
-    unit = attribute.flag(instr, "unit_diagonal")
     for i in range(size) if lower else reversed(range(size)):
         known = slice(0, i) if lower else slice(i + 1, size)
         value = b[..., i, :] - np.matmul(a[..., i : i + 1, known], x[..., known, :])[..., 0, :]
         x[..., i, :] = value if unit else value / a[..., i, i, np.newaxis]
-    return finish(ctx, instr, x if left_side else np.swapaxes(x, -1, -2))
+    return x if left_side else np.swapaxes(x, -1, -2)
 
 
 def _fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:

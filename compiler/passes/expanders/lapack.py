@@ -7,12 +7,12 @@ its code. `info` is what LAPACK returns: 0, or the place (from 1) where it faile
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.lapack_calls import lapack_character, lapack_routine
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.expanders.eigen import hermitian_eigen
@@ -27,18 +27,16 @@ from compiler.passes.expanders.singular_values import singular_values
 Instr = HloInstruction
 Results = list[Instr]
 
-_NAME = re.compile(r"lapack_[sc](\w+?)(_ffi)?$")
 _OF_TWO = ("orgqr", "trsm", "ungqr")
-_CHARACTER = re.compile(r"(\w+) = (\d+)")
 
 
 def lapack_results(e: Emitter, instr: Instr) -> Results | None:
     """The results of a call; None when it is of no known routine."""
-    found = _NAME.match(str(instr.attrs["custom_call_target"]))
-    routine = _ROUTINES.get(found[1]) if found is not None else None
-    if found is None or routine is None:
+    name = lapack_routine(instr) or ""
+    routine = _ROUTINES.get(name)
+    if routine is None:
         return None
-    if len(instr.operands) != (2 if found[1] in _OF_TWO else 1):
+    if len(instr.operands) != (2 if name in _OF_TWO else 1):
         raise _unknown_form(instr)
     return routine(e, instr)
 
@@ -50,16 +48,6 @@ def _unknown_form(instr: Instr) -> UnsupportedError:
         "for a result; compile what jax 0.5 or later lowers",
         instr.span,
     )
-
-
-def _character(instr: Instr, name: str) -> str:
-    """An attribute such as ``uplo = 76 : ui8``, as the character."""
-    config = dict(_CHARACTER.findall(str(instr.attrs.get("backend_config", ""))))
-    if name not in config:
-        target = instr.attrs["custom_call_target"]
-        message = f"%{instr.name}: {target} without '{name}' in its backend_config"
-        raise UnsupportedError(message, instr.span)
-    return chr(int(config[name]))
 
 
 def _first(e: Emitter, failed: Instr) -> Instr:
@@ -82,7 +70,7 @@ def _diagonal_of(e: Emitter, matrix: Instr) -> Instr:
 def _potrf(e: Emitter, instr: Instr) -> Results:
     """The factor in one triangle; the other one is not touched."""
     a = instr.operands[0]
-    is_lower = _character(instr, "uplo") == "L"
+    is_lower = lapack_character(instr, "uplo") == "L"
     dims = a.array.dims
     factor = e.instruction("cholesky", (a,), {"lower": is_lower}, a.shape)
     place, across = e.positions(dims, -2), e.positions(dims, -1)
@@ -109,7 +97,7 @@ def _orgqr(e: Emitter, instr: Instr) -> Results:
 
 def _syevd(e: Emitter, instr: Instr) -> Results:
     a = instr.operands[0]
-    is_lower = _character(instr, "uplo") == "L"
+    is_lower = lapack_character(instr, "uplo") == "L"
     vectors, values = hermitian_eigen(e, a, is_lower=is_lower, is_sorted=True)
     return [vectors, values, _success(e, a)]
 
@@ -121,7 +109,7 @@ def _success(e: Emitter, a: Instr) -> Instr:
 def _gesdd(e: Emitter, instr: Instr) -> Results:
     """Mode A: square u and v; S: as many columns as singular values; N: they are not defined."""
     a = instr.operands[0]
-    mode = _character(instr, "mode")
+    mode = lapack_character(instr, "mode")
     svd = singular_values(e, a, is_full=mode != "S")
     return [a, svd.s, svd.u, e.conj(e.swap_last(svd.v)), _success(e, a)]
 
@@ -130,10 +118,10 @@ def _trsm(e: Emitter, instr: Instr) -> Results:
     a, b = instr.operands
     kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
     attrs: dict[str, object] = {
-        "left_side": _character(instr, "side") == "L",
-        "lower": _character(instr, "uplo") == "L",
-        "unit_diagonal": _character(instr, "diag") == "U",
-        "transpose_a": kind[_character(instr, "trans_x")],
+        "left_side": lapack_character(instr, "side") == "L",
+        "lower": lapack_character(instr, "uplo") == "L",
+        "unit_diagonal": lapack_character(instr, "diag") == "U",
+        "transpose_a": kind[lapack_character(instr, "trans_x")],
     }
     return [e.instruction("triangular-solve", (a, b), attrs, b.shape)]
 
