@@ -3,6 +3,7 @@
     s64 u64          two u32 planes: low words, then high words
     c64              two f32 planes: real parts, then imaginary parts
     s4 u4 s2 u2      one element per byte, sign- or zero-extended
+    f4.. f6..        as f8e4m3fn, which holds their values; f8e8m0fnu as bf16
     f64 c128         as f32 and c64, with rounding
 
 A plane is an array of the same dimensions in the layout of its own type; planes of an array placed
@@ -28,6 +29,8 @@ HostArray = npt.NDArray[np.generic]
 _PLANES: dict[str, tuple[str, int]] = {
     "s64": ("u32", 2), "u64": ("u32", 2), "c64": ("f32", 2), "c128": ("f32", 2), "f64": ("f32", 1),
     "s4": ("s8", 1), "s2": ("s8", 1), "u4": ("u8", 1), "u2": ("u8", 1),
+    "f4e2m1fn": ("f8e4m3fn", 1), "f6e2m3fn": ("f8e4m3fn", 1), "f6e3m2fn": ("f8e4m3fn", 1),
+    "f8e8m0fnu": ("bf16", 1),
 }  # fmt: skip
 _DEVICE_TYPE = {"f64": "f32", "c128": "c64"}
 

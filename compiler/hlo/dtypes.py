@@ -79,6 +79,8 @@ def _rows() -> tuple[DType, ...]:
         ("f8e4m3fnuz", 8, "float", ml_dtypes.float8_e4m3fnuz),
         ("f8e8m0fnu", 8, "float", ml_dtypes.float8_e8m0fnu),
         ("f4e2m1fn", 4, "float", ml_dtypes.float4_e2m1fn),
+        ("f6e2m3fn", 6, "float", ml_dtypes.float6_e2m3fn),
+        ("f6e3m2fn", 6, "float", ml_dtypes.float6_e3m2fn),
     ]
     return tuple(DType(n, b, k, np.dtype(t)) for n, b, k, t in plain + extended)
 

@@ -25,7 +25,10 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NOT_STRUCTURE = re.compile(r"[^{},]+")
 _ELEMENT = re.compile(r"\((?:[^()]|\([^()]*\))*\)|[^{},()\s]+(?:\([^()]*\))?")
 _NO_SEPARATORS = str.maketrans("", "", ", \t\r\n")
-_ONE_NAN = ("f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn")
+_ONE_NAN = (
+    "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn", "f6e2m3fn",
+    "f6e3m2fn",
+)  # fmt: skip
 _SIGNLESS = re.compile(r"-0+")
 _PART = r"\s*((?:[^(),]|\([^()]*\))+?)\s*"  # a number or nan(0x1)
 _COMPLEX = re.compile(rf"\({_PART},{_PART}\)")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from compiler.analysis.call_graph import drop_unreachable
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
 from compiler.diagnostics import CompileError
@@ -88,6 +89,8 @@ class PassManager:
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
         timings: list[PassTiming] = []
+        if self.passes:
+            drop_unreachable(module)
         hashes = _hashes(module) if self.is_verifying else {}
         self._dump(module, 0, "input")
         whole = self.chip if isinstance(self.chip, chips.Chip) else None
@@ -100,6 +103,7 @@ class PassManager:
             context = PassContext(self.chip, planner=planner, windows=self.windows)
             start = time.perf_counter()
             is_changed = item.run(module, context)
+            drop_unreachable(module)  # what a rewrite has left behind is no later pass's doing
             seconds = time.perf_counter() - start
             hashes = self._check(module, item, is_changed=is_changed, before=hashes)
             timings.append(

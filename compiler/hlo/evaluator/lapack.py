@@ -67,7 +67,8 @@ def _orgqr(instr: HloInstruction, operands: Operands) -> tuple[Array, ...]:
 
 
 def _syevd(instr: HloInstruction, operands: Operands) -> tuple[Array, ...]:
-    values, vectors = np.linalg.eigh(_wide(operands[0]), lapack_character(instr, "uplo"))
+    is_lower = lapack_character(instr, "uplo") == "L"
+    values, vectors = np.linalg.eigh(_wide(operands[0]), "L" if is_lower else "U")
     return vectors, values, _success(operands[0])
 
 

@@ -18,7 +18,6 @@ def refuse_doubles(module: HloModule, context: PassContext) -> bool:
     """Raise UnsupportedError for the first f64, c128 or 4-bit float array; changes nothing."""
     for computation in reachable(module):
         for instr in computation:
-            _refuse_tiny_floats(instr)
             name = _double(instr.shape)
             if name:
                 raise UnsupportedError(
@@ -27,16 +26,6 @@ def refuse_doubles(module: HloModule, context: PassContext) -> bool:
                     instr.span,
                 )
     return False
-
-
-def _refuse_tiny_floats(instr: HloInstruction) -> None:
-    for leaf in leaves(instr.shape):
-        if leaf.dtype.is_float and leaf.dtype.bits < 8:
-            raise UnsupportedError(
-                f"%{instr.name}: arrays of {leaf.dtype.name} have no layout here; "
-                "keep them as f8e4m3fn or bf16, which hold every such value",
-                instr.span,
-            )
 
 
 def narrow_doubles(module: HloModule, context: PassContext) -> bool:

@@ -18,6 +18,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
+from compiler.passes.pair_types.tiny_floats import widen_tiny_floats
 from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 
@@ -37,10 +38,13 @@ _REDUCTIONS = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatt
 
 
 def widen_sub_byte(module: HloModule, context: PassContext) -> bool:
-    """Rewrite every 2- and 4-bit integer of the module."""
+    """Rewrite every 2- and 4-bit integer of the module, and before them the tiny floats."""
+    tiny = widen_tiny_floats(module)
+    if tiny:
+        context.counts["tiny floats"] += tiny
     computations = reachable(module)
     if not any(has_type(i.shape, _holder) for c in computations for i in c):
-        return False
+        return bool(tiny)
     retype_entry(module, _holder)
     loose = _loose_reducers(module)
     for computation in computations:

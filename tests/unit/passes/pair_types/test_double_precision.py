@@ -56,7 +56,6 @@ def test_bits_of_an_f64_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("e { ROOT x = f4e2m1fn[8] parameter(0) }", "arrays of f4e2m1fn have no layout"),
         (
             "e { x = f32[2,8] parameter(0)\n ROOT g = f32[8,8] all-gather(x), replica_groups={}, "
             "dimensions={0} }",
