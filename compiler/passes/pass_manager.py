@@ -2,6 +2,7 @@
 
 A pass expects valid HLO and leaves valid HLO; inside it, anything goes. It reports whether it
 changed anything; hashes of every computation, taken before and after, expose one that lies.
+It runs only where the facts hold that it requires (`facts`), which is looked up, not assumed.
 The computations that a pass touched are verified after it, the whole module where the level
 changes (before the first pass, at layout assignment, at scheduling). All this is for finding bugs of
 passes (`tpu_sim.isa.verification`); otherwise the module is verified once, after the last pass.
@@ -18,12 +19,13 @@ from typing import Protocol
 from compiler.analysis.call_graph import drop_unreachable
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, VerifyError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.module_tools import computation_hash
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify, verify_computation
 from compiler.passes.context import Chip, PassContext
+from compiler.passes.facts import Fact, breaking, contract_of, require
 from tpu_sim.isa import chips
 
 
@@ -92,6 +94,7 @@ class PassManager:
         if self.passes:
             drop_unreachable(module)
         hashes = _hashes(module) if self.is_verifying else {}
+        self.held: frozenset[Fact] = frozenset()
         self._dump(module, 0, "input")
         whole = self.chip if isinstance(self.chip, chips.Chip) else None
         planner = self.planner
@@ -100,11 +103,15 @@ class PassManager:
         for number, item in enumerate(self.passes, start=1):
             if self.progress is not None:
                 self.progress(item.name)
+            require(module, item.name, self.held)
             context = PassContext(self.chip, planner=planner, windows=self.windows)
             start = time.perf_counter()
             is_changed = item.run(module, context)
             drop_unreachable(module)  # what a rewrite has left behind is no later pass's doing
             seconds = time.perf_counter() - start
+            contract = contract_of(item.name)
+            self.held |= {*contract.requires, *contract.establishes}
+            self.held -= {*contract.ends}
             hashes = self._check(module, item, is_changed=is_changed, before=hashes)
             timings.append(
                 PassTiming(
@@ -142,12 +149,22 @@ class PassManager:
         return after
 
     def _verify(self, module: HloModule, item: Pass, touched: list[str]) -> None:
+        self._verify_facts(module, item, touched)
         if item.level is not None:
             verify(module, self.level)
             return
         for name in touched:
             if name:
                 verify_computation(module.computations[name], self.level)
+
+    def _verify_facts(self, module: HloModule, item: Pass, touched: list[str]) -> None:
+        """What the pass establishes holds everywhere, what held before holds in what it touched."""
+        changed = [module.computations[name] for name in touched if name]
+        broken = breaking(module, self.held, changed)
+        broken = broken or breaking(module, contract_of(item.name).establishes)
+        if broken is not None:
+            fact, instr = broken
+            raise VerifyError(f"{fact.name} does not hold: %{instr.name} is or has {fact.words}")
 
     def _dump(
         self, module: HloModule, number: int, label: str, remarks: Sequence[str] = ()

@@ -44,3 +44,11 @@ def test_broken_kernels_are_refused(body: str, number: str) -> None:
 
 def test_variables_may_be_written_often() -> None:
     verify_llo(parse_llo(HEAD + 'block "" {\nsmovi s9 = 1\nsmovi s9 = 2\n}\n}'))
+
+
+def test_a_call_in_one_branch_is_none_in_the_other() -> None:
+    branches = 'if s1 {\ncall "f" site ""\n} else {\nblock "" {\nsmov s2 = s1\n}\n}\n'
+    text = HEAD + 'block "" {\nsmovi s1 = 1\n}\n' + branches
+    verify_llo(parse_llo(text + "}"))
+    with pytest.raises(VerifyError, match="L7"):
+        verify_llo(parse_llo(text + 'block "" {\nsmov s3 = s1\n}\n}'))
