@@ -52,6 +52,8 @@ def _wrong_floats(want: Array, got: Array, freedom: Freedom, scale: Array | None
     if Freedom.ROUNDING in freedom:
         size = np.abs(a) if scale is None else scale
         same |= np.isfinite(a) & (np.abs(a - b) <= np.maximum(32 * step * size, 2.0**-148))
+    if Freedom.OVERFLOW in freedom:
+        same |= ~(np.isfinite(a) & np.isfinite(b))
     if Freedom.ORDER in freedom:
         if want.dtype.itemsize == 1:
             return np.zeros(want.shape, np.bool_)  # a sum in 8 bits is anything

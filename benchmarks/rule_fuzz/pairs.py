@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from benchmarks.rule_fuzz import texts
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.harness import Inputs, Subject
 from benchmarks.rule_fuzz.index_planners import ALL_PLANNERS
@@ -58,16 +60,36 @@ def _joined(parts: list[Array], dtype: np.dtype[np.generic]) -> Array:
 
 def pair_subjects() -> list[Subject]:
     """One for every opcode that has a rule and takes or gives arrays."""
+    makers = {opcode: _maker(opcode, WIDE) for opcode in RULES.keys() & ALL_PLANNERS.keys()}
+    makers |= _TEXTS
     return [
-        Subject(
-            f"pair {opcode}", _maker(opcode, WIDE), _rewrite, _freedom(opcode), 0.3, split, joined
-        )
-        for opcode in sorted(RULES.keys() & ALL_PLANNERS.keys() - _NOT_DRAWN)
+        Subject(f"pair {opcode}", makers[opcode], _rewrite, _freedom(opcode), 0.3, split, joined)
+        for opcode in sorted(makers.keys() - NOT_DRAWN.keys())
     ]
 
 
-_NOT_DRAWN = frozenset({"atan2"})
-"""XLA's angle of two complex numbers squares both: at edge values it has no value to compare."""
+_TEXTS: dict[str, Callable[[Generator], HloModule]] = {
+    "sort": partial(texts.sort, dtypes=("s64", "u64")),
+    "reduce-window": partial(texts.reduce_window, dtypes=("s64", "u64")),
+    "convolution": partial(texts.convolution, dtypes=("c64",)),
+}
+
+NOT_DRAWN = {
+    "atan2": "XLA's angle of two complex numbers squares both: edge values have none to compare",
+    "bitcast-convert": "its parts are compared in tests/unit/passes/pair_types",
+    "mulhi": "likewise",
+    "constant": "operands of all others are",
+    "tuple": "no arithmetic",
+    "opt-barrier": "no arithmetic",
+    "call": "control flow, in tests/unit/passes/pair_types/test_structure.py",
+    "conditional": "likewise",
+    "while": "likewise",
+    "all-gather": "one participant alone, in tests/unit/passes/pair_types/test_structure.py",
+    "all-to-all": "likewise",
+    "collective-broadcast": "likewise",
+    "collective-permute": "likewise",
+}
+"""Opcodes with a rule that are not drawn, and why."""
 
 
 def sub_byte_subjects() -> list[Subject]:
@@ -80,8 +102,10 @@ def sub_byte_subjects() -> list[Subject]:
 
 def _freedom(opcode: str) -> Freedom:
     """What docs/numerics.md leaves open for complex functions; integers have none."""
-    if opcode in ("dot", "reduce", "scatter"):
+    if opcode in ("convolution", "dot", "reduce", "reduce-window", "scatter"):
         return ANY_ORDER
+    if opcode == "multiply":  # one of the two products of each part is not rounded
+        return Freedom.ROUNDING | Freedom.COMPLEX_PARTS | Freedom.OVERFLOW
     if opcode in _CUT:
         return Freedom.ROUNDING | Freedom.COMPLEX_PARTS | Freedom.BRANCH_SIDE
     return Freedom.ROUNDING | Freedom.COMPLEX_PARTS

@@ -10,9 +10,12 @@ from benchmarks.rule_fuzz.rule_makers import MAKERS
 from compiler.analysis.call_graph import drop_unreachable
 from compiler.hlo.ir import HloModule
 from compiler.passes.algebraic_simplifier import RULES
+from compiler.passes.context import PassContext
+from compiler.passes.pipeline import PASSES
 from compiler.rewrite.graph import replace
 from compiler.rewrite.pattern import match
-from compiler.rewrite.rewriter import Freedom, Rule
+from compiler.rewrite.rewriter import ANY_ORDER, Freedom, Rule
+from tpu_sim.isa.chips import load_chip
 
 
 def rule_subjects() -> list[Subject]:
@@ -21,6 +24,33 @@ def rule_subjects() -> list[Subject]:
         Subject(f"rule {rule.name}", _maker(rule), _applier(rule), rule.freedom, _edges(rule))
         for rule in RULES.rules
     ]
+
+
+_COMPOSED = ("algebraic-simplifier", "constant-folding", "cse", "zero-sized-elimination")
+"""Passes that simplify whatever they meet: run on expressions of several operations."""
+
+
+def composed_subjects() -> list[Subject]:
+    """Rules after rules, until none applies: what one leaves is another's match."""
+    return [
+        Subject(f"pass {name}", _expression, _pass_applier(name), _EVERYTHING, 0.02)
+        for name in _COMPOSED
+    ]
+
+
+_EVERYTHING = ANY_ORDER | Freedom.ROUNDING
+
+
+def _expression(g: Generator) -> HloModule:
+    wanted = Wanted(g.dtype(), g.dims(0, 4, 600))
+    return g.finish(g.by_opcode(g.choose(sorted(g.planners)), wanted, 3))
+
+
+def _pass_applier(name: str) -> Callable[[HloModule], bool]:
+    def apply(module: HloModule) -> bool:
+        return PASSES[name].run(module, PassContext(load_chip("v5e")))
+
+    return apply
 
 
 def _edges(rule: Rule) -> float:

@@ -32,6 +32,8 @@ class Freedom(enum.Flag):
     """On a cut of a complex function a zero may count as positive whatever its sign, as in XLA."""
     ROUNDING = enum.auto()
     """A few units in the last place of each value, which for a complex one is its modulus."""
+    OVERFLOW = enum.auto()
+    """A sum of two products may overflow, or not, when one product alone does."""
     ORDER = enum.auto()
     """Sums and products may be taken in any order, and so reach infinity or not."""
     COMPLEX_PARTS = enum.auto()

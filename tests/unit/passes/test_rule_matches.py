@@ -5,16 +5,28 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from benchmarks.rule_fuzz.compare import difference
+from benchmarks.rule_fuzz.expanders import ELSEWHERE, MAKERS
 from benchmarks.rule_fuzz.harness import Subject, Tally, run
+from benchmarks.rule_fuzz.pairs import NOT_DRAWN
 from benchmarks.rule_fuzz.subjects import subjects
 from compiler.hlo.ir import HloModule
+from compiler.hlo.parser import parse_module
 from compiler.passes.algebraic_simplifier import RULES
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import Expansion
+from compiler.passes.pair_types.pair_rewriter import RULES as RULES_OF_PAIRS
+from compiler.passes.pass_manager import FunctionPass
+from compiler.passes.pipeline import PASSES
 from compiler.rewrite.graph import emit, replace
 from compiler.rewrite.rewriter import Freedom
+from tpu_sim.isa.chips import load_chip
 
 SUBJECTS = subjects()
 MATCHES = 6
@@ -32,6 +44,39 @@ def test_every_rule_is_among_them() -> None:
     names = {subject.name for subject in SUBJECTS}
     assert len(names) == len(SUBJECTS)
     assert {f"rule {rule.name}" for rule in RULES.rules} <= names
+
+
+def test_every_expansion_is_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables that passes hand to the driver, opcode by opcode."""
+    known = MAKERS.keys() | ELSEWHERE.keys()
+    chip = load_chip("v5e")
+    for name, item in PASSES.items():
+        assert isinstance(item, FunctionPass)
+        found: list[str] = []
+
+        def record(
+            module: HloModule,
+            context: PassContext,
+            table: Mapping[str, Expansion],
+            found: list[str] = found,
+        ) -> bool:
+            found.extend(table)
+            return False
+
+        place = sys.modules[item.function.__module__]
+        if not hasattr(place, "expand"):
+            continue
+        monkeypatch.setattr(place, "expand", record)
+        item.run(parse_module("ENTRY e { ROOT x = f32[] parameter(0) }"), PassContext(chip))
+        assert found, name
+        missing = [o for o in found if (name, o) not in known and (name, "*") not in known]
+        assert not missing, f"{name} expands {missing}: give them a maker"
+
+
+def test_every_pair_rule_is_among_them() -> None:
+    names = {subject.name for subject in SUBJECTS}
+    missing = [o for o in RULES_OF_PAIRS if f"pair {o}" not in names and o not in NOT_DRAWN]
+    assert not missing
 
 
 def test_a_wrong_rewrite_is_found() -> None:
