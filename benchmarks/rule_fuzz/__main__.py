@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
-from benchmarks.rule_fuzz.harness import Tally, run
+from benchmarks.rule_fuzz.harness import Subject, Tally, run
 from benchmarks.rule_fuzz.subjects import subjects
 
 
@@ -41,7 +42,33 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  wrong: {name} ({sum(f.subject == name for f in tally.failures)})")
     for name in silent:
         print(f"  never fired: {name}")
+    if options.report is not None:
+        options.report.write_text(_report(chosen, tally, options.seed, arguments or sys.argv[1:]))
     return 1 if wrong or silent else 0
+
+
+def _report(chosen: list[Subject], tally: Tally, seed: int, arguments: list[str]) -> str:
+    """A page with the counts of every subject."""
+    lines = [
+        "# Rewrites on random matches",
+        "",
+        f"Made by `python -m benchmarks.rule_fuzz {' '.join(arguments)}`.",
+        "",
+        f"{tally.matches.total()} matches of {len(chosen)} rewrites from seed {seed} on, "
+        f"{len(tally.failures)} wrong. A match is a module that the rewrite changed, on edge values "
+        "of random types and shapes; a draw is a try for one. What may differ is what the rewrite "
+        "declares (`compiler.rewrite.rewriter.Freedom`).",
+        "",
+        "| rewrite | matches | draws | wrong | may differ in |",
+        "|---|---|---|---|---|",
+    ]
+    wrong = Counter(failure.subject for failure in tally.failures)
+    for s in chosen:
+        free = str(s.freedom.name or "NONE").lower().replace("_", " ").replace("|", ", ")
+        free = "" if free == "none" else free
+        counts = f"{tally.matches[s.name]} | {tally.draws[s.name]} | {wrong[s.name]}"
+        lines.append(f"| {s.name} | {counts} | {free} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

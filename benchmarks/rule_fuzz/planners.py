@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Plan, Planner, Wanted
-from benchmarks.rule_fuzz.values import ALL, COMPLEX, FLOATS, INTEGERS, NUMBERS, REALS, Dims
-from compiler.hlo.dtypes import BY_NAME, C64, F32, PRED, DType
+from benchmarks.rule_fuzz.values import (
+    ALL,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    Dims,
+    edge_values,
+)
+from compiler.hlo.dtypes import BY_NAME, C64, F32, PRED, DType, integer_limits
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
@@ -235,9 +246,12 @@ def identity(kind: str, dtype: DType) -> object:
         return 1
     if kind == "and":
         return True if dtype.kind == "pred" else (-1 if dtype.is_signed else 2**dtype.bits - 1)
-    from compiler.passes.reducers import extreme
-
-    return bool(extreme(kind, dtype)) if dtype.kind == "pred" else extreme(kind, dtype)
+    if not dtype.is_float:
+        low, high = integer_limits(dtype) if dtype.is_integer else (0, 1)
+        value = low if kind == "maximum" else high
+        return value if dtype.is_integer else bool(value)
+    values = edge_values(dtype).astype(np.float64)
+    return float(np.nanmin(values) if kind == "maximum" else np.nanmax(values))
 
 
 def _reduce(g: Generator, wanted: Wanted) -> Plan:
