@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.rule_fuzz import pairs
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
@@ -36,32 +37,13 @@ def before_and_after(text: str, inputs: Sequence[Array]) -> list[tuple[Array, Ar
         wanted = evaluate(parse_module(text, "test.hlo"), list(inputs), "highest")
         parts = [part for value in inputs for part in split(value)]
         found = list(evaluate(rewritten(text), parts, "highest"))
-    return [(np.asarray(want), _joined(found, np.asarray(want))) for want in wanted]
+    wholes = [np.asarray(want) for want in wanted]
+    return list(zip(wholes, pairs.joined(found, wholes), strict=True))
 
 
 def split(value: Array) -> list[Array]:
     """The parts of an array: two when its type is wide."""
-    value = np.asarray(value)
-    if value.dtype == np.complex64:
-        return [value.real.copy(), value.imag.copy()]
-    if value.dtype.kind in "iu" and value.dtype.itemsize == 8:
-        bits = value.view(np.uint64)
-        low = (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        return [low, (bits >> np.uint64(32)).astype(np.uint32)]
-    return [value]
-
-
-def _joined(parts: list[Array], like: Array) -> Array:
-    first = np.asarray(parts.pop(0))
-    if like.dtype == np.complex64:
-        second = np.asarray(parts.pop(0))
-        joined = np.empty(first.shape, np.complex64)
-        joined.real, joined.imag = first, second
-        return joined
-    if like.dtype.kind in "iu" and like.dtype.itemsize == 8:
-        high = np.asarray(parts.pop(0)).astype(np.uint64) << np.uint64(32)
-        return np.asarray(first.astype(np.uint64) | high).view(like.dtype)
-    return first
+    return list(pairs.split([value]))
 
 
 def same(want: Array, got: Array) -> bool:

@@ -299,3 +299,47 @@ def test_the_exponential_of_an_infinite_angle_is_no_number() -> None:
     assert np.isnan(found[:2].real).all()
     assert np.isnan(found[:2].imag).all()
     assert found[2] == 1
+
+
+def test_a_broadcast_may_permute() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    text = """ENTRY e { x = f32[2,3] parameter(0)
+      ROOT b = f32[3,4,2] broadcast(x), dimensions={2,0} }"""
+    want = np.broadcast_to(x.T[:, None, :], (3, 4, 2))
+    np.testing.assert_array_equal(run(text, x)[0], want)
+
+
+def test_a_reduction_of_nothing_is_its_start_value() -> None:
+    text = """add { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b) }
+    ENTRY e { x = f32[0,2] parameter(0)
+      s = f32[] constant(-0)
+      ROOT r = f32[2] reduce(x, s), dimensions={0}, to_apply=add }"""
+    found = run(text, np.zeros((0, 2), np.float32))[0]
+    np.testing.assert_array_equal(np.signbit(found), [True, True])
+
+
+def test_an_update_of_a_four_bit_scalar() -> None:
+    four = np.dtype(ml_dtypes.int4)
+    text = """ENTRY e { x = s4[] parameter(0)
+      y = s4[] negate(x)
+      ROOT u = s4[] dynamic-update-slice(y, x) }"""
+    assert run(text, np.asarray(3, four))[0] == 3
+
+
+def test_complex_quotients_by_infinity_and_zero() -> None:
+    x = np.array([3, complex(np.inf, 1), 1, 0], np.complex64)
+    y = np.array([complex(-np.inf, np.inf), 2, 0, 0], np.complex64)
+    found = binary("divide", "c64", x, y)
+    assert found[0] == 0
+    assert np.isinf(found[1])
+    assert found[2].real == np.inf
+    assert np.isnan(found[3])
+    small = unary("rsqrt", "c64", "c64", np.array([complex(7, np.inf)], np.complex64))
+    assert small[0] == 0
+
+
+def test_the_sign_of_the_smallest_complex_number() -> None:
+    found = unary("sign", "c64", "c64", np.array([complex(2.8e-45, -1.4e-45)], np.complex64))
+    np.testing.assert_allclose(found, [(2 - 1j) / np.sqrt(5)], rtol=1e-6)
