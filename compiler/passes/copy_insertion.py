@@ -47,8 +47,11 @@ def insert_copies(module: HloModule, context: PassContext) -> bool:
         for instr in computation:
             if instr.opcode == "while":
                 _share_state(instr, values, classes)
-    for computation in computations:
-        _Inserter(computation, values, classes, context).run()
+    inserters = [_Inserter(c, values, classes, context) for c in computations]
+    for inserter in inserters:
+        inserter.settle()
+    for inserter in inserters:
+        inserter.order()
     sort_computations(module)
     return bool(unshared or any(context.counts.values()))
 
@@ -128,6 +131,7 @@ class _Result:
     leaf: int
     value: Slot
     place: Slot
+    copy: HloInstruction | None = None
 
 
 class _Inserter:
@@ -148,9 +152,10 @@ class _Inserter:
         self.context = context
         self.ends = values.ends[computation]
         self.before: dict[HloInstruction, list[HloInstruction]] = {}
-        self.last: list[HloInstruction] = []
+        self.copied: list[_Result] = []
+        self.tuples: list[HloInstruction] = []
 
-    def run(self) -> None:
+    def settle(self) -> None:
         """Settle in-place updates and loop states, then the results."""
         for instr in list(self.computation):
             updated = updated_operand(instr)
@@ -159,12 +164,16 @@ class _Inserter:
             elif instr.opcode == "while":
                 self._own_state(instr)
         results = self._results()
-        copied = [r for r in results if not self.classes.join(r.value, r.place)]
-        if copied:
-            self._shorten(copied, {r.value for r in results if r not in copied})
-            self._copy_results(copied)
-        if self.before or self.last:
-            _place(self.computation, self.before, self.last)
+        self.copied = [r for r in results if not self.classes.join(r.value, r.place)]
+        if self.copied:
+            self._shorten({r.value for r in results if r not in self.copied})
+            self._copy_results()
+
+    def order(self) -> None:
+        """Put the copies in their places, now that it is known what shares a buffer."""
+        last = [*self._ordered(), *self.tuples]
+        if self.before or last:
+            _place(self.computation, self.before, last)
 
     # What is overwritten.
 
@@ -251,24 +260,21 @@ class _Inserter:
             self.classes.force((parameter, number), places[leaf])
         return places
 
-    def _shorten(self, copied: list[_Result], kept: set[Slot]) -> None:
+    def _shorten(self, kept: set[Slot]) -> None:
         """Values that are only copied at the end are read there last."""
-        for result in copied:
+        for result in self.copied:
             span = self.values.spans[result.value][self.computation]
             if result.value not in kept and span.end == self.ends.returning:
                 span.end = self.ends.reading
 
-    def _copy_results(self, copied: list[_Result]) -> None:
+    def _copy_results(self) -> None:
         root = self.computation.root_instruction
         parts = _parts(root)
-        made: dict[int, HloInstruction] = {}
-        for result in self._ordered(copied, parts):
-            copy = made[result.leaf] = self._copy(parts[result.leaf])
-            self.last.append(copy)
-            self.values.add(copy, self.ends.writing, self.ends.returning)
-            self._follow((copy, 0), result.place)
-        leaf = iter(made.get(i, part) for i, part in enumerate(parts))
-        self.computation.root = self._rebuilt(root, leaf)
+        for result in self.copied:
+            result.copy = parts[result.leaf] = self._copy(parts[result.leaf])
+            self.values.add(result.copy, self.ends.writing, self.ends.returning)
+            self._follow((result.copy, 0), result.place)
+        self.computation.root = self._rebuilt(root, iter(parts))
         if not root.users:
             self.computation.remove(root)
 
@@ -277,30 +283,31 @@ class _Inserter:
         if value.opcode != "tuple":
             return next(parts)
         whole = emit(value, "tuple", value.shape, [self._rebuilt(o, parts) for o in value.operands])
-        self.last.append(whole)
+        self.tuples.append(whole)
         return whole
 
-    def _ordered(self, copied: list[_Result], parts: list[HloInstruction]) -> Iterator[_Result]:
-        """Copies in an order in which none overwrites what another has yet to read.
+    def _ordered(self) -> Iterator[HloInstruction]:
+        """Copies of results, in an order in which none overwrites what another has yet to read.
 
         Where they wait for each other in a circle, one value is saved first.
         """
-        waiting = list(copied)
+        waiting = list(self.copied)
         readers = Counter(id(self.classes.find(r.value)) for r in waiting)
         while waiting:
-            ready = next((r for r in waiting if self._is_ready(r, readers)), None)
-            result = waiting[0] if ready is None else ready
-            readers[id(self.classes.find(result.value))] -= 1
-            if ready is None:
-                saved = self._copy(parts[result.leaf])
-                self.last.append(saved)
+            result = next((r for r in waiting if self._is_ready(r, readers)), waiting[0])
+            assert result.copy is not None
+            if not self._is_ready(result, readers):
+                saved = self._copy(result.copy.operands[0])
+                result.copy.set_operand(0, saved)
                 self.values.add(saved, self.ends.reading, self.ends.writing)
-                parts[result.leaf] = saved
+                readers[id(self.classes.find(result.value))] -= 1
                 result.value = (saved, 0)
                 readers[id(self.classes.find(result.value))] += 1
+                yield saved
                 continue
+            readers[id(self.classes.find(result.value))] -= 1
             waiting.remove(result)
-            yield result
+            yield result.copy
 
     def _is_ready(self, result: _Result, readers: Counter[int]) -> bool:
         place = self.classes.find(result.place)
