@@ -104,14 +104,17 @@ class HloInstruction:
 
     def set_control_predecessors(self, found: Iterable[HloInstruction]) -> None:
         """Replace the control predecessors: those of this computation, each once."""
-        kept = dict.fromkeys(p for p in found if p.computation is self.computation)
+        computation = self.computation
+        assert computation is not None
+        for before in self.control_predecessors():
+            computation.control_successors.get(before, {}).pop(self, None)
+        kept = dict.fromkeys(p for p in found if p.computation is computation)
         kept.pop(self, None)
+        self.attrs.pop(CONTROL, None)
         if kept:
             self.attrs[CONTROL] = tuple(kept)
-            assert self.computation is not None
-            self.computation.has_control_edges = True
-        else:
-            self.attrs.pop(CONTROL, None)
+        for before in kept:
+            computation.control_successors.setdefault(before, {})[self] = None
 
     def set_operand(self, index: int, operand: HloInstruction) -> None:
         """Replace operand `index`, keeping both use lists right."""
@@ -135,7 +138,7 @@ class HloInstruction:
         """
         if other is self:
             return
-        if self.computation is not None and self.computation.has_control_edges:
+        if self.computation is not None and self.computation.control_successors:
             self.computation.hand_on_control_edges(self, other)
         for user in list(self.users):
             if user is other:
@@ -169,7 +172,7 @@ class HloComputation:
         self.module: HloModule | None = None
         self.attrs: dict[str, object] = {}  # e.g. execution_thread
         self.span: SourceSpan | None = None
-        self.has_control_edges = False  # or had
+        self.control_successors: dict[HloInstruction, dict[HloInstruction, None]] = {}
 
     @property
     def root_instruction(self) -> HloInstruction:
@@ -199,50 +202,52 @@ class HloComputation:
         """
         assert not instr.users, f"%{instr.name} still has users"
         assert instr is not self.root, f"%{instr.name} is the root"
-        if self.has_control_edges:
-            for after in self.control_successors(instr):
+        if self.control_successors:
+            for after in list(self.control_successors.get(instr, ())):
                 rest = [p for p in after.control_predecessors() if p is not instr]
                 after.set_control_predecessors([*rest, *instr.control_predecessors()])
+            instr.set_control_predecessors(())
         instr.set_operands(())
         del self.instructions[instr]
         if instr.opcode == "parameter":
             self.parameters.remove(instr)
         instr.computation = None
 
-    def control_successors(self, instr: HloInstruction) -> list[HloInstruction]:
-        """The instructions that have this one as a control predecessor."""
-        return [
-            i for i in self.instructions if CONTROL in i.attrs and instr in i.control_predecessors()
-        ]
-
     def add_control_edge(self, before: HloInstruction, after: HloInstruction) -> bool:
         """Make one instruction run after another, unless that one must wait for it itself."""
         if before.computation is not self or after.computation is not self:
             return False
-        if before is after or depends_on(before, after):
+        if before is after:
+            return False
+        is_free = not after.users and not self.control_successors.get(after)
+        if not is_free and depends_on(before, after):
             return False
         after.set_control_predecessors([*after.control_predecessors(), before])
         return True
 
     def take_control_edges(self) -> list[tuple[HloInstruction, HloInstruction]]:
         """Remove all control edges and return them: (before, after)."""
-        found = [(p, i) for i in self.instructions for p in i.control_predecessors()]
+        found = [(b, a) for b, afters in self.control_successors.items() for a in afters]
         for _, after in found:
             after.attrs.pop(CONTROL, None)
+        self.control_successors.clear()
         return found
 
     def hand_on_control_edges(self, old: HloInstruction, new: HloInstruction) -> None:
         """Let `new` run where `old` had to: after its predecessors, before its successors."""
-        successors = self.control_successors(old)
+        successors = list(self.control_successors.get(old, ()))
+        befores = old.control_predecessors()
         for after in successors:
             after.set_control_predecessors(p for p in after.control_predecessors() if p is not old)
-        if new.opcode not in ("parameter", "constant"):
-            for before in old.control_predecessors():
-                self.add_control_edge(before, new)
+        if new in old.operands or new.opcode in ("parameter", "constant"):
+            for after in successors:  # nothing runs in the place of `old`
+                after.set_control_predecessors([*after.control_predecessors(), *befores])
+            return
+        for before in befores:
+            self.add_control_edge(before, new)
         for after in successors:
             if not self.add_control_edge(new, after):
-                for before in old.control_predecessors():
-                    self.add_control_edge(before, after)
+                after.set_control_predecessors([*after.control_predecessors(), *befores])
 
     def sort(self) -> None:
         """Put `instructions` into a topological order, stable with respect to the present one.

@@ -138,7 +138,8 @@ class TextBuild:
                 self.fail_at(holder, f"%{holder.name}: {attribute}: %{missing[0]} is not defined")
             holder.attrs[attribute] = tuple(self.environment[name] for name in reference.names)
             if isinstance(holder, HloInstruction) and holder.computation is not None:
-                holder.computation.has_control_edges = True
+                for before in holder.control_predecessors():
+                    holder.computation.control_successors.setdefault(before, {})[holder] = None
         self.references = kept
 
     def check_parameters(self, computation: HloComputation) -> None:

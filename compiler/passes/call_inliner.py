@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.window_config import OWN, read_config
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import clone
 
+MOST_INSTRUCTIONS = 300_000
 _CALLEE = {"call": "to_apply", "fusion": "calls"}
 """The attribute that names the body."""
 
@@ -22,6 +24,12 @@ def inline_calls(module: HloModule, context: PassContext) -> bool:
         calls = [i for i in computation if _is_inlined(i)]
         for call in calls:
             _inline(computation, call)
+            if len(computation.instructions) > MOST_INSTRUCTIONS:
+                raise UnsupportedError(
+                    f"computation %{computation.name}: more than {MOST_INSTRUCTIONS:,} instructions "
+                    "once its calls, and theirs, are replaced by what they call",
+                    call.span,
+                )
         if calls:
             computation.sort()
         context.counts["calls"] += len(calls)
@@ -55,6 +63,5 @@ def _order(
         if instr.opcode != "parameter":
             before = [made[p] for p in instr.control_predecessors()]
             copy.set_control_predecessors([*before, *call.control_predecessors()])
-    if caller.has_control_edges:
-        for after in caller.control_successors(call):
-            after.set_control_predecessors([*after.control_predecessors(), *inlined])
+    for after in list(caller.control_successors.get(call, ())):
+        after.set_control_predecessors([*after.control_predecessors(), *inlined])

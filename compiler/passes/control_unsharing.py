@@ -9,10 +9,13 @@ never changed for a caller and stays shared among them.
 
 from __future__ import annotations
 
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation, sort_computations
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.context import PassContext
+
+MOST_COMPUTATIONS = 20_000
 
 
 def unshare_control(module: HloModule, context: PassContext) -> bool:
@@ -65,6 +68,16 @@ class _Unsharing:
 
     def _own(self, callee: HloComputation) -> HloComputation:
         """The computation if nobody has it yet, else a copy; what it runs is looked at later."""
-        own = clone_computation(callee, module=self.module) if callee in self.taken else callee
+        if callee not in self.taken:
+            self.taken.add(callee)
+            return callee
+        if len(self.taken) > MOST_COMPUTATIONS:
+            raise UnsupportedError(
+                f"computation %{callee.name}: its callers and theirs run it from more than "
+                f"{MOST_COMPUTATIONS} places; loops within loops that share bodies are compiled "
+                "for each place",
+                callee.span,
+            )
+        own = clone_computation(callee, module=self.module)
         self.taken.add(own)
         return own

@@ -94,8 +94,8 @@ class FusionBuilder:
         return instr
 
     def _runs_in(self, instr: HloInstruction) -> list[HloInstruction]:
-        """What runs an instruction now: the fusions it is in, or itself."""
-        return self.fusions.get(instr, [instr])
+        """What runs an instruction now: the fusions it is in, or itself. Constants do not run."""
+        return [] if instr.opcode == "constant" else self.fusions.get(instr, [instr])
 
     def _build_one(
         self,

@@ -41,8 +41,19 @@ def test_a_parameter_waits_for_nothing() -> None:
     entry, at = parsed()
     replace(at["b"], at["x"])
     assert before(at["x"]) == []
-    assert depends_on(at["c"], at["x"])
+    assert before(at["c"]) == ["a"]
+    assert depends_on(at["c"], at["a"])
     entry.sort()
+
+
+def test_an_edge_is_known_at_both_ends() -> None:
+    entry, at = parsed()
+    assert list(entry.control_successors[at["b"]]) == [at["c"]]
+    at["c"].set_control_predecessors([at["a"]])
+    assert list(entry.control_successors[at["a"]]) == [at["b"], at["c"]]
+    assert not entry.control_successors[at["b"]]
+    assert entry.take_control_edges() == [(at["a"], at["b"]), (at["a"], at["c"])]
+    assert before(at["c"]) == []
 
 
 def test_a_replacement_that_needs_a_successor_gets_no_edge_to_it() -> None:
