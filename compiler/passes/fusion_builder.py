@@ -35,7 +35,7 @@ class FusionBuilder:
     def build(self, groups: list[Group], outputs: dict[int, list[HloInstruction]]) -> None:
         """Create all fusions, rewire the fixed instructions and remove what was fused."""
         originals = list(self.computation)
-        edges = self.computation.take_control_edges()
+        edges = self.computation.take_control_edges() if groups else []
         position = {instr: i for i, instr in enumerate(originals)}
         for group in self._in_order(groups, position):
             self._build_one(group, outputs[group.index], position)
