@@ -71,10 +71,10 @@ class ResourceExhaustedError(CompileError):
 class KernelLimitError(ResourceExhaustedError):
     """A kernel has more windows, registers or flags than there are; in two parts it may fit.
 
-    `instruction` is the one that the kernel is of, when known.
+    `instructions` are those that such kernels are of, when known.
     """
 
-    instruction: object | None = None
+    instructions: tuple[object, ...] = ()
 
 
 class ElidedConstantsWarning(UserWarning):

@@ -25,7 +25,7 @@ from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernel
+from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernels
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -98,10 +98,9 @@ def _lowered(
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
         except KernelLimitError as error:
-            if not isinstance(error.instruction, HloInstruction):
-                raise
+            fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
             with _timed("passes", timings, options.progress):
-                again = split_kernel(module, chip, error.instruction, options.precision)
+                again = split_kernels(module, chip, fusions, options.precision)
             if again is None:
                 raise
             passes += again

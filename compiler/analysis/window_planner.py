@@ -59,6 +59,10 @@ class WindowPlanner:
         """Let `has_plan` be False for equal fusions: their kernel breaks some other limit."""
         self.refused.add(_Question(self, fusion).key())
 
+    def is_refused(self, fusion: HloInstruction) -> bool:
+        """Whether an equal fusion was refused."""
+        return bool(self.refused) and _Question(self, fusion).key() in self.refused
+
     def has_plan(self, fusion: HloInstruction) -> bool:
         """Whether `plan` finds windows, and nobody refused them; CompileError as of `plan`."""
         return _Question(self, fusion).has_plan()
@@ -95,7 +99,7 @@ class _Question:
 
     def has_plan(self) -> bool:
         """Whether there are windows as asked for, as known, or any at all."""
-        if self.key() in self.planner.refused:
+        if self.planner.refused and self.key() in self.planner.refused:
             return False
         asked = self.asked()
         if asked is not None:

@@ -62,7 +62,7 @@ def lower_module(
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level.
 
-    Raises KernelLimitError for a kernel that would have to be smaller.
+    Raises KernelLimitError for kernels that would have to be smaller.
     """
     scalar_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
     if scalar_words > chip.smem_words:
@@ -81,6 +81,7 @@ def lower_module(
     timings = {"llo": 0.0, "schedule": 0.0}
     main = finalize_main(lower_main(), chip)
     kernels = {}
+    refused: dict[HloInstruction, KernelLimitError] = {}
     for name in list(library.requests):
         if progress is not None:
             progress(f"kernel {name}")
@@ -90,10 +91,14 @@ def lower_module(
             lowered = time.perf_counter()
             kernels[name] = finalize_kernel(llo, chip)
         except KernelLimitError as error:
-            error.instruction = library.requests[name].instr
-            raise
+            refused[library.requests[name].instr] = error
+            continue
         timings["llo"] += lowered - start
         timings["schedule"] += time.perf_counter() - lowered
+    if refused:
+        first = next(iter(refused.values()))
+        first.instructions = tuple(refused)
+        raise first
     program = Program(
         target=chip.name,
         kernels=kernels,

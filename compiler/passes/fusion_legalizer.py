@@ -225,7 +225,12 @@ class _Judge:
         return True
 
     def kind(self, part: Part) -> str:
-        """The kind of fusion as which a part has windows; empty when there is none."""
+        """The kind of fusion as which a part has windows; empty when there is none.
+
+        What computes all that a refused fusion does has none: its kernel would be no smaller.
+        """
+        if part.is_all and self.planner.is_refused(part.fusion):
+            return ""
         if part not in self.known:
             kinds = (k for k in part.kinds() if self.has_windows(part.trial(k)))
             self.known[part] = next(kinds, "")

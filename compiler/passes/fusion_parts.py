@@ -39,6 +39,11 @@ class Part:
         needed = self.behind(self.outputs)
         return tuple(n for n in body_of(self.fusion) if n in needed and not self._is_input(n))
 
+    @property
+    def is_all(self) -> bool:
+        """Whether it makes all results of the fusion from its parameters."""
+        return not self.given and set(self.outputs) == set(results_of(self.fusion))
+
     @cached_property
     def inputs(self) -> tuple[HloInstruction, ...]:
         """The parameters and given nodes that it reads."""

@@ -274,14 +274,14 @@ def run_pipeline(
     return manager.run(module)
 
 
-def split_kernel(
-    module: HloModule, chip: chips.Chip, fusion: HloInstruction, precision: str
+def split_kernels(
+    module: HloModule, chip: chips.Chip, fusions: Sequence[HloInstruction], precision: str
 ) -> list[PassTiming] | None:
-    """Split a fusion of a finished module, and all equal ones; None where it cannot be split."""
-    if fusion.attrs.get("kind") not in PLANNED_KINDS:
-        return None
+    """Split fusions of a finished module, and all equal ones; None where nothing can be split."""
     planner = WindowPlanner(chip, precision)
-    planner.refuse(fusion)
+    for fusion in fusions:
+        if fusion.attrs.get("kind") in PLANNED_KINDS:
+            planner.refuse(fusion)
     manager = PassManager(
         find_passes(AFTER_A_SPLIT),
         chip,
