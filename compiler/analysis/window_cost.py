@@ -10,12 +10,14 @@ hence the half. Compute is estimated from the operations of the fusion and the M
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles, prepared_operands
+from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -64,6 +66,23 @@ def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts)
     overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
     total = first + latency + (steps - 1) * period + compute + last + latency + steps * overhead
     return int(total)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A plan's estimated cycles, the bytes its windows move, and those of its arrays once."""
+
+    cycles: int
+    moved: int
+    least: int
+
+
+def plan_traffic(plan: WindowPlan) -> Traffic:
+    """What a plan moves through its windows."""
+    windows = (*plan.inputs, *plan.outputs)
+    moved = sum(_fetches(plan, w) * _window_bytes(w) for w in windows)
+    least = sum(byte_size(w.shape) for w in windows)
+    return Traffic(plan.estimated_cycles, moved, least)
 
 
 def least_cycles(steps: int, chip: Chip) -> float:

@@ -24,7 +24,7 @@ from compiler.analysis.window_config import (
     read_choice,
     read_config,
 )
-from compiler.analysis.window_cost import plan_cycles
+from compiler.analysis.window_cost import Traffic, plan_cycles, plan_traffic
 from compiler.analysis.window_search import grid_orders, has_plan, make_plan, search
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
@@ -66,6 +66,10 @@ class WindowPlanner:
     def has_plan(self, fusion: HloInstruction) -> bool:
         """Whether `plan` finds windows, and nobody refused them; CompileError as of `plan`."""
         return _Question(self, fusion).has_plan()
+
+    def traffic(self, fusion: HloInstruction) -> Traffic:
+        """What the plan moves, and the least it could; errors as of `plan`."""
+        return plan_traffic(self.plan(fusion))
 
     def config(self, fusion: HloInstruction) -> Config:
         """What to write into the fusion's `backend_config` for its plan; errors as of `plan`."""

@@ -92,7 +92,9 @@ class Part:
     @cached_property
     def traffic(self) -> int:
         """Bytes of all that it reads and makes, each once."""
-        return sum(byte_size(self._shape_of(n)) for n in (*(o for o, _ in self.operands), *self.outputs))
+        return sum(
+            byte_size(self._shape_of(n)) for n in (*(o for o, _ in self.operands), *self.outputs)
+        )
 
     def behind(self, nodes: tuple[HloInstruction, ...]) -> set[HloInstruction]:
         """`nodes` and what they depend on inside the part, its inputs included."""
@@ -144,9 +146,7 @@ class Part:
         first = reduces[0]
         dims, reduced = first.operands[0].array.dims, dims_attr(first)
         kept = tuple(n for d, n in enumerate(dims) if d not in reduced)
-        is_same = all(
-            r.operands[0].array.dims == dims and dims_attr(r) == reduced for r in reduces
-        )
+        is_same = all(r.operands[0].array.dims == dims and dims_attr(r) == reduced for r in reduces)
         if not is_same or any(o.array.dims != kept for o in self.outputs):
             return False
         stored = {o.operands[0] if o.opcode == "get-tuple-element" else o for o in self.outputs}
@@ -155,7 +155,9 @@ class Part:
     def trial(self, kind: str) -> HloInstruction:
         """The part as a fusion that is in no module."""
         attrs: dict[str, object] = {}
-        operands = [HloInstruction("parameter", "given", self._shape_of(n)) for n, _ in self.operands]
+        operands = [
+            HloInstruction("parameter", "given", self._shape_of(n)) for n, _ in self.operands
+        ]
         name = self.fusion.name
         attrs = {"kind": kind, "calls": self._body()}
         return HloInstruction("fusion", name, self._shape(), operands, attrs)
@@ -243,4 +245,3 @@ def results_of(fusion: HloInstruction) -> list[HloInstruction]:
 def without_layout(shape: ArrayShape) -> ArrayShape:
     """The bare shape, as fused computations have it."""
     return ArrayShape(shape.dtype, shape.dims)
-

@@ -203,9 +203,7 @@ def _reduce(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
         return None
     kept = iter(range(near.array.rank))
     reduced = dims_attr(near)
-    read = tuple(
-        None if d in reduced else next(kept) for d in range(near.operands[0].array.rank)
-    )
+    read = tuple(None if d in reduced else next(kept) for d in range(near.operands[0].array.rank))
     return _in_parts(e, near, fits, (read, ()), range(near.array.rank))
 
 
@@ -353,9 +351,7 @@ def _rows_at_once(dims: Dims, value: ArrayShape, fits: Fits, *, is_cut: bool) ->
     return rows, columns
 
 
-def _row_starts(
-    b: Emitter, number: Instr, dims: Dims, block: Dims
-) -> tuple[list[Instr], Instr]:
+def _row_starts(b: Emitter, number: Instr, dims: Dims, block: Dims) -> tuple[list[Instr], Instr]:
     """Where block `number` begins in an array of `dims`, and among all elements in a line."""
     chunk = (*(1 for _ in dims[:-2]), *block)[-len(dims) :]
     counts = [-(-size // part) for size, part in zip(dims, chunk, strict=True)]

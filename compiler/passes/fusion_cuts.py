@@ -1,0 +1,228 @@
+"""Where a fusion is cut in two: so that there are windows, or so that they move fewer bytes.
+
+A cut stores some value of the fusion's body: a first kernel makes it, a second one reads it. Cuts
+come in classes, the likeliest to help first:
+
+    1  at a dot, its operands, and reduces, and between results
+    2  at index operations and what they read
+    3  anywhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace as replace_fields
+
+from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.iteration_space import update_space
+from compiler.analysis.window_planner import WindowPlanner
+from compiler.analysis.window_search import search
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.fusion_parts import Part
+from compiler.passes.layout_assignment import with_default_layout
+from compiler.passes.wrap_fusions import fusion_kind
+
+_INDEX_WORK = frozenset(
+    {
+        "transpose",
+        "reshape",
+        "concatenate",
+        "pad",
+        "slice",
+        "dynamic-slice",
+        "reverse",
+        "broadcast",
+    }
+)
+_NEVER_STORED = frozenset({"parameter", "constant", "iota", "tuple", "get-tuple-element"})
+_MOST_CUTS = 32
+"""Cuts of a class that are tried."""
+_MOST_COSTED = 6
+"""Cuts of a class whose windows are searched for."""
+_WASTE = 3
+"""How many times the least bytes a plan moves before a cut is thought of."""
+_LEAST_CYCLES = 50_000
+"""Of a kernel that it is worth looking at."""
+_GAIN = 0.7
+"""Of a kernel's cycles, what two may take in its place."""
+_LAUNCH_CYCLES = 1500
+_MOST_DEEP = 4
+"""How often what was cut is cut again."""
+
+Cut = tuple[Part, Part]
+
+
+class Judge:
+    """Asks the window planner for which fusions there are windows."""
+
+    def __init__(self, planner: WindowPlanner) -> None:
+        self.planner = planner
+        self.known: dict[Part, str] = {}
+
+    def has_windows(self, fusion: HloInstruction) -> bool:
+        """Whether the windows of some plan fit VMEM."""
+        try:
+            return self.planner.has_plan(fusion)
+        except UnsupportedError:
+            return False
+
+    def fits_alone(self, node: HloInstruction) -> bool:
+        """Whether an operation has windows in a fusion of its own."""
+        if node.opcode == "dynamic-update-slice":
+            return self._updates(_alone(node, "kCustom"))
+        kinds = {fusion_kind(node), "kInput" if node.opcode == "reduce" else "kLoop"}
+        kinds -= {"kLoop"} if node.opcode == "dot" else set()
+        return any(self.has_windows(_alone(node, kind)) for kind in sorted(kinds))
+
+    def _updates(self, fusion: HloInstruction) -> bool:
+        body = fusion_body(fusion)
+        try:
+            search(fusion, body, update_space(body.roots[0]), self.planner.chip)
+        except UnsupportedError:
+            return False
+        return True
+
+    def cycles(self, part: Part) -> int:
+        """What a part with windows is estimated to take."""
+        plan = self.planner.plan(part.trial(self.kind(part)))
+        return plan.estimated_cycles + _LAUNCH_CYCLES
+
+    def is_wasteful(self, fusion: HloInstruction) -> bool:
+        """Whether a kernel spends its time on moving what it needs to move but once."""
+        traffic = self.planner.traffic(fusion)
+        if traffic.cycles < _LEAST_CYCLES or traffic.moved < _WASTE * traffic.least:
+            return False
+        return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cycles / 2
+
+    def kind(self, part: Part) -> str:
+        """The kind of fusion as which a part has windows; empty when there is none.
+
+        What computes all that a refused fusion does has none: its kernel would be no smaller.
+        """
+        if part.is_all and self.planner.is_refused(part.fusion):
+            return ""
+        if part not in self.known:
+            kinds = (k for k in part.kinds() if self.has_windows(part.trial(k)))
+            self.known[part] = next(kinds, "")
+        return self.known[part]
+
+
+def _alone(node: HloInstruction, kind: str) -> HloInstruction:
+    """A fusion of one operation, in no module."""
+    body = HloComputation("fused_computation")
+    made: dict[HloInstruction, HloInstruction] = {}
+    operands: list[HloInstruction] = []
+    for operand in dict.fromkeys(node.operands):
+        attrs = dict(operand.attrs)
+        if operand.opcode != "constant":
+            attrs = {"parameter_number": len(operands)}
+            shape = with_default_layout(operand.array)
+            operands.append(HloInstruction("parameter", "value", shape, (), attrs))
+        opcode = "constant" if operand.opcode == "constant" else "parameter"
+        made[operand] = body.add(HloInstruction(opcode, "value", operand.array, (), attrs))
+    root = HloInstruction(
+        node.opcode, node.name, node.array, [made[o] for o in node.operands], dict(node.attrs)
+    )
+    body.root = body.add(root)
+    attrs = {"kind": kind, "calls": body}
+    shape = with_default_layout(node.array)
+    return HloInstruction("fusion", node.name, shape, operands, attrs)
+
+
+def divided(part: Part, judge: Judge) -> list[Part]:
+    """Parts with windows that make the same results, producers before users.
+
+    What cannot be cut any further stays as it is, windows or not.
+    """
+    if judge.kind(part):
+        return [part]
+    apart = replace_fields(part, is_apart=True)
+    if len(apart.operands) > len(part.operands) and judge.kind(apart):
+        return [apart]
+    best: Cut | None = None
+    for cuts in _classes(part):
+        good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
+        if good:
+            first, second = min(good, key=_traffic)
+            return [first, second]
+        kept = [best] if best else []
+        best = min([*cuts, *kept], key=lambda cut: _left(cut, judge), default=None)
+    if best is None:
+        return [part]
+    return [*divided(best[0], judge), *divided(best[1], judge)]
+
+
+def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
+    """Parts that take much fewer cycles than the whole, which has windows; else the whole."""
+    limit = judge.cycles(part) * _GAIN
+    if depth >= _MOST_DEEP or not judge.is_wasteful(part.trial(judge.kind(part))):
+        return [part]
+    best: Cut | None = None
+    for cuts in _classes(part):
+        good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
+        for cut in sorted(good, key=_traffic)[:_MOST_COSTED]:
+            cycles = judge.cycles(cut[0]) + judge.cycles(cut[1])
+            if cycles < limit:
+                best, limit = cut, cycles
+    if best is None:
+        return [part]
+    return [*cheaper(best[0], judge, depth + 1), *cheaper(best[1], judge, depth + 1)]
+
+
+def _traffic(cut: Cut) -> int:
+    """Bytes that its kernels move; a dot that both compute is never worth it."""
+    first, second = cut
+    is_repeated = any(n.opcode == "dot" for n in first.nodes) and any(
+        n.opcode == "dot" for n in second.nodes
+    )
+    return (first.traffic + second.traffic) << (16 if is_repeated else 0)
+
+
+def _left(cut: Cut, judge: Judge) -> tuple[int, int]:
+    """How much of a cut still is without windows."""
+    sizes = [len(part.nodes) for part in cut if not judge.kind(part)]
+    return max(sizes, default=0), _traffic(cut)
+
+
+def _classes(part: Part) -> Iterator[list[Cut]]:
+    """The cuts of a part, class by class."""
+    readers = [n for n in part.nodes if n.opcode in ("dot", "reduce")]
+    near = [n for r in readers if r.opcode == "dot" for n in r.operands] + readers
+    first = _cuts_at(part, near)
+    if len(part.outputs) > 1:
+        first += [part.without(output) for output in part.outputs]
+    yield first
+    moved = [n for n in part.nodes if n.opcode in _INDEX_WORK]
+    yield _cuts_at(part, [n for m in moved for n in (*m.operands, m)])
+    yield _cuts_at(part, list(part.nodes))
+
+
+def _cuts_at(part: Part, nodes: list[HloInstruction]) -> list[Cut]:
+    """Cuts that store one of the nodes; evenly chosen ones where there are many."""
+    inside = set(part.nodes)
+    found: dict[tuple[HloInstruction, ...], Cut] = {}
+    for node in dict.fromkeys(nodes):
+        stored = _stored_with(node)
+        if not inside.issuperset(stored) or not all(_is_storable(n) for n in stored):
+            continue
+        cut = part.cut_at(stored)
+        if cut is not None:
+            found[stored] = cut
+    cuts = list(found.values())
+    return cuts[:: -(-len(cuts) // _MOST_CUTS)] if cuts else []
+
+
+def _stored_with(node: HloInstruction) -> tuple[HloInstruction, ...]:
+    """What is stored to keep a node: itself, or all results of a variadic reduce."""
+    return (node,) if isinstance(node.shape, ArrayShape) else tuple(node.users)
+
+
+def _is_storable(node: HloInstruction) -> bool:
+    """Whether a kernel can leave this in memory for another to gain something."""
+    if node.opcode == "get-tuple-element":
+        return True
+    if node.opcode in _NEVER_STORED or (node.array.rank == 0 and node.opcode != "reduce"):
+        return False
+    return node.opcode != "broadcast" or node.operands[0].array.rank > 0
