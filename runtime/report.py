@@ -55,7 +55,7 @@ class Report:
 
     `causes` holds the kernels' cycles by cause, and ``main`` the cycles between kernels; they add
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
-    count depends on data, None for an execution.
+    count depends on data, None for an execution. `remarks` say which fusions were split, and why.
     """
 
     target: str
@@ -73,6 +73,7 @@ class Report:
     causes: dict[str, int] = field(default_factory=dict)
     assumed_trips: int | None = None
     assumed_loops: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""
@@ -92,6 +93,7 @@ class Report:
             "execute_seconds": self.execute_seconds,
             "stages": self.stages,
             "causes": self.causes,
+            "remarks": list(self.remarks),
             "kernels": [kernel.to_json() for kernel in self.kernels],
         }
 
@@ -180,6 +182,7 @@ def build_report(
         causes=causes | {"main": result.main_cycles},
         assumed_trips=assumed_trips,
         assumed_loops=() if assumed_trips is None else _all_assumed_loops(program),
+        remarks=tuple(program.metadata.get("remarks", "").splitlines()),
     )
 
 

@@ -13,6 +13,7 @@ from runtime.report import KernelReport, Report
 from tpu_sim.isa.chips import Chip, chip_names, load_chip
 from tpuc.arrays import Difference
 
+_MOST_REMARKS = 5
 _SLOWEST = 12
 
 
@@ -36,6 +37,10 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
     if report.assumed_loops:
         loops = ", ".join(report.assumed_loops)
         console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}")
+    for remark in report.remarks[:_MOST_REMARKS]:
+        console.print(f"split: {remark}")
+    if len(report.remarks) > _MOST_REMARKS:
+        console.print(f"split: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"

@@ -101,10 +101,9 @@ class _Legalizer:
         module = looped_module(node, self.judge.fits_alone)
         if module is None:
             return None
+        for step in (fuse, wrap_fusions, assign_layouts):
+            step(module, PassContext(self.context.chip, planner=self.context.planner))
         context = PassContext(self.context.chip, planner=self.context.planner)
-        fuse(module, context)
-        wrap_fusions(module, context)
-        assign_layouts(module, context)
         _Legalizer(context, self.depth + 1).run(module)
         self.context.remarks += context.remarks[:_MOST_REMARKS]
         return _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
