@@ -148,9 +148,7 @@ def direct_outputs(
     return found if len(found) == len(leaves(node.shape)) else None
 
 
-def direct_output(
-    dot: HloInstruction, body: FusionBody, plan: WindowPlan
-) -> OperandWindow | None:
+def direct_output(dot: HloInstruction, body: FusionBody, plan: WindowPlan) -> OperandWindow | None:
     """The output window that a dot's sums go to: a root of just the box that it computes."""
     found = direct_outputs(dot, body, plan)
     if found is None or dot.array.dtype not in (F32, S32):

@@ -122,7 +122,11 @@ class _Program:
     def _pad(self, value: str, dims: Dims) -> tuple[Dims, str]:
         rng = self.rng
         pads = [
-            (rng.randint(-min(3, n // 3), 5), rng.randint(-min(3, n // 3), 9), rng.choice((0, 0, 1)))
+            (
+                rng.randint(-min(3, n // 3), 5),
+                rng.randint(-min(3, n // 3), 9),
+                rng.choice((0, 0, 1)),
+            )
             for n in dims
         ]
         result = [n + (n - 1) * i + a + b for n, (a, b, i) in zip(dims, pads, strict=True)]
