@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from compiler.analysis.index_bounds import close_bounds
 from compiler.analysis.indexing import (
     Expr,
     Quotient,
@@ -69,7 +70,7 @@ def operand_boxes(
 def merge_boxes(
     shape: ArrayShape, boxes: Iterable[Box], units: tuple[int, ...] | None = None
 ) -> Box:
-    """The union of tile-rounded boxes of one array; whole where their distance is not constant."""
+    """The union of tile-rounded boxes of one array; whole where their distance varies much."""
     result: Box | None = None
     for box in boxes:
         result = box if result is None else _join(shape, result, box)
@@ -140,12 +141,13 @@ def _join(shape: ArrayShape, a: Box, b: Box) -> Box:
     extents: list[int] = []
     for d, size in enumerate(shape.dims):
         distance = b.low[d] - a.low[d]
-        if not distance.is_constant:
+        least, most = close_bounds(distance)
+        first = min(0, least)
+        last = max(a.extent[d], most + b.extent[d])
+        if last - first >= size and not distance.is_constant:
             lows.append(const(0))
             extents.append(size)
             continue
-        first = min(0, distance.constant)
-        last = max(a.extent[d], distance.constant + b.extent[d])
         lows.append(a.low[d] + first)
         extents.append(last - first)
     return Box(tuple(lows), tuple(extents))

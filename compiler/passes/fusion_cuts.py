@@ -10,7 +10,7 @@ come in classes, the likeliest to help first:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace as replace_fields
 
 from compiler.analysis.fusion_body import fusion_body
@@ -48,6 +48,8 @@ _LEAST_CYCLES = 50_000
 _GAIN = 0.7
 """Of a kernel's cycles, what two may take in its place."""
 _LAUNCH_CYCLES = 1500
+_MOST_OPERANDS = 32
+"""Of a kernel whose operands are apart."""
 _MOST_DEEP = 4
 """How often what was cut is cut again."""
 
@@ -138,9 +140,9 @@ def divided(part: Part, judge: Judge) -> list[Part]:
     """
     if judge.kind(part):
         return [part]
-    apart = replace_fields(part, is_apart=True)
-    if len(apart.operands) > len(part.operands) and judge.kind(apart):
-        return [apart]
+    for (apart,) in _apart(part):
+        if judge.kind(apart):
+            return [apart]
     best: Cut | None = None
     for cuts in _classes(part):
         good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
@@ -159,25 +161,30 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
     limit = judge.cycles(part) * _GAIN
     if depth >= _MOST_DEEP or not judge.is_wasteful(part.trial(judge.kind(part))):
         return [part]
-    best: Cut | None = None
-    for cuts in _classes(part):
-        good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
+    best: tuple[Part, ...] = (part,)
+    ways: list[Sequence[tuple[Part, ...]]] = [_apart(part), *_classes(part)]
+    for cuts in ways:
+        good = [cut for cut in cuts if all(judge.kind(p) for p in cut)]
         for cut in sorted(good, key=_traffic)[:_MOST_COSTED]:
-            cycles = judge.cycles(cut[0]) + judge.cycles(cut[1])
+            cycles = sum(judge.cycles(p) for p in cut)
             if cycles < limit:
                 best, limit = cut, cycles
-    if best is None:
+    if best == (part,):
         return [part]
-    return [*cheaper(best[0], judge, depth + 1), *cheaper(best[1], judge, depth + 1)]
+    return [p for chosen in best for p in cheaper(chosen, judge, depth + 1)]
 
 
-def _traffic(cut: Cut) -> int:
+def _apart(part: Part) -> list[tuple[Part]]:
+    """The whole with an operand for each reading, where that is another kernel."""
+    apart = replace_fields(part, is_apart=True)
+    is_other = len(part.operands) < len(apart.operands) <= _MOST_OPERANDS
+    return [(apart,)] if is_other else []
+
+
+def _traffic(cut: Sequence[Part]) -> int:
     """Bytes that its kernels move; a dot that both compute is never worth it."""
-    first, second = cut
-    is_repeated = any(n.opcode == "dot" for n in first.nodes) and any(
-        n.opcode == "dot" for n in second.nodes
-    )
-    return (first.traffic + second.traffic) << (16 if is_repeated else 0)
+    dots = sum(any(n.opcode == "dot" for n in part.nodes) for part in cut)
+    return sum(part.traffic for part in cut) << (16 if dots > 1 else 0)
 
 
 def _left(cut: Cut, judge: Judge) -> tuple[int, int]:

@@ -66,3 +66,37 @@ def test_whether_there_are_windows_is_known_without_a_search(vmem_bytes: int) ->
     except UnsupportedError:
         wanted = False
     assert WindowPlanner(chip).has_plan(fusion) is wanted
+
+
+TURNED_ROWS = """HloModule turned
+ENTRY main {
+  x = f32[394272,32] parameter(0)
+  r = f32[32,111,111,32] reshape(x)
+  t = f32[111,111,32,32] transpose(r), dimensions={1,2,0,3}
+  z = f32[] constant(0)
+  ROOT p = f32[113,113,32,32] pad(t, z), padding=1_1x1_1x0_0x0_0
+}
+"""
+SCAN = """HloModule scan
+ENTRY main {
+  a = f32[4,512,512,16] parameter(0)
+  b = f32[4,512,512,16] parameter(1)
+  z = f32[] constant(0)
+  p = f32[4,1024,512,16] pad(a, z), padding=0_0x0_1_1x0_0x0_0
+  q = f32[4,1024,512,16] pad(a, z), padding=0_0x1_0_1x0_0x0_0
+  s = f32[4,1024,512,16] add(p, q)
+  f = f32[4,1,512,16] slice(b), slice={[0:4], [0:1], [0:512], [0:16]}
+  g = f32[4,1023,512,16] slice(s), slice={[0:4], [1:1024], [0:512], [0:16]}
+  ROOT c = f32[4,1024,512,16] concatenate(f, g), dimensions={1}
+}
+"""
+
+
+@pytest.mark.parametrize("text", (TURNED_ROWS, SCAN), ids=("turned rows", "a scan's joints"))
+def test_no_kernel_reads_its_operand_for_every_block(text: str) -> None:
+    module = parse_module(text)
+    chip = load_chip("v5e")
+    run_pipeline(module, chip)
+    for fusion in [i for i in module.entry if i.opcode == "fusion"]:
+        traffic = WindowPlanner(chip).traffic(fusion)
+        assert traffic.moved <= 4 * traffic.least
