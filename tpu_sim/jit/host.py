@@ -82,6 +82,8 @@ _FEATURE_SETS = {
     "avx512": _FeatureSet(Arch.X86_64, "x86-64-v4", _AVX512),
     "neon": _FeatureSet(Arch.AARCH64, "generic", ("neon",)),
 }
+LEVELS = tuple(_FEATURE_SETS)
+"""Names of feature sets, beside `NATIVE`."""
 _LEAST = {Arch.X86_64: "avx2", Arch.AARCH64: "neon"}
 _ARCHITECTURES = {
     "x86_64": Arch.X86_64, "amd64": Arch.X86_64, "aarch64": Arch.AARCH64, "arm64": Arch.AARCH64,

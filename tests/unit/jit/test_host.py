@@ -20,6 +20,7 @@ from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.engine import Engine
 from tpu_sim.jit.host import (
     FEATURES_VARIABLE,
+    LEVELS,
     Arch,
     Host,
     UnsupportedHostError,
@@ -34,7 +35,6 @@ from tpu_sim.jit.program_translator import ESTIMATE, RUN, translate_program
 ROOT = Path(__file__).parents[3]
 CHIP = load_chip("v5e")
 TRIPLES = {Arch.X86_64: "x86_64-unknown-linux-gnu", Arch.AARCH64: "aarch64-unknown-linux-gnu"}
-SETS = ("avx2", "avx512", "neon")
 LIBRARY_LEVEL, PROGRAM_LEVEL = 2, 0
 MEMORY_CALLS = {"memcpy", "memset", "memmove"}
 
@@ -42,7 +42,7 @@ MEMORY_CALLS = {"memcpy", "memset", "memmove"}
 def usable_sets() -> list[str]:
     """Feature sets of the running machine."""
     names = ["native"]
-    for name in SETS:
+    for name in LEVELS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(FEATURES_VARIABLE, name)
             try:
@@ -83,7 +83,7 @@ def programs() -> list[Program]:
     return [compile_text(model).program, random_program(CHIP, 200, 2, 100)]
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", LEVELS)
 def test_the_library_compiles_for_every_feature_set(name: str) -> None:
     host = host_of(name)
     made = assembly(library_text(host), host, LIBRARY_LEVEL)
@@ -146,8 +146,8 @@ def test_unknown_and_foreign_sets_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_code_of_different_sets_is_kept_apart() -> None:
-    keys = {Engine(host_of(name), None).object_key("text") for name in SETS}
-    assert len(keys) == len(SETS)
+    keys = {Engine(host_of(name), None).object_key("text") for name in LEVELS}
+    assert len(keys) == len(LEVELS)
 
 
 def test_all_feature_sets_give_the_same_memory_and_cycles(tmp_path: Path) -> None:
