@@ -8,15 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import pytest
 
+from tests.support.cross_compile import LIBRARY_LEVEL, PROGRAM_LEVEL, object_and_assembly
 from tests.support.random_programs import random_program
 from tests.support.run_hlo import compile_text
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.command_kernels import Kind
-from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.engine import Engine
 from tpu_sim.jit.host import (
     FEATURES_VARIABLE,
@@ -27,15 +26,12 @@ from tpu_sim.jit.host import (
     detect_host,
     host_of,
 )
-from tpu_sim.jit.lanes import intrinsic_declarations
 from tpu_sim.jit.library import library_text
 from tpu_sim.jit.pass_forms import MATMUL_DOT, MATMUL_TILES, pass_forms
 from tpu_sim.jit.program_translator import ESTIMATE, RUN, translate_program
 
 ROOT = Path(__file__).parents[3]
 CHIP = load_chip("v5e")
-TRIPLES = {Arch.X86_64: "x86_64-unknown-linux-gnu", Arch.AARCH64: "aarch64-unknown-linux-gnu"}
-LIBRARY_LEVEL, PROGRAM_LEVEL = 2, 0
 MEMORY_CALLS = {"memcpy", "memset", "memmove"}
 
 
@@ -55,22 +51,9 @@ def usable_sets() -> list[str]:
 
 def assembly(text: str, host: Host, level: int) -> str:
     """Assembly of a module for any host that this LLVM can make code for."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    triple = TRIPLES[host.arch]
-    try:
-        target = llvm.Target.from_triple(triple)
-    except RuntimeError:
-        pytest.skip(f"this LLVM has no target {triple}")
-    machine = target.create_target_machine(
-        cpu=host.cpu, features=host.features, opt=level, codemodel="small", reloc="pic"
-    )
-    module = llvm.parse_assembly(text + intrinsic_declarations(text) + TARGET_ATTRIBUTES)
-    module.triple = triple
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    assert machine.emit_object(module)
-    return str(machine.emit_assembly(module))
+    code, made = object_and_assembly(text, host, level)
+    assert code
+    return made
 
 
 def callees(text: str) -> set[str]:
