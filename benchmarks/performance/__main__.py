@@ -1,7 +1,7 @@
 """Measure this project beside XLA:CPU and write a page.
 
     python -m benchmarks.performance [--workloads NAME,...] [--models FOLDER] [--repeat N]
-        [--threads N] [--results FILE] [--out docs/performance.md]
+        [--levels native,avx512,avx2] [--threads N] [--results FILE] [--out docs/performance.md]
 
 With ``--results`` rows are kept in a JSON file, to which later commands of the same version add
 theirs; the page shows them all. What else stands on the page stays as it is. Without jax only this
@@ -20,14 +20,18 @@ import json
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+from benchmarks.performance.levels import LEVELS
 from benchmarks.performance.measure import Options, Row, SideResult, measure
 from benchmarks.performance.page import TITLE, page
 from benchmarks.performance.startup import start_seconds
 from benchmarks.performance.versions import commit
 from benchmarks.performance.workloads import WORKLOADS, Workload, chosen, source_file
 from benchmarks.sections import put_section
+from tpu_sim.jit.host import NATIVE
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -35,6 +39,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workloads", default="", help="names between commas; * and ? match")
     parser.add_argument("--models", type=Path, action="append", default=[], help="NAME_full.hlo")
+    parser.add_argument("--levels", default=NATIVE, help=f"between commas, of {', '.join(LEVELS)}")
     parser.add_argument("--repeat", type=int, default=5, help="turns of each workload, at most")
     parser.add_argument("--threads", type=int, default=2, help="of each side")
     parser.add_argument("--budget", type=float, default=60, help="seconds for a workload's turns")
@@ -42,20 +47,29 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="JSON file to keep rows in")
     parser.add_argument("--out", type=Path, help="the page to write; none: only print")
     parser.add_argument("--without-start", action="store_true", help="do not time starts")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    args.levels = args.levels.split(",")
+    if unknown := [level for level in args.levels if level not in LEVELS]:
+        parser.error(f"--levels: {', '.join(unknown)}: want some of {', '.join(LEVELS)}")
+    return args
 
 
-def load_results(path: Path | None) -> tuple[dict[str, Row], dict[str, float]]:
-    """Rows by name, and start times, of earlier commands on this version of the project."""
+Rows = dict[tuple[str, str], Row]
+"""By level and name."""
+
+
+def load_results(path: Path | None) -> tuple[Rows, dict[str, float]]:
+    """Rows, and start times, of earlier commands on this version of the project."""
     if path is None or not path.exists():
         return {}, {}
     kept = json.loads(path.read_text())
     if kept.get("commit") != commit():
         return {}, {}
-    return {row["name"]: Row.from_json(row) for row in kept["rows"]}, kept["start"]
+    rows = [Row.from_json(row) for row in kept["rows"]]
+    return {(row.level, row.name): row for row in rows}, kept["start"]
 
 
-def keep_results(path: Path | None, rows: dict[str, Row], start: dict[str, float]) -> None:
+def keep_results(path: Path | None, rows: Rows, start: dict[str, float]) -> None:
     if path is not None:
         shown_rows = [row.to_json() for row in rows.values()]
         kept = {"commit": commit(), "rows": shown_rows, "start": start}
@@ -66,7 +80,7 @@ def run(workload: Workload, args: argparse.Namespace, options: Options, scratch:
     path = source_file(workload, args.models, scratch)
     if path is None:
         missing = SideResult(error=f"no {workload.name}_full.hlo: name its folder by --models")
-        row = Row(workload.name, missing, counts=workload.counts)
+        row = Row(workload.name, missing, counts=workload.counts, level=options.level)
     else:
         row = measure(workload, path, options)
     row.date = str(datetime.date.today())
@@ -75,7 +89,7 @@ def run(workload: Workload, args: argparse.Namespace, options: Options, scratch:
 
 def say(row: Row) -> None:
     """One line for whoever waits."""
-    cells = [row.name]
+    cells = [row.name, row.level]
     for side in (row.ours, row.xla):
         cells.append(side.error or f"{side.execute or 0:.4f} s, compile {side.compile_cold:.2f} s")
     if row.ratio is not None:
@@ -94,15 +108,16 @@ def main() -> None:
     rows, start = load_results(args.results)
     workloads = chosen([name for name in args.workloads.split(",") if name])
     with tempfile.TemporaryDirectory(prefix="tpuc-benchmark-") as folder:
-        for workload in workloads:
-            rows[workload.name] = run(workload, args, options, Path(folder))
-            say(rows[workload.name])
+        for workload, level in product(workloads, args.levels):
+            held = replace(options, level=level)
+            row = rows[level, workload.name] = run(workload, args, held, Path(folder))
+            say(row)
             keep_results(args.results, rows, start)
     if not args.without_start:
         start = start_seconds()
         keep_results(args.results, rows, start)
     command = shlex.join(["python", "-m", "benchmarks.performance", *shown(sys.argv[1:])])
-    ordered = [rows[w.name] for w in WORKLOADS if w.name in rows]
+    ordered = [rows[at] for at in product(LEVELS, (w.name for w in WORKLOADS)) if at in rows]
     text = page(ordered, start, command, args.threads)
     if args.out is None:
         print(text)

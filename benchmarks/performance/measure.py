@@ -21,7 +21,9 @@ from typing import Any
 
 from benchmarks.performance.agreement import file_difference
 from benchmarks.performance.inputs import named_parameters
+from benchmarks.performance.levels import environment as held_to
 from benchmarks.performance.workloads import Workload
+from tpu_sim.jit.host import NATIVE
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 0
@@ -42,13 +44,17 @@ class NotRunError(MeasurementError):
 
 @dataclass(frozen=True)
 class Options:
-    """`turns` at most, while a workload's executions take less than `budget` seconds."""
+    """`turns` at most, while a workload's executions take less than `budget` seconds.
+
+    `level` is of `benchmarks.performance.levels`.
+    """
 
     threads: int = 2
     turns: int = 5
     budget: float = 60.0
     timeout: float = 900.0
     with_xla: bool = True
+    level: str = NATIVE
 
 
 @dataclass
@@ -90,6 +96,7 @@ class Row:
     date: str = ""
     difference: float | None = None
     problems: list[str] = field(default_factory=list)
+    level: str = NATIVE
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -109,6 +116,7 @@ class Worker:
         one = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
         environment = os.environ | one | {"TPUC_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+        environment = held_to(options.level, environment)
         command = (sys.executable, "-m", "benchmarks.performance.worker", side)
         self._timeout = options.timeout
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by __exit__
@@ -167,7 +175,7 @@ class Worker:
 
 def measure(workload: Workload, path: Path, options: Options) -> Row:
     """Compile cold, execute in turn, compile warm."""
-    row = Row(workload.name, counts=workload.counts)
+    row = Row(workload.name, counts=workload.counts, level=options.level)
     row.xla.error = workload.alone or ("" if options.with_xla else "jax is not installed")
     with tempfile.TemporaryDirectory(prefix="tpuc-benchmark-") as folder:
         cache = Path(folder)

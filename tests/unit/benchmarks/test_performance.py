@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.performance import __main__ as command
+from benchmarks.performance import levels
 from benchmarks.performance import measure as measuring
 from benchmarks.performance import page as pages
 from benchmarks.performance.agreement import difference, stored
@@ -231,6 +232,8 @@ def test_the_page_judges_by_the_wanted_numbers() -> None:
     lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line[:1] == "|"}
     assert "| 1.00 | **no** |" in lines["execute, geometric mean over XLA:CPU (2 workloads)"]
     assert "above: b 4.00" in lines["execute, each"]
+    dots = pages.page([row("dot_x", 1, 1)], {}, "command", 1)
+    assert "| compile cold, each dot | at most 6 | above: dot_x 10.00 | **no** |" in dots
     assert "| 10.00 | **no** |" in lines["compile cold, geometric mean over XLA:CPU (2 workloads)"]
     assert lines["longest compile, cold"].endswith("apart 90.0 s | **no** |")
     assert lines["`import tpuc`"].endswith("| yes |")
@@ -240,10 +243,31 @@ def test_the_page_judges_by_the_wanted_numbers() -> None:
     assert text.index("## Not in the means") < text.index("| apart | 9.000")
 
 
+def test_levels_are_judged_apart() -> None:
+    rows = [row("a", 1, 4), replace(row("a", 4, 1), level="avx2")]
+    text = pages.page(rows, {}, "command", 1)
+    assert "| execute, each | at most 1.3 | above: none | yes |" in text
+    assert "| execute with avx2, each | at most 1.3 | above: a 4.00 | **no** |" in text
+    assert text.count("| compile cold, geometric mean over XLA:CPU (1 workloads) |") == 1
+    assert text.index("## Execution\n") < text.index("## Execution with avx2\n")
+
+
+def test_both_sides_are_held_to_a_level() -> None:
+    before = {"XLA_FLAGS": "--xla_a=1", "HOME": "/h"}
+    assert levels.environment("native", before) == before
+    held = levels.environment("avx512", before)
+    assert held["TPUC_HOST_FEATURES"] == "avx512" and held["HOME"] == "/h"
+    assert held["XLA_FLAGS"] == "--xla_a=1 --xla_cpu_max_isa=AVX512"
+    assert command.parse_arguments(["--levels", "native,avx2"]).levels == ["native", "avx2"]
+    with pytest.raises(SystemExit):
+        command.parse_arguments(["--levels", "sse"])
+
+
 def test_rows_are_kept_between_commands(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     assert command.load_results(path) == ({}, {})
-    kept = {"a": row("a", 1, 2)}
+    held = replace(row("a", 1, 2), level="avx2")
+    kept = {("native", "a"): row("a", 1, 2), ("avx2", "a"): held}
     command.keep_results(path, kept, {"run": 1.0})
     assert command.load_results(path) == (kept, {"run": 1.0})
 
