@@ -407,6 +407,18 @@ class LlvmLanes:
         return text if k == 0 else self.emitter.value(f"add i32 {text}, {k}")
 
 
+def mask_of_bits(lanes: LlvmLanes, bits: str) -> str:
+    """The mask of a chunk from an i16, lane 0's bit lowest.
+
+    A bitcast says the same, but without AVX-512 becomes an instruction or more for each bit.
+    """
+    e = lanes.emitter
+    spread = lanes.splat(e.value(f"zext i16 {bits} to i32"))
+    own = ", ".join(f"i32 {1 << lane}" for lane in range(CHUNK_LANES))
+    own_bits = e.value(f"and {lanes.int_type} {spread}, <{own}>")
+    return e.value(f"icmp ne {lanes.int_type} {own_bits}, zeroinitializer")
+
+
 def intrinsic_declarations(text: str) -> str:
     """``declare`` lines for every ``@llvm.`` intrinsic that `text` calls."""
     found: dict[str, str] = {}

@@ -35,7 +35,7 @@ from tpu_sim.jit.component import (
 from tpu_sim.jit.crossing import CHUNKS
 from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.lanes import LlvmLanes
+from tpu_sim.jit.lanes import LlvmLanes, mask_of_bits
 from tpu_sim.jit.moves import move_chunk, moved
 from tpu_sim.jit.values import LANE_ROLES, Role, Scalar, Use
 
@@ -45,10 +45,10 @@ VREG_BYTES = 4096
 _RESULT = 2
 ROW_BUFFER_BYTES = (_RESULT + 1) * ROW_BYTES
 """Scratch memory for a row or column of each operand of a crossing operation and of its result."""
-_TO_SECOND_CACHE = "i32 0, i32 2, i32 1"
-"""Of a prefetch: data to be read, into the second cache. A few rows of many tiles overflow the first."""
 _CHEAP_COST = 4
 """Operations that are rather repeated in a later level than kept for it."""
+_TO_SECOND_CACHE = "i32 0, i32 2, i32 1"
+"""Of a prefetch: data to be read, into the second cache. A few rows of many tiles overflow the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +457,7 @@ class _ChunkScope:
     def _load(self, op: LocalOp, pointer: str) -> str:
         if not op.is_mask:
             return self._emitter.load("<16 x i32>", pointer, CHUNK_BYTES)
-        bits = self._emitter.load("i16", pointer, 2)
-        return self._emitter.value(f"bitcast i16 {bits} to <16 x i1>")
+        return mask_of_bits(self._lanes, self._emitter.load("i16", pointer, 2))
 
     def _keep(self, op: LocalOp, value: str, pointer: str) -> None:
         if not op.is_mask:
