@@ -69,6 +69,9 @@ WORKLOADS = (
     Workload("heat_stencil"),
     Workload("mandelbrot_while"),
     Workload("moe_gshard"),
+    Workload("adi_heat"),
+    Workload("fft_poisson"),
+    Workload("flash_attention"),
     Workload(
         "gpt2_train",
         integer_limit=50257,
