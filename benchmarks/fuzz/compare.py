@@ -103,9 +103,13 @@ def _equal(a: Array, b: Array) -> bool:
 
 def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float) -> Array:
     """Elements that differ by more than noise moves them."""
+    if want.dtype.kind == "c":
+        parts = ([a.real for a in runs], [a.imag for a in runs])
+        real = _wrong(got.real, want.real, parts[0], times)
+        return np.asarray(real | _wrong(got.imag, want.imag, parts[1], times)) & ~_same(got, want)
     dtype = from_numpy(want.dtype)
     same = _same(got, want)
-    if not (dtype.is_float or dtype.is_complex):
+    if not dtype.is_float:
         moved = np.zeros(want.shape, bool)
         for run in runs:
             moved |= run != want
@@ -121,7 +125,8 @@ def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float) -> Arra
             spread = np.maximum(spread, np.where(np.isfinite(off), off, 0))
         step = step_of(dtype.name)
         floor = _FLOOR if dtype.bits >= 32 else 0.0
-        allowed = times * (_TIMES * spread + 2 * step * np.abs(base) + floor)
+        slack = 2 * step * np.abs(base) + floor if spread.any() or unsure.any() else 0.0
+        allowed = times * (_TIMES * spread + slack)
         near = np.abs(found - base) <= allowed
         # A value close to the largest may be infinite, and one that was may not.
         return ~same & ~unsure & ~near

@@ -94,7 +94,7 @@ def _results(entry: Scope) -> list[Value]:
     body = "\n".join(line.partition(" = ")[2] for line in entry.lines)
     words = set(body.replace(",", " ").replace("(", " ").replace(")", " ").split())
     unused = [v for v in entry.values if v.name not in words and v not in entry.given]
-    chosen = unused[-6:] or [entry.values[-1]]
+    chosen = unused[-6:] or [entry.values[-1] if entry.values else entry.pick()]
     chosen += [v for v in entry.values if rng.random() < 0.06]
     rng.shuffle(chosen)
     return chosen[:8]

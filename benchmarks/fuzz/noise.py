@@ -22,7 +22,14 @@ from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
 from compiler.hlo.evaluator.plan import Step
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, TRANSCENDENTAL
+from compiler.hlo.opcodes import (
+    ASYNC,
+    CONTROL_FLOW,
+    DATA_MOVEMENT,
+    OPCODES,
+    TRANSCENDENTAL,
+    TUPLE_ONLY,
+)
 from compiler.hlo.shape import leaves
 
 Array = npt.NDArray[Any]
@@ -44,7 +51,10 @@ _MANTISSA = {
     "f8e5m2fnuz": 3, "f8e4m3fn": 4, "f8e4m3": 4, "f8e4m3b11fnuz": 4, "f8e4m3fnuz": 4,
     "f8e3m4": 5, "f4e2m1fn": 2, "f8e8m0fnu": 1,
 }  # fmt: skip
-_F32_STEP = 2.0**-23
+_MOVES = DATA_MOVEMENT | TUPLE_ONLY | CONTROL_FLOW | ASYNC
+_LEAVES = frozenset(
+    {"parameter", "constant", "iota", "select", "bitcast-convert", "fusion", "sort", "topk"}
+)
 
 
 def is_inexact(instr: HloInstruction) -> bool:
@@ -68,9 +78,18 @@ def is_inexact(instr: HloInstruction) -> bool:
     )
 
 
+def makes_nan(instr: HloInstruction) -> bool:
+    """Whether a NaN of the result may be one that the operation made, of any sign and payload."""
+    if OPCODES[instr.opcode].traits & _MOVES or instr.opcode in _LEAVES:
+        return False
+    return any(s.dtype.is_float for s in leaves(instr.shape))
+
+
 def is_tainted(module: HloModule) -> bool:
-    """Whether any instruction may have other values than the evaluator's."""
-    return any(is_inexact(instr) for c in module.computations.values() for instr in c)
+    """Whether any instruction may have other values (or NaN bits) than the evaluator's."""
+    return any(
+        is_inexact(instr) or makes_nan(instr) for c in module.computations.values() for instr in c
+    )
 
 
 def step_of(name: str) -> float:
@@ -88,6 +107,24 @@ class NoisyInterpreter(Interpreter):
         self.narrow = narrow
 
     def _execute(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
+        result = self._noisy(step, values)
+        if makes_nan(step.instr) and isinstance(result, np.ndarray):
+            return self._other_nan(result)
+        return result
+
+    def _other_nan(self, result: Array) -> Array:
+        """Every NaN with another sign, at random."""
+        dtype = from_numpy(result.dtype)
+        if not dtype.is_float or dtype.bits < 8:
+            return result
+        with np.errstate(all="ignore"):
+            wide = result if dtype.bits >= 16 else result.astype(np.float32)
+            here = np.isnan(wide) & (self.rng.random(result.shape) < 0.5)
+            if not here.any():
+                return result
+            return np.where(here, np.negative(wide), wide).astype(result.dtype)
+
+    def _noisy(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
         instr = step.instr
         if not is_inexact(instr):
             return super()._execute(step, values)
@@ -118,15 +155,25 @@ class NoisyInterpreter(Interpreter):
             noise = self.rng.uniform(-1, 1, array.shape)
             if dtype.is_complex:
                 other = self.rng.uniform(-1, 1, array.shape)
-                wide = array.astype(np.complex128)
-                moved = wide + np.abs(wide) * size * 2 * (noise + 1j * other)
-            else:
-                wide = array.astype(np.float64)
-                moved = wide * (1 + size * noise)
+                return self._complex_jitter(array, 2 * size * noise, 2 * size * other)
+            wide = array.astype(np.float64)
+            moved = wide * (1 + size * noise)
             keep = ~np.isfinite(wide) | (wide == 0) | np.logical_not(where)
             moved = np.where(keep, wide, moved)
             narrow = moved if dtype.bits >= 32 else moved.astype(np.float32)
             return np.where(keep, array, narrow.astype(array.dtype))
+
+    def _complex_jitter(self, array: Array, noise: Array, other: Array) -> Array:
+        """Relative to the modulus; beside an infinite part the finite one has noise of its own."""
+        wide = array.astype(np.complex128)
+        modulus = np.abs(wide)
+        is_finite = np.isfinite(modulus)
+        result = wide.copy()
+        result.real += np.where(is_finite, modulus, np.abs(wide.real)) * noise
+        result.imag += np.where(is_finite, modulus, np.abs(wide.imag)) * other
+        result.real = np.where(np.isfinite(wide.real), result.real, wide.real)
+        result.imag = np.where(np.isfinite(wide.imag), result.imag, wide.imag)
+        return result.astype(array.dtype)
 
     def _rounded(self, instr: HloInstruction, operands: Sequence[Array], result: Array) -> Array:
         """Only where the operation rounds, and for narrow floats only where they may stay wide."""
