@@ -28,7 +28,7 @@ from benchmarks.fuzz.module_text import (
 from benchmarks.fuzz.worker import limited
 from benchmarks.fuzz.xla_process import XlaProcess
 
-SECONDS = 120.0
+SECONDS = 60.0
 Fails = Callable[[str], bool]
 
 
