@@ -8,12 +8,13 @@ import math
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32, S32, U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.bit_casts import change_width
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
-from compiler.rewrite.graph import emit
+from compiler.passes.expanders.index_forms import plain_indices
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
@@ -227,15 +228,21 @@ def _group_product(
     return b.instruction("dot", (left, other), attrs, instr.array.with_dims(()))
 
 
-def _separate_reduces(instr: Instr) -> Instr | None:
-    """Operands that are combined each by itself: a reduce each, whose start value counts once."""
+def _simpler_reduces(instr: Instr) -> Instr | None:
+    """Over nothing: the start values. Operands that are combined each by itself: a reduce each,
+    whose start value counts once."""
     count = len(instr.operands) // 2
+    if instr.operands[0].array.element_count == 0:
+        e = Emitter.at(instr)
+        dims = [leaf.dims for leaf in leaves(instr.shape)]
+        starts = zip(instr.operands[count:], dims, strict=True)
+        return result_of(e, instr, [e.broadcast(start, d) for start, d in starts])
     computation = instr.attrs["to_apply"]
     assert isinstance(computation, HloComputation)
     root = computation.root_instruction
     if count == 1 or root.opcode != "tuple":
         return None
-    kinds = {"add", "and", "maximum", "minimum", "multiply", "or"}
+    kinds = {"add", "and", "maximum", "minimum", "multiply", "or", "xor"}
     for number, part in enumerate(root.operands):
         pair = {computation.parameters[number], computation.parameters[count + number]}
         if part.opcode not in kinds or set(part.operands) != pair:
@@ -301,70 +308,23 @@ def _pad_of_nothing(instr: Instr) -> Instr | None:
     return Emitter.at(instr).broadcast(instr.operands[1], instr.array.dims)
 
 
-def _signed_indices(instr: Instr) -> Instr | None:
-    """Indices of other types as s32; what is beyond it is beyond every dimension."""
-    first = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
-    start = first.get(instr.opcode, len(instr.operands) // 2)
-    end = start + 1 if instr.opcode in ("gather", "scatter") else len(instr.operands)
-    indices = instr.operands[start:end]
-    if instr.opcode.startswith("dynamic") and len(indices) == 1 and indices[0].array.rank == 1:
-        return _with_scalar_starts(instr, start)
-    if instr.opcode == "scatter" and instr.operands[0].array.rank == 0:
-        return _scatter_into_scalar(instr)
-    if all(i.array.dtype == S32 or i.array.dtype.bits > 32 for i in indices):
-        return None
-    e = Emitter.at(instr)
-    changed = [_as_signed(e, i) for i in indices]
-    operands = (*instr.operands[:start], *changed, *instr.operands[end:])
-    return emit(instr, instr.opcode, instr.shape, operands, dict(instr.attrs))
-
-
-def _with_scalar_starts(instr: Instr, start: int) -> Instr:
-    """The older form, whose start indices are one vector."""
-    e = Emitter.at(instr)
-    vector = instr.operands[start]
-    count = vector.array.dims[0]
-    scalars = [_as_signed(e, e.reshape(e.part(vector, 0, i, i + 1), ())) for i in range(count)]
-    operands = (*instr.operands[:start], *scalars)
-    return emit(instr, instr.opcode, instr.shape, operands, dict(instr.attrs))
-
-
-def _scatter_into_scalar(instr: Instr) -> Instr | None:
-    """One update of a scalar has no index, so it takes place; several are not expanded."""
-    count = len(instr.operands) // 2
-    updates = instr.operands[count + 1 :]
-    if updates[0].array.element_count != 1:
-        return None
-    e = Emitter.at(instr)
-    computation = instr.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
-    values = [*instr.operands[:count], *(e.shaped(update, ()) for update in updates)]
-    return result_of(e, instr, e.apply(computation, values))
-
-
-def _as_signed(e: Emitter, index: Instr) -> Instr:
-    if index.array.dtype == U32:
-        index = e.minimum(index, e.like(index, 2**31 - 1))
-    return index if index.array.dtype.bits > 32 else e.cast(index, S32)
-
-
 _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
     "bitcast-convert": change_width,
     "dot": _mixed_dot,
-    "dynamic-slice": _signed_indices,
-    "dynamic-update-slice": _signed_indices,
-    "gather": _signed_indices,
+    "dynamic-slice": plain_indices,
+    "dynamic-update-slice": plain_indices,
+    "gather": plain_indices,
     "imag": _imag,
     "map": _mapped,
     "pad": _pad_of_nothing,
     "convolution": batch_groups_to_features,
     "ragged-dot": _ragged_dot,
     "real": _real,
-    "reduce": _separate_reduces,
-    "scatter": _signed_indices,
+    "reduce": _simpler_reduces,
+    "scatter": plain_indices,
     "scaled-dot": _scaled_dot,
     "stochastic-convert": _stochastic_convert,
 }
