@@ -9,6 +9,7 @@ by themselves are no finding.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -22,7 +23,7 @@ from benchmarks.fuzz.run import compiled
 from benchmarks.fuzz.worker import SlowError, watch_memory
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.verifier import verify
 from tpu_sim.isa.chips import load_chip
 
@@ -32,11 +33,18 @@ _TARGET = "v5e"
 
 
 def port_bytes(text: str) -> int:
-    """What parameters and results take, each as large as it says."""
+    """What parameters and results take in the layout that the host gives them: row-major, tiled."""
     entry = parse_module(text).entry
     shapes = [*(p.shape for p in entry.parameters), entry.root_instruction.shape]
-    found = [leaf for shape in shapes for leaf in leaves(shape)]
-    return sum(leaf.element_count * max(8, leaf.dtype.bits) // 8 for leaf in found)
+    return sum(_padded_bytes(leaf) for shape in shapes for leaf in leaves(shape))
+
+
+def _padded_bytes(shape: ArrayShape) -> int:
+    dims = list(shape.dims)
+    for at, tile in ((-1, 128), (-2, 8)):
+        if shape.rank >= -at:
+            dims[at] = -(-dims[at] // tile) * tile
+    return math.prod(dims) * max(8, shape.dtype.bits) // 8
 
 
 def judge(text: str) -> Outcome:
