@@ -131,6 +131,9 @@ class NoisyInterpreter(Interpreter):
         operands = [values[operand] for operand in instr.operands]
         if instr.opcode in _SUMS | _PRODUCTS | _SOLVERS:
             return self._summed(step, values, operands)
+        if isinstance(operands[0], np.ndarray) and operands[0].dtype.kind == "c":
+            moved = {i: self._other_zeros(v) for i, v in zip(instr.operands, operands, strict=True)}
+            values = {**values, **moved}
         result = super()._execute(step, values)
         if isinstance(result, tuple):
             return tuple(self._jitter(r, 4.0) for r in result)
@@ -162,6 +165,13 @@ class NoisyInterpreter(Interpreter):
             moved = np.where(keep, wide, moved)
             narrow = moved if dtype.bits >= 32 else moved.astype(np.float32)
             return np.where(keep, array, narrow.astype(array.dtype))
+
+    def _other_zeros(self, array: Array) -> Array:
+        """Parts that are zero with another sign, at random: on a cut either side is right."""
+        result = np.array(array)
+        for part in (result.real, result.imag):
+            part[(part == 0) & (self.rng.random(part.shape) < 0.5)] *= -1
+        return result
 
     def _complex_jitter(self, array: Array, noise: Array, other: Array) -> Array:
         """Relative to the modulus; beside an infinite part the finite one has noise of its own."""
@@ -217,7 +227,7 @@ class NoisyInterpreter(Interpreter):
         moved = dict(values)
         for operand, value in zip(instr.operands, operands, strict=True):
             if isinstance(value, np.ndarray):
-                moved[operand] = self._operand_noise(instr, value)
+                moved[operand] = self._operand_noise(instr, self._reordered(instr, value))
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
@@ -233,6 +243,16 @@ class NoisyInterpreter(Interpreter):
         flipped = (result == 0) & (self.rng.random(result.shape) < 0.5)
         return np.where(flipped, -result.astype(np.float32 if dtype.bits < 32 else result.dtype),
                         result).astype(result.dtype)  # fmt: skip
+
+    def _reordered(self, instr: HloInstruction, value: Array) -> Array:
+        """What is reduced in another order: products may overflow on the way in one of them."""
+        dims = instr.attrs.get("dimensions", ())
+        if instr.opcode != "reduce" or len(instr.operands) != 2 or not value.ndim:
+            return value
+        assert isinstance(dims, tuple)
+        for axis in dims:
+            value = np.take(value, self.rng.permutation(value.shape[axis]), axis)
+        return value
 
     def _operand_noise(self, instr: HloInstruction, value: Array) -> Array:
         dtype = from_numpy(value.dtype)
