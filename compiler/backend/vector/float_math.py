@@ -9,16 +9,16 @@ from compiler.llo.ir import MReg, VReg
 def divide(ops: Ops, a: VReg, b: VReg) -> VReg:
     """a / b within 1 ulp: reciprocal, product, one correction by the exact residue.
 
-    Where zero, infinity or overflow is involved the corrected value is NaN or a zero of any sign,
-    and the plain product right.
+    Where zero, infinity or overflow is involved the correction is NaN, or a zero that has lost its
+    sign, and the plain product right.
     A divisor below 2**-128 counts as zero: its reciprocal overflows, as where denormals are flushed.
     """
     reciprocal = ops.reciprocal(b)
     quotient = ops.mul(a, reciprocal)
     residue = ops.fma(ops.negate(b), quotient, a)
     corrected = ops.fma(residue, reciprocal, quotient)
-    is_corrected = ops.compare_real("gt", ops.magnitude(corrected), 0.0)
-    return ops.select(is_corrected, corrected, quotient)
+    is_number = ops.compare_real("gt", ops.magnitude(corrected), 0.0)
+    return ops.select(is_number, corrected, quotient)
 
 
 def is_finite(ops: Ops, a: VReg) -> MReg:
