@@ -1,7 +1,9 @@
 """Executes one bundle on a `CoreState`: stalls, then all reads, then all writes.
 
 An instruction's read phase returns its commit, a function without arguments; commits run in the
-order listed. A DMA starts after the other commits of its bundle.
+order listed. A DMA starts after the other commits of its bundle. Where several instructions of a
+bundle fault, the first of these is the one: waits, loads, scalar instructions, stores and indexed
+accesses, transfers.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class BundleExecutor:
         """Issue one bundle; the clock stands at the cycle after it when this returns."""
         if bundle:
             self._stall(bundle)
-            commits = [self._step(instr) for instr in bundle if instr.row.effect != "dma_start"]
+            steps = [(n, i) for n, i in enumerate(bundle) if i.row.effect != "dma_start"]
+            steps.sort(key=lambda step: _rank(step[1]))
+            done = {number: self._step(instr) for number, instr in steps}
+            commits = [done[number] for number in sorted(done)]
             commits += [self._dma_start(i) for i in bundle if i.row.effect == "dma_start"]
             for commit in commits:
                 commit()
@@ -384,6 +389,12 @@ class BundleExecutor:
         number = self._flag(flag, f)
         races = self._races
         return lambda: races.wait(number) if races else None
+
+
+def _rank(instr: Instr) -> int:
+    if instr.row.effect == "load_indexed":
+        return 2
+    return {Slot.LOAD: 0, Slot.STORE: 2}.get(instr.row.slot, 1)
 
 
 def _vreg(value: object) -> U32:

@@ -11,18 +11,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import cast
 
 from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import MEANINGS, Crossing, Instr, Kind, Row, Slot
+from tpu_sim.isa.instruction import Crossing, Instr, Kind, Row, Slot
 from tpu_sim.isa.program import SMEM, SPILL_ROWS, Block, Bundle
 from tpu_sim.isa.rows.memory import VLD, VST
 from tpu_sim.isa.rows.valu import VCMP, VMOVI, VSEL
+from tpu_sim.jit.bounds import Bounds
 from tpu_sim.jit.clock import BlockClock
 from tpu_sim.jit.dma_functions import note_smem_end
-from tpu_sim.jit.lanes import LlvmLanes, signed32
+from tpu_sim.jit.scalar_code import ScalarCode, row_address
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.segment import Segment
 from tpu_sim.jit.state_ops import emit_transfer
@@ -43,11 +43,9 @@ _CROSSING_ROLES = {
 }
 _NONE = -1
 """Instead of a value: the register or slot holds none of this kind."""
+_INDEXED = frozenset({"load_indexed", "store_indexed"})
 _LEAF_EFFECTS = frozenset({"pop_mrf", "xpose_read"})
 _FIRST = frozenset({"load", "load_indexed", "pop_mrf", "xpose_read", "fill", "fill_mask"})
-_MAX_OFFSET, _MAX_IMMEDIATE = 1 << 28, 1 << 29
-"""Up to these an sreg is a root and an offset, and an address not taken modulo 2**32: a sum that wraps
-lies then so far from zero that neither it nor what it wraps to is a row of any window."""
 _LAST = frozenset({"store", "store_masked", "store_indexed"})
 
 
@@ -142,7 +140,8 @@ class BlockTranslator:
         self._issued = issued
         self._occupancy = occupancy
         self._dma_function = dma_function
-        self._lanes = LlvmLanes(scope.emitter, 1)
+        self._scalars = ScalarCode(scope.emitter, self._read)
+        self._bounds = Bounds(scope, dma_function)
         self._clock = BlockClock(scope) if scope.module.clock else None
         self._sregs: dict[int, Scalar] = {0: constant_scalar(0)}
         self._written: set[int] = set()
@@ -164,7 +163,7 @@ class BlockTranslator:
         self._entry = dict(self._occupancy)
         self._pops: dict[int, int] = {}
         self._swaps: dict[int, list[int]] = {}
-        self._has_transfer = False
+        self._has_indexed = False
 
     def translate(self) -> str:
         """Append the block's code; returns the time after it, "" where no clock runs."""
@@ -178,6 +177,8 @@ class BlockTranslator:
     def _bundle(self, number: int, bundle: Bundle) -> None:
         """All reads come before all writes: what the bundle defines is known after it."""
         self._scope.place = f"{self._block.name or 'block'}, bundle {number}"
+        if self._has_indexed and any(self._is_checked(instr) for instr in bundle):
+            self._flush_pending()  # whether indexed accesses fault shows only when they run
         planned = [(_plan(instr.row), instr) for instr in bundle]
         timed = [instr for plan, instr in planned if plan.is_timed]
         if self._clock is not None and timed:
@@ -242,46 +243,7 @@ class BlockTranslator:
                 self._smem_stores.append((self._read(b).text, pointer))
                 self._note_smem_end(self._read(a), k)
             case _:
-                scalar = self._shifted(instr) or self._computed(instr)
-                self._new_sregs.append((instr.operands[0], scalar))
-
-    def _shifted(self, instr: Instr) -> Scalar | None:
-        """Register plus constant: kept in that form, so that addresses can be compared."""
-        name, operands = instr.row.name, instr.operands
-        if name == "smovi":
-            return constant_scalar(signed32(operands[1]))
-        if name == "smov":
-            return self._read(operands[1])
-        if name == "saddi.s32":
-            return self._plus(self._read(operands[1]), operands[2])
-        if name == "sadd.s32":
-            a, b = self._read(operands[1]), self._read(operands[2])
-            if not b.root:
-                return self._plus(a, b.offset)
-            if not a.root:
-                return self._plus(b, a.offset)
-        return None
-
-    def _plus(self, scalar: Scalar, k: int) -> Scalar:
-        offset = signed32(scalar.offset + k)
-        if not scalar.root:
-            return constant_scalar(offset)
-        if abs(offset) >= _MAX_OFFSET:
-            text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
-            return Scalar(text, text, 0)
-        if offset == 0:
-            return Scalar(scalar.root, scalar.root, 0)
-        text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
-        return Scalar(text, scalar.root, offset)
-
-    def _computed(self, instr: Instr) -> Scalar:
-        arguments: list[str | int] = []
-        for operand, value in zip(instr.row.operands[1:], instr.operands[1:], strict=True):
-            arguments.append(self._read(value).text if operand.kind is Kind.SS else value)
-        text = cast(str, MEANINGS[instr.row.name](self._lanes, *arguments))
-        if text.startswith("%"):
-            return Scalar(text, text, 0)
-        return constant_scalar(int(text))
+                self._new_sregs.append((instr.operands[0], self._scalars.value(instr)))
 
     def _smem_pointer(self, base: Scalar, k: int) -> str:
         e = self._emitter
@@ -290,9 +252,28 @@ class BlockTranslator:
             return e.offset("%smem", 4 * (base.offset + k))
         wide = e.value(f"sext i32 {base.text} to i64")
         word = e.value(f"add i64 {wide}, {k}")
+        self._check_pending()
         outside = e.value(f"icmp uge i64 {word}, {words}")
         self._scope.fault_if(outside, FaultKind.MEMORY, f"SMEM word outside 0..{words - 1}")
         return e.offset("%smem", e.value(f"shl i64 {word}, 2"))
+
+    def _is_checked(self, instr: Instr) -> bool:
+        """Whether a scalar instruction or a wait is checked where it stands."""
+        match instr.row.effect:
+            case "scalar_load":
+                base, k, count = instr.operands[1], instr.operands[2], self._scope.chip.smem_words
+            case "scalar_store":
+                base, k, count = instr.operands[0], instr.operands[1], self._scope.chip.smem_words
+            case "dma_wait":
+                base, k, count = instr.operands[1], instr.operands[0], self._scope.kernel.flags
+            case _:
+                return False
+        scalar = self._read(base)
+        return bool(scalar.root) or not 0 <= scalar.offset + k < count
+
+    def _check_pending(self) -> None:
+        """Let what comes before fault before what is checked next."""
+        self._bounds.check([*self._ops.values()], more_follows=True)
 
     def _note_smem_end(self, base: Scalar, k: int) -> None:
         """A store that may be behind the words that the program owns is taken note of."""
@@ -313,6 +294,7 @@ class BlockTranslator:
             return str(base.offset + flag)
         wide = e.value(f"sext i32 {base.text} to i64")
         number = e.value(f"add i64 {wide}, {flag}")
+        self._check_pending()
         outside = e.value(f"icmp uge i64 {number}, {count}")
         self._scope.fault_if(outside, FaultKind.FLAG, f"sync flag outside 0..{count - 1}")
         return number
@@ -328,6 +310,8 @@ class BlockTranslator:
     def _transfer(self, number: int, instr: Instr, arguments: tuple[Argument, ...]) -> None:
         descriptor = self._scope.kernel.descriptors[instr.operands[0]]
         scalars = [a for a in arguments if isinstance(a, Scalar)]  # src, dst, f, c0, c1
+        if self._has_indexed:
+            self._flush_pending()
         flag = self._flag(instr.operands[3], scalars[2])
         if self._scope.module.values:
             op = ValueOp(self._next, Role.STATE, instr.row, arguments, bundle=number)
@@ -338,7 +322,6 @@ class BlockTranslator:
                 emit_transfer(self._scope, op, self._dma_function)
             else:
                 self._ops[op.index] = op
-                self._has_transfer = True
         if self._clock is not None:
             self._clock.transfer(descriptor, flag, (scalars[3].text, scalars[4].text))
 
@@ -444,13 +427,14 @@ class BlockTranslator:
         arguments, uses = self._operands(instr, plan)
         address: Address | None = None
         if role is Role.LOAD or role is Role.STORE:
-            address = _address(arguments)
+            address = row_address(arguments)
             arguments = arguments[4:]
         is_mask = plan.result_class == "m"
         index = self._next
         self._next += 1
         op = ValueOp(index, role, row, arguments, is_mask, address, number, uses)
         if row.effect:
+            self._has_indexed |= row.effect in _INDEXED
             self._place_in_queues(op)
         self._ops[index] = op
         if row.pushes in self._queues:
@@ -516,15 +500,7 @@ class BlockTranslator:
         if self._ops:
             self._scope.place = self._block.name or "block"
             Segment(
-                self._scope, self._ops, self._carry, live, self._entry, self._dma_function
-            ).emit()
+                self._scope, self._ops, self._carry, live, self._entry, self._dma_function,
+                self._bounds,
+            ).emit()  # fmt: skip
         self._start_segment()
-
-
-def _address(arguments: tuple[Argument, ...]) -> Address:
-    window, scalar, offset, stride = arguments[:4]
-    assert isinstance(window, int) and isinstance(scalar, Scalar)
-    assert isinstance(offset, int) and isinstance(stride, int)
-    if scalar.root and abs(offset) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
-        return Address(window, scalar.text, offset, stride)
-    return Address(window, scalar.root, scalar.offset + offset, stride)

@@ -48,12 +48,19 @@ def emit_copy(
             rest = [emitter.offset(side, done) for side in (source, target)]
             _Copy(emitter, plan).chunk(rest[0], rest[1], plan.size - done)
             plan = replace(plan, steps=(step,), size=_BLOCK_BYTES)
-        if plan.steps[0].count > 1:
+        if plan.steps[0].count > 1 and _is_apart(plan):
             return [_shared(emitter, plan, name, (source, target), module)]
     copy = _Copy(emitter, plan)
     copy.steps(plan.steps, source, target)
     copy.settle()
     return []
+
+
+def _is_apart(plan: CopyPlan) -> bool:
+    """Whether the iterations of the outermost step write bytes of their own, in any order."""
+    outer, *inner = plan.steps
+    reach = sum((step.count - 1) * abs(step.target) for step in inner)
+    return abs(outer.target) >= reach + plan.size
 
 
 def _is_streamed(plan: CopyPlan) -> bool:

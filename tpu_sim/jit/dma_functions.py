@@ -1,15 +1,15 @@
 """DMA transfers as native functions: bounds check, then nested loops of row copies.
 
-One function per shape of transfer: ``(ctx, src, dst, c0, c1, window, window_bytes) -> code``,
+One function per shape of transfer: ``(ctx, src, dst, c0, c1, window, window_bytes, check) -> code``,
 where 0 is done and other codes index `DMA_FAULTS`. `window` is the byte offset of the
 descriptor's window in VMEM. Nothing is copied unless the whole transfer is valid. The copy itself
-(`tpu_sim.jit.dma_copies`) may be shared between host threads.
+(`tpu_sim.jit.dma_copies`) may be shared between host threads; with `check` there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
@@ -33,7 +33,7 @@ DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
 _OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
 _MAX_CHUNKS = 1 << 26
 """Keeps, with the checker's limits, every byte offset within 63 bits."""
-_PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes"
+_PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes, i1 %check"
 
 
 class DmaFunctions:
@@ -74,6 +74,17 @@ def note_smem_end(e: Emitter, end: str) -> None:
     e.store("i64", e.value(f"call i64 @llvm.umax.i64(i64 {before}, i64 {end})"), pointer, 8)
 
 
+@dataclass(frozen=True)
+class _Side:
+    """A side that was checked: its memory, and the first chunk, first byte and end in it, all i64."""
+
+    space: int
+    base: str
+    start: str
+    first: str
+    end: str
+
+
 class _DmaFunction:
     """Builds the function of one descriptor, whose window is left to the caller."""
 
@@ -93,8 +104,13 @@ class _DmaFunction:
         """The texts of the function, and of the one its tasks run, if any."""
         self._check_counts()
         strides = [[d.src_stride, d.dst_stride] for d in self._descriptor.dims]
-        source = self._side(self._descriptor.src_space, "%src", [s[0] for s in strides])
-        target = self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides])
+        sides = [
+            self._side(self._descriptor.src_space, "%src", [s[0] for s in strides]),
+            self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides]),
+        ]
+        self._leave_if("%check", 0)
+        source, target = (self._emitter.offset(side.base, side.start) for side in sides)
+        self._announce(sides[1])
         if self._pieces is not None:
             self._refer(source, target)
         tasks = emit_copy(self._emitter, self._descriptor, self._name, source, target, self._module)
@@ -145,8 +161,8 @@ class _DmaFunction:
     def _word(self, word: Word, llvm_type: str) -> str:
         return self._emitter.load(llvm_type, self._emitter.offset("%ctx", int(word) * 8), 8)
 
-    def _side(self, space: int, address: str, strides: list[int]) -> str:
-        """Check one side's range of bytes and return the pointer to its first chunk."""
+    def _side(self, space: int, address: str, strides: list[int]) -> _Side:
+        """Check one side's range of bytes."""
         e = self._emitter
         unit = unit_bytes(space)
         start = e.value(f"mul i64 {e.value(f'sext i32 {address} to i64')}, {unit}")
@@ -168,15 +184,18 @@ class _DmaFunction:
         first, end = e.value(f"add i64 {low}, {below}"), e.value(f"add i64 {high}, {above}")
         self._leave_if(e.value(f"icmp slt i64 {first}, 0"), code)
         self._leave_if(e.value(f"icmp sgt i64 {end}, {limit}"), code)
-        if space == HBM and address == "%dst":
-            whole = e.value(f"ptrtoint ptr {base} to i64")
-            ends = [e.value(f"add i64 {whole}, {at}") for at in (first, end)]
-            low, high = ends
+        return _Side(space, base, start, first, end)
+
+    def _announce(self, target: _Side) -> None:
+        """Tell what is going to be written to those who keep count of it."""
+        e = self._emitter
+        if target.space == SMEM:
+            note_smem_end(e, e.value(f"udiv i64 {target.end}, {WORD_BYTES}"))
+        if target.space == HBM:
+            whole = e.value(f"ptrtoint ptr {target.base} to i64")
+            low, high = (e.value(f"add i64 {whole}, {at}") for at in (target.first, target.end))
             pieces = self._written(low, high)
             e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high}, {pieces})")
-        if space == SMEM and address == "%dst":
-            note_smem_end(e, e.value(f"udiv i64 {end}, {WORD_BYTES}"))
-        return e.offset(base, start)
 
     def _written(self, low: str, high: str) -> str:
         """Size and stride of the pieces that are written, as typed arguments."""

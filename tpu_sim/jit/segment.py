@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tpu_sim.jit.bounds import Bounds, Ranges, row_ranges
 from tpu_sim.jit.command_kernels import Kind
 from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.hbm_windows import RESOLVE, SETTLE, entry_offset
 from tpu_sim.jit.outline import OutlinedComponent, outline
-from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.state_ops import StateOps
 from tpu_sim.jit.values import Address, Role, Use, ValueOp
@@ -36,8 +37,10 @@ class Segment:
         live_out: frozenset[int],
         waiting: Mapping[int, int],
         dma_function: Callable[[int], str],
+        bounds: Bounds,
     ) -> None:
         """`waiting`: results in each MXU's queue before the segment."""
+        self._bounds = bounds
         self._scope = scope
         self._emitter = scope.emitter
         self._commands = scope.commands
@@ -53,7 +56,7 @@ class Segment:
             for window, in_place in scope.in_place.items()
             if in_place.pieces.gap_bytes
         }
-        self._ranges: dict[tuple[int, str], tuple[int, int]] = {}
+        self._ranges: Ranges = {}
         self._state = StateOps(
             scope, ops.values(), waiting, self.operand_place, self.result_place, dma_function
         )
@@ -139,36 +142,14 @@ class Segment:
     # addresses
 
     def _check_bounds(self) -> None:
-        """One compare for each window and address root."""
-        ranges: dict[tuple[int, str], tuple[int, int]] = {}
-        for op in self._staging.ops.values():
-            if op.address is not None:
-                key = (op.address.window, op.address.root)
-                low, high = ranges.get(key, (op.address.low, op.address.high))
-                ranges[key] = (min(low, op.address.low), max(high, op.address.high))
-        for (window, root), (low, high) in ranges.items():
-            self._check_range(window, root, low, high)
-        self._ranges = ranges
+        """All of them before anything runs."""
+        ops = [*self._staging.ops.values()]
+        self._bounds.check(ops, more_follows=False)
+        self._ranges = row_ranges(ops)
         stored = {op.address.window for op in self._staging.ops.values()
                   if op.address is not None and op.role is Role.STORE}  # fmt: skip
         for window in sorted(stored & self._scope.in_place.keys()):
             self._emitter.do(f"call void @{SETTLE}(ptr %ctx, ptr {self._entry(window)})")
-
-    def _check_range(self, window: int, root: str, low: int, high: int) -> None:
-        e = self._emitter
-        rows = self._scope.kernel.windows[window].rows
-        name = self._scope.kernel.windows[window].name
-        message = f"rows {low}..{high} from the address are not all within window {name} ({rows})"
-        if not root:
-            if low >= 0 and high < rows:
-                return
-            outside = e.value("icmp eq i32 0, 0")
-        elif high - low >= rows:
-            outside = e.value("icmp eq i32 0, 0")
-        else:
-            first = e.value(f"add i64 {self._wide(root)}, {low}")
-            outside = e.value(f"icmp ugt i64 {first}, {rows - 1 - (high - low)}")
-        self._scope.fault_if(outside, FaultKind.WINDOW, message)
 
     def _wide(self, root: str) -> str:
         return self._emitter.value(f"sext i32 {root} to i64") if root else "0"

@@ -348,13 +348,24 @@ def _grouped(ops: list[ValueOp]) -> list[ValueOp]:
     return result + sorted(run, key=lambda o: _number(o, 0))
 
 
+def check_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]) -> None:
+    """Fault where a ``dma.start`` would, and copy nothing."""
+    _call_transfer(scope, op, dma_function, "true")
+
+
 def emit_transfer(scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str]) -> None:
     """Call the copy function of a ``dma.start`` and check its status."""
+    _call_transfer(scope, op, dma_function, "false")
+
+
+def _call_transfer(
+    scope: FunctionScope, op: ValueOp, dma_function: Callable[[int], str], only_check: str
+) -> None:
     descriptor = scope.kernel.descriptors[_number(op, 0)]
     window = scope.kernel.windows[descriptor.window] if descriptor.window >= 0 else None
     arguments = [f"i32 {_scalar(op, i)}" for i in (1, 2, 5, 6)]
     first, rows = (window.base_row, window.rows) if window is not None else (0, 0)
-    arguments += [f"i64 {first * ROW_BYTES}", f"i64 {rows * ROW_BYTES}"]
+    arguments += [f"i64 {first * ROW_BYTES}", f"i64 {rows * ROW_BYTES}", f"i1 {only_check}"]
     function = dma_function(_number(op, 0))
     if descriptor.dst_space == VMEM and descriptor.window in scope.in_place:
         offset = entry_offset(scope.in_place[descriptor.window].entry)

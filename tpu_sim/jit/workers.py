@@ -142,6 +142,7 @@ class InterruptibleRunner:
                 job.is_begun = True
                 job.status = job.work()
                 job.ended.release()
+            del job  # and with it what its run needs
 
     def run(self, entry: Callable[[int], int], context: ExecutionContext) -> int:
         """The status of ``entry(context.address)``; an exception here first ends the run."""

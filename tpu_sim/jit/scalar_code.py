@@ -1,0 +1,75 @@
+"""Scalar instructions to native i32 values, sums kept as a root and an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from tpu_sim.isa.instruction import MEANINGS, Instr, Kind
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.lanes import LlvmLanes, signed32
+from tpu_sim.jit.values import Address, Argument, Scalar, constant_scalar
+
+_MAX_OFFSET, _MAX_IMMEDIATE = 1 << 28, 1 << 29
+"""Up to these an sreg is a root and an offset, and an address not taken modulo 2**32: a sum that wraps
+lies then so far from zero that neither it nor what it wraps to is a row of any window."""
+
+
+class ScalarCode:
+    """Appends scalar instructions to an emitter; `read` gives the value of an sreg."""
+
+    def __init__(self, emitter: Emitter, read: Callable[[int], Scalar]) -> None:
+        self._emitter = emitter
+        self._read = read
+        self._lanes = LlvmLanes(emitter, 1)
+
+    def value(self, instr: Instr) -> Scalar:
+        """The result of an instruction that moves no state."""
+        return self._shifted(instr) or self._computed(instr)
+
+    def _shifted(self, instr: Instr) -> Scalar | None:
+        """Register plus constant: kept in that form, so that addresses can be compared."""
+        name, operands = instr.row.name, instr.operands
+        if name == "smovi":
+            return constant_scalar(signed32(operands[1]))
+        if name == "smov":
+            return self._read(operands[1])
+        if name == "saddi.s32":
+            return self._plus(self._read(operands[1]), operands[2])
+        if name == "sadd.s32":
+            a, b = self._read(operands[1]), self._read(operands[2])
+            if not b.root:
+                return self._plus(a, b.offset)
+            if not a.root:
+                return self._plus(b, a.offset)
+        return None
+
+    def _plus(self, scalar: Scalar, k: int) -> Scalar:
+        offset = signed32(scalar.offset + k)
+        if not scalar.root:
+            return constant_scalar(offset)
+        if offset == 0:
+            return Scalar(scalar.root, scalar.root, 0)
+        text = self._emitter.value(f"add i32 {scalar.root}, {offset}")
+        if abs(offset) >= _MAX_OFFSET:
+            return Scalar(text, text, 0)
+        return Scalar(text, scalar.root, offset)
+
+    def _computed(self, instr: Instr) -> Scalar:
+        arguments: list[str | int] = []
+        for operand, value in zip(instr.row.operands[1:], instr.operands[1:], strict=True):
+            arguments.append(self._read(value).text if operand.kind is Kind.SS else value)
+        text = cast(str, MEANINGS[instr.row.name](self._lanes, *arguments))
+        if text.startswith("%"):
+            return Scalar(text, text, 0)
+        return constant_scalar(int(text))
+
+
+def row_address(arguments: tuple[Argument, ...]) -> Address:
+    """The address of a load or store: its window, sreg, offset and stride."""
+    window, scalar, offset, stride = arguments[:4]
+    assert isinstance(window, int) and isinstance(scalar, Scalar)
+    assert isinstance(offset, int) and isinstance(stride, int)
+    if scalar.root and abs(offset) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
+        return Address(window, scalar.text, offset, stride)
+    return Address(window, scalar.root, scalar.offset + offset, stride)
