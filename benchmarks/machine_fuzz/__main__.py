@@ -1,6 +1,6 @@
 """Random programs on both machines.
 
-    python -m benchmarks.machine_fuzz --programs 1000 [--seed 0] [--out FOLDER] [--write docs/machine-programs.md]
+    python -m benchmarks.machine_fuzz --programs 1000 [--seed 0] [--out FOLDER] [--write PAGE]
 
 Programs come from the grammar of what the checker accepts (`programs`, `mutate`). Each must mean the
 same on the NumPy machine and on the LLVM machine: memory, cycles, causes, and the kind and kernel of
@@ -62,7 +62,9 @@ def _run(first: int, programs: int, out: Path) -> Counter[str]:
             counts[f"wrong: {note}"] += 1
             print(f"seed {at}: {note}", flush=True)
             at += 1
-        print(f"{at - first} programs, {time.monotonic() - start:.0f} s: {_text(counts)}", flush=True)
+        print(
+            f"{at - first} programs, {time.monotonic() - start:.0f} s: {_text(counts)}", flush=True
+        )
     return counts
 
 

@@ -92,9 +92,7 @@ def _same_nan() -> Iterator[None]:
         LlvmLanes.nan = None
 
 
-def _differ(
-    plain: Outcome, native: Outcome, defined: npt.NDArray[np.bool_], threads: int
-) -> str:
+def _differ(plain: Outcome, native: Outcome, defined: npt.NDArray[np.bool_], threads: int) -> str:
     if native.fault != plain.fault:
         return f"fault: NumPy {_name(plain)}, LLVM {_name(native)}"
     if native.result != plain.result:

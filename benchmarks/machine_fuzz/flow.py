@@ -58,7 +58,8 @@ def join(a: Flow, b: Flow) -> Flow:
         for key in a.residues.keys() | b.residues.keys()
     }
     units = {
-        key: max(a.units.get(key, 0), b.units.get(key, 0)) for key in a.units.keys() | b.units.keys()
+        key: max(a.units.get(key, 0), b.units.get(key, 0))
+        for key in a.units.keys() | b.units.keys()
     }
     return Flow(sregs, residues, units, dict(a.levels), a.spills & b.spills)
 

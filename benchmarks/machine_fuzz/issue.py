@@ -73,7 +73,9 @@ class Issue:
     def _earliest(self, instr: Instr) -> int:
         facts = row_facts(instr.row)
         needs = [0, *(self._units.get(name, 0) for name in self._steps(instr)[0])]
-        needs += [self._ready.get((r.register_class, instr.operands[r.index]), 0) for r in facts.reads]
+        needs += [
+            self._ready.get((r.register_class, instr.operands[r.index]), 0) for r in facts.reads
+        ]
         if facts.write is not None:
             register = (facts.write.register_class, instr.operands[facts.write.index])
             pending = self._ready.get(register, 0)

@@ -77,7 +77,9 @@ def random_contents(seed: int) -> bytes:
 class _BodyWriter:
     """Nodes of a body; `flow` follows them."""
 
-    def __init__(self, chip: Chip, source: random.Random, style: Style, tables: Tables | None) -> None:
+    def __init__(
+        self, chip: Chip, source: random.Random, style: Style, tables: Tables | None
+    ) -> None:
         self.chip = chip
         self.random = source
         self.style = style
@@ -243,9 +245,7 @@ class _KernelWriter(_BodyWriter):
         body += self.nodes(0, sregs)
         body.append(self.settled(sregs, {}))
         body.append(self._copies(len(tables.windows), sregs))
-        self.is_static &= not any(
-            descriptor.dst_space == SMEM for descriptor in tables.descriptors
-        )
+        self.is_static &= not any(descriptor.dst_space == SMEM for descriptor in tables.descriptors)
         return Kernel(
             self._name, 4, tables.windows, tables.descriptors, body,
             spill_slots=SPILL_SLOTS, spill_base_row=tables.spill_base_row, flags=FLAGS,

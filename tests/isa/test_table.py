@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def test_a_copied_row_is_the_row_of_the_table() -> None:
 def test_every_effect_is_a_method_of_the_plain_machine() -> None:
     for row in ROWS.values():
         assert not row.effect or hasattr(BundleExecutor, f"_{row.effect}"), row.name
+
+
+def test_numbers_are_those_that_files_have() -> None:
+    """A number that is in `opcodes.json` stays; new instructions are appended to it."""
+    golden = json.loads((Path(__file__).parent / "opcodes.json").read_text(encoding="utf-8"))
+    assert golden == {f"{row.slot.value} {row.opcode}": row.name for row in ROWS.values()}
 
 
 def test_every_latency_class_is_on_every_chip() -> None:

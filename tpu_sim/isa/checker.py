@@ -272,7 +272,9 @@ class _BodyChecker:
         where = f"{self.where}, while {loop.name!r}"
         self._sreg_in_range(loop.condition, where, lowest=0)
         if not -1 <= loop.expected_trips <= _MAX_TRIP:
-            raise ProgramError(f"{loop.expected_trips} expected trips, want 0..{_MAX_TRIP}, or -1", where)
+            raise ProgramError(
+                f"{loop.expected_trips} expected trips, want 0..{_MAX_TRIP}, or -1", where
+            )
         while True:  # joins only lose knowledge, so this ends; mostly after one round
             tested = state.copy()
             self._nodes(loop.test, tested)

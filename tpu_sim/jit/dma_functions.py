@@ -33,7 +33,9 @@ DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
 _OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
 _MAX_CHUNKS = 1 << 26
 """Keeps, with the checker's limits, every byte offset within 63 bits."""
-_PARAMETERS = "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes, i1 %check"
+_PARAMETERS = (
+    "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes, i1 %check"
+)
 
 
 class DmaFunctions:

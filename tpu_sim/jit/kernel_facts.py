@@ -60,7 +60,5 @@ def carried_slots(body: list[Node]) -> frozenset[int]:
             for instr in bundle:
                 if instr.row.effect in ("fill", "fill_mask"):
                     carried.update({instr.operands[1]} - written)
-            written.update(
-                i.operands[0] for i in bundle if i.row.effect in ("spill", "spill_mask")
-            )
+            written.update(i.operands[0] for i in bundle if i.row.effect in ("spill", "spill_mask"))
     return frozenset(carried)

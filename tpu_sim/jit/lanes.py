@@ -78,7 +78,9 @@ class LlvmLanes:
 
     def _given(self, result: str) -> str:
         """A result of float arithmetic, its NaN as they are to be."""
-        return result if self.nan is None else self.as_f(self.settle_nan(self.as_i(result), self.nan))
+        return (
+            result if self.nan is None else self.as_f(self.settle_nan(self.as_i(result), self.nan))
+        )
 
     def settle_nan(self, x: str, nan: int = CANONICAL_NAN) -> str:
         """The bits of f32 `x`, those of every NaN made equal."""

@@ -232,7 +232,9 @@ class _ProgramTranslator:
             for word in _MXU_WORDS:
                 scope.store_word(word + unit, "0")
         if self._module.values:
-            for unit in sorted(unswapped_units(kernel.body)):  # it may multiply by weights nobody pushed
+            for unit in sorted(
+                unswapped_units(kernel.body)
+            ):  # it may multiply by weights nobody pushed
                 scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
             if "xpose_push" in effects or "xpose_read" in effects:
                 self._reset_transposes(scope, kernel)

@@ -7,17 +7,17 @@ function gives is 0x7FC00000, but that `vpow2` and `vtanh` of a NaN are that NaN
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-
-_opcode = count(1)
+from tpu_sim.isa.rows.opcodes import opcode_of
 
 
 def _eup(name: str, spec: str, doc: str, latency: str = "eup") -> Row:
-    return define(Row(name, next(_opcode), Slot.EUP, operands(spec), latency, doc, pushes="eup"))
+    return define(
+        Row(name, opcode_of(Slot.EUP, name), Slot.EUP, operands(spec), latency, doc, pushes="eup")
+    )
 
 
 VPOW2 = _eup("vpow2.f32", "a:vs", "push 2 ** a")

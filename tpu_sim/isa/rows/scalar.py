@@ -7,17 +7,17 @@ arithmetic gives here is 0x7FC00000: control flow must not depend on the host's 
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-
-_opcode = count(1)
+from tpu_sim.isa.rows.opcodes import opcode_of
 
 
 def _scalar(name: str, spec: str, doc: str, latency: str = "scalar") -> Row:
-    return define(Row(name, next(_opcode), Slot.SCALAR, operands(spec), latency, doc))
+    return define(
+        Row(name, opcode_of(Slot.SCALAR, name), Slot.SCALAR, operands(spec), latency, doc)
+    )
 
 
 def _int_op(name: str, primitive: str, doc: str, latency: str = "scalar") -> Row:
@@ -162,7 +162,7 @@ def _(m: Any, a: Any) -> Any:
 def _smem(name: str, spec: str, doc: str, effect: str, latency: str) -> Row:
     return define(
         Row(
-            name, next(_opcode), Slot.SCALAR, operands(spec), latency, doc,
+            name, opcode_of(Slot.SCALAR, name), Slot.SCALAR, operands(spec), latency, doc,
             Crossing.STATE, effect=effect,
         )
     )  # fmt: skip

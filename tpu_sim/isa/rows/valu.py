@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Row, Slot, define, meaning, operands
-
-_opcode = count(1)
+from tpu_sim.isa.rows.opcodes import opcode_of
 
 
 def _valu(name: str, spec: str, doc: str, latency: str = "valu") -> Row:
-    return define(Row(name, next(_opcode), Slot.VALU, operands(spec), latency, doc))
+    return define(Row(name, opcode_of(Slot.VALU, name), Slot.VALU, operands(spec), latency, doc))
 
 
 def _float_binary(name: str, primitive: str, doc: str) -> Row:

@@ -6,12 +6,11 @@ Each XLU slot has a transpose unit behind it, with a block being filled (shadow)
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+from tpu_sim.isa.rows.opcodes import opcode_of
 
-_opcode = count(1)
 _FOLDS = {
     "add.f32": "fadd",
     "mul.f32": "fmul",
@@ -31,7 +30,16 @@ _FOLDS = {
 
 def _xlu(name: str, spec: str, crossing: Crossing, doc: str) -> Row:
     return define(
-        Row(name, next(_opcode), Slot.XLU, operands(spec), "xlu", doc, crossing, pushes="xlu")
+        Row(
+            name,
+            opcode_of(Slot.XLU, name),
+            Slot.XLU,
+            operands(spec),
+            "xlu",
+            doc,
+            crossing,
+            pushes="xlu",
+        )
     )
 
 
