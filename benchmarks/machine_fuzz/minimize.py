@@ -6,6 +6,8 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 
+from tpu_sim.isa.facts import VREG, row_facts
+from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.program import Block, If, Loop, Node, Program, While, blocks_of
 
 Fails = Callable[[Program], bool]
@@ -26,7 +28,11 @@ def minimize(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
 def _round(best: Program, fails: Fails, deadline: float) -> Program | None:
     """One pass over everything that can be dropped; None if nothing could."""
     improved = False
-    for reduce in (_drop_nodes, _drop_bundles, _drop_instructions, _drop_bubbles, _drop_kernels):
+    reductions = (
+        _drop_nodes, _drop_bundles, _drop_instructions, _drop_queued, _to_constant, _drop_bubbles,
+        _drop_kernels,
+    )  # fmt: skip
+    for reduce in reductions:
         number = 0
         while time.monotonic() < deadline:
             candidate = copy.deepcopy(best)
@@ -110,6 +116,69 @@ def _drop_instructions(program: Program, number: int) -> bool:
                 block.bundles[at] = bundle[:number] + bundle[number + 1 :]
                 return True
             number -= len(bundle)
+    return False
+
+
+def _drop_queued(program: Program, number: int) -> bool:
+    """Drop something pushed to a queue; what is popped instead is a constant."""
+    for body in _bodies(program):
+        pushes: dict[str, list[_Place]] = {}
+        pops: dict[str, list[_Place]] = {}
+        for block in blocks_of(body):
+            for at, bundle in enumerate(block.bundles):
+                for instr in bundle:
+                    if instr.row.pushes:
+                        queue = f"{instr.row.pushes} {_unit(instr)}"
+                        times = 2 if instr.row.pushes == "mrf" else 1
+                        pushes.setdefault(queue, []).extend([(block, at, instr)] * times)
+                    if instr.row.pops:
+                        pops.setdefault(f"{instr.row.pops} {_unit(instr)}", []).append(
+                            (block, at, instr)
+                        )
+        for queue, places in pushes.items():
+            step = 2 if queue.startswith("mrf") else 1
+            if number < len(places) // step:
+                first = number * step
+                for block, at, instr in pops.get(queue, [])[first : first + step]:
+                    _replace(block, at, instr, _constant(instr))
+                _replace(*places[first])
+                return True
+            number -= len(places) // step
+    return False
+
+
+_Place = tuple[Block, int, Instr]
+
+
+def _unit(instr: Instr) -> int:
+    """The MXU of an instruction, -1 if it has none."""
+    index = row_facts(instr.row).unit_index
+    return instr.operands[index] if index >= 0 else -1
+
+
+def _constant(instr: Instr) -> Instr:
+    return Instr(ROWS["vmovi"], (instr.operands[0], 0))
+
+
+def _replace(block: Block, at: int, instr: Instr, *others: Instr) -> None:
+    bundle = block.bundles[at]
+    index = next(n for n, other in enumerate(bundle) if other is instr)
+    block.bundles[at] = (*bundle[:index], *others, *bundle[index + 1 :])
+
+
+def _to_constant(program: Program, number: int) -> bool:
+    """A constant for a computed vreg."""
+    for block in _blocks(program):
+        for at, bundle in enumerate(block.bundles):
+            for instr in bundle:
+                write = row_facts(instr.row).write
+                is_vreg = write is not None and write.register_class == VREG
+                if not is_vreg or instr.row.pops or instr.row.name == "vmovi":
+                    continue
+                if number == 0:
+                    _replace(block, at, instr, _constant(instr))
+                    return True
+                number -= 1
     return False
 
 

@@ -37,9 +37,9 @@ class NumpyMachine:
     """A core of `chip`. `checked` finds DMA races and uninitialised VMEM reads.
 
     A run longer than `max_cycles` ends with `CycleLimitFault` at the end of a block, of an iteration or of
-    a call, where the time is looked at. `nan` are the bits of each NaN that
-    the vector unit gives, None for what the host gives: what differs between two choices is what
-    a program makes of those bits, which are no part of the machine.
+    a call, where the time is looked at. `nan` are the bits of each NaN that the vector unit gives, None
+    for what the host gives; `window_words` is what windows hold when a kernel starts, None for what was
+    there. Both are no part of the machine: what differs between two choices depends on them.
     """
 
     def __init__(
@@ -48,8 +48,10 @@ class NumpyMachine:
         checked: bool = False,
         max_cycles: int | None = None,
         nan: int | None = None,
+        window_words: int | None = None,
     ) -> None:
         self.nan = nan
+        self.window_words = POISON if checked else window_words
         self.chip = chip
         self.checked = checked
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
@@ -78,6 +80,7 @@ class _Run:
         self.state = CoreState(machine.chip)
         self.races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
         self.nan = machine.nan
+        self.window_words = machine.window_words
         self.executor = BundleExecutor(self.state, hbm, None, self.races, self.nan)
         self.kernel_name = ""
         self.bundle: Bundle = ()
@@ -186,5 +189,7 @@ class _Run:
         self.executor = BundleExecutor(self.state, self.hbm, kernel, self.races, self.nan)
         if self.races:
             self.races.enter_kernel()
+        if self.window_words is not None:
             for window in kernel.windows:
-                self.state.vmem[window.base_row : window.base_row + window.rows] = POISON
+                rows = slice(window.base_row, window.base_row + window.rows)
+                self.state.vmem[rows] = self.window_words

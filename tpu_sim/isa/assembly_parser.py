@@ -67,7 +67,15 @@ _NOP = _form("nop N")
 
 def parse_program(text: str, file: str = "<text>") -> Program:
     """The program that `text` describes; raises `AssemblyError` with file, line and column."""
-    return _Parser(text, file).program()
+    parser = _Parser(text, file)
+    try:
+        return parser.program()
+    except (
+        ValueError
+    ) as error:  # an escape that JSON does not have, a number of thousands of digits
+        raise parser.error(str(error)) from error
+    except RecursionError as error:
+        raise parser.error("the control flow is nested too deep") from error
 
 
 class _Parser:
@@ -104,11 +112,16 @@ class _Parser:
 
     def _fail(self, message: str, offset: int = 0) -> None:
         """Raise for the current line, `offset` characters after its indentation."""
-        at = min(self._at, len(self._lines) - 1)
-        number, line, column = self._lines[at]
+        raise self.error(message, offset)
+
+    def error(self, message: str, offset: int = 0) -> AssemblyError:
+        """What is wrong with the current line."""
+        if not self._lines:
+            return AssemblyError(message, f"{self._file}:1")
+        number, line, column = self._lines[min(self._at, len(self._lines) - 1)]
         start = max(0, offset - _MAX_SHOWN // 2)
         shown = line[start : start + _MAX_SHOWN]
-        raise AssemblyError(message, f"{self._file}:{number}:{column + offset}", shown)
+        return AssemblyError(message, f"{self._file}:{number}:{column + offset}", shown)
 
     def _accept(self, form: re.Pattern[str]) -> tuple[str, ...] | None:
         match = form.fullmatch(self._line)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from pathlib import Path
 
+from tpu_sim.isa.chip_limits import complaints
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
 
@@ -158,8 +159,10 @@ def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
         raise ChipError(f"{path}: chip files form a cycle through `base`")
     try:
         tree = dict(_parsed(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, or a number of thousands of digits
         raise ChipError(f"{path}: not a TOML file: {error}") from error
+    except RecursionError as error:
+        raise ChipError(f"{path}: nested too deep") from error
     if "base" not in tree:
         return tree
     base = str(tree.pop("base"))
@@ -183,13 +186,13 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
     name = tree.pop("name", None)
     if not isinstance(name, str):
         raise ChipError(f"{file}: parameter name: want a string")
-    tables: dict[str, dict[str, int]] = {}
+    tables: dict[str, dict[str, float]] = {}
     for table in _TABLES:
         entries = tree.pop(table, None)
         if not isinstance(entries, dict):
             raise ChipError(f"{file}: table [{table}] is missing")
         tables[table] = {
-            key: int(_number(f"{table}.{key}", entry, spec, file)) for key, entry in entries.items()
+            key: _number(f"{table}.{key}", entry, spec, file) for key, entry in entries.items()
         }
     scalars = {
         f.name: str(f.type) for f in fields(Chip) if f.name not in ("name", "spec", *_TABLES)
@@ -198,13 +201,17 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
     _same_keys(file, "slots.", set(tables["slots"]), {slot.value for slot in Slot})
     _same_keys(file, "latencies.", set(tables["latencies"]), latency_classes())
     values: dict[str, float] = {}
-    for key, kind in scalars.items():
+    for key in scalars:
         number = _number(key, tree[key], spec, file)
-        values[key] = number if kind == "float" else int(number)
+        values[key] = number
         if key in _POSITIVE and not number:
             raise ChipError(f"{file}: parameter {key}: want a number above 0")
     _check_ranges(values, file)
-    return Chip(name=name, **tables, **values, spec=spec)  # type: ignore[arg-type]  # checked above
+    for complaint in complaints({key: (values[key], scalars[key]) for key in values}, tables):
+        raise ChipError(f"{file}: {complaint}")
+    exact = {key: v if scalars[key] == "float" else int(v) for key, v in values.items()}
+    counts = {table: {key: int(v) for key, v in row.items()} for table, row in tables.items()}
+    return Chip(name=name, **counts, **exact, spec=spec)  # type: ignore[arg-type]  # checked above
 
 
 def _check_ranges(values: dict[str, float], file: str) -> None:

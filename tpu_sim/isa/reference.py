@@ -24,9 +24,21 @@ A core has 8 x 128 x 32-bit vregs, 8 x 128 x 1-bit vmasks, 32-bit sregs (`s0` re
 of 512 bytes, SMEM in 32-bit words, and HBM addressed in granules of 512 bytes. A *bundle* is a set
 of instructions issued together: all read before any writes; queue operations of one bundle act in
 the order listed, pops before pushes; DMAs start last. vregs and vmasks live within one block; sregs
-across the blocks of a kernel; nothing lives across a call. At the start of a kernel sregs, latched
-weights and the transpose unit are zero and all queues empty; SMEM keeps what it holds; what VMEM
-holds is not specified.
+and spill slots across the blocks of a kernel; nothing lives across a call. At the start of a kernel
+sregs, spill slots, latched weights and the transpose unit are zero and all queues empty; SMEM keeps
+what it holds (zeros when a program starts); what the windows hold is not specified. A mask lies in a
+spill slot as words of 0 and 1, and a word that is not 0 is read as 1.
+
+Addresses are sums of a signed sreg and a signed immediate, not taken modulo 2^32: they are in their
+window or memory, or the run ends with a fault. A fault is that of the first bundle that has one; in
+a bundle that of its waits, loads, scalar instructions, stores and indexed accesses, transfers, in this
+order; of a transfer that of its counts, source, target. Its kind and its kernel are the same on both
+machines; what memory holds after a fault is not specified. A limit of cycles is looked at at the end
+of every block, iteration and call: a run that is past it there ends.
+
+What the checker (last but one section) accepts means the same on both machines: memory, cycles and
+faults. Bits that are the host's are those of a NaN that VALU arithmetic gives
+([numerics](numerics.md)), and what integer instructions and conversions make of them.
 """
 
 _MODULES = {

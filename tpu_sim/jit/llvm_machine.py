@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
-from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import PAST_LIMIT
@@ -101,7 +101,7 @@ class LlvmMachine:
         if threads < 1:
             raise ValueError(f"{threads} threads: want at least 1")
         if chip.mxu_units > MAX_UNITS or chip.mrf_entries > READY_RING:
-            raise ValueError(f"{chip.name}: at most {MAX_UNITS} MXU units of {READY_RING} results")
+            raise ChipError(f"{chip.name}: at most {MAX_UNITS} MXU units of {READY_RING} results")
         self.chip = chip
         self.threads = threads
         self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles

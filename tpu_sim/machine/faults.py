@@ -1,6 +1,6 @@
 """Faults: a running program did what the machine forbids; the run ends.
 
-A fault names the kernel and, when known, the bundle; memory it wrote before stays written.
+A fault names the kernel and, when known, the bundle. What memory holds after it is not specified.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""The ranges of a chip's parameters: what a machine can be built for and a program be made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+_CYCLES = (0, 1 << 20)
+_HELD = (1, 1 << 16)
+_RATE = (1e-3, 1e9)
+_RANGES: dict[str, tuple[float, float]] = {
+    "clock_hz": (1, 1e15),
+    "cores_per_device": (1, 1 << 10),
+    "mxu_count": (1, 1 << 10),
+    "matmul_cycles": _HELD,
+    "int8_rate": (0, 1 << 10),
+    "vregs": (8, 64),
+    "vmasks": (4, 32),
+    "sregs": (16, 64),
+    "mrf_entries": (1, 1 << 20),
+    "eup_entries": (1, 1 << 20),
+    "xlu_entries": (1, 1 << 20),
+    "hbm_bytes": (1 << 20, 1 << 46),
+    "hbm_peak_bytes_per_cycle": _RATE,
+    "hbm_bytes_per_cycle": _RATE,
+    "hbm_copy_efficiency": (1e-3, 1),
+    "mxu_sustained": (1e-3, 1),
+    "dma_setup_cycles": _CYCLES,
+    "dma_latency_cycles": _CYCLES,
+    "dma_issue_cycles": _CYCLES,
+    "dma_wait_cycles": _CYCLES,
+    "vmem_bytes": (1 << 16, 1 << 32),
+    "smem_words": (1 << 10, 1 << 26),
+    "load_indexed_cycles": _HELD,
+    "store_indexed_cycles": _HELD,
+    "loop_overhead_cycles": _HELD,
+    "call_overhead_cycles": _CYCLES,
+}
+_SLOTS = (1, 32)
+_MOST_XLU_SLOTS = 4
+_LATENCIES = (1, 1 << 14)
+_WHOLE_TYPE = "int"
+
+
+def complaints(
+    scalars: Mapping[str, tuple[float, str]], tables: Mapping[str, Mapping[str, float]]
+) -> Iterator[str]:
+    """What is wrong with numbers that are out of their ranges: ``parameter KEY: VALUE, want ..``.
+
+    `scalars` are value and type by name.
+    """
+    for key, (value, kind) in scalars.items():
+        if key in _RANGES:
+            yield from _complaint(key, value, _RANGES[key], kind == _WHOLE_TYPE)
+    for key, value in tables["slots"].items():
+        most = _MOST_XLU_SLOTS if key == "xlu" else _SLOTS[1]
+        yield from _complaint(f"slots.{key}", value, (_SLOTS[0], most), True)
+    for key, value in tables["latencies"].items():
+        yield from _complaint(f"latencies.{key}", value, _LATENCIES, True)
+    if scalars["vmem_bytes"][0] % 4096:
+        yield f"parameter vmem_bytes: {scalars['vmem_bytes'][0]:.15g}, want a multiple of 4096"
+
+
+def _complaint(
+    key: str, value: float, limits: tuple[float, float], is_whole: bool
+) -> Iterator[str]:
+    low, high = limits
+    if is_whole and value != int(value):
+        yield f"parameter {key}: {value:.15g}, want a whole number"
+    elif not low <= value <= high:
+        yield f"parameter {key}: {value:.15g}, want {low:.15g} to {high:.15g}"
