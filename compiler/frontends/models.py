@@ -7,14 +7,26 @@ ML\\xefR...                                 StableHLO as MLIR bytecode (needs ja
 
 from __future__ import annotations
 
+import re
+
+from compiler.diagnostics import CompileError, SourceText
 from compiler.frontends.recognition import is_mlir
 from compiler.frontends.stablehlo.bytecode import bytecode_to_text
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 
+_ENDLESS_NUMBER = re.compile(r"\d{4000,}")
+
 
 def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
     """Parse HLO text, StableHLO text or StableHLO bytecode; raises CompileError."""
     text = source if isinstance(source, str) else bytecode_to_text(source, file)
-    return parse_stablehlo(text, file) if is_mlir(text) else parse_module(text, file)
+    try:
+        return parse_stablehlo(text, file) if is_mlir(text) else parse_module(text, file)
+    except ValueError as error:  # Python refuses to read numbers of thousands of digits
+        number = _ENDLESS_NUMBER.search(text)
+        if number is None:
+            raise
+        span = SourceText(file, text).span(number.start())
+        raise CompileError(f"a number of {len(number[0])} digits", span) from error

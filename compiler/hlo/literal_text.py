@@ -174,7 +174,7 @@ def _narrowed(wide: npt.NDArray[np.float64], dtype: DType) -> npt.NDArray[np.gen
 def _bool(text: str) -> bool:
     if text in ("true", "false"):
         return text == "true"
-    if not text.lstrip("-").isdigit():
+    if not text.lstrip("-").isdecimal():
         raise ValueError(f"want true, false, 1 or 0, found {text!r}")
     return int(text) != 0
 

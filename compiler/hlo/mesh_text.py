@@ -62,7 +62,7 @@ class _Mesh:
     def axis(self, name: str) -> str:
         """An axis by name or by number, as it is printed."""
         if name not in self.axes:
-            if not (name.isdigit() and int(name) < len(self.axes)):
+            if not (name.isdecimal() and int(name) < len(self.axes)):
                 raise ValueError(f"{self.text} has no axis {name!r}")
             name = list(self.axes)[int(name)]
         return f"'{name}'"
@@ -158,7 +158,7 @@ class _Reader:
     def number(self) -> int:
         """A number."""
         piece = self.next()
-        if not piece.lstrip("-").isdigit():
+        if not piece.lstrip("-").isdecimal():
             raise ValueError(f"want a number, found {piece!r}")
         return int(piece)
 

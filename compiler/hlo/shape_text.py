@@ -114,7 +114,7 @@ def _dims(text: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     parts = [part.strip() for part in text.split(",")]
     dynamic = tuple(part.startswith("<=") for part in parts)
     sizes = [part.removeprefix("<=").strip() for part in parts]
-    if not all(size.isdigit() or size == "?" for size in sizes):
+    if not all(size.isdecimal() or size == "?" for size in sizes):
         raise ValueError(f"want dimension sizes, found [{text}]")
     dims = tuple(UNKNOWN_SIZE if size == "?" else int(size) for size in sizes)
     if len(dims) > _MAX_RANK:

@@ -341,7 +341,7 @@ class TextBuild:
 
     def parameter_number(self, names: list[str], offset: int) -> int:
         """The number between a parameter's parentheses."""
-        if len(names) != 1 or not names[0].isdigit():
+        if len(names) != 1 or not names[0].isdecimal():
             self.fail("want parameter(N) with the parameter's number", offset)
         return int(names[0])
 

@@ -226,7 +226,8 @@ def _dot_general(op: Operation, items: _Items) -> None:
     numbers: dict[str, Attribute] = {}
     for pretty, name in (("batching_dims", "batching"), ("contracting_dims", "contracting")):
         pair = op.attributes.pop(pretty, ((), ()))
-        assert isinstance(pair, tuple)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            op.fail(f"{pretty}: want the dimensions of both sides, [..] x [..]")
         numbers[f"lhs_{name}_dimensions"], numbers[f"rhs_{name}_dimensions"] = pair
     op.attributes["dot_dimension_numbers"] = numbers
     _precision(op, items)
