@@ -73,7 +73,7 @@ def _of(dtype: DType) -> _Values:
 
 
 def _float_values(numpy: np.dtype[np.generic]) -> _Values:
-    info = ml_dtypes.finfo(numpy)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(numpy)
     with np.errstate(all="ignore"):
         zero, minus = np.asarray(0.0).astype(numpy), np.asarray(-0.0).astype(numpy)
         infinity, nan = np.asarray(np.inf).astype(numpy), np.asarray(np.nan).astype(numpy)

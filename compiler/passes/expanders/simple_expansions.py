@@ -234,9 +234,9 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
     count = len(instr.operands) // 2
     if instr.operands[0].array.element_count == 0:
         e = Emitter.at(instr)
-        dims = [leaf.dims for leaf in leaves(instr.shape)]
-        starts = zip(instr.operands[count:], dims, strict=True)
-        return result_of(e, instr, [e.broadcast(start, d) for start, d in starts])
+        sizes = [leaf.dims for leaf in leaves(instr.shape)]
+        starts = zip(instr.operands[count:], sizes, strict=True)
+        return result_of(e, instr, [e.broadcast(start, size) for start, size in starts])
     computation = instr.attrs["to_apply"]
     assert isinstance(computation, HloComputation)
     root = computation.root_instruction
