@@ -83,7 +83,7 @@ def _difference(output: int, change: float) -> bool:
     if got[output].dtype == bool:
         got[output][3] ^= True
     else:
-        got[output][3] *= np.float32(1 + change)
+        got[output][np.argmax(abs(got[output]))] *= np.float32(1 + change)
 
     def again(seed: int, scale: float) -> list[np.ndarray]:
         return evaluate_noisily(parse_module(SINES), inputs, seed, scale)
