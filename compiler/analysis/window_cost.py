@@ -77,10 +77,15 @@ class Traffic:
     least: int
 
 
+def window_moves(plan: WindowPlan, window: OperandWindow) -> int:
+    """Bytes that a window moves in all steps."""
+    return _fetches(plan, window) * _window_bytes(window)
+
+
 def plan_traffic(plan: WindowPlan) -> Traffic:
     """What a plan moves through its windows."""
     windows = (*plan.inputs, *plan.outputs)
-    moved = sum(_fetches(plan, w) * _window_bytes(w) for w in windows)
+    moved = sum(window_moves(plan, w) for w in windows)
     least = sum(byte_size(w.shape) for w in windows)
     return Traffic(plan.estimated_cycles, moved, least)
 

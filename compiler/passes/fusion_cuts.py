@@ -15,6 +15,8 @@ from dataclasses import replace as replace_fields
 
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.iteration_space import update_space
+from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_search import search
 from compiler.diagnostics import UnsupportedError
@@ -91,6 +93,17 @@ class Judge:
         plan = self.planner.plan(part.trial(self.kind(part)))
         return plan.estimated_cycles + _LAUNCH_CYCLES
 
+    def wasted(self, part: Part) -> set[HloInstruction]:
+        """The inputs of a part with windows that it fetches again and again."""
+        plan = self.planner.plan(part.trial(self.kind(part)))
+        found: set[HloInstruction] = set()
+        for window in plan.inputs:
+            if window_moves(plan, window) > _WASTE * byte_size(window.shape):
+                number = window.node.attrs["parameter_number"]
+                assert isinstance(number, int)
+                found.add(part.operands[number][0])
+        return found
+
     def is_wasteful(self, fusion: HloInstruction) -> bool:
         """Whether a kernel spends its time on moving what it needs to move but once."""
         traffic = self.planner.traffic(fusion)
@@ -162,10 +175,13 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
     if depth >= _MOST_DEEP or not judge.is_wasteful(part.trial(judge.kind(part))):
         return [part]
     best: tuple[Part, ...] = (part,)
+    wasted = judge.wasted(part)
     ways: list[Sequence[tuple[Part, ...]]] = [_apart(part), *_classes(part)]
     for cuts in ways:
-        good = [cut for cut in cuts if all(judge.kind(p) for p in cut)]
-        for cut in sorted(good, key=_traffic)[:_MOST_COSTED]:
+        helpful = [cut for cut in cuts if len(cut) == 1 or not wasted.issubset(cut[1].inputs)]
+        good = [cut for cut in helpful if all(judge.kind(p) for p in cut)]
+        good.sort(key=lambda cut: (len(wasted.intersection(cut[-1].inputs)), _traffic(cut)))
+        for cut in good[:_MOST_COSTED]:
             cycles = sum(judge.cycles(p) for p in cut)
             if cycles < limit:
                 best, limit = cut, cycles

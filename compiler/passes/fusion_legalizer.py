@@ -58,7 +58,7 @@ class _Legalizer:
             for fusion in [f for f in computation if _is_planned(f)]:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
                 if not self.judge.has_windows(fusion):
-                    parts, why = divided(part, self.judge), "no windows of the whole fit VMEM"
+                    parts, why = self._divided(part), "no windows of the whole fit VMEM"
                 elif not self.judge.is_wasteful(fusion) or not self.judge.kind(part):
                     continue
                 else:
@@ -68,6 +68,13 @@ class _Legalizer:
                 self.context.counts["split"] += self._split(fusion, parts, why)
             computation.sort()
         drop_unreachable(module)
+
+    def _divided(self, part: Part) -> list[Part]:
+        """Parts with windows where there are any, and not wasteful ones."""
+        found: list[Part] = []
+        for made in divided(part, self.judge):
+            found += cheaper(made, self.judge) if self.judge.kind(made) else [made]
+        return found
 
     def _split(self, fusion: HloInstruction, parts: list[Part], why: str) -> bool:
         """Put parts in place of a fusion; False where it is one that cannot be made."""
