@@ -93,6 +93,8 @@ def _loop_region(
         child.capture(captured_name, elements[len(inits) + extras.index(value)])
     results = child.lower_block(region.operations)
     if name == "condition":
+        if len(results) != 1:
+            b.op.fail(f"the condition returns {len(results)} values, want one")
         return child.build(results[0])
     return child.build(child.pack([*results, *elements[len(inits) :]]))
 

@@ -1,4 +1,4 @@
-"""Numbers of more digits than Python reads, and digits that are no numbers, are refused by place."""
+"""What damaged models showed: endless numbers, digits that are no numbers, parts that are missing."""
 
 from __future__ import annotations
 
@@ -36,3 +36,17 @@ def test_digits_that_are_no_numbers_are_refused(digit: str) -> None:
 def test_dimensions_of_one_side_are_refused() -> None:
     with pytest.raises(CompileError, match="both sides"):
         parse_model(DOT, "m")
+
+
+def test_a_condition_that_returns_nothing_is_refused() -> None:
+    text = """func.func @main(%a: tensor<i32>) -> tensor<i32> {
+      %0 = stablehlo.while(%b = %a) : tensor<i32>
+      cond {
+        %c = stablehlo.constant dense<true> : tensor<i1>
+      } do {
+        stablehlo.return %b : tensor<i32>
+      }
+      return %0 : tensor<i32>
+    }"""
+    with pytest.raises(CompileError, match="returns 0 values"):
+        parse_model(text, "m")
