@@ -127,13 +127,12 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
     value = e.cast(instr.operands[0], F32)
     magnitude = e.unary("abs", value)
     whole = e.unary("floor", magnitude)
-    # The fraction has 24 bits: exact in 32, so both sides compare as integers.
-    bits = min(noise.array.dtype.bits, 24)
+    # An integer is below a number exactly if it is below the number rounded up; that is below
+    # 2**32, because a fraction has 24 bits and is below 1.
+    scale = float(1 << noise.array.dtype.bits)
     fraction = e.subtract(magnitude, whole)
-    threshold = e.unary("ceil", e.multiply(fraction, e.like(fraction, float(1 << bits))))
+    threshold = e.unary("ceil", e.multiply(fraction, e.like(fraction, scale)))
     words = e.cast(noise, U32)
-    if noise.array.dtype.bits > bits:
-        words = e.binary("shift-right-logical", words, e.like(words, noise.array.dtype.bits - bits))
     goes_up = e.compare(words, e.cast(threshold, U32), "LT")
     rounded = e.add(whole, e.cast(goes_up, F32))
     signed = e.select(e.compare_to(value, 0, "LT"), e.negate(rounded), rounded)
