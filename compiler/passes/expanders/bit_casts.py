@@ -16,12 +16,26 @@ Instr = HloInstruction
 def change_width(instr: Instr) -> Instr | None:
     """A cast to a wider or a narrower type; None for others."""
     source, target = instr.operands[0].array.dtype, instr.array.dtype
-    if source.bits == target.bits or 64 in (source.bits, target.bits):
+    widths = {source.bits, target.bits}
+    if len(widths) == 1 or (64 in widths and min(widths) >= 8):
         return None
     e = Emitter.at(instr)
+    if 64 in widths:
+        return _through_words(e, instr)
     bits = _same_width(e, instr.operands[0], _unsigned(source))
     cast = _joined if target.bits > source.bits else _split
     return _same_width(e, cast(e, bits, target.bits), target)
+
+
+def _through_words(e: Emitter, instr: Instr) -> Instr:
+    """64 bits to or from less than 8: by way of two u32."""
+    value, target = instr.operands[0], instr.array.dtype
+    if target.bits == 64:
+        dims, step = value.array.dims[:-1], value.array.dtype.bits
+        parts = e.reshape(value, (*dims, 2, 32 // step))
+        return e.bitcast_convert(e.bitcast_convert(parts, U32), target)
+    words = e.bitcast_convert(value, U32)
+    return e.reshape(e.bitcast_convert(words, target), instr.array.dims)
 
 
 def _unsigned(dtype: DType) -> DType:
