@@ -71,7 +71,7 @@ def _compile(module: HloModule, chip: Chip, options: CompileOptions) -> Compiled
         passes = run_passes(module, chip, None, options)
     buffers, lowered = _lowered(module, chip, options, timings, passes)
     lowered.program.metadata["precision"] = options.precision
-    remarks = [r for item in passes if item.name == "fusion-legalizer" for r in item.remarks]
+    remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
     if remarks:
         lowered.program.metadata["remarks"] = "\n".join(remarks)
     if module.made_up:

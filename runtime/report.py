@@ -55,7 +55,8 @@ class Report:
 
     `causes` holds the kernels' cycles by cause, and ``main`` the cycles between kernels; they add
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
-    count depends on data, None for an execution. `remarks` say which fusions were split, and why.
+    count depends on data, None for an execution. `remarks` are the compiler's: where it split a
+    fusion or took a plan of last resort, and why.
     """
 
     target: str

@@ -38,9 +38,9 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         loops = ", ".join(report.assumed_loops)
         console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}")
     for remark in report.remarks[:_MOST_REMARKS]:
-        console.print(f"split: {remark}")
+        console.print(f"remark: {remark}", markup=False)
     if len(report.remarks) > _MOST_REMARKS:
-        console.print(f"split: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
+        console.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"

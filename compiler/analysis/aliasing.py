@@ -56,6 +56,8 @@ def updated_operand(fusion: HloInstruction) -> int | None:
     target = root.operands[0]
     if target.opcode != "parameter" or (root.opcode == "scatter" and len(root.operands) != 3):
         return None
+    if root.opcode == "scatter" and root.operands.count(target) > 1:
+        return None  # updates that would be overwritten before they are read
     number = target.attrs["parameter_number"]
     assert isinstance(number, int)
     return number

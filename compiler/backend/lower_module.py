@@ -39,11 +39,15 @@ Progress = Callable[[str], None]
 
 @dataclass
 class LoweredModule:
-    """A program, and the library that can lower its kernels again for their LLO."""
+    """A program, and the library that can lower its kernels again for their LLO.
+
+    `remarks` name kernels that took a plan of last resort.
+    """
 
     program: Program
     library: KernelLibrary
     lower_main: Callable[[], LloKernel]
+    remarks: list[str] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
     def llo_text(self, kernel: str | None = None) -> str:
@@ -82,12 +86,14 @@ def lower_module(
     main = finalize_main(lower_main(), chip)
     kernels = {}
     refused: dict[HloInstruction, KernelLimitError] = {}
+    remarks: list[str] = []
     for name in list(library.requests):
         if progress is not None:
             progress(f"kernel {name}")
         start = time.perf_counter()
         try:
             llo = library.lower(name)
+            remarks += llo.remarks
             lowered = time.perf_counter()
             kernels[name] = finalize_kernel(llo, chip)
         except KernelLimitError as error:
@@ -109,7 +115,7 @@ def lower_module(
         smem_words=scalar_words + smem.used,
         metadata={"module": module.name},
     )
-    return LoweredModule(program, library, lower_main, timings)
+    return LoweredModule(program, library, lower_main, remarks, timings)
 
 
 def _constants(module: HloModule, buffers: BufferAssignment) -> list[tuple[int, bytes]]:

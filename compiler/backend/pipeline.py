@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compiler.analysis.indexing import Expr, Var, const
+from compiler.analysis.indexing import Var
 from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan
+from compiler.backend.box_transfer import start_pieces
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.transfer import (
-    LANES,
-    SUBLANES,
     BoxTiles,
     HbmTiling,
     Piece,
@@ -320,19 +319,17 @@ class Pipeline:
     def _start(self, stream: Stream, sregs: dict[Var, SReg], slot: SReg) -> None:
         """Start the transfers of the block at `sregs` to or from buffer `slot`."""
         b = self.builder
-        offset, first_row = _granule_offset(stream)
-        address = b.sadd(b.argument(stream.argument), emit_index(b, offset, sregs))
-        buffer = b.smuli(slot, stream.rows)
-        for piece in stream.pieces:
-            hbm = b.saddi(address, piece.hbm_offset)
-            vmem = b.saddi(buffer, piece.vmem_offset)
-            count = 0
-            if piece.dynamic_limit >= 0:
-                left = b.ssub(b.sconst(piece.dynamic_limit), emit_index(b, first_row, sregs))
-                count = b.smin(left, b.sconst(stream.box.rows))
-            ends = (hbm, vmem) if stream.is_input else (vmem, hbm)
-            descriptor = b.descriptor(piece.descriptor)
-            b.emit("dma.start", descriptor, *ends, stream.flag, slot, count, 0)
+        start_pieces(
+            b,
+            stream.window,
+            (stream.tiling, stream.box),
+            stream.pieces,
+            b.argument(stream.argument),
+            sregs,
+            b.smuli(slot, stream.rows),
+            (stream.flag, slot),
+            to_vmem=stream.is_input,
+        )
 
 
 def _first_tile(builder: LloBuilder, dim: GridDim, counter: SReg) -> SReg:
@@ -344,21 +341,3 @@ def _first_tile(builder: LloBuilder, dim: GridDim, counter: SReg) -> SReg:
 def _derived(builder: LloBuilder, derived: DerivedVar, sregs: dict[Var, SReg]) -> SReg:
     value = emit_index(builder, derived.value, sregs)
     return emit_clamp(builder, value, derived.variable.low, derived.variable.high)
-
-
-def _granule_offset(stream: Stream) -> tuple[Expr, Expr]:
-    """Granules from the array's start to the block, and the block's first vreg row tile."""
-    tiling = stream.tiling
-    origin = stream.window.origin
-    rank = stream.window.shape.rank
-    if rank == 0:
-        return const(0), const(0)
-    if rank == 1:
-        row = origin[0] // (tiling.row_unit * LANES)
-        return row * SUBLANES, row
-    row = origin[-2] // tiling.row_unit
-    offset = row * (tiling.ratio * tiling.row_stride)
-    offset = offset + (origin[-1] // LANES) * tiling.granules
-    for index, stride in zip(origin[:-2], tiling.major_strides(), strict=True):
-        offset = offset + index * stride
-    return offset, row

@@ -7,7 +7,8 @@ stored back to the one row under a mask of lanes. Packed types change only their
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import Index
@@ -18,65 +19,57 @@ from compiler.backend.vector.reducers import Reducer
 from compiler.backend.vector.unpack import element_bits, unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
-from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
 LANES = 128
+_UNROLLED = 4
+"""Segments of a row that code is made for one by one."""
 IndexOf = Callable[[Expr], Index]
 """The updates' index of a position in the row."""
 
 
 @dataclass(frozen=True)
 class _HeldRow:
-    """Where the row of one array lies: word row of column tile 0, part of the word, first column.
+    """Where the row of one array lies: word row and part of the word of segment 0, the number of
+    the segment that holds its first position, and how many segments are held.
 
-    Rank 1 is one long row whose 128 elements of tile t are row t of the physical view: from there
-    the word row and the part follow tile by tile.
+    A segment is 128 lanes: a column tile, or a row of a vector.
     """
 
     array: VmemArray
     word_row: SReg
     phase: SReg
-    column: SReg
-
-    @property
-    def tiles(self) -> int:
-        """Column tiles of the row."""
-        return self.array.rows if self.array.shape.rank == 1 else max(1, self.array.col_tiles)
-
-    def tile(self, b: LloBuilder, number: SReg) -> tuple[SReg, SReg]:
-        """Word row and part of the word of a column tile."""
-        if self.array.shape.rank != 1:
-            return b.sadd(self.word_row, b.smuli(number, 8)), self.phase
-        p = self.array.packing
-        return b.sadd(self.word_row, b.sshri(number, p.bit_length() - 1)), b.sandi(number, p - 1)
+    first: SReg
+    held: int
 
 
 class RowUpdate:
-    """One row of each of `targets`: `places` are its coordinates in the held boxes, the last one
-    the first lane."""
+    """One row of each of `targets`: `places[i]` are its coordinates in the box of target i, the
+    last one the first lane (negative where the row starts before the box)."""
 
     def __init__(
         self,
         emitter: VectorEmitter,
         reducer: Reducer,
         targets: Sequence[VmemArray],
-        places: Sequence[SReg],
+        places: Sequence[Sequence[SReg]],
     ) -> None:
         self._emitter = emitter
         self._ops = emitter.ops
         self._b = emitter.builder
         self._reducer = reducer
-        self._rows = [self._held(array, places) for array in targets]
+        pairs = zip(targets, places, strict=True)
+        self._rows = [self._held(array, where) for array, where in pairs]
+        self._lane = self._b.sandi(places[0][-1], LANES - 1)
+        self._column = self._b.constant(places[0][-1])
 
     def _held(self, array: VmemArray, places: Sequence[SReg]) -> _HeldRow:
         b = self._b
         p = array.packing
-        if array.shape.rank == 0:
-            return _HeldRow(array, array.base, 0, 0)
+        segment = b.ssrai(places[-1], 7)
         if array.shape.rank == 1:
-            return _HeldRow(array, array.base, 0, places[0])
-        *majors, row, column = places
+            return _HeldRow(array, array.base, 0, segment, -(-array.extent[0] // LANES))
+        *majors, row, _ = places
         tile: SReg = 0
         for place, size in zip(majors, array.majors, strict=True):
             tile = b.sadd(b.smuli(tile, size), place)
@@ -84,64 +77,113 @@ class RowUpdate:
         tile = b.sadd(b.smuli(tile, array.row_tiles), b.sshri(row, unit.bit_length() - 1))
         inner = b.sandi(row, unit - 1)
         word = b.sadd(b.smuli(tile, array.col_tiles * 8), b.sshri(inner, p.bit_length() - 1))
-        return _HeldRow(array, b.sadd(array.base, word), b.sandi(inner, p - 1), column)
+        base = b.sadd(array.base, word)
+        return _HeldRow(array, base, b.sandi(inner, p - 1), segment, array.col_tiles)
 
-    def emit(self, updates: Sequence[HloInstruction], index: IndexOf, width: int) -> None:
-        """Combine `width` elements of every target with its updates."""
-        first = self._rows[0]
-        shape = first.array.shape
-        covers = shape.rank > 0 and width == shape.dims[-1] > 1  # then it starts at column 0
-        if covers or self._b.constant(first.column) == 0:
-            for tile in range(-(-width // LANES)):
-                base = const(tile * LANES)
-                self._tile(updates, index, width, self._b.sconst(tile), base)
-            return
-        self._shifted(updates, index, width)
-
-    def _shifted(self, updates: Sequence[HloInstruction], index: IndexOf, width: int) -> None:
-        """From any lane on: the tiles that the row may touch, each if it is in the array."""
-        b = self._b
-        column = self._rows[0].column
-        first = b.sshri(column, 7)
-        count = (width + LANES - 2) // LANES + 1
-        limit = self._rows[0].tiles
-        for number in range(min(count, limit)):
-            tile = b.saddi(first, number)
-            position = b.ssub(b.sshli(tile, 7), column)
-            variable = Var(f"lane_base{tile}", 1 - LANES, count * LANES)
-            self._emitter.sregs[variable] = position
-            if number == 0:
-                self._tile(updates, index, width, tile, var(variable))
-                continue
-            with b.if_(b.scmp("lt", "s32", tile, b.sconst(limit))):
-                self._tile(updates, index, width, tile, var(variable))
-
-    def _tile(
+    def emit(
         self,
         updates: Sequence[HloInstruction],
         index: IndexOf,
         width: int,
-        tile: SReg,
-        base: Expr,
+        *,
+        beyond: tuple[Expr, int] | None = None,
+        is_cut: bool = False,
     ) -> None:
-        """One column tile: lane l holds position ``base + l`` of the updates' row."""
-        ops, b = self._ops, self._b
-        position = base + var(LANE)
-        at = index(const(0) if width == 1 else position)
-        new = [self._as_integer(node, self._emitter.emit(node, at)) for node in updates]
-        at_tile = [row.tile(b, tile) for row in self._rows]
+        """Combine `width` elements of every target with its updates.
+
+        `beyond`: (the row's position of element 0, size of the whole row) where there may be fewer
+        than `width` left. `is_cut`: the row may reach out of the box.
+        """
+        self._updates, self._index, self._width, self._beyond = updates, index, width, beyond
+        is_cut = is_cut or beyond is not None
+        most = (width + LANES - 2) // LANES + 1
+        covers = not is_cut and self._rows[0].array.shape.rank > 1
+        if covers and 1 < width == self._rows[0].array.shape.dims[-1]:
+            self._column = self._lane = 0  # it cannot start elsewhere
+            self._rows = [replace(row, first=0) for row in self._rows]
+        if self._column == 0:
+            most = -(-width // LANES)
+        if not is_cut:
+            most = min(most, self._rows[0].held)
+        if most <= _UNROLLED:
+            for number in range(most):
+                self._segment(number, is_cut=is_cut)
+            return
+        self._loop(most, is_cut=is_cut)
+
+    def _loop(self, most: int, *, is_cut: bool) -> None:
+        """A loop over the segments of a wide row, in the box alone."""
+        b, row = self._b, self._rows[0]
+        first: SReg = 0
+        last = b.sconst(most)
+        if self._column != 0:  # the last position's segment
+            last = b.saddi(b.sshri(b.saddi(self._lane, self._width - 1), 7), 1)
+        if is_cut:
+            first = b.smax(b.ssub(0, row.first), 0)
+            last = b.smin(last, b.ssub(b.sconst(row.held), row.first))
+        with b.loop_dynamic(b.ssub(last, first), "segments") as counter:
+            self._tile(b.sadd(first, counter), most)
+
+    def _segment(self, number: int, *, is_cut: bool) -> None:
+        """Segment `number` of the row, if the row reaches it and it is held."""
+        b, row = self._b, self._rows[0]
+        is_there = b.sconst(1)
+        if number > 0 and self._column != 0:
+            reached = b.scmp(
+                "lt", "s32", b.ssub(b.sconst(number * LANES), self._lane), b.sconst(self._width)
+            )
+            is_there = b.sand(is_there, reached)
+        if is_cut:
+            at = b.saddi(row.first, number)
+            is_there = b.sand(is_there, b.emit("scmp.lt.u32", at, b.sconst(row.held)))
+        with ExitStack() as scope:
+            if b.constant(is_there) != 1:
+                scope.enter_context(b.if_(is_there))
+            self._tile(b.sconst(number), number)
+
+    def _place(self, row: _HeldRow, number: SReg) -> tuple[SReg, SReg]:
+        """Word row and part of the word of a segment."""
+        b = self._b
+        segment = b.sadd(row.first, number)
+        if row.array.shape.rank > 1:
+            return b.sadd(row.word_row, b.smuli(segment, 8)), row.phase
+        p = row.array.packing
+        word = b.sadd(row.word_row, b.sshri(segment, p.bit_length() - 1))
+        return word, b.sandi(segment, p - 1)
+
+    def _position(self, number: SReg, most: int) -> Expr:
+        """The row's position of lane 0 of segment `number`."""
+        b = self._b
+        known = b.constant(number)
+        if self._column == 0 and known is not None:
+            return const(known * LANES)
+        low = 0 if self._column == 0 else 1 - LANES
+        variable = Var(f"lane_base{number}.{self._lane}", low, most * LANES)
+        self._emitter.sregs[variable] = b.ssub(b.sshli(number, 7), self._lane)
+        return var(variable)
+
+    def _tile(self, number: SReg, most: int) -> None:
+        """One segment: lane l holds position ``base + l`` of the updates' row."""
+        ops, values = self._ops, self._emitter.index_values
+        position = self._position(number, most) + var(LANE)
+        at = self._index(const(0) if self._width == 1 else position)
+        new = [self._as_integer(node, self._emitter.emit(node, at)) for node in self._updates]
+        places = [self._place(row, number) for row in self._rows]
         words = [
             ops.emit("vld", row.array.window, place, 0, 0)
-            for row, (place, _) in zip(self._rows, at_tile, strict=True)
+            for row, (place, _) in zip(self._rows, places, strict=True)
         ]
         old = [
             self._unpacked(row, word, phase)
-            for row, word, (_, phase) in zip(self._rows, words, at_tile, strict=True)
+            for row, word, (_, phase) in zip(self._rows, words, places, strict=True)
         ]
         state = self._reducer.finish(ops, self._reducer.combine(ops, old, new))
-        mask = self._emitter.index_values.within(position, 0, width - 1)
-        parts = zip(self._rows, at_tile, words, state, strict=True)
-        for row, (place, phase), word, value in parts:
+        mask = values.within(position, 0, self._width - 1)
+        if self._beyond is not None:
+            column, size = self._beyond
+            mask = ops.both(mask, values.within(column + position, 0, size - 1))
+        stored = zip(self._rows, places, words, state, strict=True)
+        for row, (place, phase), word, value in stored:
             packed = self._packed(row, word, value, phase)
             ops.emit("vst.msk", row.array.window, place, 0, 0, packed, mask)
 

@@ -89,6 +89,7 @@ class LloBuilder(ScalarBuilder):
         self.arg_count = 0
         self.flops = 0
         self.note = ""
+        self.remarks: list[str] = []
         self._calls = calls
         self._windows: list[LloWindow] = []
         self._descriptors: list[DmaDescriptor] = []
@@ -421,6 +422,7 @@ class LloBuilder(ScalarBuilder):
             variables=set(self._versions),
             flops=self.flops,
             note=self.note,
+            remarks=tuple(self.remarks),
         )
 
 

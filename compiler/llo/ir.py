@@ -93,7 +93,10 @@ class LloWindow:
 
 @dataclass(slots=True)
 class LloKernel:
-    """One kernel before scheduling. `flags` counts its sync flags; `flops` are for reports."""
+    """One kernel before scheduling. `flags` counts its sync flags; `flops` are for reports.
+
+    `remarks` tell the user where a plan of last resort was taken.
+    """
 
     name: str
     arg_count: int
@@ -104,6 +107,7 @@ class LloKernel:
     variables: set[SReg] = field(default_factory=set)
     flops: int = 0
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def blocks(body: Iterable[LloNode]) -> Iterator[LloBlock]:

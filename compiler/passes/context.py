@@ -27,6 +27,9 @@ class Chip(Protocol):
 class PassContext:
     """What a pass reads (the chip) and writes (counts and remarks of what it did).
 
+    `remarks` explain decisions to whoever reads a dump. `fallbacks` tell the user of a plan of last
+    resort: reports show them.
+
     `planner` plans windows, one for all passes of a pipeline; None when the chip is not a whole one.
     `windows` are those asked for by name.
     """
@@ -34,6 +37,7 @@ class PassContext:
     chip: Chip
     counts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
     planner: WindowPlanner | None = None
     windows: WindowRequests = field(default_factory=WindowRequests)
 

@@ -95,7 +95,7 @@ class _Legalizer:
             values.update(zip(part.outputs, made, strict=True))
         _replace_results(fusion, [values[result] for result in results])
         what = _described(parts, results, looped, self.judge)
-        self.context.remarks.append(f"%{name}: {why}; {what}")
+        self.context.fallbacks.append(f"%{name}: {why}; {what}")
         return True
 
     def _looped(
@@ -112,7 +112,7 @@ class _Legalizer:
             step(module, PassContext(self.context.chip, planner=self.context.planner))
         context = PassContext(self.context.chip, planner=self.context.planner)
         _Legalizer(context, self.depth + 1).run(module)
-        self.context.remarks += context.remarks[:_MOST_REMARKS]
+        self.context.fallbacks += context.fallbacks[:_MOST_REMARKS]
         return _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
 
 

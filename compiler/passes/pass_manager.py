@@ -60,7 +60,7 @@ class FunctionPass:
 
 @dataclass(frozen=True)
 class PassTiming:
-    """What one pass did: seconds, whether it changed the module, counts and remarks."""
+    """What one pass did: seconds, whether it changed the module, counts, remarks and fallbacks."""
 
     name: str
     seconds: float
@@ -68,6 +68,7 @@ class PassTiming:
     instruction_count: int
     counts: dict[str, int]
     remarks: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
 
 @dataclass
@@ -121,9 +122,11 @@ class PassManager:
                     module.instruction_count(),
                     dict(context.counts),
                     tuple(context.remarks),
+                    tuple(context.fallbacks),
                 )
             )
-            self._dump(module, number, f"after_{item.name}", context.remarks)
+            remarks = [*context.remarks, *context.fallbacks]
+            self._dump(module, number, f"after_{item.name}", remarks)
         if not self.is_verifying and self.passes:
             _verified(lambda: verify(module, self.level), "the last pass")
         return timings

@@ -46,6 +46,7 @@ from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_d
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
+from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
@@ -91,6 +92,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("scatter-canonicalizer", canonicalize_scatters),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
@@ -134,6 +136,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "scatter-canonicalizer",
     "zero-sized-elimination",
     "algebraic-simplifier",
     "constant-folding",
@@ -205,6 +208,8 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("constant-folding", "double-precision-check", "f64 constants made f32 do no harm"),
     ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
+    ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
+    ("scatter-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),

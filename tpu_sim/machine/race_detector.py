@@ -134,6 +134,8 @@ def _rows(side: Side) -> I64:
 
 
 def _overlap(a: Side, b: Side) -> bool:
+    if not len(a.offsets) or not len(b.offsets):  # a store under an empty mask
+        return False
     if a.space != b.space or a.end <= b.first or b.end <= a.first:
         return False
     starts = np.sort(b.offsets)

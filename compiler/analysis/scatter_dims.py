@@ -1,0 +1,118 @@
+"""The dimension numbers of a scatter, and the form that kernels take them in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction
+from compiler.rewrite.make import dims_attr
+
+
+@dataclass(frozen=True)
+class ScatterDims:
+    """A scatter's dimension numbers, and its operands, indices and updates.
+
+    Operands have the same dimensions, and so have the updates.
+    """
+
+    scatter: HloInstruction
+    operands: tuple[HloInstruction, ...]
+    indices: HloInstruction
+    all_updates: tuple[HloInstruction, ...]
+    window_dims: tuple[int, ...]  # of the updates
+    inserted: tuple[int, ...]
+    index_map: tuple[int, ...]
+    operand_batch: tuple[int, ...]
+    indices_batch: tuple[int, ...]
+    vector_dim: int
+
+    @property
+    def operand(self) -> HloInstruction:
+        """The first operand, for its dimensions."""
+        return self.operands[0]
+
+    @property
+    def updates(self) -> HloInstruction:
+        """The first updates, for their dimensions."""
+        return self.all_updates[0]
+
+    @property
+    def batch_dims(self) -> tuple[int, ...]:
+        """Dimensions of the updates that number the index vectors."""
+        return tuple(d for d in range(self.updates.array.rank) if d not in self.window_dims)
+
+    @property
+    def operand_window_dims(self) -> tuple[int, ...]:
+        """Operand dimensions that an update extends over, in order."""
+        gone = self.inserted + self.operand_batch
+        return tuple(d for d in range(self.operand.array.rank) if d not in gone)
+
+    def window_size(self, dim: int) -> int:
+        """Extent of an update along an operand dimension."""
+        if dim not in self.operand_window_dims:
+            return 1
+        number = self.operand_window_dims.index(dim)
+        return self.updates.array.dims[self.window_dims[number]]
+
+    @property
+    def components(self) -> int:
+        """Words of an index vector."""
+        return len(self.index_map)
+
+    @property
+    def vectors(self) -> int:
+        """Number of index vectors, of one batch where there is a batch dimension."""
+        dims = [self.updates.array.dims[d] for d in self.batch_dims]
+        return math.prod(dims[1:] if self.operand_batch else dims)
+
+    @property
+    def batches(self) -> int:
+        """Size of the batch dimension of operand, indices and updates; 1 without."""
+        return self.operand.array.dims[0] if self.operand_batch else 1
+
+
+def scatter_dims(scatter: HloInstruction) -> ScatterDims:
+    """Read the dimension numbers of a scatter."""
+    count = len(scatter.operands) // 2
+    vector_dim = scatter.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    return ScatterDims(
+        scatter,
+        tuple(scatter.operands[:count]),
+        scatter.operands[count],
+        tuple(scatter.operands[count + 1 :]),
+        dims_attr(scatter, "update_window_dims"),
+        dims_attr(scatter, "inserted_window_dims"),
+        dims_attr(scatter, "scatter_dims_to_operand_dims"),
+        dims_attr(scatter, "input_batching_dims"),
+        dims_attr(scatter, "scatter_indices_batching_dims"),
+        vector_dim,
+    )
+
+
+def is_canonical(d: ScatterDims) -> bool:
+    """Whether the numbers of index vectors come first, flat, and their components before them.
+
+    updates   [window ..]         indices [components]                one update
+              [n, window ..]              [n] or [components, n]
+              [b, n, window ..]           [b, n] or [components, b, n]  operand [b, .., .., ..]
+    """
+    lead = 2 if d.operand_batch else len(d.batch_dims)
+    indices = d.indices.array
+    if (lead > 1 and not can_stay_batched(d)) or len(d.batch_dims) != lead:
+        return False
+    if d.batch_dims != tuple(range(lead)) or indices.dtype != S32 or not d.operand.array.rank:
+        return False
+    if not lead:
+        return indices.rank == 1 and d.vector_dim == 0 and d.components > 0
+    is_scalar = indices.rank == lead and d.vector_dim == lead and d.components == 1
+    return is_scalar or (indices.rank == lead + 1 and d.vector_dim == 0 and d.components > 1)
+
+
+def can_stay_batched(d: ScatterDims) -> bool:
+    """Whether a kernel goes through each batch's own updates: one batch dimension, the first of
+    the operand, and not among the tiled ones of operand and updates."""
+    is_first = d.operand_batch == (0,) and d.operand.array.rank >= 3
+    return is_first and bool(d.window_dims) and d.components > 0

@@ -1,0 +1,218 @@
+"""How a scatter is cut to fit VMEM: always possible, for tiles are the least that any part takes.
+
+    chunk     index vectors a grid step goes through, with their updates
+    pieces    the part of each update that a step has (all of it, unless one update is too large)
+    blocks    resident: the block of the operand that lies in VMEM while all updates pass by;
+              streamed: none, the tiles around each update come and go by DMA
+    parts     streamed: the part of a piece whose tiles come and go together
+
+Resident blocks cost one pass over the updates each, streamed updates a round trip to HBM each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.indexing_boxes import tile_units
+from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
+from compiler.analysis.scatter_dims import ScatterDims
+from compiler.analysis.tiled_layout import byte_size
+from compiler.backend.index_words import LANES, words_of
+from compiler.hlo.ir import HloInstruction
+from tpu_sim.isa.chips import Chip
+
+Dims = tuple[int, ...]
+_VMEM_SHARE = 0.7
+_MAX_STAGED_WORDS = 65536
+_SKIP_CYCLES = 12  # to find that an update is not for the block in VMEM
+_TRIP_CYCLES = 2  # DMA latencies of a round trip to HBM and back
+
+
+@dataclass(frozen=True)
+class ScatterCut:
+    """See above. `chunk` counts vectors, the others elements per operand dimension (1 where an
+    update has none)."""
+
+    chunk: int
+    pieces: Dims
+    blocks: Dims | None
+    parts: Dims
+
+
+class ScatterCutter:
+    """Finds the cut of one scatter; `in_place`: the result lies where the operand does."""
+
+    def __init__(self, dims: ScatterDims, chip: Chip, *, in_place: bool, smem_words: int) -> None:
+        self.dims = dims
+        self.chip = chip
+        self.in_place = in_place
+        self.smem_words = min(_MAX_STAGED_WORDS, smem_words // 2)
+        self.budget = int(chip.vmem_rows * _VMEM_SHARE)
+        self.rank = dims.operand.array.rank
+        self.windows = tuple(dims.window_size(d) for d in range(self.rank))
+
+    def cut(self) -> ScatterCut:
+        """The cut that is cheapest by estimate."""
+        chunk, pieces = self._update_part()
+        blocks = self._blocks(self.budget - self._update_rows(chunk, pieces))
+        is_known = all(o.opcode == "parameter" for o in self.dims.operands)
+        if blocks is not None and not is_known:
+            return ScatterCut(chunk, pieces, blocks, pieces)
+        streamed = self._streamed_cycles(pieces)
+        if blocks is not None and self._resident_cycles(blocks) <= streamed:
+            return ScatterCut(chunk, pieces, blocks, pieces)
+        chunk, pieces = self._update_part()
+        left = self.budget - self._update_rows(chunk, pieces)
+        return ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
+
+    # updates
+
+    @property
+    def lead(self) -> int:
+        """How many dimensions of the updates come before the window's."""
+        return len(self.dims.batch_dims)
+
+    def _update_extent(self, chunk: int, pieces: Dims) -> Dims:
+        lead = (1, chunk)[2 - self.lead :] if self.lead else ()
+        return (*lead, *(pieces[d] for d in self.dims.operand_window_dims))
+
+    def _update_rows(self, chunk: int, pieces: Dims) -> int:
+        """VMEM rows of both buffers of the updates."""
+        extent = self._update_extent(chunk, pieces)
+        return sum(
+            2 * SUBLANES * box_vreg_tiles(u.array, extent) + GUARD_ROWS for u in self._parameters()
+        )
+
+    def _parameters(self) -> list[HloInstruction]:
+        return [u for u in self.dims.all_updates if u.opcode == "parameter"]
+
+    def update_units(self) -> Dims:
+        """The multiples that parts of the updates keep to."""
+        units = [tile_units(u.array) for u in self.dims.all_updates]
+        return tuple(max(sizes) for sizes in zip(*units, strict=True))
+
+    def _update_part(self, share: float = 0.5) -> tuple[int, Dims]:
+        """The largest chunk whose updates take up to `share` of VMEM; of less than one update
+        where that is too large."""
+        limit = self.budget * share
+        chunk, unit = self._most_vectors(), self._chunk_unit()
+        pieces = self.windows
+        while chunk > unit and self._update_rows(chunk, pieces) > limit:
+            chunk = max(unit, chunk // 2 // unit * unit)
+        units = self.update_units()
+        for dim in range(self.rank):
+            unit = units[self._update_dim(dim)] if dim in self.dims.operand_window_dims else 1
+            while self._update_rows(chunk, pieces) > limit and pieces[dim] > unit:
+                smaller = _smaller(-(-pieces[dim] // unit), -(-self.windows[dim] // unit))
+                pieces = (*pieces[:dim], smaller * unit, *pieces[dim + 1 :])
+        return chunk, pieces
+
+    def _update_dim(self, dim: int) -> int:
+        return self.lead + self.dims.operand_window_dims.index(dim)
+
+    def _chunk_unit(self) -> int:
+        return self.update_units()[self.lead - 1] if self.lead else 1
+
+    def _most_vectors(self) -> int:
+        """Vectors whose indices fit SMEM: all, or whole tiles of them."""
+        count, components = self.dims.vectors, self.dims.components
+        unit = self._chunk_unit()
+        most = self.smem_words // components - 2 * LANES
+        if count <= most or words_of(count, components) <= self.smem_words:
+            return count
+        return max(unit, most // unit * unit)
+
+    # resident blocks of the operand
+
+    def operand_units(self) -> Dims:
+        """The largest vreg tiles of any operand."""
+        units = [tile_units(operand.array) for operand in self.dims.operands]
+        return tuple(max(sizes) for sizes in zip(*units, strict=True))
+
+    def _blocks(self, left: int) -> Dims | None:
+        """Blocks of the operands that fit `left` rows; None if tiles of two sizes must be cut."""
+        dims, units = self.dims.operand.array.dims, self.operand_units()
+        totals = [-(-n // u) for n, u in zip(dims, units, strict=True)]
+        counts = list(totals)
+        if self.dims.operand_batch:
+            counts[0] = 1
+        if self._block_rows(counts, totals) <= left:
+            return self._extent(counts)
+        if len({operand.array.dtype.packing for operand in self.dims.operands}) > 1:
+            return None
+        for dim in range(self.rank):
+            while counts[dim] > 1 and self._block_rows(counts, totals) > left:
+                counts[dim] = self._fewer(counts[dim], totals[dim])
+        return self._extent(counts) if self._block_rows(counts, totals) <= left else None
+
+    def _fewer(self, count: int, total: int) -> int:
+        """The next smaller number of tiles: a divisor where blocks may not overlap."""
+        return _smaller(count, total) if self.in_place else -(-count // 2)
+
+    def _extent(self, counts: list[int]) -> Dims:
+        sides = zip(self.dims.operand.array.dims, self.operand_units(), counts, strict=True)
+        return tuple(min(size, unit * count) for size, unit, count in sides)
+
+    def _block_rows(self, counts: list[int], totals: list[int]) -> int:
+        """VMEM rows of a block of every operand and result, with the next block's if there is one."""
+        slots = 2 if counts == totals else 4
+        extent = self._extent(counts)
+        return sum(
+            slots * SUBLANES * box_vreg_tiles(o.array, extent) + 2 * GUARD_ROWS
+            for o in self.dims.operands
+        )
+
+    def _resident_cycles(self, blocks: Dims) -> float:
+        sides = zip(self.dims.operand.array.dims, blocks, strict=True)
+        passes = math.prod(-(-size // block) for size, block in sides)
+        passes = passes // self.dims.batches or 1
+        return self._copy_cycles() + passes * _SKIP_CYCLES * self._updates()
+
+    def _copy_cycles(self) -> float:
+        moved = 2 * sum(byte_size(o.array) for o in self.dims.operands)
+        return moved / self.chip.hbm_bytes_per_cycle
+
+    def _updates(self) -> int:
+        return self.dims.vectors * self.dims.batches
+
+    # streamed
+
+    def _streamed_part(self, pieces: Dims, left: int) -> Dims:
+        """The largest part of a piece whose tiles fit `left` rows."""
+        parts = pieces
+        for dim in range(self.rank - 1):
+            while self._around_rows(parts) > left and parts[dim] > 1:
+                parts = (*parts[:dim], _smaller(parts[dim], pieces[dim]), *parts[dim + 1 :])
+        return parts
+
+    def held_around(self, operand: HloInstruction, parts: Dims) -> Dims:
+        """Elements per dimension of the tiles around a part of an update, wherever it lies."""
+        sides = zip(operand.array.dims, tile_units(operand.array), parts, strict=True)
+        return tuple(_around(size, unit, piece) for size, unit, piece in sides)
+
+    def _around_rows(self, parts: Dims) -> int:
+        return sum(
+            SUBLANES * box_vreg_tiles(o.array, self.held_around(o, parts)) + GUARD_ROWS
+            for o in self.dims.operands
+        )
+
+    def _streamed_cycles(self, pieces: Dims) -> float:
+        copied = 0.0 if self.in_place else self._copy_cycles()
+        parts = math.prod(-(-n // p) for n, p in zip(self.windows, pieces, strict=True))
+        around = self._around_rows(pieces) * 2 * 512 / self.chip.hbm_bytes_per_cycle
+        trip = _TRIP_CYCLES * (self.chip.dma_latency_cycles + self.chip.dma_wait_cycles)
+        return copied + self._updates() * parts * (trip + around)
+
+
+def _around(size: int, unit: int, piece: int) -> int:
+    """Elements of the most tiles that `piece` elements touch, all of a dimension of fewer."""
+    if unit == 1:
+        return piece
+    tiles = (piece + unit - 2) // unit + 1
+    return size if tiles * unit >= size else tiles * unit
+
+
+def _smaller(count: int, total: int) -> int:
+    """The largest divisor of `total` of at most half of `count`."""
+    return max(n for n in range(1, max(1, count // 2) + 1) if total % n == 0)

@@ -1,0 +1,153 @@
+"""Scatter canonicalizer: index vectors flat and first, so that kernels can stream them.
+
+    updates [4,7,w] at indices [4,7,2]   ->   updates [28,w] at indices [2,28]
+
+Indices of one component are a vector, of several one row each: both lie in memory without padding
+and go to the scalar unit as they are. Dimensions of the updates that number index vectors become
+one, before the window's. Batch dimensions become components of the index (an iota), but for one
+that leads all arrays: a kernel then goes through each batch's own updates only.
+
+Transposes and reshapes bring the arrays into that form; they fuse with what makes the indices.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.analysis.call_graph import reachable
+from compiler.analysis.scatter_dims import (
+    ScatterDims,
+    can_stay_batched,
+    is_canonical,
+    scatter_dims,
+)
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.context import PassContext
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit, replace
+
+Dims = tuple[int, ...]
+
+
+def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
+    """Bring all scatters into canonical form."""
+    for computation in reachable(module):
+        found = [i for i in computation if i.opcode == "scatter"]
+        changed = [i for i in found if not is_canonical(scatter_dims(i))]
+        for scatter in changed:
+            replace(scatter, _canonical(scatter_dims(scatter)))
+        if changed:
+            computation.sort()
+        context.counts["scatters"] += len(changed)
+    return bool(context.counts["scatters"])
+
+
+def _canonical(d: ScatterDims) -> HloInstruction:
+    """The same scatter in canonical form."""
+    if d.operand.array.rank == 0:
+        return _of_scalars(d)
+    is_batched = bool(d.operand_batch) and can_stay_batched(d)
+    sizes = _numbers(d)
+    lead: Dims = sizes
+    if not is_batched:
+        lead = (math.prod(sizes),) if d.batch_dims else ()
+    elif len(d.batch_dims) != 2 or _batch_place(d, 0) != 0:
+        lead = (sizes[_batch_place(d, 0)], math.prod(sizes) // sizes[_batch_place(d, 0)])
+    index_map, gone = d.index_map, d.inserted
+    if not is_batched:
+        index_map, gone = (*d.index_map, *d.operand_batch), (*d.inserted, *d.operand_batch)
+    indices, index_map = _indices(d, lead, index_map, is_batched=is_batched)
+    updates = [_updates(d, u, lead, is_batched=is_batched) for u in d.all_updates]
+    attrs = dict(d.scatter.attrs)
+    attrs["update_window_dims"] = tuple(range(len(lead), len(lead) + len(d.window_dims)))
+    attrs["inserted_window_dims"] = tuple(sorted(gone))
+    attrs["scatter_dims_to_operand_dims"] = index_map
+    attrs["index_vector_dim"] = 0 if len(index_map) > 1 or not lead else len(lead)
+    attrs["input_batching_dims"] = (0,) if is_batched else ()
+    has_vector = len(index_map) > 1
+    attrs["scatter_indices_batching_dims"] = (int(has_vector),) if is_batched else ()
+    operands = (*d.operands, indices, *updates)
+    return emit(d.scatter, "scatter", d.scatter.shape, operands, attrs)
+
+
+def _numbers(d: ScatterDims) -> Dims:
+    """Sizes of the dimensions that number index vectors."""
+    return tuple(d.updates.array.dims[i] for i in d.batch_dims)
+
+
+def _batch_place(d: ScatterDims, number: int) -> int:
+    """Which of the numbering dimensions batch dimension `number` is."""
+    place = d.indices_batch[number]
+    return place - (1 if d.vector_dim < place else 0)
+
+
+def _order(d: ScatterDims, *, is_batched: bool) -> Dims:
+    """The numbering dimensions, the batch first where it stays one."""
+    order = tuple(range(len(d.batch_dims)))
+    if not is_batched:
+        return order
+    first = _batch_place(d, 0)
+    return (first, *(i for i in order if i != first))
+
+
+def _updates(
+    d: ScatterDims, updates: HloInstruction, lead: Dims, *, is_batched: bool
+) -> HloInstruction:
+    """Numbers first and flat, then the window."""
+    order = tuple(d.batch_dims[i] for i in _order(d, is_batched=is_batched))
+    moved = make.transpose(updates, (*order, *d.window_dims))
+    window = tuple(updates.array.dims[i] for i in d.window_dims)
+    return make.reshape(moved, (*lead, *window))
+
+
+def _indices(
+    d: ScatterDims, lead: Dims, index_map: Dims, *, is_batched: bool
+) -> tuple[HloInstruction, Dims]:
+    """The indices, a row a component, and which operand dimension each is for."""
+    dims = d.indices.array.dims
+    shape = ArrayShape(S32, (1, *lead))
+    if not index_map:  # every update is at the origin
+        zeros = make.splat(d.scatter, shape.with_dims(lead or (1,)), 0)
+        return zeros, (0,)
+    index = make.convert(d.indices, S32)
+    order = _order(d, is_batched=is_batched)
+    if d.vector_dim < len(dims):
+        others = [i for i in range(len(dims)) if i != d.vector_dim]
+        index = make.transpose(index, (d.vector_dim, *(others[i] for i in order)))
+    else:
+        index = make.transpose(index, order)
+    parts = [make.reshape(index, (len(d.index_map), *lead))] if d.index_map else []
+    for place in [_batch_place(d, n) for n in range(len(index_map) - len(d.index_map))]:
+        sizes = ArrayShape(S32, _numbers(d))
+        number = emit(d.scatter, "iota", sizes, (), {"iota_dimension": place})
+        parts.append(make.reshape(number, shape.dims))
+    whole = parts[0]
+    if len(parts) > 1:
+        joined = shape.with_dims((len(index_map), *lead))
+        whole = emit(d.scatter, "concatenate", joined, parts, {"dimensions": (0,)})
+    if len(index_map) == 1:
+        whole = make.reshape(whole, lead or (1,))
+    return whole, index_map
+
+
+def _of_scalars(d: ScatterDims) -> HloInstruction:
+    """A scatter into scalars is one into vectors of one element."""
+    operands = [make.reshape(o, (1,)) for o in d.operands]
+    count = math.prod(_numbers(d))
+    updates = [make.reshape(u, (count,)) for u in d.all_updates]
+    indices = make.splat(d.scatter, ArrayShape(S32, (count,)), 0)
+    attrs = dict(d.scatter.attrs)
+    attrs["inserted_window_dims"] = attrs["scatter_dims_to_operand_dims"] = (0,)
+    attrs["index_vector_dim"] = 1
+    attrs["input_batching_dims"] = attrs["scatter_indices_batching_dims"] = ()
+    shapes = tuple(o.array for o in operands)
+    shape = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
+    made = emit(d.scatter, "scatter", shape, (*operands, indices, *updates), attrs)
+    if len(shapes) == 1:
+        return make.reshape(made, ())
+    parts = [
+        emit(d.scatter, "get-tuple-element", s, (made,), {"index": i}) for i, s in enumerate(shapes)
+    ]
+    return emit(d.scatter, "tuple", d.scatter.shape, [make.reshape(p, ()) for p in parts])

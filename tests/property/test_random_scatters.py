@@ -1,0 +1,51 @@
+"""Random scatters give the evaluator's values whatever fits VMEM: in blocks, streamed, in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler.diagnostics import UnsupportedError
+from compiler.driver import CompiledModule
+from tests.support.random_scatters import Case, random_scatter
+from tests.support.run_hlo import compile_text, expected, run_compiled
+from tpu_sim.isa.chips import load_chip
+
+_CASES = 24
+
+
+def compiled(case: Case, vmem_bytes: int) -> CompiledModule:
+    return compile_text(case.text, chip=replace(load_chip("v5e"), vmem_bytes=vmem_bytes))
+
+
+def check(case: Case, made: CompiledModule, machine: str) -> None:
+    run = run_compiled(made, case.inputs, machine)
+    for want, got in zip(expected(case.text, case.inputs), run.outputs, strict=True):
+        assert np.array_equal(want.astype(np.float64), got.astype(np.float64)), case.text
+
+
+@pytest.mark.parametrize("seed", range(_CASES))
+def test_any_dimension_numbers(seed: int) -> None:
+    case = random_scatter(seed, 6000, 12)
+    check(case, compiled(case, 1 << 27), "numpy")
+
+
+def test_little_vmem() -> None:
+    """Updates and operands that must be cut: each way of doing so occurs, on both machines."""
+    notes: list[str] = []
+    for seed in range(_CASES):
+        case = random_scatter(seed, 20000, 6, is_flat=True, has_order=False)
+        try:
+            made = compiled(case, 64 << 10)
+        except UnsupportedError as error:  # what arranges the indices may want more
+            assert "no window" in str(error) and "scatter" not in error.message
+            continue
+        check(case, made, "llvm")
+        if seed % 6 == 0:
+            check(case, made, "numpy")
+        notes += [k.note for k in made.program.kernels.values()] + made.lowered.remarks
+    assert any("scatter streamed" in note for note in notes)
+    assert any(note.endswith("scatter") for note in notes)
+    assert any("in pieces" in note for note in notes)
