@@ -1,5 +1,7 @@
 """gather: slices of an operand at places that are data.
 
+    streamed   the operand stays in HBM; the tiles around each slice come to VMEM (any gather whose
+               slices are numbered by one dimension)
     resident   the operand lies in VMEM; every result element computes its place and reads it by
                an indexed load (any gather)
     rows       the operand stays in HBM; one DMA a slice, many in flight (slices that are whole rows
@@ -12,14 +14,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.gather_dims import (
+    GatherDims,
+    gather_dims,
+    has_rows,
+    is_flat,
+    is_large,
+    is_wide,
+)
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.window_search import search
 from compiler.backend.custom import CustomKernel
-from compiler.backend.custom_gather_rows import RowGather, row_shape
-from compiler.backend.gather_dims import GatherDims, gather_dims
+from compiler.backend.custom_gather_rows import RowGather
+from compiler.backend.custom_gather_stream import StreamedGather
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.stage import point_index
@@ -43,11 +53,22 @@ def emit_gather(kernel: CustomKernel) -> None:
                 "compute it before",
                 kernel.root.span,
             )
-    shape = row_shape(dims)
-    if shape is not None:
-        RowGather(kernel, dims, shape).emit()
+    if has_rows(dims) and not is_wide(dims, kernel.chip.vmem_bytes):
+        RowGather(kernel, dims).emit()
+    elif is_large(dims, kernel.chip.vmem_bytes):
+        StreamedGather(kernel, dims).emit()
     else:
-        ResidentGather(kernel, dims).emit()
+        _resident(kernel, dims).emit()
+
+
+def _resident(kernel: CustomKernel, dims: GatherDims) -> ResidentGather | StreamedGather:
+    """With the operand in VMEM, if windows of the result fit beside it."""
+    try:
+        return ResidentGather(kernel, dims)
+    except UnsupportedError:
+        if not is_flat(dims):
+            raise
+        return StreamedGather(kernel, dims)
 
 
 class ResidentGather:

@@ -9,14 +9,14 @@ packed   rows of a narrower operand: their words (which hold neighbouring rows t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from compiler.analysis.gather_dims import GatherDims, is_flat, is_large
 from compiler.analysis.indexing_boxes import tile_units, whole_box
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
-from compiler.backend.gather_dims import GatherDims
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_staging import IndexStaging
+from compiler.backend.index_words import IndexForm, IndexWords
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.transfer import HbmTiling, box_pieces, box_tiles, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
@@ -24,62 +24,47 @@ from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
 
-MAX_STAGED_WORDS = 131072
 _STAGED_ROWS_BYTES = 4 << 20
 """Packed rows brought to VMEM at a time."""
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """How slices lie: `count` of them; a `row` slice is one row, else whole tiles."""
-
-    count: int
-    is_row: bool
-
-
-def row_shape(dims: GatherDims) -> RowShape | None:
-    """The shape of the slices if they are rows or whole tiles, else None."""
-    operand, result = dims.operand.array, dims.gather.array
-    indexed = len(dims.start_map) + len(dims.operand_batch)
-    if sorted(dims.start_map + dims.operand_batch) != list(range(indexed)):
-        return None
-    if not 0 < indexed < operand.rank or set(dims.collapsed) != set(dims.start_map):
-        return None
-    is_whole = dims.slice_sizes[indexed:] == operand.dims[indexed:]
-    trailing = tuple(range(result.rank - (operand.rank - indexed), result.rank))
-    if not is_whole or dims.offset_dims != trailing:
-        return None
-    count = math.prod(result.dims[d] for d in dims.batch_dims)
-    is_row = indexed == operand.rank - 1
-    if is_row and result.rank < 2:
-        return None
-    if count * len(dims.start_map) > MAX_STAGED_WORDS or count == 0:
-        return None
-    return RowShape(count, is_row)
+_VMEM_SHARE = 1 / 16
+"""Of VMEM, where that is less."""
+_STREAMED_VECTORS = 16384
+"""Slices whose indices are staged at a time where they are too many to be staged together."""
 
 
 class RowGather:
-    """Emits a gather of rows or blocks."""
+    """Emits a gather of rows or blocks; of too many (`is_large`) in flat form."""
 
-    def __init__(self, kernel: CustomKernel, dims: GatherDims, shape: RowShape) -> None:
+    def __init__(self, kernel: CustomKernel, dims: GatherDims) -> None:
         self.kernel = kernel
         self.builder = kernel.builder
         self.dims = dims
-        self.shape = shape
+        self.count = math.prod(dims.gather.array.dims[d] for d in dims.batch_dims)
+        indexed = len(dims.start_map) + len(dims.operand_batch)
+        self.is_row = indexed == dims.operand.array.rank - 1
         operand = kernel.fusion.operands[kernel.body.parameters.index(dims.operand)]
         self.source = hbm_tiling(operand.array)
         self.target = hbm_tiling(kernel.fusion.array)
         arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         self.operand_argument = arguments[dims.operand].index
         self.indices_argument = arguments[dims.indices].index
-        components = len(dims.start_map)
-        base = kernel.smem.reserve(shape.count * components)
-        self.staging = IndexStaging(self.builder, dims.indices, dims.vector_dim, shape.count, base)
+        self.words: IndexWords | None = None
+        if is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
+            form = IndexForm(len(dims.start_map), False, False)
+            shape = arguments[dims.indices].shape
+            block = min(self.count, _STREAMED_VECTORS)
+            self.words = IndexWords(
+                self.builder, kernel.smem, shape, self.indices_argument, form, block
+            )
+            return
+        base = kernel.smem.reserve(self.count * len(dims.start_map))
+        self.staging = IndexStaging(self.builder, dims.indices, dims.vector_dim, self.count, base)
 
     def emit(self) -> None:
         """Emit everything."""
-        self._stage_indices()
-        if self.shape.is_row and self.source.packing > 1:
+        if self.words is None:
+            self._stage_indices()
+        if self.is_row and self.source.packing > 1:
             self._packed_rows()
         else:
             self._direct()
@@ -114,7 +99,8 @@ class RowGather:
             outer = self.builder.sdivi(number, math.prod(sizes[place + 1 :]))
             starts[dim] = self.builder.sremi(outer, sizes[place])
         for component, dim in enumerate(d.start_map):
-            value = self.staging.component(number, component)
+            staged = self.staging if self.words is None else self.words
+            value = staged.component(number, component)
             last = d.operand.array.dims[dim] - 1
             starts[dim] = emit_clamp(self.builder, value, 0, last)
         return starts
@@ -123,11 +109,11 @@ class RowGather:
         """The first granule of slice `number`, and the phase of its row in its words."""
         b = self.builder
         starts = self._starts(number)
-        majors = starts[:-1] if self.shape.is_row else starts
+        majors = starts[:-1] if self.is_row else starts
         address = b.argument(self.operand_argument)
         for start, stride in zip(majors, self.source.major_strides(), strict=False):
             address = b.sadd(address, b.smuli(start, stride))
-        if self.shape.is_row:
+        if self.is_row:
             address = b.sadd(address, _row_granule(self, self.source, starts[-1]))
         return address
 
@@ -137,14 +123,21 @@ class RowGather:
         descriptor = b.descriptor(self._direct_descriptor())
         flag = b.flag()
         result = b.argument(self.kernel.interface.results[0].index)
-        with b.loop(self.shape.count, "slices") as number:
-            source = self._source_address(number)
-            target = b.sadd(result, self._target_offset(number))
-            b.emit("dma.start", descriptor, source, target, flag, 0, 0, 0)
+        block = self.count if self.words is None else min(self.count, _STREAMED_VECTORS)
+        with b.loop(-(-self.count // block), "blocks") as step:
+            first = b.smuli(step, block)
+            if self.words is not None:
+                self.words.stage(first, 0)
+            count = b.smin(b.sconst(block), b.ssub(b.sconst(self.count), first))
+            with b.loop_dynamic(count, "slices") as index:
+                number = b.sadd(first, index)
+                source = self._source_address(number)
+                target = b.sadd(result, self._target_offset(number))
+                b.emit("dma.start", descriptor, source, target, flag, 0, 0, 0)
         b.emit("dma.wait", flag, 0)
 
     def _direct_descriptor(self) -> DmaDescriptor:
-        if self.shape.is_row:
+        if self.is_row:
             steps = DmaDim(self.source.col_tiles, self.source.granules, self.target.granules)
             return DmaDescriptor(HBM, HBM, 1, (steps,))
         return DmaDescriptor(HBM, HBM, self._block_granules())
@@ -156,7 +149,7 @@ class RowGather:
     def _target_offset(self, number: SReg) -> SReg:
         """Granules from the result's start to slice `number`."""
         b = self.builder
-        if not self.shape.is_row:
+        if not self.is_row:
             return b.smuli(number, self._block_granules())
         rows = self.kernel.fusion.array.dims[-2]
         major, row = b.sdivi(number, rows), b.sremi(number, rows)
@@ -171,8 +164,11 @@ class RowGather:
         cols = self.source.col_tiles
         rows = result.dims[-2]
         tiles = -(-rows // unit)
-        most = max(1, _STAGED_ROWS_BYTES // (unit * cols * 512))
-        block = max(n for n in range(1, tiles + 1) if n <= most and tiles % n == 0)
+        room = min(_STAGED_ROWS_BYTES, int(self.kernel.chip.vmem_bytes * _VMEM_SHARE))
+        most = max(1, room // (unit * cols * 512))
+        if self.words is not None:
+            most = max(1, min(most, _STREAMED_VECTORS // unit))
+        block = max(n for n in range(1, min(most, tiles) + 1) if tiles % n == 0)
         majors = tuple(grid_dim(f"g{i}", 1, size, 1) for i, size in enumerate(result.dims[:-2]))
         row_dim = grid_dim("rows", unit, tiles, block)
         box = whole_box(result)
@@ -197,6 +193,8 @@ class RowGather:
             first = b.sadd(b.smuli(first, size), emit_index(b, expr, context.sregs))
         row = emit_index(b, target.origin[-2], context.sregs)
         valid = b.smin(b.ssub(b.sconst(dims[-2]), row), b.sconst(self.block_rows))
+        if self.words is not None:
+            self.words.stage(first, 0)
         cols = self.source.col_tiles
         steps = DmaDim(cols, self.source.granules, 1)
         descriptor = b.descriptor(DmaDescriptor(HBM, VMEM, 1, (steps,), self.staged))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import LANE
-from compiler.backend.vector.ops import value_class
-from compiler.backend.vector.reducers import Reducer
+from compiler.backend.vector.ops import Ops, value_class
+from compiler.backend.vector.reducers import State
 from compiler.backend.vector.unpack import element_bits, unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
@@ -26,6 +27,28 @@ _UNROLLED = 4
 """Segments of a row that code is made for one by one."""
 IndexOf = Callable[[Expr], Index]
 """The updates' index of a position in the row."""
+
+
+class Combiner(Protocol):
+    """What becomes of old and new elements."""
+
+    def combine(self, ops: Ops, a: State, b: State) -> State:
+        """The state after `b` meets `a`."""
+
+    def finish(self, ops: Ops, state: State) -> State:
+        """The state as it is stored."""
+
+
+class Replacement:
+    """New elements take the place of old ones."""
+
+    def combine(self, ops: Ops, a: State, b: State) -> State:
+        """The new one."""
+        return b
+
+    def finish(self, ops: Ops, state: State) -> State:
+        """As it is."""
+        return state
 
 
 @dataclass(frozen=True)
@@ -50,7 +73,7 @@ class RowUpdate:
     def __init__(
         self,
         emitter: VectorEmitter,
-        reducer: Reducer,
+        reducer: Combiner,
         targets: Sequence[VmemArray],
         places: Sequence[Sequence[SReg]],
     ) -> None:

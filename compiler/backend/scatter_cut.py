@@ -104,8 +104,8 @@ class ScatterCutter:
         for dim in range(self.rank):
             unit = units[self._update_dim(dim)] if dim in self.dims.operand_window_dims else 1
             while self._update_rows(chunk, pieces) > limit and pieces[dim] > unit:
-                smaller = _smaller(-(-pieces[dim] // unit), -(-self.windows[dim] // unit))
-                pieces = (*pieces[:dim], smaller * unit, *pieces[dim + 1 :])
+                piece = smaller(-(-pieces[dim] // unit), -(-self.windows[dim] // unit)) * unit
+                pieces = (*pieces[:dim], piece, *pieces[dim + 1 :])
         return chunk, pieces
 
     def _update_dim(self, dim: int) -> int:
@@ -148,7 +148,7 @@ class ScatterCutter:
 
     def _fewer(self, count: int, total: int) -> int:
         """The next smaller number of tiles: a divisor where blocks may not overlap."""
-        return _smaller(count, total) if self.in_place else -(-count // 2)
+        return smaller(count, total) if self.in_place else -(-count // 2)
 
     def _extent(self, counts: list[int]) -> Dims:
         sides = zip(self.dims.operand.array.dims, self.operand_units(), counts, strict=True)
@@ -183,13 +183,13 @@ class ScatterCutter:
         parts = pieces
         for dim in range(self.rank - 1):
             while self._around_rows(parts) > left and parts[dim] > 1:
-                parts = (*parts[:dim], _smaller(parts[dim], pieces[dim]), *parts[dim + 1 :])
+                parts = (*parts[:dim], smaller(parts[dim], pieces[dim]), *parts[dim + 1 :])
         return parts
 
     def held_around(self, operand: HloInstruction, parts: Dims) -> Dims:
         """Elements per dimension of the tiles around a part of an update, wherever it lies."""
         sides = zip(operand.array.dims, tile_units(operand.array), parts, strict=True)
-        return tuple(_around(size, unit, piece) for size, unit, piece in sides)
+        return tuple(around(size, unit, piece) for size, unit, piece in sides)
 
     def _around_rows(self, parts: Dims) -> int:
         return sum(
@@ -205,7 +205,7 @@ class ScatterCutter:
         return copied + self._updates() * parts * (trip + around)
 
 
-def _around(size: int, unit: int, piece: int) -> int:
+def around(size: int, unit: int, piece: int) -> int:
     """Elements of the most tiles that `piece` elements touch, all of a dimension of fewer."""
     if unit == 1:
         return piece
@@ -213,6 +213,6 @@ def _around(size: int, unit: int, piece: int) -> int:
     return size if tiles * unit >= size else tiles * unit
 
 
-def _smaller(count: int, total: int) -> int:
+def smaller(count: int, total: int) -> int:
     """The largest divisor of `total` of at most half of `count`."""
     return max(n for n in range(1, max(1, count // 2) + 1) if total % n == 0)

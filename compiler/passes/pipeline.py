@@ -38,6 +38,7 @@ from compiler.passes.expanders.small_dot_expander import expand_small_dots
 from compiler.passes.expanders.sort_expander import expand_sorts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
+from compiler.passes.gather_canonicalizer import canonicalize_gathers
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.loop_double_buffering import double_buffer_loops
@@ -92,6 +93,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("gather-canonicalizer", canonicalize_gathers),
         FunctionPass("scatter-canonicalizer", canonicalize_scatters),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
@@ -136,6 +138,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "gather-canonicalizer",
     "scatter-canonicalizer",
     "zero-sized-elimination",
     "algebraic-simplifier",
@@ -209,6 +212,8 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
     ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
+    ("pair-types", "gather-canonicalizer", "64-bit indices are made s32"),
+    ("gather-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("scatter-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),

@@ -25,6 +25,7 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
+from compiler.passes.index_vectors import batch_place, flat_indices
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
@@ -58,7 +59,10 @@ def _canonical(d: ScatterDims) -> HloInstruction:
     index_map, gone = d.index_map, d.inserted
     if not is_batched:
         index_map, gone = (*d.index_map, *d.operand_batch), (*d.inserted, *d.operand_batch)
-    indices, index_map = _indices(d, lead, index_map, is_batched=is_batched)
+    order = _order(d, is_batched=is_batched)
+    iotas = () if is_batched else tuple(_batch_place(d, n) for n in range(len(d.operand_batch)))
+    indices = flat_indices(d.scatter, d.indices, d.vector_dim, order, lead, d.components, iotas)
+    index_map = index_map or (0,)  # every update is at the origin
     updates = [_updates(d, u, lead, is_batched=is_batched) for u in d.all_updates]
     attrs = dict(d.scatter.attrs)
     attrs["update_window_dims"] = tuple(range(len(lead), len(lead) + len(d.window_dims)))
@@ -79,8 +83,7 @@ def _numbers(d: ScatterDims) -> Dims:
 
 def _batch_place(d: ScatterDims, number: int) -> int:
     """Which of the numbering dimensions batch dimension `number` is."""
-    place = d.indices_batch[number]
-    return place - (1 if d.vector_dim < place else 0)
+    return batch_place(d.vector_dim, d.indices_batch[number])
 
 
 def _order(d: ScatterDims, *, is_batched: bool) -> Dims:
@@ -100,36 +103,6 @@ def _updates(
     moved = make.transpose(updates, (*order, *d.window_dims))
     window = tuple(updates.array.dims[i] for i in d.window_dims)
     return make.reshape(moved, (*lead, *window))
-
-
-def _indices(
-    d: ScatterDims, lead: Dims, index_map: Dims, *, is_batched: bool
-) -> tuple[HloInstruction, Dims]:
-    """The indices, a row a component, and which operand dimension each is for."""
-    dims = d.indices.array.dims
-    shape = ArrayShape(S32, (1, *lead))
-    if not index_map:  # every update is at the origin
-        zeros = make.splat(d.scatter, shape.with_dims(lead or (1,)), 0)
-        return zeros, (0,)
-    index = make.convert(d.indices, S32)
-    order = _order(d, is_batched=is_batched)
-    if d.vector_dim < len(dims):
-        others = [i for i in range(len(dims)) if i != d.vector_dim]
-        index = make.transpose(index, (d.vector_dim, *(others[i] for i in order)))
-    else:
-        index = make.transpose(index, order)
-    parts = [make.reshape(index, (len(d.index_map), *lead))] if d.index_map else []
-    for place in [_batch_place(d, n) for n in range(len(index_map) - len(d.index_map))]:
-        sizes = ArrayShape(S32, _numbers(d))
-        number = emit(d.scatter, "iota", sizes, (), {"iota_dimension": place})
-        parts.append(make.reshape(number, shape.dims))
-    whole = parts[0]
-    if len(parts) > 1:
-        joined = shape.with_dims((len(index_map), *lead))
-        whole = emit(d.scatter, "concatenate", joined, parts, {"dimensions": (0,)})
-    if len(index_map) == 1:
-        whole = make.reshape(whole, lead or (1,))
-    return whole, index_map
 
 
 def _of_scalars(d: ScatterDims) -> HloInstruction:

@@ -1,4 +1,7 @@
-"""Random scatters give the evaluator's values whatever fits VMEM: in blocks, streamed, in pieces."""
+"""Random scatters and gathers give the evaluator's values whatever fits VMEM.
+
+In blocks, streamed, in pieces: each plan occurs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompiledModule
-from tests.support.random_scatters import Case, random_scatter
+from tests.support.random_scatters import Case, random_gather, random_scatter
 from tests.support.run_hlo import compile_text, expected, run_compiled
 from tpu_sim.isa.chips import load_chip
 
@@ -28,11 +31,12 @@ def check(case: Case, made: CompiledModule, machine: str) -> None:
 
 @pytest.mark.parametrize("seed", range(_CASES))
 def test_any_dimension_numbers(seed: int) -> None:
-    case = random_scatter(seed, 6000, 12)
-    check(case, compiled(case, 1 << 27), "numpy")
+    for make in (random_scatter, random_gather):
+        case = make(seed, 6000, 12)
+        check(case, compiled(case, 1 << 27), "numpy")
 
 
-def test_little_vmem() -> None:
+def test_scatters_in_little_vmem() -> None:
     """Updates and operands that must be cut: each way of doing so occurs, on both machines."""
     notes: list[str] = []
     for seed in range(_CASES):
@@ -48,4 +52,18 @@ def test_little_vmem() -> None:
         notes += [k.note for k in made.program.kernels.values()] + made.lowered.remarks
     assert any("scatter streamed" in note for note in notes)
     assert any(note.endswith("scatter") for note in notes)
+    assert any("in pieces" in note for note in notes)
+
+
+def test_gathers_in_little_vmem() -> None:
+    notes: list[str] = []
+    for seed in range(_CASES):
+        case = random_gather(seed, 20000, 6, is_flat=True)
+        made = compiled(case, 48 << 10)
+        check(case, made, "llvm")
+        if seed % 4 == 0:
+            check(case, made, "numpy")
+        notes += [k.note for k in made.program.kernels.values()] + made.lowered.remarks
+    assert any("gather streamed" in note for note in notes)
+    assert any(note.endswith("gather") for note in notes)
     assert any("in pieces" in note for note in notes)

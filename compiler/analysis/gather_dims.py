@@ -1,0 +1,116 @@
+"""The dimension numbers of a gather, and what its size asks of a kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import const
+from compiler.analysis.indexing_maps import Index
+from compiler.analysis.tiled_layout import byte_size
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction
+from compiler.rewrite.make import dims_attr
+
+
+@dataclass(frozen=True)
+class GatherDims:
+    """A gather's dimension numbers, and its operand and indices."""
+
+    gather: HloInstruction
+    operand: HloInstruction
+    indices: HloInstruction
+    offset_dims: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    start_map: tuple[int, ...]
+    operand_batch: tuple[int, ...]
+    indices_batch: tuple[int, ...]
+    vector_dim: int
+    slice_sizes: tuple[int, ...]
+
+    @property
+    def batch_dims(self) -> tuple[int, ...]:
+        """Result dimensions that number the slices."""
+        return tuple(d for d in range(self.gather.array.rank) if d not in self.offset_dims)
+
+    @property
+    def window_dims(self) -> tuple[int, ...]:
+        """Operand dimensions that the offset dimensions run over, in order."""
+        gone = self.collapsed + self.operand_batch
+        return tuple(d for d in range(self.operand.array.rank) if d not in gone)
+
+    def start_index(self, batch: Index, component: int) -> Index:
+        """Where component `component` of the start index of a slice lies."""
+        index = list(batch)
+        if self.vector_dim < self.indices.array.rank:
+            index.insert(self.vector_dim, const(component))
+        return tuple(index)
+
+
+def gather_dims(gather: HloInstruction) -> GatherDims:
+    """Read the dimension numbers of a gather."""
+    vector_dim = gather.attrs["index_vector_dim"]
+    assert isinstance(vector_dim, int)
+    return GatherDims(
+        gather,
+        gather.operands[0],
+        gather.operands[1],
+        dims_attr(gather, "offset_dims"),
+        dims_attr(gather, "collapsed_slice_dims"),
+        dims_attr(gather, "start_index_map"),
+        dims_attr(gather, "operand_batching_dims"),
+        dims_attr(gather, "start_indices_batching_dims"),
+        vector_dim,
+        dims_attr(gather, "slice_sizes"),
+    )
+
+
+STAGED_WORDS = 131072
+"""Most index words that a kernel of rows brings to the scalar unit at once."""
+_SHARE = 0.35  # of VMEM that a resident operand may take
+_ROW_SHARE = 0.05  # and a row tile of packed rows
+
+
+def is_flat(d: GatherDims) -> bool:
+    """Whether slices are numbered by one first dimension, and indices are a row a component.
+
+    result [n, window ..]     indices [n] or [components, n]
+    """
+    indices = d.indices.array
+    if d.batch_dims != (0,) or d.operand_batch or indices.dtype != S32 or not d.start_map:
+        return False
+    if len(d.start_map) == 1:
+        return indices.rank == 1 and d.vector_dim == 1
+    return indices.rank == 2 and d.vector_dim == 0
+
+
+def has_rows(d: GatherDims) -> bool:
+    """Whether slices are whole rows or whole trailing matrices."""
+    operand, result = d.operand.array, d.gather.array
+    indexed = len(d.start_map) + len(d.operand_batch)
+    if sorted(d.start_map + d.operand_batch) != list(range(indexed)):
+        return False
+    if not 0 < indexed < operand.rank or set(d.collapsed) != set(d.start_map):
+        return False
+    is_whole = d.slice_sizes[indexed:] == operand.dims[indexed:]
+    trailing = tuple(range(result.rank - (operand.rank - indexed), result.rank))
+    if not is_whole or d.offset_dims != trailing:
+        return False
+    return indexed < operand.rank - 1 or result.rank >= 2
+
+
+def is_large(d: GatherDims, vmem_bytes: int) -> bool:
+    """Whether the gather's indices, or its operand unless that is read by rows, are too large to
+    lie in VMEM (or SMEM) whole."""
+    held = 2 * byte_size(d.indices.array.with_layout(None))
+    if has_rows(d):
+        words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
+        return words > STAGED_WORDS or held > _SHARE * vmem_bytes or is_wide(d, vmem_bytes)
+    return held + byte_size(d.operand.array.with_layout(None)) > _SHARE * vmem_bytes
+
+
+def is_wide(d: GatherDims, vmem_bytes: int) -> bool:
+    """Whether some rows of a packed type, which are put together in VMEM, do not fit."""
+    array = d.operand.array
+    row_bytes = 8 * array.dtype.packing * -(-array.dims[-1] // 128) * 512
+    return array.dtype.packing > 1 and row_bytes > _ROW_SHARE * vmem_bytes

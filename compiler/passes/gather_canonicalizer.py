@@ -1,0 +1,55 @@
+"""Gather canonicalizer: gathers too large for VMEM number their slices by one first dimension.
+
+    result [4,7,w] by indices [4,7,2]   ->   result [28,w] by indices [2,28], reshaped
+
+Kernels stream such indices in blocks. What fits VMEM is left as it is: its kernel writes any result
+directly.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.analysis.call_graph import reachable
+from compiler.analysis.gather_dims import GatherDims, gather_dims, is_flat, is_large
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.index_vectors import batch_place, flat_indices
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit, replace
+
+
+def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
+    """Bring large gathers into flat form."""
+    vmem_bytes = context.chip.vmem_bytes
+    for computation in reachable(module):
+        found = [gather_dims(i) for i in computation if i.opcode == "gather"]
+        changed = [d for d in found if is_large(d, vmem_bytes) and not is_flat(d)]
+        for d in changed:
+            replace(d.gather, _flat(d))
+        if changed:
+            computation.sort()
+        context.counts["gathers"] += len(changed)
+    return bool(context.counts["gathers"])
+
+
+def _flat(d: GatherDims) -> HloInstruction:
+    result = d.gather.array
+    counts = tuple(result.dims[i] for i in d.batch_dims)
+    lead = (math.prod(counts),)
+    order = tuple(range(len(counts)))
+    iotas = tuple(batch_place(d.vector_dim, i) for i in d.indices_batch)
+    start_map = (*d.start_map, *d.operand_batch) or (0,)
+    indices = flat_indices(d.gather, d.indices, d.vector_dim, order, lead, len(d.start_map), iotas)
+    window = tuple(result.dims[i] for i in d.offset_dims)
+    attrs = dict(d.gather.attrs)
+    attrs["offset_dims"] = tuple(range(1, 1 + len(window)))
+    attrs["collapsed_slice_dims"] = tuple(sorted((*d.collapsed, *d.operand_batch)))
+    attrs["start_index_map"] = start_map
+    attrs["index_vector_dim"] = 0 if len(start_map) > 1 else 1
+    attrs["operand_batching_dims"] = attrs["start_indices_batching_dims"] = ()
+    shape = result.with_dims((*lead, *window))
+    made = emit(d.gather, "gather", shape, (d.operand, indices), attrs)
+    apart = make.reshape(made, (*counts, *window))
+    places = (*d.batch_dims, *d.offset_dims)  # where each dimension goes
+    return make.transpose(apart, tuple(places.index(i) for i in range(result.rank)))
