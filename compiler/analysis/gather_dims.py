@@ -67,7 +67,7 @@ def gather_dims(gather: HloInstruction) -> GatherDims:
 
 STAGED_WORDS = 131072
 """Most index words that a kernel of rows brings to the scalar unit at once."""
-_SHARE = 0.35  # of VMEM that a resident operand may take
+_SHARE = 0.6  # of VMEM that a resident operand and its indices may take
 _ROW_SHARE = 0.05  # and a row tile of packed rows
 
 

@@ -29,6 +29,7 @@ from compiler.backend.index_words import IndexForm, IndexWords
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
+from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.transfer import hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.reducers import reducer_of
@@ -335,18 +336,23 @@ class Scatter:
         starts: dict[int, SReg],
         lead: tuple[Expr, ...],
     ) -> None:
-        """Combine the rows of the step's piece of an update."""
-        with self._row_loops(emitter) as offsets:
+        """Combine the rows of the step's piece of an update, by tiles where they are all there."""
+        if self._has_whole_matrices(targets):
+            with self._row_loops(emitter, self.dims.operand.array.rank - 2) as offsets:
+                self._one_matrix(emitter, targets, starts, lead, offsets)
+            return
+        with self._row_loops(emitter, self.dims.operand.array.rank - 1) as offsets:
             self._one_row(emitter, targets, starts, lead, offsets)
 
     @contextmanager
-    def _row_loops(self, emitter: VectorEmitter) -> Iterator[dict[int, Expr]]:
-        """Loops over the rows of a piece; yields the position per operand dimension but the last."""
+    def _row_loops(self, emitter: VectorEmitter, rank: int) -> Iterator[dict[int, Expr]]:
+        """Loops over the rows (or matrices) of a piece; yields the position along each of the first
+        `rank` dimensions of the operand."""
         b = self.builder
         offsets: dict[int, Expr] = {}
         counters: dict[Var, SReg] = {}
         with ExitStack() as loops:
-            for dim in range(self.dims.operand.array.rank - 1):
+            for dim in range(rank):
                 origin, most = self._part_origin[dim], self.cut.parts[dim]
                 offsets[dim] = origin
                 if most == 1 and self.dims.window_size(dim) % self.cut.pieces[dim] == 0:
@@ -362,6 +368,61 @@ class Scatter:
             emitter.sregs.update(counters)
             yield offsets
 
+    def _has_whole_matrices(self, targets: Sequence[VmemArray]) -> bool:
+        """Whether updates extend over the whole of the last two dimensions, and so do blocks."""
+        dims = self.dims.operand.array.dims
+        if len(dims) < 2 or not can_update_tiles([t.shape.dtype for t in targets]):
+            return False
+        is_whole = self.cut.parts[-2:] == dims[-2:]
+        return is_whole and all(t.extent[-2:] == dims[-2:] for t in targets)
+
+    def _one_matrix(
+        self,
+        emitter: VectorEmitter,
+        targets: Sequence[VmemArray],
+        starts: dict[int, SReg],
+        lead: tuple[Expr, ...],
+        offsets: dict[int, Expr],
+    ) -> None:
+        """Combine a matrix of an update into the block, if it lies there."""
+        b = self.builder
+        places = self._local_places(emitter, targets, starts, offsets)
+        inside, _ = self._row_is_held([*places[0], 0], targets[0])
+        windows = self.dims.operand_window_dims
+        rank = self.dims.operand.array.rank
+        with ExitStack() as scope:
+            if b.constant(inside) != 1:
+                scope.enter_context(b.if_(inside))
+            matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places)
+            matrix.emit(
+                self.dims.all_updates,
+                lambda row, col: (
+                    *lead,
+                    *({**offsets, rank - 2: row, rank - 1: col}[dim] for dim in windows),
+                ),
+            )
+
+    def _local_places(
+        self,
+        emitter: VectorEmitter,
+        targets: Sequence[VmemArray],
+        starts: dict[int, SReg],
+        offsets: dict[int, Expr],
+    ) -> list[list[SReg]]:
+        """Per target, where positions `offsets` of an update lie in the box along the dimensions."""
+        b = self.builder
+        absolute = [
+            b.sadd(starts.get(dim, 0), emit_index(b, offset, emitter.sregs))
+            for dim, offset in offsets.items()
+        ]
+        return [
+            [
+                b.ssub(place, emit_index(b, low, emitter.sregs))
+                for place, low in zip(absolute, target.origin, strict=False)
+            ]
+            for target in targets
+        ]
+
     def _one_row(
         self,
         emitter: VectorEmitter,
@@ -373,18 +434,8 @@ class Scatter:
         """Combine one row of an update into the block, if it lies there."""
         b = self.builder
         last = self.dims.operand.array.rank - 1
-        absolute = [
-            b.sadd(starts.get(d, 0), emit_index(b, offsets[d], emitter.sregs)) for d in range(last)
-        ]
         column = self._origin(f"p{last}")
-        absolute.append(b.sadd(starts.get(last, 0), emit_index(b, column, emitter.sregs)))
-        places = [
-            [
-                b.ssub(place, emit_index(b, low, emitter.sregs))
-                for place, low in zip(absolute, target.origin, strict=True)
-            ]
-            for target in targets
-        ]
+        places = self._local_places(emitter, targets, starts, {**offsets, last: column})
         inside, is_cut = self._row_is_held(places[0], targets[0])
         with ExitStack() as scope:
             if b.constant(inside) != 1:

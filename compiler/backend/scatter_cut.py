@@ -25,7 +25,8 @@ from tpu_sim.isa.chips import Chip
 Dims = tuple[int, ...]
 _VMEM_SHARE = 0.7
 _MAX_STAGED_WORDS = 65536
-_SKIP_CYCLES = 12  # to find that an update is not for the block in VMEM
+_SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
+_COMPONENT_CYCLES = 6  # more for each component of its index
 _TRIP_CYCLES = 2  # DMA latencies of a round trip to HBM and back
 
 
@@ -57,12 +58,12 @@ class ScatterCutter:
         chunk, pieces = self._update_part()
         blocks = self._blocks(self.budget - self._update_rows(chunk, pieces))
         is_known = all(o.opcode == "parameter" for o in self.dims.operands)
+        resident = ScatterCut(chunk, pieces, blocks, pieces)
         if blocks is not None and not is_known:
-            return ScatterCut(chunk, pieces, blocks, pieces)
+            return resident
         streamed = self._streamed_cycles(pieces)
-        if blocks is not None and self._resident_cycles(blocks) <= streamed:
-            return ScatterCut(chunk, pieces, blocks, pieces)
-        chunk, pieces = self._update_part()
+        if blocks is not None and self._resident_cycles(resident, blocks) <= streamed:
+            return resident
         left = self.budget - self._update_rows(chunk, pieces)
         return ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
 
@@ -163,11 +164,20 @@ class ScatterCutter:
             for o in self.dims.operands
         )
 
-    def _resident_cycles(self, blocks: Dims) -> float:
+    def _resident_cycles(self, cut: ScatterCut, blocks: Dims) -> float:
+        """Every block sees all updates: their transfer, and a look at each."""
         sides = zip(self.dims.operand.array.dims, blocks, strict=True)
         passes = math.prod(-(-size // block) for size, block in sides)
         passes = passes // self.dims.batches or 1
-        return self._copy_cycles() + passes * _SKIP_CYCLES * self._updates()
+        parts = math.prod(-(-n // p) for n, p in zip(self.windows, cut.pieces, strict=True))
+        steps = parts * -(-self.dims.vectors // cut.chunk) * self.dims.batches
+        moved = sum(byte_size(u.array) for u in self._parameters())
+        moved = moved if steps > 1 else 0  # else they stay
+        look = self._updates() * parts * (_SKIP_CYCLES + _COMPONENT_CYCLES * self.dims.components)
+        wait = steps * self.chip.dma_latency_cycles if steps > 1 else 0
+        return self._copy_cycles() + passes * (
+            look + max(wait, moved / self.chip.hbm_bytes_per_cycle)
+        )
 
     def _copy_cycles(self) -> float:
         moved = 2 * sum(byte_size(o.array) for o in self.dims.operands)

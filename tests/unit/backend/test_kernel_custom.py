@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -225,3 +226,22 @@ ENTRY %e (a: f32[40,150], b: s32[40,150], i: s32[60], u: f32[60,150], w: s32[60,
         numbers[1],
     ]
     check_text(text, inputs, tolerance=0)
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "pred"])
+@pytest.mark.parametrize("dims", [(20, 8, 32), (20, 13, 200), (5, 3, 1)])
+def test_scatter_of_whole_matrices(dims: tuple[int, int, int], dtype: str, machine: str) -> None:
+    """They are combined tile by tile, whatever is in the padding."""
+    count, rows, columns = dims
+    attributes = (
+        "update_window_dims={1,2}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1"
+    )
+    updates = f"{dtype}[50,{rows},{columns}]"
+    text = scatter(f"{dtype}[{count},{rows},{columns}]", "s32[50,1]", updates, attributes)
+    text = text.replace("f32[]", f"{dtype}[]").replace(" add(", " maximum(")
+    source = np.random.default_rng(5)
+    kind = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "s8": np.int8, "pred": np.bool_}[dtype]
+    values = [source.integers(0, 2, size).astype(kind) for size in (dims, (50, rows, columns))]
+    check_text(text, [values[0], indices(1, count, 50, 1), values[1]], machine=machine, tolerance=0)
