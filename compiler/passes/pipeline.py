@@ -49,6 +49,7 @@ from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
+from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
 from compiler.passes.tuple_flattener import flatten_tuples
@@ -93,6 +94,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("stacked-state", compact_stacked_state),
         FunctionPass("gather-canonicalizer", canonicalize_gathers),
         FunctionPass("scatter-canonicalizer", canonicalize_scatters),
         FunctionPass("fusion", fuse),
@@ -138,6 +140,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "stacked-state",
     "gather-canonicalizer",
     "scatter-canonicalizer",
     "zero-sized-elimination",
@@ -212,6 +215,9 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
     ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
+    ("tuple-flattener", "stacked-state", "it looks at elements of the state"),
+    ("pair-types", "stacked-state", "it makes two arrays of one"),
+    ("stacked-state", "fusion", "reshapes are computed where slices are made or read"),
     ("pair-types", "gather-canonicalizer", "64-bit indices are made s32"),
     ("gather-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("scatter-canonicalizer", "fusion", "indices are arranged where they are computed"),
