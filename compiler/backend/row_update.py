@@ -24,7 +24,9 @@ from compiler.llo.ir import SReg
 
 LANES = 128
 _UNROLLED = 4
-"""Segments of a row that code is made for one by one."""
+"""Segments of a row that code is made for one by one, where each may be missing."""
+_TOGETHER = 16
+"""Segments in the body of a loop, where none is."""
 IndexOf = Callable[[Expr], Index]
 """The updates' index of a position in the row."""
 
@@ -128,11 +130,26 @@ class RowUpdate:
             most = -(-width // LANES)
         if not is_cut:
             most = min(most, self._rows[0].held)
+        if self._column == 0 and not is_cut:
+            self._whole_segments(most)
+            return
         if most <= _UNROLLED:
             for number in range(most):
                 self._segment(number, is_cut=is_cut)
             return
         self._loop(most, is_cut=is_cut)
+
+    def _whole_segments(self, count: int) -> None:
+        """Segments that are all there, several in a body."""
+        b = self._b
+        looped = count // _TOGETHER if count > 2 * _TOGETHER else 0
+        if looped:
+            with b.loop(looped, "segments") as counter:
+                first = b.smuli(counter, _TOGETHER)
+                for number in range(_TOGETHER):
+                    self._tile(b.saddi(first, number), count)
+        for number in range(looped * _TOGETHER, count):
+            self._tile(b.sconst(number), number)
 
     def _loop(self, most: int, *, is_cut: bool) -> None:
         """A loop over the segments of a wide row, in the box alone."""

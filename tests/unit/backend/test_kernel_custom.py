@@ -245,3 +245,12 @@ def test_scatter_of_whole_matrices(dims: tuple[int, int, int], dtype: str, machi
     kind = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "s8": np.int8, "pred": np.bool_}[dtype]
     values = [source.integers(0, 2, size).astype(kind) for size in (dims, (50, rows, columns))]
     check_text(text, [values[0], indices(1, count, 50, 1), values[1]], machine=machine, tolerance=0)
+
+
+def test_scatter_of_rows_of_many_tiles() -> None:
+    attributes = (
+        "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1"
+    )
+    text = scatter("f32[5,5000]", "s32[7,1]", "f32[7,5000]", attributes)
+    check_text(text, [normal(0, 5, 5000), indices(1, 5, 7, 1), normal(2, 7, 5000)], machine="llvm")
