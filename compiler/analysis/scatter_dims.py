@@ -105,6 +105,8 @@ def is_canonical(d: ScatterDims) -> bool:
         return False
     if d.batch_dims != tuple(range(lead)) or indices.dtype != S32 or not d.operand.array.rank:
         return False
+    if d.operand_batch and d.indices_batch != (indices.rank - lead,):
+        return False  # the batch is numbered second
     if not lead:
         return indices.rank == 1 and d.vector_dim == 0 and d.components > 0
     is_scalar = indices.rank == lead and d.vector_dim == lead and d.components == 1

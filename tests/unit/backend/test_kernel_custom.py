@@ -254,3 +254,13 @@ def test_scatter_of_rows_of_many_tiles() -> None:
     )
     text = scatter("f32[5,5000]", "s32[7,1]", "f32[7,5000]", attributes)
     check_text(text, [normal(0, 5, 5000), indices(1, 5, 7, 1), normal(2, 7, 5000)], machine="llvm")
+
+
+def test_scatter_with_its_batch_dimension_after_the_numbers() -> None:
+    attributes = (
+        "update_window_dims={2}, inserted_window_dims={1,3}, scatter_dims_to_operand_dims={3,1}, "
+        "input_batching_dims={0}, scatter_indices_batching_dims={2}, index_vector_dim=0"
+    )
+    text = scatter("f32[2,8,70,3]", "s32[2,11,2]", "f32[11,2,47]", attributes)
+    inputs = [normal(0, 2, 8, 70, 3), indices(1, 3, 2, 11, 2), normal(2, 11, 2, 47)]
+    check_text(text, inputs)
