@@ -49,9 +49,11 @@ class Legality:
         nodes: dict[HloInstruction, Node],
         readers: dict[HloInstruction, list[HloInstruction]],
         hard: set[HloInstruction],
+        starts: dict[HloInstruction, frozenset[HloInstruction]],
         vmem_bytes: int,
     ) -> None:
         self.vmem_bytes = vmem_bytes
+        self.starts = starts
         self.graph = graph
         self.nodes = nodes
         self.readers = readers
@@ -59,6 +61,8 @@ class Legality:
 
     def can_join(self, instr: HloInstruction, group: Group) -> FusionDecision:
         """Whether an elementwise or shape instruction may be computed inside `group`."""
+        if any(leaf in group.nodes for leaf in self.starts[instr]):
+            return FusionDecision.refuse("a slice starts at a result of it")
         if group.kind not in (Kind.LOOP, Kind.OUTPUT):
             return FusionDecision.refuse(f"a {group.kind.value} fusion takes no epilogue")
         used = [(p, how) for p, how in self.nodes[instr].leaves.items() if p in group.nodes]
@@ -148,7 +152,13 @@ class Legality:
             return FusionDecision.refuse("a third fusion lies between the two")
         if self._starts_from_result(group, other) or self._starts_from_result(other, group):
             return FusionDecision.refuse("a reduce starts from a result of the other")
+        if self._slices_at_result(group, other) or self._slices_at_result(other, group):
+            return FusionDecision.refuse("a slice starts at a result of the other")
         return FUSE
+
+    def _slices_at_result(self, group: Group, other: Group) -> bool:
+        """Whether a slice in `group` starts at a value of `other`, which must be in memory before."""
+        return any(leaf in other.nodes for node in group.nodes for leaf in self.starts[node])
 
     def _starts_from_result(self, group: Group, other: Group) -> bool:
         """Whether a start value of a reduce in `group` is, or is made of, a value of `other`.

@@ -158,11 +158,18 @@ def classify(computation: HloComputation) -> dict[HloInstruction, Node]:
     return nodes
 
 
-def start_leaves(nodes: dict[HloInstruction, Node]) -> set[HloInstruction]:
-    """What dynamic start indices are made of: kernels read them from memory, as scalars."""
-    found: set[HloInstruction] = set()
-    for start in (s for instr in nodes for s in _starts(instr)):
-        found.update(nodes[start].leaves if nodes[start].role is Role.VIRTUAL else (start,))
+def start_leaves(
+    nodes: dict[HloInstruction, Node],
+) -> dict[HloInstruction, frozenset[HloInstruction]]:
+    """What each instruction's kernel reads from memory, as scalars, for starts of slices within it."""
+    found: dict[HloInstruction, frozenset[HloInstruction]] = {}
+    for instr in nodes:
+        inner = [found[o] for o in instr.operands if nodes[o].role is Role.VIRTUAL]
+        starts = [
+            nodes[start].leaves if nodes[start].role is Role.VIRTUAL else (start,)
+            for start in _starts(instr)
+        ]
+        found[instr] = frozenset().union(*inner, *starts)
     return found
 
 

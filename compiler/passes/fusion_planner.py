@@ -39,9 +39,12 @@ class FusionPlan:
         self.computation = computation
         self.nodes = classify(computation)
         self.readers = _readers(self.nodes)
-        self.hard = _memory_values(computation, self.nodes) | start_leaves(self.nodes)
+        starts = start_leaves(self.nodes)
+        self.hard = _memory_values(computation, self.nodes).union(*starts.values())
         self.graph = GroupGraph()
-        self.legality = Legality(self.graph, self.nodes, self.readers, self.hard, vmem_bytes)
+        self.legality = Legality(
+            self.graph, self.nodes, self.readers, self.hard, starts, vmem_bytes
+        )
         self.refusals: Counter[str] = Counter()
         self.remarks: list[str] = []
 
