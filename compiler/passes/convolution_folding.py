@@ -26,6 +26,7 @@ from compiler.analysis.window_config import REQUEST, read_config
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.module_tools import sort_computations
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_bands import (
     banded,
@@ -46,6 +47,12 @@ from compiler.passes.convolution_estimate import (
     sizes_of,
 )
 from compiler.passes.convolution_folds import Fold, fold_of, gradient_fold
+from compiler.passes.convolution_guards import (
+    guarded,
+    needs_finite_image,
+    needs_finite_kernel,
+    ungathered,
+)
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
@@ -59,6 +66,10 @@ _MOST_ROWS = 16
 """Positions of a block of the last dimension, which become rows again."""
 _WORTH = 0.5
 """Of the estimate without folding: beyond, a convolution is left alone."""
+
+
+Replacement = tuple[HloInstruction, HloInstruction]
+"""What is replaced (a convolution, or the last of what is computed of it alone), and by what."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +97,10 @@ def fold_convolutions(module: HloModule, context: PassContext) -> bool:
             sizes = sizes_of(instr, planner.precision)
             folded = _folded(instr, sizes, planner.chip)
             if folded is not None:
-                replace_instr(instr, folded)
+                replace_instr(*folded)
                 context.counts["folded"] += 1
         computation.sort()
+    sort_computations(module)
     return bool(context.counts["folded"])
 
 
@@ -101,7 +113,7 @@ def _is_foldable(instr: HloInstruction) -> bool:
     return groups == (1, 1) and is_float and REQUEST not in read_config(instr)
 
 
-def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> HloInstruction | None:
+def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:
     places = math.prod(sizes.positions)
     if places < sizes.taps:
         return _folded_gradient(instr, sizes, chip)
@@ -184,17 +196,32 @@ def _windows(
     return tuple(found)
 
 
-def _fold(instr: HloInstruction, plan: _Plan) -> HloInstruction:
-    """The convolution in blocks."""
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
-    rank = len(plan.folds)
+def _fold(instr: HloInstruction, plan: _Plan) -> Replacement:
+    """The convolution in blocks, where what it multiplies is finite."""
+    labels, window = _attributes(instr)
     image = _gathered_image(instr, labels.input_spatial, plan.gathered, labels.input_feature)
+    kernel = instr.operands[1]
+    checked = [image] if needs_finite_image(plan.folds) else []
+    checked += [kernel] if needs_finite_kernel(window.dims, plan.folds) else []
+    return guarded(
+        instr,
+        (image, kernel),
+        checked,
+        lambda x, k: _product(instr, x, k, plan),
+        lambda x, k: _unfolded(instr, x, k, plan.gathered, labels.input_feature),
+    )
+
+
+def _product(
+    instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, plan: _Plan
+) -> HloInstruction:
+    """The convolution in blocks, of the gathered image."""
+    labels, window = _attributes(instr)
+    rank = len(plan.folds)
     image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
     sizes = tuple(instr.operands[0].array.dims[d] for d in labels.input_spatial)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
-    kernel = _ordered_kernel(instr, labels, window)
+    kernel = _ordered_kernel(kernel, labels, window)
     out = kernel.array.dims[-1]
     for dim, fold in enumerate(plan.folds):
         if fold is not None:
@@ -208,10 +235,36 @@ def _fold(instr: HloInstruction, plan: _Plan) -> HloInstruction:
         Window(_windows(plan, window.dims, sizes)),
         ConvDims(0, last, spatial, rank, last, tuple(range(rank)), 0, last, spatial),
     )
-    made = emit(instr, "convolution", instr.array.with_dims(dims), (image, kernel), attrs)
+    made = emit(image, "convolution", instr.array.with_dims(dims), (image, kernel), attrs)
     result = unfolded(made, plan.folds, positions, out)
     order = (labels.output_batch, *labels.output_spatial, labels.output_feature)
     return make.transpose(result, inverse(order))
+
+
+def _unfolded(
+    instr: HloInstruction,
+    image: HloInstruction,
+    kernel: HloInstruction,
+    folds: Sequence[Fold | None],
+    gathered_along: int,
+) -> HloInstruction:
+    """The convolution as it was, of the gathered image."""
+    labels, window = _attributes(instr)
+    dims = window.dims
+    for place, fold in enumerate(folds):
+        if fold is not None:
+            positions = instr.array.dims[labels.output_spatial[place]]
+            places = (*labels.input_spatial, gathered_along)
+            image, dims = ungathered(image, dims, places, fold, place, positions)
+    attrs = _attrs(instr, Window(dims), labels)
+    return emit(image, "convolution", instr.array, (image, kernel), attrs)
+
+
+def _attributes(instr: HloInstruction) -> tuple[ConvDims, Window]:
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    return labels, window
 
 
 def _gathered_image(
@@ -235,9 +288,8 @@ def _gathered_image(
     return make.transpose(make.convert(joined, image.array.dtype), inverse(order))
 
 
-def _ordered_kernel(instr: HloInstruction, labels: ConvDims, window: Window) -> HloInstruction:
+def _ordered_kernel(kernel: HloInstruction, labels: ConvDims, window: Window) -> HloInstruction:
     """The kernel as ``[taps.., features, out]``, turned round where the window says so."""
-    kernel = instr.operands[1]
     pairs = zip(labels.kernel_spatial, window.dims, strict=True)
     turned = tuple(d for d, w in pairs if w.reversal)
     if turned:
@@ -257,7 +309,7 @@ def _gathered_kernel(kernel: HloInstruction, plan: _Plan, rank: int) -> HloInstr
     return make.reshape(turned, (*spatial, features, math.prod(dims[rank + 1 :])))
 
 
-def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> HloInstruction | None:
+def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:
     """A kernel's gradient in blocks of its window, if that takes less."""
     found: list[tuple[float, int, int, Fold]] = []
     for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
@@ -291,16 +343,32 @@ def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) ->
     return movement_cycles(read, written, pieces, chip) + gradient_cycles(folded, chip)
 
 
-def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> HloInstruction:
-    """The gradient of a kernel in blocks along one dimension; sums are f32 until the last."""
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
-    rank = len(window.dims)
-    folds = [fold if d == dim else None for d in range(rank)]
+def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> Replacement:
+    """The gradient of a kernel in blocks along one dimension.
+
+    Blocks that have positions beyond the window's meet elements of the image there with zeros.
+    """
+    labels, window = _attributes(instr)
+    folds = [fold if d == dim else None for d in range(len(window.dims))]
     image = _gathered_image(instr, labels.input_spatial, folds, labels.input_batch)
+    is_even = fold.blocks * fold.count == window.dims[dim].size
+    return guarded(
+        instr,
+        (image, instr.operands[1]),
+        [] if is_even else [image],
+        lambda x, k: _gradient_product(instr, x, k, dim, fold),
+        lambda x, k: _unfolded(instr, x, k, folds, labels.input_batch),
+    )
+
+
+def _gradient_product(
+    instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, dim: int, fold: Fold
+) -> HloInstruction:
+    """The gradient of a kernel in blocks, of the gathered image; sums are f32 until the last."""
+    labels, window = _attributes(instr)
+    rank = len(window.dims)
     image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
-    kernel = _ordered_kernel(instr, labels, window)
+    kernel = _ordered_kernel(kernel, labels, window)
     out = kernel.array.dims[-1]
     kernel = in_blocks(kernel, dim, fold)
     windows = [replace(d, reversal=False) for d in window.dims]
@@ -315,7 +383,7 @@ def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> HloInstructio
         ConvDims(rank + 1, rank, spatial, rank, rank + 1, spatial, rank, rank + 1, spatial),
     )
     shape = instr.array.with_dims(dims).with_dtype(F32)
-    made = emit(instr, "convolution", shape, (image, kernel), attrs)
+    made = emit(image, "convolution", shape, (image, kernel), attrs)
     total = make.convert(summed_diagonals(made, dim, fold, out), instr.array.dtype)
     order = (*labels.output_spatial, labels.output_batch, labels.output_feature)
     return make.transpose(total, inverse(order))

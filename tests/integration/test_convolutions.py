@@ -8,7 +8,7 @@ import pytest
 from compiler.hlo.parser import parse_module
 from compiler.passes import convolution_folding, window_expander
 from compiler.passes.context import PassContext
-from tests.support.run_hlo import check_text, compile_text
+from tests.support.run_hlo import check_text, compile_text, expected, run_text
 from tpu_sim.isa.chips import load_chip
 
 Dims = tuple[int, ...]
@@ -186,3 +186,30 @@ def test_folded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = check_text(text, arrays, "default")
     native = check_text(text, arrays, "default", "llvm")
     assert native.result.cycles == reference.result.cycles
+
+
+UNEVEN = (
+    (16, 18, 16, 3), (16, 9, 8, 16), (5, 5, 3, 16), GRADIENT, "size=9x8 pad=2_1x1_2 rhs_dilate=2x2",
+)  # fmt: skip
+"""A kernel's gradient whose last block of the window is not full."""
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["image", "kernel"])
+@pytest.mark.parametrize("name", [*FEW_FEATURES, "uneven blocks"])
+def test_what_is_not_finite_stays_in_its_windows(
+    name: str, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution_folding, "_WORTH", 1e9)
+    monkeypatch.setattr(convolution_folding, "_COUNTS", (4,))
+    image, kernel, result, labels, window = FEW_FEATURES.get(name, UNEVEN)
+    text = _text(image, kernel, result, labels, window, "f32" if name == "strided" else "bf16")
+    rng = np.random.default_rng(7)
+    types = [p.array.dtype.numpy for p in parse_module(text).entry.parameters]
+    arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
+    for value in (np.inf, -np.inf, np.nan):
+        arrays[side].flat[rng.integers(arrays[side].size)] = value
+    (want,) = expected(text, arrays, "default")
+    assert np.any(~np.isfinite(want.astype(np.float32)))
+    for machine in ("numpy", "llvm"):
+        (got,) = run_text(text, arrays, "default", machine).outputs
+        np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))

@@ -11,13 +11,15 @@ from compiler.analysis.window_search import plan_windows
 from compiler.driver import compile_module
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.evaluator import evaluate
-from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.module_tools import sort_computations
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.passes import convolution_folding as folding
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_estimate import sizes_of
 from compiler.passes.convolution_folds import fold_of, gradient_fold
+from compiler.passes.convolution_guards import needs_finite_image, needs_finite_kernel
 from compiler.passes.pipeline import run_pipeline
 from compiler.rewrite.graph import replace
 from tpu_sim.isa.chips import load_chip
@@ -70,7 +72,7 @@ STEM_KERNEL = (
 )
 DEEP = ("32,14,14,256", "3,3,256,256", "32,14,14,256", "size=3x3 pad=1_1x1_1", PLAIN)
 
-Maker = Callable[[HloInstruction], HloInstruction]
+Maker = Callable[[HloInstruction], folding.Replacement]
 Case = tuple[str, str, str, str, str]
 
 
@@ -102,22 +104,28 @@ def _gradient(instr: HloInstruction) -> Iterator[Maker]:
     [*((c, _forward) for c in FORWARD.values()), *((c, _gradient) for c in GRADIENTS.values())],
     ids=[*FORWARD, *(f"gradient {name}" for name in GRADIENTS)],
 )
+@pytest.mark.parametrize("place", [None, 0, 1], ids=["finite", "image", "kernel"])
 def test_every_fold_means_the_same(
-    case: Case, makers: Callable[[HloInstruction], Iterator[Maker]]
+    case: Case, makers: Callable[[HloInstruction], Iterator[Maker]], place: int | None
 ) -> None:
-    """Small whole numbers: sums are exact whatever the order."""
+    """Small whole numbers: sums are exact whatever the order. What is not finite stays in place."""
     module = _module(case)
     rng = np.random.default_rng(3)
     inputs = [rng.integers(-3, 4, p.array.dims).astype("float32") for p in module.entry.parameters]
+    if place is not None:
+        for value in (np.inf, -np.inf, np.nan):
+            inputs[place].flat[rng.integers(inputs[place].size)] = value
     (wanted,) = evaluate(module, inputs, "highest")
     assert np.any(wanted)
+    assert (place is None) == bool(np.all(np.isfinite(wanted)))
     count = len(list(makers(module.entry.root_instruction)))
     assert count
     for number in range(count):
         folded = _module(case)
         root = folded.entry.root_instruction
-        replace(root, list(makers(root))[number](root))
+        replace(*list(makers(root))[number](root))
         folded.entry.sort()
+        sort_computations(folded)
         verify(folded)
         (found,) = evaluate(folded, inputs, "highest")
         np.testing.assert_array_equal(found, wanted)
@@ -131,10 +139,69 @@ def _folds(case: Case, dtype: str = "bf16") -> HloModule:
 
 @pytest.mark.parametrize("case", [STEM, STEM_IMAGE, STEM_KERNEL], ids=["stem", "image", "kernel"])
 def test_convolutions_of_few_features_are_folded(case: Case) -> None:
-    made = [i for i in _folds(case).entry if i.opcode == "convolution"]
-    assert len(made) == 1
+    module = _folds(case)
+    verify(module)
+    made = [i for c in module.computations.values() for i in c if i.opcode == "convolution"]
+    guards = [i for i in module.entry if i.opcode == "conditional"]
+    assert len(made) == 1 + len(guards)
+    if guards:
+        folded = guards[0].attrs["false_computation"]
+        made = [i for i in folded if i.opcode == "convolution"]
     window = made[0].attrs["window"]
     assert all(d.base_dilation == 1 for d in window.dims)
+
+
+def test_even_blocks_of_a_window_need_no_guard() -> None:
+    assert not any(i.opcode == "conditional" for i in _folds(STEM_KERNEL).entry)
+
+
+def test_blocks_of_disjoint_phases_need_no_guard() -> None:
+    """Stride 2, 2 taps, transposed: both positions of a block meet its one element."""
+    window = WindowDim(2, 1, 1, 1, 2)
+    fold = fold_of(window, 8, 2)
+    assert not needs_finite_image((fold, None))
+    assert needs_finite_kernel((window,), (fold,))
+    assert needs_finite_image((fold_of(WindowDim(3), 8, 2),))
+
+
+EPILOGUE = """HloModule m
+ENTRY main {
+  x = f32[2,9,8,3] parameter(0)
+  k = f32[5,3,3,4] parameter(1)
+  b = f32[4] parameter(2)
+  r = bf16[2,4,4,4] parameter(3)
+  c = f32[2,4,4,4] convolution(x, k), window={size=5x3 stride=2x2 pad=1_1x0_1}, dim_labels=b01f_01io->b01f
+  bb = f32[2,4,4,4] broadcast(b), dimensions={3}
+  s = f32[2,4,4,4] add(bb, c)
+  rr = f32[2,4,4,4] convert(r)
+  t = f32[2,4,4,4] subtract(s, rr)
+  zero = f32[] constant(0)
+  zeros = f32[2,4,4,4] broadcast(zero), dimensions={}
+  u = f32[2,4,4,4] maximum(t, zeros)
+  ROOT y = (f32[2,4,4,4], f32[2,4,4,4], bf16[2,4,4,4]) tuple(u, u, r)
+}
+"""
+
+
+@pytest.mark.parametrize("value", [1.0, np.inf, np.nan, 3.4e38])
+def test_what_follows_alone_goes_into_the_branches(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "_WORTH", 1e9)
+    module, folded = parse_module(EPILOGUE), parse_module(EPILOGUE)
+    assert folding.fold_convolutions(folded, PassContext(load_chip("v5e")))
+    verify(folded)
+    (guard,) = [i for i in folded.entry if i.opcode == "conditional"]
+    assert folded.entry.root_instruction.operands[0] is guard
+    assert not any(i.opcode in ("add", "subtract", "maximum") for i in folded.entry)
+    rng = np.random.default_rng(3)
+    types = [p.array for p in module.entry.parameters]
+    inputs = [rng.integers(-3, 4, p.dims).astype(p.dtype.numpy) for p in types]
+    inputs[0].flat[100] = value
+    for want, got in zip(
+        evaluate(module, inputs, "highest"), evaluate(folded, inputs, "highest"), strict=True
+    ):
+        np.testing.assert_array_equal(np.float32(got), np.float32(want))
 
 
 def test_others_are_left_alone() -> None:
@@ -158,12 +225,16 @@ def test_what_was_gathered_is_stored() -> None:
     module = _module(STEM, "bf16")
     run_pipeline(module, load_chip("v5e"))
     seen = 0
-    for body in module.computations.values():
-        joined = [i for i in body if i.opcode == "concatenate" and len(i.operands) > 8]
-        if joined:
+    (guard,) = [i for i in module.entry if i.opcode == "conditional"]
+    folded = guard.attrs["false_computation"]
+    assert isinstance(folded, HloComputation)
+    for fusion in (*module.entry, *folded):
+        body = fusion.attrs.get("calls")
+        if not isinstance(body, HloComputation):
+            continue
+        if any(i.opcode == "concatenate" and len(i.operands) > 8 for i in body):
             seen += 1
             assert not any(i.opcode in ("dot", "transpose") for i in body)
-            (fusion,) = [i for i in module.entry if i.attrs.get("calls") is body]
             width = plan_windows(fusion, load_chip("v5e")).outputs[0].extent[-1]
             assert width == fusion.array.dims[-1]
     assert seen == 1
