@@ -9,8 +9,8 @@ whole block of positions NaN. So a fold whose result could depend on such zeros 
 
 Both branches take the same arrays. The image is already gathered (`convolution_bands.gathered`):
 the check reads it where its features fill lanes, and nobody has to store the image once more; the
-true branch puts it back in order. What is done with the result element by element goes into the
-branches too, so that it is part of the kernels that write the result.
+true branch puts it back in order. What follows on the result alone, elementwise or pooled, goes into
+the branches too, so that it is part of the kernels that write the result.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
+import numpy as np
 
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.dtypes import DType
@@ -35,6 +36,8 @@ Version = Callable[[HloInstruction, HloInstruction], HloInstruction]
 """Makes a convolution of an image and a kernel, in the computation where these are."""
 _REBUILT = frozenset({"broadcast", "constant", "convert"})
 """Operands of a sunk operation that a branch makes again; of constants, those of one element."""
+_SUNK = frozenset({"pad", "reduce", "reduce-window", "reshape", "reverse", "slice", "transpose"})
+"""What else than elementwise operations may be part of the kernel that writes the result."""
 _MOST_SUNK = 32
 
 
@@ -88,7 +91,8 @@ def _is_finite(e: Emitter, array: HloInstruction) -> HloInstruction:
 
 
 def _limit(dtype: DType) -> float:
-    return min(float(ml_dtypes.finfo(kind).max) for kind in (dtype.numpy, ml_dtypes.bfloat16))
+    kinds = dtype.numpy, np.dtype(ml_dtypes.bfloat16)
+    return min(float(ml_dtypes.finfo(kind).max) for kind in kinds)  # type: ignore[no-untyped-call]
 
 
 def _branch(
@@ -108,7 +112,7 @@ def _branch(
 
 @dataclass(frozen=True)
 class _Sunk:
-    """Operations one after another on a convolution's result alone, and what else they take."""
+    """Operations one after another that nobody but the next needs, and what else they take."""
 
     instr: HloInstruction
     chain: tuple[HloInstruction, ...]
@@ -116,7 +120,7 @@ class _Sunk:
 
     @classmethod
     def after(cls, instr: HloInstruction) -> _Sunk:
-        """The longest chain of elementwise operations after `instr`."""
+        """The longest chain of such operations after `instr`."""
         chain: list[HloInstruction] = []
         last = instr
         while len(chain) < _MOST_SUNK:
@@ -157,10 +161,9 @@ def _only_user(instr: HloInstruction) -> HloInstruction | None:
     if computation.root is instr or len(instr.users) != 1:
         return None
     (user,) = instr.users
-    is_elementwise = OPCODES[user.opcode].has(Trait.ELEMENTWISE)
-    if not is_elementwise or not isinstance(user.shape, ArrayShape) or user.control_predecessors():
-        return None
-    return user if user.array.dims == instr.array.dims else None
+    is_sunk = user.opcode in _SUNK or OPCODES[user.opcode].has(Trait.ELEMENTWISE)
+    is_array = isinstance(user.shape, ArrayShape)
+    return user if is_sunk and is_array and not user.control_predecessors() else None
 
 
 def _sources(operand: HloInstruction) -> list[HloInstruction]:

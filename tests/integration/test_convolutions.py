@@ -208,6 +208,7 @@ def test_what_is_not_finite_stays_in_its_windows(
     arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
     for value in (np.inf, -np.inf, np.nan):
         arrays[side].flat[rng.integers(arrays[side].size)] = value
+    arrays[side].flat[-1] = np.nan  # also where a last block reads beyond
     (want,) = expected(text, arrays, "default")
     assert np.any(~np.isfinite(want.astype(np.float32)))
     for machine in ("numpy", "llvm"):
