@@ -189,7 +189,7 @@ def test_folded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 UNEVEN = (
-    (16, 18, 16, 3), (16, 9, 8, 16), (5, 5, 3, 16), GRADIENT, "size=9x8 pad=2_1x1_2 rhs_dilate=2x2",
+    (16, 18, 18, 3), (16, 9, 9, 16), (5, 5, 3, 16), GRADIENT, "size=9x9 pad=2_1x2_1 rhs_dilate=2x2",
 )  # fmt: skip
 """A kernel's gradient whose last block of the window is not full."""
 
