@@ -14,7 +14,8 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import IotaReplicaGroups
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import Shape, TupleShape, is_compatible
+from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
+from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
@@ -46,6 +47,7 @@ NOTES = frozenset(
 def simplify_single_device(module: HloModule, context: PassContext) -> bool:
     """Remove what only matters between devices or threads of execution."""
     is_changed = expand(module, context, _TABLE)
+    _require_static(module)
     if is_changed:
         for computation in reachable(module):
             for instr in reversed(list(computation)):
@@ -53,6 +55,18 @@ def simplify_single_device(module: HloModule, context: PassContext) -> bool:
                     computation.remove(instr)
         drop_unreachable(module)
     return is_changed
+
+
+def _require_static(module: HloModule) -> None:
+    """Kernels work on all of an array: a size that is known only at run time would not be seen."""
+    for computation in reachable(module):
+        for instr in computation:
+            if any(any(leaf.dynamic) for leaf in leaves(instr.shape)):
+                raise UnsupportedError(
+                    f"%{instr.name} is {print_shape(instr.shape, False)}: a size that is known only "
+                    "at run time; use static shapes (a padded array and a mask)",
+                    instr.span,
+                )
 
 
 def device_count(module: HloModule) -> int:

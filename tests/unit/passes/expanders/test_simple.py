@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.parser import parse_module
+from compiler.passes.pipeline import run_pipeline
 from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
+from tpu_sim.isa.chips import load_chip
 
 BODIES = """add {
   a = f32[] parameter(0)
@@ -154,6 +157,13 @@ def test_sizes_known_only_at_run_time_are_refused() -> None:
     text += "  ROOT r = f32[<=4] set-dimension-size(x, n), dimensions={0}\n}\n"
     with pytest.raises(UnsupportedError, match="use static shapes"):
         expanded(text, [np.zeros(4, np.float32)], ["single-device"])
+
+
+@pytest.mark.parametrize("shape", ["f32[<=4]", "f32[2,<=4]", "(f32[4], f32[<=4])"])
+def test_inputs_of_sizes_known_only_at_run_time_are_refused(shape: str) -> None:
+    module = parse_module(f"HloModule m\nENTRY e {{\n  ROOT x = {shape} parameter(0)\n}}\n")
+    with pytest.raises(UnsupportedError, match=r"%x is .*<=4.*use static shapes"):
+        run_pipeline(module, load_chip("v5e"), passes=["single-device"])
 
 
 def test_topk_of_flags_and_starts_in_one_vector() -> None:
