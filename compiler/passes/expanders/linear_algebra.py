@@ -1,19 +1,28 @@
-"""Cholesky and triangular solve as loops over columns.
+"""Cholesky and triangular solve: which of the forms fits a batch of matrices.
 
-Each turn of a loop finishes one column (or row) and takes it out of all that is left, a product
-of a column and a row subtracted from the whole array. What belongs to the turn is picked by
-comparing positions with the loop's counter, so that every array keeps its shape.
+Many small matrices are done side by side in the lanes, a column at a time. Others are cut into
+blocks, whose large parts are dots.
 """
 
 from __future__ import annotations
 
+import math
+
 from compiler.hlo.dtypes import F32, PRED
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.blocked_factors import blocked_cholesky, blocked_solve
+from compiler.passes.expanders.columns import Layout, cholesky_columns, substitution
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter, flag
 
 Instr = HloInstruction
+
+LANES = 128
+_SMALL = 64
+"""Rows up to which many matrices are done a column at a time."""
+_FEW_ROWS = 8
+"""Rows up to which a substitution has fewer steps than an inverse has dots."""
 
 
 def expand_linear_algebra(module: HloModule, context: PassContext) -> bool:
@@ -84,21 +93,28 @@ def expand_cholesky(instr: Instr) -> Instr | None:
 
 def cholesky_factor(e: Emitter, source: Instr) -> Instr:
     """The lower factor of ``[.., n, n]``; the operand's upper triangle is not read."""
-    dims = source.array.dims
-
-    def step(b: Emitter, j: Instr, state: list[Instr]) -> list[Instr]:
-        rest, factor = state
-        current = column(b, rest, j)
-        pivot = b.unary("sqrt", b.real(element(b, current, j)))
-        scaled = b.divide(current, b.as_type(per_batch(b, pivot, dims[:-1]), current.array.dtype))
-        below = is_at(b, dims[:-1], -1, j, "GE")
-        scaled = b.select(below, scaled, b.like(scaled, 0))
-        left, right = along_rows(b, scaled, dims), along_columns(b, b.conj(scaled), dims)
-        here = is_at(b, dims, -1, j)
-        return [b.subtract(rest, b.multiply(left, right)), b.select(here, left, factor)]
-
-    _, factor = e.loop(dims[-1], [source, e.like(source, 0)], step)
+    if _is_many_small(source):
+        first = _batch_last(e, source)
+        factor = _batch_back(e, cholesky_columns(e, first, Layout(0)), source.array.dims)
+    else:
+        factor = blocked_cholesky(e, source)
     return _with_failures(e, factor)
+
+
+def _is_many_small(matrix: Instr) -> bool:
+    """Whether the batch fills the lanes better than the columns do."""
+    *batch, _, n = matrix.array.dims
+    return n <= _SMALL and math.prod(batch) >= LANES
+
+
+def _batch_last(e: Emitter, value: Instr) -> Instr:
+    """``[.., r, c]`` as ``[r, c, batch]``."""
+    *batch, rows, columns = value.array.dims
+    return e.transpose(e.shaped(value, (math.prod(batch), rows, columns)), (1, 2, 0))
+
+
+def _batch_back(e: Emitter, value: Instr, dims: tuple[int, ...]) -> Instr:
+    return e.shaped(e.transpose(value, (2, 0, 1)), dims)
 
 
 def _with_failures(e: Emitter, factor: Instr) -> Instr:
@@ -135,22 +151,27 @@ def expand_triangular_solve(instr: Instr) -> Instr | None:
 
 
 def solve_triangular(e: Emitter, a: Instr, b: Instr, *, is_lower: bool, is_unit: bool) -> Instr:
-    """``a x = b`` for ``a[.., n, n]`` and ``b[.., n, m]``: substitution, a row at a time."""
-    square, dims = a.array.dims, b.array.dims
-    count = dims[-2]
+    """``a x = b`` for ``a[.., n, n]`` and ``b[.., n, m]``."""
+    a = _triangle(e, a, is_lower=is_lower, is_unit=is_unit)
+    if _is_many_small(a):
+        square, sides = _batch_last(e, a), _batch_last(e, b)
+        x = substitution(e, square, sides, Layout(0), is_lower=is_lower, is_unit=is_unit)
+        return _batch_back(e, x, b.array.dims)
+    if a.array.dims[-1] <= _FEW_ROWS:
+        layout = Layout(a.array.rank - 2)
+        return substitution(e, a, b, layout, is_lower=is_lower, is_unit=is_unit)
+    if is_lower:
+        return blocked_solve(e, a, b)
+    # Rows and columns in the opposite order make an upper triangle a lower one.
+    rank = a.array.rank
+    turned = e.reverse(a, (rank - 2, rank - 1))
+    return e.reverse(blocked_solve(e, turned, e.reverse(b, (rank - 2,))), (rank - 2,))
 
-    def step(e: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
-        matrix, rest = state
-        i = turn if is_lower else e.subtract(e.constant(turn.array.dtype, count - 1), turn)
-        coefficients = column(e, matrix, i)
-        value = row(e, rest, i)
-        if not is_unit:
-            diagonal = element(e, coefficients, i)
-            value = e.divide(value, per_batch(e, diagonal, value.array.dims))
-        ahead = is_at(e, square[:-1], -1, i, "GT" if is_lower else "LT")
-        coefficients = e.select(ahead, coefficients, e.like(coefficients, 0))
-        spread = along_columns(e, value, dims)
-        left = e.subtract(rest, e.multiply(along_rows(e, coefficients, dims), spread))
-        return [matrix, e.select(is_at(e, dims, -2, i), spread, left)]
 
-    return e.loop(count, [a, b], step)[1]
+def _triangle(e: Emitter, a: Instr, *, is_lower: bool, is_unit: bool) -> Instr:
+    """What the solve may read of a, zeros elsewhere, and the ones it is to take for granted."""
+    dims = a.array.dims
+    row_at, column_at = e.positions(dims, -2), e.positions(dims, -1)
+    own = e.compare(row_at, column_at, "GE" if is_lower else "LE")
+    kept = e.select(own, a, e.like(a, 0))
+    return e.select(e.compare(row_at, column_at, "EQ"), e.like(a, 1), kept) if is_unit else kept
