@@ -40,6 +40,15 @@ class Layout:
         mask = b.compare(b.positions(vector.array.dims, self.rows), self._same(b, vector, i), "EQ")
         return b.total(b.select(mask, vector, b.like(vector, 0)), self.rows)
 
+    def pivot(self, b: Emitter, matrix: Instr, i: Instr) -> Instr:
+        """Element i of the diagonal: the batch's dimensions."""
+        starts = [b.constant(S32, 0)] * matrix.array.rank
+        starts[self.rows] = starts[self.rows + 1] = i
+        dims = matrix.array.dims
+        sizes = (*dims[: self.rows], 1, 1, *dims[self.rows + 2 :])
+        part = b.dynamic_slice(matrix, starts, sizes)
+        return b.reshape(part, (*dims[: self.rows], *dims[self.rows + 2 :]))
+
     def over_row(self, b: Emitter, value: Instr, dims: Dims) -> Instr:
         """One number of each batch element for every element of a row."""
         kept = [d for d in range(len(dims)) if d != self.rows]
@@ -89,7 +98,7 @@ def cholesky_columns(e: Emitter, source: Instr, layout: Layout) -> Instr:
 
     def step(b: Emitter, j: Instr, state: list[Instr]) -> list[Instr]:
         current = layout.row(b, state[0], j)
-        pivot = b.as_type(b.real(layout.element(b, current, j)), current.array.dtype)
+        pivot = b.as_type(b.real(layout.pivot(b, state[0], j)), current.array.dtype)
         ahead = layout.after(b, current, j)
         scaled = b.divide(ahead, layout.over_row(b, pivot, current.array.dims))
         left = layout.along_rows(b, b.conj(ahead), dims)
