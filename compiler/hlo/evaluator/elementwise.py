@@ -236,14 +236,17 @@ def _reduce_precision(ctx: Context, instr: HloInstruction, operands: Operands) -
 
 
 def _stochastic_convert(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    """Round up with the probability of the fraction: `operands[1]` holds uniform random bits."""
+    """Away from zero with the probability of the fraction: `operands[1]` holds uniform random bits.
+
+    As in XLA the fraction is cut to as many bits as those have.
+    """
     value, noise = operands[0].astype(np.float64), operands[1]
     target = instr.array.dtype
     if not (target.is_integer and target.is_signed):
         raise unsupported(instr, f"rounding to {target}; only to signed integers")
     magnitude = np.abs(value)
     whole = np.trunc(magnitude)
-    threshold = np.ldexp(magnitude - whole, 8 * noise.dtype.itemsize)
+    threshold = np.floor(np.ldexp(magnitude - whole, 8 * noise.dtype.itemsize))
     rounded = np.copysign(whole + (noise.astype(np.float64) < threshold), value)
     return finish(ctx, instr, convert(np.where(np.isnan(value), 0.0, rounded), target))
 

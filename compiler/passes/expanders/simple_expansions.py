@@ -127,11 +127,9 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
     value = e.cast(instr.operands[0], F32)
     magnitude = e.unary("abs", value)
     whole = e.unary("floor", magnitude)
-    # An integer is below a number exactly if it is below the number rounded up; that is below
-    # 2**32, because a fraction has 24 bits and is below 1.
-    scale = float(1 << noise.array.dtype.bits)
     fraction = e.subtract(magnitude, whole)
-    threshold = e.unary("ceil", e.multiply(fraction, e.like(fraction, scale)))
+    scale = e.like(fraction, float(1 << noise.array.dtype.bits))
+    threshold = e.multiply(fraction, scale)  # exact, and below 2**32
     words = e.cast(noise, U32)
     goes_up = e.compare(words, e.cast(threshold, U32), "LT")
     rounded = e.add(whole, e.cast(goes_up, F32))

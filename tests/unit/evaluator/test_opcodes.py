@@ -132,6 +132,8 @@ def test_stochastic_convert_rounds_by_the_random_bits() -> None:
     values = np.array([1.25, 1.25, -1.25, math.nan], np.float32)
     bits = np.array([2**30 - 1, 2**30 + 1, 0, 0], np.uint32)
     np.testing.assert_array_equal(run(text, values, bits)[0], [2, 1, -2, 0])
+    values = np.array([1e-20, 3 * 2.0**-33, 3 * 2.0**-33, -(2.0**-32)], np.float32)
+    np.testing.assert_array_equal(run(text, values, np.uint32([0, 0, 1, 0]))[0], [0, 1, 0, -1])
 
 
 def test_bitcast_reorders_as_the_layouts_do() -> None:

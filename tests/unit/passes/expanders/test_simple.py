@@ -137,6 +137,20 @@ def test_meaning_is_kept(case: str) -> None:
     assert_close(want, on_machine(text, inputs), 1e-5)
 
 
+def test_stochastic_rounding_sees_all_bits_of_noise() -> None:
+    fractions = np.float32([0, 1e-40, 1e-20, 2.0**-32, 3 * 2.0**-33, 1e-8, 0.5, 1 - 2.0**-24])
+    noise = np.uint32([0, 1, 2, 3, 255, 2**31 - 1, 2**31, 2**32 - 257, 2**32 - 256, 2**32 - 1])
+    x, n = np.meshgrid(np.concatenate([fractions, -fractions, fractions[5:] * 100]), noise)
+    shape = f"[{x.shape[0]},{x.shape[1]}]"
+    text = (
+        f"HloModule m\nENTRY e {{\n  x = f32{shape} parameter(0)\n  n = u32{shape} parameter(1)\n"
+    )
+    text += f"  ROOT r = s8{shape} stochastic-convert(x, n)\n}}\n"
+    want = reference(text, [x, n])
+    assert_close(want, expanded(text, [x, n], PASSES, ["stochastic-convert"]), 0)
+    assert_close(want, on_machine(text, [x, n]), 0)
+
+
 def test_approximate_top_k_is_exact() -> None:
     body = """x = f32[4,30] parameter(0)
   k = s32[4,30] iota(), iota_dimension=1
