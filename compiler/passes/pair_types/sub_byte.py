@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.analysis.call_graph import reachable
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S8, U8, DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers
@@ -21,6 +20,7 @@ from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_i
 from compiler.passes.pair_types.tiny_floats import widen_tiny_floats
 from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
+from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
 Rule = Callable[[Instr, DType], Instr]
@@ -185,30 +185,32 @@ _BY_BITS: dict[str, Rule] = {
 
 
 def _bitcast(instr: Instr, source: DType | None, target: DType | None) -> Instr:
-    """Between 2- or 4-bit types and 8-bit ones or each other."""
+    """Between 2- or 4-bit types and all others; what has several bytes goes through them."""
     e = Emitter(instr)
-    operand = instr.operands[0]
+    operand, dims = instr.operands[0], instr.array.dims
     source_bits = operand.array.dtype.bits if source is None else source.bits
     target_bits = instr.array.dtype.bits if target is None else target.bits
-    if max(source_bits, target_bits) > 8:
-        raise UnsupportedError(
-            f"%{instr.name}: bitcast-convert between {source or operand.array.dtype} and "
-            f"{target or instr.array.dtype}; go through u8",
-            instr.span,
-        )
-    words = e.bitcast(operand, U8)
+    if source_bits > 8:
+        in_bytes = ArrayShape(U8, (*operand.array.dims, source_bits // 8))
+        words = emit(instr, "bitcast-convert", in_bytes, (operand,))
+    else:
+        words = e.bitcast(operand, U8)
     if source is not None:
         words = _low_bits(e, words, source)
     if target_bits < source_bits:
-        words = _taken_apart(e, words, target_bits, source_bits // target_bits)
+        words = make.reshape(_taken_apart(e, words, target_bits, min(source_bits, 8)), dims)
+    elif target_bits > 8:
+        parts = (*dims, target_bits // 8, 8 // source_bits)
+        words = _put_together(e, make.reshape(words, parts), source_bits)
+        return emit(instr, "bitcast-convert", instr.array, (words,))
     elif target_bits > source_bits:
         words = _put_together(e, words, source_bits)
     result = e.bitcast(words, instr.array.dtype)
     return result if target is None else wrap(e, result, target)
 
 
-def _taken_apart(e: Emitter, words: Instr, bits: int, count: int) -> Instr:
-    dims = words.array.dims
+def _taken_apart(e: Emitter, words: Instr, bits: int, word_bits: int) -> Instr:
+    dims, count = words.array.dims, word_bits // bits
     pieces = [make.reshape(e.shr(words, k * bits), (*dims, 1)) for k in range(count)]
     return e.op("concatenate", U8, (*dims, count), tuple(pieces), dimensions=(len(dims),))
 

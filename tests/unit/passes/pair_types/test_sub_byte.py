@@ -25,6 +25,10 @@ BINARY = (
     "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "and", "or", "xor",
     "power", "shift-left", "shift-right-logical", "shift-right-arithmetic",
 )  # fmt: skip
+WIDE = {
+    "bf16": ml_dtypes.bfloat16, "u16": np.uint16, "s32": np.int32, "f32": np.float32,
+    "s64": np.int64,
+}  # fmt: skip
 OTHERS = {"pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s32": np.int32, "f32": np.float32}
 
 
@@ -157,6 +161,27 @@ ENTRY e {
 }
 """,
         np.arange(256).astype(np.uint8).view(np.int8),
+    )
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("wide", WIDE)
+def test_bits_of_several_bytes(wide: str, narrow: str) -> None:
+    dtype = np.dtype(WIDE[wide])
+    count = 8 * dtype.itemsize // int(narrow[1])
+    words = np.random.default_rng(0).integers(0, 256, (3, 130 * dtype.itemsize), np.uint8)
+    check(
+        f"""HloModule m
+ENTRY e {{
+  x = {wide}[3,130] parameter(0)
+  y = {narrow}[3,130,{count}] bitcast-convert(x)
+  u = {narrow}[3,130,{count}] add(y, y)
+  z = {wide}[3,130] bitcast-convert(u)
+  r = u{8 * dtype.itemsize}[3,130] bitcast-convert(z)
+  ROOT t = ({narrow}[3,130,{count}], u{8 * dtype.itemsize}[3,130]) tuple(y, r)
+}}
+""",
+        words.view(dtype),
     )
 
 
