@@ -143,7 +143,9 @@ FAULTS: dict[str, tuple[Callable[[Children, int, int], Outcome], int]] = {
 def main() -> int:
     """Run the faults that were asked for, all by default."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m benchmarks.faults",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--times", type=int, help="how often; each fault has a default of its own")

@@ -33,7 +33,9 @@ _FINE = (OK, XLA, "too large")
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.fuzz",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, the last one not run")
     parser.add_argument("--jobs", type=int, default=1)

@@ -33,7 +33,6 @@ INTERNAL = "internal"
 MACHINES = "machines"
 PRINTING = "printing"
 GENERATOR = "generator"  # the module is not valid: the generator's own mistake
-FINDINGS = (WRONG, EVALUATOR, ALL_DIFFER, REFUSED, INTERNAL, MACHINES, PRINTING, GENERATOR)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,11 @@ _FAILURES = ("internal", "signal", "hang", "memory")
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.hostile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--mutants", type=int, default=200, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")

@@ -34,7 +34,11 @@ _TITLE = "# Random programs on both machines\n"
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.machine_fuzz")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.machine_fuzz",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--programs", type=int, default=200, help="how many seeds")
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--out", type=Path, default=Path("machine-failures"), help="for .tpu files")

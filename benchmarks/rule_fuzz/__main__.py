@@ -1,4 +1,4 @@
-"""Command line: see the package's docstring."""
+"""Command line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import benchmarks.rule_fuzz
 from benchmarks.rule_fuzz.harness import Subject, Tally, run
 from benchmarks.rule_fuzz.subjects import subjects
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run matches of all subjects (or those whose name contains `--only`); 1 if one failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rule_fuzz",
+        description=benchmarks.rule_fuzz.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--matches", type=int, default=2000, help="over all subjects")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="subjects whose name contains this")
