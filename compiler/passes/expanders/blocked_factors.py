@@ -41,7 +41,7 @@ def blocked_cholesky(e: Emitter, source: Instr) -> Instr:
     bands: list[Instr] = []
     for start in range(0, n, size):
         width = min(size, n - start)
-        factor = cholesky_columns(e, square(e, rest, 0, width), _batch_first(rest))
+        factor = _diagonal_factor(e, square(e, rest, 0, width))
         band = factor
         if start + width < n:
             beside = e.part(e.part(rest, -1, 0, width), -2, width, n - start)
@@ -126,5 +126,9 @@ def square(e: Emitter, matrix: Instr, start: int, limit: int) -> Instr:
     return e.part(e.part(matrix, -2, start, limit), -1, start, limit)
 
 
-def _batch_first(matrix: Instr) -> Layout:
-    return Layout(matrix.array.rank - 2)
+def _diagonal_factor(e: Emitter, block: Instr) -> Instr:
+    """The factor of a block; a single one is a batch of one, whose pivots are vectors."""
+    dims = block.array.dims
+    batch = dims[:-2] or (1,)
+    source = e.shaped(block, (*batch, *dims[-2:]))
+    return e.shaped(cholesky_columns(e, source, Layout(len(batch))), dims)
