@@ -7,6 +7,7 @@ it, in place: what is finished is what later turns do not change.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
@@ -14,6 +15,9 @@ from compiler.passes.expanders.emitter import Emitter
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
+
+TOGETHER = 4
+"""Columns that a turn of the Cholesky loop finishes: it passes once over the state for all."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,10 @@ class Layout:
         mask = b.compare(b.positions(vector.array.dims, self.rows), self._same(b, vector, i), "EQ")
         return b.total(b.select(mask, vector, b.like(vector, 0)), self.rows)
 
-    def pivot(self, b: Emitter, matrix: Instr, i: Instr) -> Instr:
-        """Element i of the diagonal: the batch's dimensions."""
+    def at(self, b: Emitter, matrix: Instr, row: Instr, column: Instr) -> Instr:
+        """One element of each matrix: the batch's dimensions."""
         starts = [b.constant(S32, 0)] * matrix.array.rank
-        starts[self.rows] = starts[self.rows + 1] = i
+        starts[self.rows], starts[self.rows + 1] = row, column
         dims = matrix.array.dims
         sizes = (*dims[: self.rows], 1, 1, *dims[self.rows + 2 :])
         part = b.dynamic_slice(matrix, starts, sizes)
@@ -91,25 +95,69 @@ def cholesky_columns(e: Emitter, source: Instr, layout: Layout) -> Instr:
     The loop keeps a Hermitian matrix, so that a row is the conjugate of a column, and leaves
     column j of ``L D`` (D the squared pivots): the roots are taken once, after it.
     """
+    n = source.array.dims[layout.rows]
+    extra = -n % TOGETHER
+    source = e.pad_dim(e.pad_dim(source, layout.rows, 0, extra), layout.rows + 1, 0, extra)
     dims = source.array.dims
     rows, columns = e.positions(dims, layout.rows), e.positions(dims, layout.rows + 1)
     lower = e.compare(rows, columns, "GE")
     start = e.select(lower, source, e.conj(layout.swapped(e, source)))
-
-    def step(b: Emitter, j: Instr, state: list[Instr]) -> list[Instr]:
-        current = layout.row(b, state[0], j)
-        pivot = b.as_type(b.real(layout.pivot(b, state[0], j)), current.array.dtype)
-        ahead = layout.after(b, current, j)
-        scaled = b.divide(ahead, layout.over_row(b, pivot, current.array.dims))
-        left = layout.along_rows(b, b.conj(ahead), dims)
-        update = b.multiply(left, layout.along_columns(b, scaled, dims))
-        return [b.subtract(state[0], update)]
-
-    (done,) = e.loop(dims[layout.rows], [start], step)
+    if extra:  # What is added is an identity.
+        added = e.and_(e.compare(rows, columns, "EQ"), e.compare_to(rows, n, "GE"))
+        start = e.select(added, e.like(start, 1), start)
+    (done,) = e.loop(dims[layout.rows] // TOGETHER, [start], partial(_columns_step, layout))
     diagonal = e.select(e.compare(rows, columns, "EQ"), done, e.like(done, 0))
     pivots = e.unary("sqrt", e.real(e.total(diagonal, layout.rows)))
     wide = layout.along_columns(e, e.as_type(pivots, done.array.dtype), dims)
-    return e.select(lower, e.divide(done, wide), e.like(done, 0))
+    factor = e.select(lower, e.divide(done, wide), e.like(done, 0))
+    return e.part(e.part(factor, layout.rows, 0, n), layout.rows + 1, 0, n)
+
+
+def _columns_step(layout: Layout, b: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
+    """Take the next columns out of the rest, each row brought up to date with those before it."""
+    rest = state[0]
+    dims, dtype = rest.array.dims, rest.array.dtype
+    first = b.multiply(turn, b.constant(S32, TOGETHER))
+    places = [b.add(first, b.constant(S32, k)) for k in range(TOGETHER)]
+    corner = _Corner(b, layout, rest, places)
+    result = rest
+    done: list[tuple[Instr, Instr]] = []
+    for k, place in enumerate(places):
+        current = layout.row(b, rest, place)
+        for d, (_, scaled) in enumerate(done):
+            factor = layout.over_row(b, b.conj(corner.at(d, k)), current.array.dims)
+            current = b.subtract(current, b.multiply(factor, scaled))
+        ahead = layout.after(b, current, place)
+        pivot = b.as_type(b.real(corner.at(k, k)), dtype)
+        scaled = b.divide(ahead, layout.over_row(b, pivot, current.array.dims))
+        left = layout.along_rows(b, b.conj(ahead), dims)
+        result = b.subtract(result, b.multiply(left, layout.along_columns(b, scaled, dims)))
+        done.append((ahead, scaled))
+    return [result]
+
+
+class _Corner:
+    """The elements where the rows of a turn meet its columns, each up to date with rows above."""
+
+    def __init__(self, b: Emitter, layout: Layout, rest: Instr, places: list[Instr]) -> None:
+        self._made: dict[tuple[int, int], Instr] = {}
+        for k in range(len(places)):
+            for c in range(k, len(places)):
+                self._made[k, c] = self._element(b, layout, rest, places, k, c)
+
+    def at(self, row: int, column: int) -> Instr:
+        """An element on or above the diagonal: the batch's dimensions."""
+        return self._made[row, column]
+
+    def _element(
+        self, b: Emitter, layout: Layout, rest: Instr, places: list[Instr], k: int, c: int
+    ) -> Instr:
+        value = layout.at(b, rest, places[k], places[c])
+        for d in range(k):
+            pivot = b.as_type(b.real(self.at(d, d)), value.array.dtype)
+            factor = b.divide(self.at(d, c), pivot)
+            value = b.subtract(value, b.multiply(b.conj(self.at(d, k)), factor))
+        return value
 
 
 def substitution(
