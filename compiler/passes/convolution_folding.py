@@ -203,9 +203,11 @@ def _fold(instr: HloInstruction, plan: _Plan) -> Replacement:
     kernel = instr.operands[1]
     checked = [image] if needs_finite_image(plan.folds) else []
     checked += [kernel] if needs_finite_kernel(window.dims, plan.folds) else []
+    order = _stored_order(image, plan.gathered, labels.input_feature)
     return guarded(
         instr,
         (image, kernel),
+        order,
         checked,
         lambda x, k: _product(instr, x, k, plan),
         lambda x, k: _unfolded(instr, x, k, plan.gathered, labels.input_feature),
@@ -281,11 +283,17 @@ def _gathered_image(
     by_dim: list[Fold | None] = [None] * image.array.rank
     for place, fold in zip(spatial, folds, strict=True):
         by_dim[place] = fold
-    order = (*(d for d in range(len(by_dim)) if d != dim), dim)
+    order = _stored_order(image, folds, dim)
     is_wider = image.opcode == "convert" and len(image.users) == 1
     elements = make.transpose(image.operands[0] if is_wider else image, order)
     joined = gathered(elements, [by_dim[d] for d in order], len(order) - 1)
     return make.transpose(make.convert(joined, image.array.dtype), inverse(order))
+
+
+def _stored_order(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> tuple[int, ...]:
+    """The order of dimensions in which a gathered image is made: `dim` is the last."""
+    places = range(image.array.rank)
+    return (*(d for d in places if d != dim), dim) if any(folds) else tuple(places)
 
 
 def _ordered_kernel(kernel: HloInstruction, labels: ConvDims, window: Window) -> HloInstruction:
@@ -355,6 +363,7 @@ def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> Replacement:
     return guarded(
         instr,
         (image, instr.operands[1]),
+        _stored_order(image, folds, labels.input_batch),
         [] if is_even else [image],
         lambda x, k: _gradient_product(instr, x, k, dim, fold),
         lambda x, k: _unfolded(instr, x, k, folds, labels.input_batch),

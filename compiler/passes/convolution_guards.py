@@ -30,6 +30,7 @@ from compiler.passes.convolution_bands import padded
 from compiler.passes.convolution_folds import Fold
 from compiler.passes.expanders.emitter import Emitter
 from compiler.rewrite import make
+from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import clone, emit
 
 Version = Callable[[HloInstruction, HloInstruction], HloInstruction]
@@ -59,12 +60,14 @@ def _is_dense(fold: Fold) -> bool:
 def guarded(
     instr: HloInstruction,
     arrays: tuple[HloInstruction, HloInstruction],
+    order: tuple[int, ...],
     checked: Sequence[HloInstruction],
     folded: Version,
     unfolded: Version,
 ) -> tuple[HloInstruction, HloInstruction]:
-    """`instr` made of `arrays`, by `unfolded` unless all numbers of `checked` are finite.
+    """`instr` made of image and kernel, by `unfolded` unless all numbers of `checked` are finite.
 
+    The image is given to the branches with its dimensions in `order`, as it is stored.
     Returns what is replaced (`instr` or the last operation after it that goes into the branches),
     and by what.
     """
@@ -72,15 +75,21 @@ def guarded(
         return instr, folded(*arrays)
     sunk = _Sunk.after(instr)
     e = Emitter.at(instr)
-    state = e.tuple((*arrays, *sunk.given))
+    image, kernel = arrays
+    stored = make.transpose(image, order)
+    state = e.tuple((stored, kernel, *sunk.given))
     assert isinstance(state.shape, TupleShape)
     branches = [
-        _branch(instr, state.shape, name, version, sunk)
+        _branch(instr, state.shape, name, _turned(version, inverse(order)), sunk)
         for name, version in (("unfolded", unfolded), ("folded", folded))
     ]
-    tests = [_is_finite(e, array) for array in checked]
+    tests = [_is_finite(e, stored if array is image else array) for array in checked]
     are_finite = tests[0] if len(tests) == 1 else e.binary("and", *tests)
     return sunk.last, e.conditional(e.unary("not", are_finite), branches, (state, state))
+
+
+def _turned(version: Version, order: tuple[int, ...]) -> Version:
+    return lambda image, kernel: version(make.transpose(image, order), kernel)
 
 
 def _is_finite(e: Emitter, array: HloInstruction) -> HloInstruction:
@@ -198,11 +207,10 @@ def ungathered(
     order = (*(d for d in range(image.array.rank) if d != last), last)
     spread = make.transpose(image, order)
     joined = _in_order(spread, order.index(dim), fold)
-    inverse_order = tuple(order.index(d) for d in range(len(order)))
     size = joined.array.dims[order.index(dim)]
     windows = list(window)
     windows[place] = _moved(window[place], fold.first, size, positions)
-    return make.transpose(joined, inverse_order), tuple(windows)
+    return make.transpose(joined, inverse(order)), tuple(windows)
 
 
 def _in_order(image: HloInstruction, dim: int, fold: Fold) -> HloInstruction:
