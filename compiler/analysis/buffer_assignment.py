@@ -83,11 +83,6 @@ class BufferAssignment:
         """4-byte words of SMEM the program needs."""
         return self.smem_bytes // SMEM_ALIGNMENT
 
-    @property
-    def temporary_bytes(self) -> int:
-        """HBM beyond the parameters."""
-        return self.peak_bytes - self.parameter_bytes
-
 
 @dataclass
 class _Buffer:

@@ -82,7 +82,6 @@ The MXU class is followed by one class per further unit."""
 
 CLASS_INDEX: dict[Slot, int] = {slot: index for index, slot in enumerate(CLASS_ORDER)}
 MXU_CLASS = CLASS_INDEX[Slot.MXU]
-MISC_CLASS = CLASS_INDEX[Slot.MISC]
 
 QUEUE_INDEX = {"eup": 0, "xlu": 1}
 

@@ -350,10 +350,6 @@ class HloModule:
         self._taken[f"{base}.{number}"] = 0
         return f"{base}.{number}"
 
-    def reserve_name(self, name: str) -> None:
-        """Mark a name as taken."""
-        self._taken.setdefault(name, 0)
-
     def instruction_count(self) -> int:
         """Number of instructions in all computations."""
         return sum(len(c.instructions) for c in self.computations.values())

@@ -125,14 +125,6 @@ class ScalarBuilder:
         """a % b, unsigned: for non-negative values."""
         return self.sbinary("srem.u32", a, b)
 
-    def sdiv_signed(self, a: SReg, b: SReg) -> SReg:
-        """a / b toward zero."""
-        return self.sbinary("sdiv.s32", a, b)
-
-    def srem_signed(self, a: SReg, b: SReg) -> SReg:
-        """Remainder with the sign of a."""
-        return self.sbinary("srem.s32", a, b)
-
     def smin(self, a: SReg, b: SReg) -> SReg:
         """Signed minimum."""
         return self.sbinary("smin.s32", a, b)

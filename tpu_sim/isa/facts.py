@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Kind, Row
 
 VREG, VMASK, SREG = "v", "m", "s"
@@ -46,8 +45,3 @@ def row_facts(row: Row) -> RowFacts:
         kinds.index(Kind.UNIT) if Kind.UNIT in kinds else -1,
         kinds.index(Kind.WIN) if Kind.WIN in kinds else -1,
     )
-
-
-def register_count(register_class: str, chip: Chip) -> int:
-    """How many registers of a class the chip has."""
-    return {VREG: chip.vregs, VMASK: chip.vmasks, SREG: chip.sregs}[register_class]

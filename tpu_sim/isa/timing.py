@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Row
-from tpu_sim.isa.program import HBM, SMEM, Block, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
 
 FRACTION_BITS = 24
 PASS_BITS = 8
@@ -71,11 +71,6 @@ def wait_end(issue: int, flag_done: int, chip: Chip) -> int:
 def result_latency(instr: Instr, chip: Chip) -> int:
     """Cycles from issue until the destination register or queue entry may be read."""
     return chip.latencies[instr.row.latency]
-
-
-def block_cycles(block: Block) -> int:
-    """Cycles of a block without dynamic stalls: its number of bundles."""
-    return len(block.bundles)
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,6 @@ Place = Callable[[str, str], str]
 """Pointer to the chunk at a sublane and a column (i64 names or numbers) of the operand."""
 
 
-def crosses_lanes(row_name: str) -> bool:
-    """Whether a move reads other lanes of its sublane; otherwise other sublanes of its lane."""
-    return row_name in _LANE_MOVES
-
-
 def is_move(row_name: str, arguments: tuple[Argument, ...]) -> bool:
     """Whether an operation only moves data, by an amount that can be turned into an address."""
     if row_name == "vrot.lane":

@@ -10,7 +10,6 @@ A value of an HLO element type lives in registers by its class:
 from __future__ import annotations
 
 import math
-import struct
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
@@ -37,11 +36,6 @@ def compare_type(dtype: DType) -> str:
     if dtype.is_float:
         return "f32"
     return "s32" if dtype.is_signed else "u32"
-
-
-def float_of_bits(bits: int) -> float:
-    """The f32 with these bits (signed or unsigned int)."""
-    return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
 
 
 class Ops:

@@ -14,7 +14,6 @@ from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
 _STEPS = 64
-_COUNT = ArrayShape(S32, ())
 
 
 def power(i: Int64, base: Pair, exponent: Pair) -> Pair:
