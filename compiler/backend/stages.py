@@ -244,9 +244,7 @@ class StageEmitter:
             self.builder.new_block()
 
 
-def _unread(
-    body: FusionBody, held: Collection[HloInstruction]
-) -> frozenset[HloInstruction]:
+def _unread(body: FusionBody, held: Collection[HloInstruction]) -> frozenset[HloInstruction]:
     """Parameters that nothing holds, because no element of the results is one of theirs.
 
     That is possible only behind a pad, concatenate or update whose results come from its other

@@ -39,7 +39,11 @@ def test_results_of_operations_are_rounded_before_they_are_used(dtype: str) -> N
     lines += [f"{name} = {dtype}{shape} {text}" for name, text in made.items()]
     results = {}
     for name in made:
-        results |= {f"{name}.f": f"f32{shape}", f"{name}.i": f"s32{shape}", f"{name}.b": f"{bits}{shape}"}
+        results |= {
+            f"{name}.f": f"f32{shape}",
+            f"{name}.i": f"s32{shape}",
+            f"{name}.b": f"{bits}{shape}",
+        }
         results[f"{name}.l"] = f"pred{shape}"
         lines += [
             f"{name}.f = f32{shape} convert({name})", f"{name}.i = s32{shape} convert({name})",
@@ -65,7 +69,12 @@ def test_dots_and_sums_are_rounded_before_they_are_used(dtype: str) -> None:
         f"w = {dtype}[24,130] broadcast(t), dimensions={{0}}", f"u = {dtype}[24,130] add(d, w)",
         "u.f = f32[24,130] convert(u)",
     ]  # fmt: skip
-    results = {"d.f": "f32[24,130]", "t.f": "f32[24]", "u.f": "f32[24,130]", "d": f"{dtype}[24,130]"}
+    results = {
+        "d.f": "f32[24,130]",
+        "t.f": "f32[24]",
+        "u.f": "f32[24,130]",
+        "d": f"{dtype}[24,130]",
+    }
     x, y = (random_values(kind, d, n, whole=True) for n, d in enumerate(((24, 40), (40, 130))))
     for precision in ("default", "highest"):
         check(tupled(lines, results, binary("f", "add", dtype)), [x, y], precision=precision)
@@ -85,7 +94,11 @@ def test_integers_wrap_before_they_are_used(dtype: str) -> None:
     lines = [f"{v} = {dtype}{shape} parameter({n})" for n, v in enumerate("xy")]
     results = {}
     for name, text in made.items():
-        results |= {f"{name}.i": f"s32{shape}", f"{name}.f": f"f32{shape}", f"{name}.l": f"pred{shape}"}
+        results |= {
+            f"{name}.i": f"s32{shape}",
+            f"{name}.f": f"f32{shape}",
+            f"{name}.l": f"pred{shape}",
+        }
         lines += [
             f"{name} = {dtype}{shape} {text}", f"{name}.i = s32{shape} convert({name})",
             f"{name}.f = f32{shape} convert({name})",

@@ -53,9 +53,7 @@ def test_windows_at_any_place(dtype: str) -> None:
                 lines.append(f"{start}.1 = s32[1] slice({i}), slice={{[{d}:{d + 1}]}}")
                 lines.append(f"{start} = s32[] reshape({start}.1)")
             results[f"d{n}.{k}"] = shape
-            lines.append(
-                f"d{n}.{k} = {shape} dynamic-update-slice({x}, {u}, {', '.join(starts)})"
-            )
+            lines.append(f"d{n}.{k} = {shape} dynamic-update-slice({x}, {u}, {', '.join(starts)})")
     check(tupled(lines, results, TAKE.format(dtype)), args)
 
 
@@ -77,9 +75,7 @@ COMBINERS = {
 def test_any_computation_of_two_numbers(dtype: str) -> None:
     kind = BY_NAME[dtype]
     head = "{f} {{\n  {f}.a = {t}[] parameter(0)\n  {f}.b = {t}[] parameter(1)\n  "
-    text = "".join(
-        (head + body + "\n}}\n").format(f=f, t=dtype) for f, body in COMBINERS.items()
-    )
+    text = "".join((head + body + "\n}}\n").format(f=f, t=dtype) for f, body in COMBINERS.items())
     shape = f"{dtype}[6,5]"
     lines = [f"x = {shape} parameter(0)", "i = s32[9,1] parameter(1)"]
     lines += [f"u = {dtype}[9,5] parameter(2)", "j = s32[80,1] parameter(3)"]

@@ -59,7 +59,9 @@ def assert_same(got: Array, want: Array, name: str, ulps: int = 0) -> None:
     assert not where, (name, where, [(got[tuple(w)], want[tuple(w)]) for w in where])
 
 
-def random_values(dtype: DType, dims: Sequence[int], seed: int = 0, *, whole: bool = False) -> Array:
+def random_values(
+    dtype: DType, dims: Sequence[int], seed: int = 0, *, whole: bool = False
+) -> Array:
     """Seeded numbers of any type; `whole` ones are small, so that their sums do not round."""
     rng = np.random.default_rng(seed)
     shape = tuple(dims)
@@ -68,10 +70,14 @@ def random_values(dtype: DType, dims: Sequence[int], seed: int = 0, *, whole: bo
     if dtype.is_integer:
         low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
         high = (1 << (dtype.bits - dtype.is_signed)) - 1
-        return rng.integers(max(low, -100), min(high, 100), shape, endpoint=True).astype(dtype.numpy)
+        return rng.integers(max(low, -100), min(high, 100), shape, endpoint=True).astype(
+            dtype.numpy
+        )
     draw = rng.integers(-2, 3, shape) if whole else rng.standard_normal(shape)
     if dtype.is_complex:
-        return (draw + 1j * draw[..., ::-1]).astype(dtype.numpy) if shape else draw.astype(dtype.numpy)
+        return (
+            (draw + 1j * draw[..., ::-1]).astype(dtype.numpy) if shape else draw.astype(dtype.numpy)
+        )
     with np.errstate(all="ignore"):
         return np.asarray(draw, np.float32).astype(dtype.numpy)
 

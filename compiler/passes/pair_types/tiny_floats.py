@@ -103,7 +103,9 @@ def _rewrite(instr: Instr, source: DType | None, target: DType | None, kind: str
             f"%{instr.name}: {instr.opcode} of {target}; make f32 and convert it", instr.span
         )
     elif OPCODES[instr.opcode].has(Trait.ELEMENTWISE) and instr.opcode not in _AS_THEY_ARE:
-        operands = [_wide(Emitter(instr), o) if o.array.dtype.is_float else o for o in instr.operands]
+        operands = [
+            _wide(Emitter(instr), o) if o.array.dtype.is_float else o for o in instr.operands
+        ]
         _replace(instr, lambda e: _rounded(e, _in_f32(instr, operands), target))
 
 
@@ -163,9 +165,7 @@ def _power_of_two(e: Emitter, x: Instr) -> Instr:
     rounded = e.and_(e.add(bits, word(1 << 22)), word(-(1 << 23)))
     least = word(1 << 22)  # 2**-127
     power = e.select(e.lt(bits, word(3 << 21)), least, rounded)
-    is_none = e.or_(
-        e.compare("LE", bits, word(0)), e.compare("GE", rounded, word(0x7F800000))
-    )
+    is_none = e.or_(e.compare("LE", bits, word(0)), e.compare("GE", rounded, word(0x7F800000)))
     is_none = e.or_(is_none, e.compare("GE", bits, word(0x7F800000)))
     return e.bitcast(e.select(is_none, word(_NAN), power), F32)
 

@@ -74,7 +74,9 @@ def test_what_is_removed_connects_its_neighbours() -> None:
 def test_a_copy_elsewhere_has_no_edges() -> None:
     _, at = parsed()
     other = HloComputation("other")
-    parameter = other.add(HloInstruction("parameter", "p", at["x"].shape, (), {"parameter_number": 0}))
+    parameter = other.add(
+        HloInstruction("parameter", "p", at["x"].shape, (), {"parameter_number": 0})
+    )
     copy = clone(at["b"], other, [parameter])
     assert copy.control_predecessors() == ()
     assert before(at["b"]) == ["a"]

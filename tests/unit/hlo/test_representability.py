@@ -23,14 +23,16 @@ def edges(dtype: DType) -> np.ndarray:
         if dtype.bits <= 8:
             return np.arange(low, high + 1).astype(dtype.numpy)
         near = {s * (1 << k) + d for k in range(dtype.bits) for d in (-1, 0, 1) for s in (1, -1)}
-        return np.array(sorted(n for n in near | {low, high, 200, 1000} if low <= n <= high), object).astype(
-            dtype.numpy
-        )
+        return np.array(
+            sorted(n for n in near | {low, high, 200, 1000} if low <= n <= high), object
+        ).astype(dtype.numpy)
     if dtype.bits <= 8:
         return np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy)
     if dtype.bits == 16:
         return np.arange(0, 1 << 16, 3, dtype=np.uint16).view(dtype.numpy)
-    powers = 2.0 ** np.arange(-149 if dtype.bits == 32 else -1074, 128 if dtype.bits == 32 else 1024)
+    powers = 2.0 ** np.arange(
+        -149 if dtype.bits == 32 else -1074, 128 if dtype.bits == 32 else 1024
+    )
     odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 200, 255.5, -129, 3e9, 1e-40, 1 / 3])
     return np.concatenate([powers, -powers, powers * (1 + 2.0**-20), odd]).astype(dtype.numpy)
 
