@@ -44,13 +44,18 @@ class Layout:
         mask = b.compare(b.positions(vector.array.dims, self.rows), self._same(b, vector, i), "EQ")
         return b.total(b.select(mask, vector, b.like(vector, 0)), self.rows)
 
-    def at(self, b: Emitter, matrix: Instr, row: Instr, column: Instr) -> Instr:
-        """One element of each matrix: the batch's dimensions."""
+    def corner(self, b: Emitter, matrix: Instr, i: Instr, size: int) -> Instr:
+        """The block of `size` rows and columns whose first are row and column i."""
         starts = [b.constant(S32, 0)] * matrix.array.rank
-        starts[self.rows], starts[self.rows + 1] = row, column
+        starts[self.rows] = starts[self.rows + 1] = i
         dims = matrix.array.dims
-        sizes = (*dims[: self.rows], 1, 1, *dims[self.rows + 2 :])
-        part = b.dynamic_slice(matrix, starts, sizes)
+        sizes = (*dims[: self.rows], size, size, *dims[self.rows + 2 :])
+        return b.dynamic_slice(matrix, starts, sizes)
+
+    def at(self, b: Emitter, matrix: Instr, row: int, column: int) -> Instr:
+        """One element of each matrix: the batch's dimensions."""
+        part = b.part(b.part(matrix, self.rows, row, row + 1), self.rows + 1, column, column + 1)
+        dims = matrix.array.dims
         return b.reshape(part, (*dims[: self.rows], *dims[self.rows + 2 :]))
 
     def over_row(self, b: Emitter, value: Instr, dims: Dims) -> Instr:
@@ -119,7 +124,7 @@ def _columns_step(layout: Layout, b: Emitter, turn: Instr, state: list[Instr]) -
     dims, dtype = rest.array.dims, rest.array.dtype
     first = b.multiply(turn, b.constant(S32, TOGETHER))
     places = [b.add(first, b.constant(S32, k)) for k in range(TOGETHER)]
-    corner = _Corner(b, layout, rest, places)
+    corner = _Corner(b, layout, layout.corner(b, rest, first, TOGETHER))
     result = rest
     done: list[tuple[Instr, Instr]] = []
     for k, place in enumerate(places):
@@ -139,20 +144,17 @@ def _columns_step(layout: Layout, b: Emitter, turn: Instr, state: list[Instr]) -
 class _Corner:
     """The elements where the rows of a turn meet its columns, each up to date with rows above."""
 
-    def __init__(self, b: Emitter, layout: Layout, rest: Instr, places: list[Instr]) -> None:
+    def __init__(self, b: Emitter, layout: Layout, block: Instr) -> None:
         self._made: dict[tuple[int, int], Instr] = {}
-        for k in range(len(places)):
-            for c in range(k, len(places)):
-                self._made[k, c] = self._element(b, layout, rest, places, k, c)
+        for k in range(TOGETHER):
+            for c in range(k, TOGETHER):
+                self._made[k, c] = self._element(b, layout.at(b, block, k, c), k, c)
 
     def at(self, row: int, column: int) -> Instr:
         """An element on or above the diagonal: the batch's dimensions."""
         return self._made[row, column]
 
-    def _element(
-        self, b: Emitter, layout: Layout, rest: Instr, places: list[Instr], k: int, c: int
-    ) -> Instr:
-        value = layout.at(b, rest, places[k], places[c])
+    def _element(self, b: Emitter, value: Instr, k: int, c: int) -> Instr:
         for d in range(k):
             pivot = b.as_type(b.real(self.at(d, d)), value.array.dtype)
             factor = b.divide(self.at(d, c), pivot)
