@@ -18,7 +18,8 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
-from tests.support.three_ways import assert_same, evaluator, machine, xla  # noqa: E402
+from tests.support.same_values import assert_same  # noqa: E402
+from tests.support.three_ways import evaluator, machine, xla  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 INTEGERS: dict[str, Any] = {

@@ -21,7 +21,7 @@ MODULES = (
     "tests/unit/jit/test_kernels.py",
     "tests/differential/test_machines_agree.py",
     "tests/differential/test_grid_kernels.py",
-    "tests/differential/test_scan.py",
+    "tests/differential/test_machine_programs.py",
 )
 _NOT_INHERITED = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER")
 

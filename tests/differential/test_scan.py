@@ -15,7 +15,8 @@ pytest.importorskip("jax")
 
 import tpuc
 from compiler.diagnostics import CompileError
-from tests.support.three_ways import assert_same, evaluator, machine, xla
+from tests.support.same_values import assert_same
+from tests.support.three_ways import evaluator, machine, xla
 
 Array = np.ndarray[Any, Any]
 

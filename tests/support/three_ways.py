@@ -40,15 +40,3 @@ def evaluator(text: str, args: Sequence[Array]) -> list[Array]:
     """What the evaluator computes."""
     with np.errstate(all="ignore"):
         return [np.asarray(r) for r in evaluate(parse_module(text), list(args), "highest")]
-
-
-def assert_same(got: Array, want: Array, name: str) -> None:
-    """Bit for bit, but any NaN equals any NaN."""
-    assert got.dtype == want.dtype and got.shape == want.shape, name
-    if "int" in want.dtype.name or want.dtype == bool:
-        same = got.astype(object) == want.astype(object)
-    else:
-        a, b = got.astype(np.float32), want.astype(np.float32)
-        same = ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
-    where = np.argwhere(np.logical_not(same))[:3].tolist()
-    assert np.all(same), (name, where, got[~same][:3], want[~same][:3])

@@ -16,7 +16,7 @@ from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.passes.pipeline import run_pipeline
-from tests.support.three_ways import assert_same
+from tests.support.same_values import assert_same
 from tpu_sim.isa.chips import load_chip
 
 TYPES = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "s4", "u4")
