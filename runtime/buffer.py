@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
 from runtime.client import Device
-from runtime.promotion import device_dtype, fitted
 from runtime.storage import (
     plane_type,
     read_planes,

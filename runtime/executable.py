@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError, ElidedConstantsWarning, made_up_note
 from compiler.hlo.dtypes import BY_NUMPY
+from compiler.hlo.host_types import device_dtype, fitted
 from runtime.buffer import Array
 from runtime.client import Device
 from runtime.machines import Machine, MachineOptions, estimate_cycles, make_machine
 from runtime.ports import Port, ports
-from runtime.promotion import device_dtype, fitted
 from runtime.report import Report, build_report
 from runtime.storage import read_planes, write_planes
 from runtime.trace import write_trace

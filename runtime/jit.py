@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.pytree import TreeDef, flatten, unflatten
+from compiler.frontends.numpy.tracing import abstract_type, trace
+from compiler.hlo.host_types import fitted
 from compiler.hlo.printer import print_module
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET
@@ -20,9 +23,6 @@ from runtime.buffer import Array
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of
-from runtime.promotion import fitted
-from runtime.pytree import TreeDef, flatten, unflatten
-from runtime.tracing import abstract_type, trace
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from runtime import promotion
+from compiler.hlo import host_types
 from tests.support import filecheck
 from tests.support import filecheck_commands as _registers_commands  # noqa: F401
 from tests.support import llo_commands as _registers_llo_commands  # noqa: F401
@@ -40,7 +40,7 @@ _SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir")
 @pytest.fixture(autouse=True)
 def _warnings_are_new_to_every_test() -> None:
     """What is said once in a process is said to any test, not to the first alone."""
-    promotion._warn_about_f64_once.cache_clear()
+    host_types._warn_about_f64_once.cache_clear()
     disk_cache._warn_once.cache_clear()
 
 

@@ -14,12 +14,12 @@ import pytest
 
 import tpuc
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.tracing import trace
+from compiler.frontends.numpy.ufuncs import UFUNCS
 from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.metadata_text import canonical_metadata
 from compiler.hlo.verifier import verify
-from runtime.tracing import trace
-from runtime.ufuncs import UFUNCS
 
 Values = np.ndarray[Any, Any]
 INF, NAN = np.inf, np.nan

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import CompileError, ResourceExhaustedError
+from compiler.hlo import host_types
 from compiler.hlo.dtypes import BY_NAME, DType
-from runtime import promotion
+from compiler.hlo.host_types import PrecisionWarning
 from runtime.api import device_put
 from runtime.client import client_for
-from runtime.promotion import PrecisionWarning
 
 DEVICE = client_for("v5e").devices[0]
 NARROWED = {"f64": "f32", "s64": "s32", "u64": "u32", "c128": "c64"}
@@ -34,7 +34,7 @@ def values(dtype: DType, dims: tuple[int, ...]) -> np.ndarray:
     return np.asarray(rng.uniform(0.5, 4.0, dims)).astype(dtype.numpy)
 
 
-@pytest.mark.filterwarnings("ignore::runtime.promotion.PrecisionWarning")
+@pytest.mark.filterwarnings("ignore::compiler.hlo.host_types.PrecisionWarning")
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_every_element_type_there_and_back(name: str) -> None:
     kept = BY_NAME[NARROWED.get(name, name)].numpy
@@ -64,7 +64,7 @@ def test_the_host_copy_is_the_users_own() -> None:
 
 
 def test_f64_warns_once_and_s64_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    promotion._warn_about_f64_once.cache_clear()
+    host_types._warn_about_f64_once.cache_clear()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         device_put(np.arange(3))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import CompileError, ResourceExhaustedError
-from runtime import promotion
+from compiler.hlo import host_types
+from compiler.hlo.host_types import PrecisionWarning
 from runtime.allocator import HbmAllocator
 from runtime.api import compile, device_put, load_executable
 from runtime.buffer import Array
 from runtime.client import Device
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from runtime.promotion import PrecisionWarning
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.machine.faults import CycleLimitFault
 from tpu_sim.machine.memory import HbmMemory
@@ -159,7 +159,7 @@ def test_wrong_arguments_are_named(model: tuple[Executable, np.ndarray]) -> None
 def test_f64_is_narrowed_with_one_warning(model: tuple[Executable, np.ndarray]) -> None:
     exe, row = model
     x, y = operands(9)
-    promotion._warn_about_f64_once.cache_clear()
+    host_types._warn_about_f64_once.cache_clear()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         assert (single(exe(x.tolist(), y)) == (x + y) * row).all()

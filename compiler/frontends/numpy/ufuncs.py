@@ -12,10 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.hlo.dtypes import from_numpy
-from runtime.array import Rule, Trace, Tracer
-from runtime.division import DIVISION_UFUNCS
-from runtime.ops import (
+from compiler.frontends.numpy.division import DIVISION_UFUNCS
+from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_float,
     as_number,
@@ -35,7 +33,9 @@ from runtime.ops import (
     unary,
     wrap,
 )
-from runtime.promotion import is_floating
+from compiler.frontends.numpy.promotion import is_floating
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.hlo.dtypes import from_numpy
 
 _BOOL = np.dtype(np.bool_)
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.pytree import flatten, tree_map, unflatten
+from compiler.frontends.numpy.tracer import Tracer
+from compiler.frontends.numpy.tracing import trace
 from compiler.hlo.evaluator import evaluate
+from compiler.hlo.host_types import PrecisionWarning, _warn_about_f64_once, device_dtype
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import verify
-from runtime.array import Tracer
-from runtime.promotion import PrecisionWarning, _warn_about_f64_once, device_dtype
-from runtime.pytree import flatten, tree_map, unflatten
-from runtime.tracing import trace
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 RNG = np.random.default_rng(7)
@@ -437,7 +437,7 @@ def test_instructions_name_the_users_line() -> None:
     module, _, _ = trace(lambda x: np.tanh(x) + 1, (f32(2),))
     metadata = next(str(i.attrs["metadata"]) for i in module.entry if i.opcode == "tanh")
     assert "np.tanh" in metadata
-    assert "test_tracing.py" in metadata
+    assert "test_numpy_tracing.py" in metadata
 
 
 def test_dead_instructions_are_dropped() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from runtime.array import Rule, Trace, Tracer
-from runtime.ops import (
+from compiler.frontends.numpy.ops import (
     as_tracer,
     broadcast_to,
     common_type,
@@ -20,8 +19,9 @@ from runtime.ops import (
     transpose,
     wrap,
 )
-from runtime.reductions import fold, normal_axis
-from runtime.ufuncs import conjugate
+from compiler.frontends.numpy.reductions import fold, normal_axis
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.frontends.numpy.ufuncs import conjugate
 
 Axes = Sequence[int]
 

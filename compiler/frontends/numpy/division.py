@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.array import Rule, Trace, Tracer
-from runtime.ops import (
+from compiler.frontends.numpy.ops import (
     as_float,
     as_number,
     as_tracer,
@@ -17,7 +16,8 @@ from runtime.ops import (
     select,
     unary,
 )
-from runtime.promotion import is_floating
+from compiler.frontends.numpy.promotion import is_floating
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 
 
 def divide(trace: Trace, a: object, b: object) -> Tracer:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from runtime.array import Rule, Trace, Tracer
-from runtime.ops import (
+from compiler.frontends.numpy.ops import (
     as_tracer,
     binary,
     broadcast,
@@ -22,7 +21,8 @@ from runtime.ops import (
     select,
     wrap,
 )
-from runtime.reductions import normal_axis
+from compiler.frontends.numpy.reductions import normal_axis
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 
 
 def index(trace: Trace, x: Tracer, key: object) -> Tracer:

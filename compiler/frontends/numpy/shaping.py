@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from runtime.array import Rule, Trace, Tracer
-from runtime.ops import (
+from compiler.frontends.numpy.ops import (
     as_tracer,
     binary,
     broadcast,
@@ -29,9 +28,10 @@ from runtime.ops import (
     unary,
     wrap,
 )
-from runtime.promotion import is_floating
-from runtime.reductions import Axis, normal_axes, normal_axis
-from runtime.ufuncs import round_to_even
+from compiler.frontends.numpy.promotion import is_floating
+from compiler.frontends.numpy.reductions import Axis, normal_axes, normal_axis
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.frontends.numpy.ufuncs import round_to_even
 
 Dims = int | Sequence[int]
 

@@ -7,8 +7,8 @@
     (2, 4)
 
 Python control flow runs while tracing, so loops unroll, and a condition on an array's value is
-refused. Arguments and results are trees (`runtime.pytree`); their leaves are the parameters and
-results of the module, in order.
+refused. Arguments and results are trees (`pytree`); their leaves are the parameters and results of
+the module, in order.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
+from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
+from compiler.frontends.numpy.promotion import OperandType, promote
+from compiler.frontends.numpy.pytree import LEAF, TreeDef, flatten, unflatten
+from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
+from compiler.frontends.numpy.shaping import SHAPING_FUNCTIONS
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.frontends.numpy.ufuncs import UFUNCS
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloComputation, HloModule
 from compiler.hlo.shape import ArrayShape
-from runtime.array import Rule, Trace, Tracer
-from runtime.indexing import INDEXING_FUNCTIONS, index
-from runtime.ops import as_tracer
-from runtime.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
-from runtime.promotion import OperandType, device_dtype, promote
-from runtime.pytree import LEAF, TreeDef, flatten, unflatten
-from runtime.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
-from runtime.shaping import SHAPING_FUNCTIONS
-from runtime.ufuncs import UFUNCS
 
 _UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS}
 _FUNCTIONS: dict[object, Rule] = {

@@ -12,14 +12,8 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.hlo.attributes import Window, WindowDim
-from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import PRED, from_numpy
-from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.shape import ArrayShape
-from runtime.array import Rule, Trace, Tracer
-from runtime.division import divide
-from runtime.ops import (
+from compiler.frontends.numpy.division import divide
+from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_tracer,
     binary,
@@ -35,7 +29,14 @@ from runtime.ops import (
     unary,
     wrap,
 )
-from runtime.promotion import NumpyDType, float_dtype, is_floating, sum_dtype
+from compiler.frontends.numpy.promotion import float_dtype, is_floating, sum_dtype
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.dtypes import PRED, from_numpy
+from compiler.hlo.host_types import NumpyDType
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
 
 Axis = int | Sequence[int] | None
 

@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.promotion import OperandType, float_dtype, promote
+from compiler.frontends.numpy.tracer import Trace, Tracer
 from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.host_types import NumpyDType, device_dtype, fitted
 from compiler.hlo.ir import HloInstruction
-from runtime.array import Trace, Tracer
-from runtime.promotion import (
-    NumpyDType,
-    OperandType,
-    device_dtype,
-    fitted,
-    float_dtype,
-    promote,
-)
 
 _BOOL = np.dtype(np.bool_)
 ON_BOOLEANS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}

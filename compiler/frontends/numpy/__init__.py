@@ -1,0 +1,1 @@
+"""NumPy code -> HLO: functions are traced through NumPy's own protocols, nothing is executed."""
