@@ -27,7 +27,7 @@ from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernels
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.collector import no_cyclic_gc
+from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.verification import is_verifying
 
@@ -59,6 +59,7 @@ def compile_module(
 
     Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
     """
+    collect_if_much_was_made()
     with no_cyclic_gc():
         return _compile(module, chip, options or CompileOptions())
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpu_sim.isa import collector
-from tpu_sim.isa.collector import no_cyclic_gc
+from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 
 
 class Knot:
@@ -52,15 +52,31 @@ def test_what_was_made_is_old_unseen_and_still_collected() -> None:
     assert knot() is None
 
 
-def test_many_unseen_objects_make_the_collector_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_earlier_work_left_is_collected_when_it_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(collector, "MOST_UNSEEN", 20_000)
+    collect_if_much_was_made()
     knots = []
     kept: list[list[int]] = []
     for _ in range(12):
+        collect_if_much_was_made()
         with no_cyclic_gc():
             kept += [[] for _ in range(3000)]
             knots.append(weakref.ref(Knot()))
-    assert sum(knot() is None for knot in knots) >= 6
+    assert 6 <= sum(knot() is None for knot in knots) < 12
+
+
+def test_what_was_freed_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "MOST_UNSEEN", 20_000)
+    collect_if_much_was_made()
+    collections = gc.get_stats()[2]["collections"]
+    for _ in range(12):
+        collect_if_much_was_made()
+        with no_cyclic_gc():
+            passing = [[] for _ in range(5000)]
+        del passing
+    assert gc.get_stats()[2]["collections"] == collections
 
 
 def test_objects_that_somebody_froze_stay_frozen() -> None:

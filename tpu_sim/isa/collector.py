@@ -1,24 +1,25 @@
 """Work that makes many objects, without Python's cycle collector.
 
 The collector would look at every object of a module or program again and again, and once more when
-it is switched on again. So what was made meanwhile is put among the old objects unseen; when there
-are many of those, the collector looks at everything once.
+it is switched on again. So what was made meanwhile is put among the old objects unseen; whoever
+begins a new piece of work asks whether what was left of earlier ones is worth a look at everything.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MOST_UNSEEN = 1_000_000
-"""Objects that may grow old unseen before everything is looked at: about 100 MB."""
+MOST_UNSEEN = 2_000_000
+"""Blocks of memory that may be added before everything is looked at: about 200 MB."""
 
 
-class _Unseen:
-    """How many objects have grown old unseen since the collector last looked at all."""
+class _Seen:
+    """Blocks of memory in use when the collector last looked at all objects, and how often it had."""
 
-    count = 0
+    blocks = 0
     collections = 0
 
 
@@ -38,13 +39,24 @@ def no_cyclic_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _grow_old() -> None:
-    collections = gc.get_stats()[2]["collections"]
-    if collections != _Unseen.collections:
-        _Unseen.count, _Unseen.collections = 0, collections
-    _Unseen.count += gc.get_count()[0]
-    if _Unseen.count > MOST_UNSEEN:
+def collect_if_much_was_made() -> None:
+    """Look at everything if much more memory is in use than when that was last done.
+
+    For the start of a large piece of work: at its end, all that it made is still wanted.
+    """
+    if not gc.isenabled():
+        return
+    blocks = sys.getallocatedblocks()
+    if gc.get_stats()[2]["collections"] == _Seen.collections:
+        if blocks - _Seen.blocks <= MOST_UNSEEN:
+            _Seen.blocks = min(_Seen.blocks, blocks)
+            return
         gc.collect()
-    elif not gc.get_freeze_count():  # what somebody else froze shall stay frozen
+        blocks = sys.getallocatedblocks()
+    _Seen.blocks, _Seen.collections = blocks, gc.get_stats()[2]["collections"]
+
+
+def _grow_old() -> None:
+    if not gc.get_freeze_count():  # what somebody else froze shall stay frozen
         gc.freeze()
         gc.unfreeze()  # back among the oldest
