@@ -137,11 +137,10 @@ class Legality:
 
     def fits(self, group: Group, other: Group) -> FusionDecision:
         """Limits on operands, outputs and cycles of the merged group."""
-        nodes = group.nodes.keys() | other.nodes.keys()
-        operands = (group.reads | other.reads) - nodes
+        operands = _operands(group, other)
         if len(operands) > MAX_OPERANDS:
             return FusionDecision.refuse(f"{len(operands)} operands are over {MAX_OPERANDS}")
-        outputs = [n for n in nodes if self._is_output(n, nodes)]
+        outputs = self._outputs_of_both(group, other)
         if len(outputs) > MAX_OUTPUTS:
             return FusionDecision.refuse(f"{len(outputs)} results are over {MAX_OUTPUTS}")
         if group.has_row_reduction or other.has_row_reduction:
@@ -158,7 +157,7 @@ class Legality:
 
     def _slices_at_result(self, group: Group, other: Group) -> bool:
         """Whether a slice in `group` starts at a value of `other`, which must be in memory before."""
-        return any(leaf in other.nodes for node in group.nodes for leaf in self.starts[node])
+        return any(leaf in other.nodes for leaf in group.starts)
 
     def _starts_from_result(self, group: Group, other: Group) -> bool:
         """Whether a start value of a reduce in `group` is, or is made of, a value of `other`.
@@ -166,11 +165,7 @@ class Legality:
         Start values are computed where they are added; no window holds another stage's result
         for them.
         """
-        reduces = [n for n in group.nodes if n.opcode == "reduce"]
-        inits = [init for r in reduces for init in r.operands[len(r.operands) // 2 :]]
-        return any(
-            leaf in other.nodes for init in inits for leaf in (init, *self.nodes[init].leaves)
-        )
+        return any(leaf in other.nodes for leaf in group.inits)
 
     def can_hold_sums(self, group: Group, other: Group) -> FusionDecision:
         """Whether kInput groups can be one although one may read the sums of the other.
@@ -179,11 +174,9 @@ class Legality:
         """
         if not (group.ancestors & other.bits or other.ancestors & group.bits):
             return FUSE
-        nodes = group.nodes.keys() | other.nodes.keys()
-        outputs = [n for n in nodes if self._is_output(n, nodes)]
-        found = [*((group.reads | other.reads) - nodes), *outputs]
+        found = [*_operands(group, other), *self._outputs_of_both(group, other)]
         arrays = [n.array for n in found if leaf_is_array(n)]
-        reduces = [n for n in nodes if n.opcode == "reduce"]
+        reduces = group.reduces + other.reduces
         operand = reduces[0].operands[0].array
         block = whole_reduction_block(operand, group.reduced, arrays)
         *lead, rows, columns = (1, *block)
@@ -224,17 +217,46 @@ class Legality:
             return FusionDecision.refuse(f"windows of {rows} whole rows do not fit VMEM")
         return FUSE
 
-    def _is_output(self, instr: HloInstruction, inside: set[HloInstruction]) -> bool:
+    def open(self, group: Group, instr: HloInstruction) -> None:
+        """Note where the one instruction of a new group starts, if it slices or reduces."""
+        group.starts.update(self.starts[instr])
+        if instr.opcode == "reduce":
+            group.reduces.append(instr)
+            for init in instr.operands[len(instr.operands) // 2 :]:
+                group.inits.update((init, *self.nodes[init].leaves))
+
+    def add_reader(self, value: HloInstruction, reader: HloInstruction) -> None:
+        """From now on `reader` reads `value`."""
+        if reader not in self.readers.setdefault(value, []):
+            self.readers[value].append(reader)
+        group = self.graph.find(value)
+        if group is not None and value not in group.results:
+            group.results = dict.fromkeys(group.nodes)
+
+    def _is_output(self, instr: HloInstruction, group: Group, other: Group) -> bool:
         if instr.opcode == "reduce" and not leaf_is_array(instr):
             return False
-        return instr in self.hard or any(r not in inside for r in self.readers.get(instr, ()))
+        if instr in self.hard:
+            return True
+        inside, too = group.nodes, other.nodes
+        return any(r not in inside and r not in too for r in self.readers.get(instr, ()))
+
+    def _outputs_of_both(self, group: Group, other: Group) -> list[HloInstruction]:
+        """What something outside both groups reads."""
+        found = [*self.outputs(group), *self.outputs(other)]
+        return [n for n in found if self._is_output(n, group, other)]
 
     def outputs(self, group: Group, besides: HloInstruction | None = None) -> list[HloInstruction]:
         """The instructions of a group that something outside it (but not `besides`) reads."""
-        inside = set(group.nodes)
-        if besides is not None:
-            inside.add(besides)
-        return [n for n in group.nodes if self._is_output(n, inside)]
+        found = [n for n in group.results if self._is_output(n, group, group)]
+        group.results = dict.fromkeys(found)
+        if besides is None:
+            return found
+        return [n for n in found if n in self.hard or self._is_read(n, group, besides)]
+
+    def _is_read(self, instr: HloInstruction, group: Group, besides: HloInstruction) -> bool:
+        readers = self.readers.get(instr, ())
+        return any(r not in group.nodes and r is not besides for r in readers)
 
     def can_be_prologue(self, producer: Group, dot: Group, leaf: HloInstruction) -> FusionDecision:
         """Whether `producer`, whose only result is `leaf`, is recomputed inside a dot's loads."""
@@ -287,6 +309,12 @@ class Legality:
         if any(self.graph.find(r) is not reduce for r in self.readers.get(leaf, ())):
             return FusionDecision.refuse("the operand has other users, so it is stored anyway")
         return self.fits(producer, reduce)
+
+
+def _operands(group: Group, other: Group) -> list[HloInstruction]:
+    """What both groups together read from memory."""
+    reads = group.reads | other.reads
+    return [leaf for leaf in reads if leaf not in group.nodes and leaf not in other.nodes]
 
 
 def leaf_is_array(instr: HloInstruction) -> bool:

@@ -36,6 +36,11 @@ class Group:
 
     `box` is the index space of its results; an `aligned` instruction has those dimensions, or
     all but the last (one value per row). Others are upstream and read through index maps.
+
+    What a merge is asked about is kept with the group, so that it costs what lies at the group's
+    edges, however many instructions are inside: `results` holds all that somebody outside reads (and
+    maybe more), `reduces` the reductions, `starts` and `inits` the values at which slices and
+    reductions start.
     """
 
     index: int
@@ -48,6 +53,10 @@ class Group:
     reduced: Dims = ()  # of an INPUT group
     dot: HloInstruction | None = None
     op_count: int = 0
+    results: dict[HloInstruction, None] = field(default_factory=dict)
+    reduces: list[HloInstruction] = field(default_factory=list)
+    starts: set[HloInstruction] = field(default_factory=set)
+    inits: set[HloInstruction] = field(default_factory=set)
     bits: int = 0
     ancestors: int = 0
     predecessors: set[int] = field(default_factory=set)
@@ -71,6 +80,7 @@ class GroupGraph:
     def new_group(self, kind: Kind, box: Dims, node: HloInstruction) -> Group:
         """Open a group with one instruction."""
         group = Group(len(self._groups), kind, box, {node: None}, {node})
+        group.results[node] = None
         group.bits = 1 << group.index
         self._parent.append(group.index)
         self._groups.append(group)
@@ -108,8 +118,14 @@ class GroupGraph:
 
     def predecessors(self, group: Group) -> list[Group]:
         """The groups this one reads from."""
-        roots = {self._root(p) for p in group.predecessors} - {group.index}
+        roots = group.predecessors = self._roots(group.predecessors, group)
         return [self._groups[r] for r in sorted(roots)]
+
+    def _roots(self, numbers: set[int], group: Group) -> set[int]:
+        """The present groups of those numbers, without `group` itself."""
+        roots = {self._root(number) for number in numbers}
+        roots.discard(group.index)
+        return roots
 
     def connect(self, producer: Group, consumer: Group) -> None:
         """Record that `consumer` reads a value of `producer`."""
@@ -133,7 +149,11 @@ class GroupGraph:
         self._parent[gone.index] = kept.index
         kept.nodes.update(gone.nodes)
         kept.aligned |= gone.aligned
-        kept.reads = (kept.reads | gone.reads) - kept.nodes.keys()
+        kept.reads = {leaf for leaf in kept.reads | gone.reads if leaf not in kept.nodes}
+        kept.results.update(gone.results)
+        kept.reduces += gone.reduces
+        kept.starts |= gone.starts
+        kept.inits |= gone.inits
         kept.has_row_reduction |= gone.has_row_reduction
         kept.dot = kept.dot or gone.dot
         kept.op_count += gone.op_count
@@ -142,7 +162,8 @@ class GroupGraph:
         kept.successors |= gone.successors
         both = (kept.ancestors | gone.ancestors) & ~kept.bits
         kept.ancestors = both
-        for successor in {self._root(s) for s in kept.successors} - {kept.index}:
+        kept.successors = self._roots(kept.successors, kept)
+        for successor in kept.successors:
             self._add_ancestors(self._groups[successor], both | kept.bits)
 
     def _add_ancestors(self, group: Group, ancestors: int) -> None:
@@ -153,7 +174,8 @@ class GroupGraph:
             if new == current.ancestors:
                 continue
             current.ancestors = new
-            for number in {self._root(s) for s in current.successors} - {current.index}:
+            current.successors = self._roots(current.successors, current)
+            for number in current.successors:
                 pending.append((self._groups[number], new | current.bits))
 
     def _root(self, number: int) -> int:

@@ -80,6 +80,7 @@ class FusionPlan:
         kind, box = self._kind(instr, node)
         group = self.graph.new_group(kind, box, instr)
         group.op_count = node.op_count
+        self.legality.open(group, instr)
         group.reads = {leaf for leaf in node.leaves if leaf not in group.nodes}
         if instr.opcode == "reduce":
             group.reduced = dims_attr(instr)
@@ -128,9 +129,9 @@ class FusionPlan:
     def _place_elementwise(self, instr: HloInstruction, node: Node, group: Group) -> None:
         for producer in self._candidates(node):
             current = self._group(instr)
-            if producer is current or producer.nodes.keys() <= current.nodes.keys():
-                continue
             producer = self._group(next(iter(producer.nodes)))
+            if producer is current:
+                continue
             joined = self.legality.can_join(instr, producer)
             if not joined.is_fused:
                 self._refuse(joined, producer, instr)

@@ -156,8 +156,7 @@ class OutputPruner:
             if value in group.nodes:
                 continue
             group.reads.add(value)
-            if reader not in self.legality.readers.setdefault(value, []):
-                self.legality.readers[value].append(reader)
+            self.legality.add_reader(value, reader)
             producer = self.graph.find(value)
             if producer is not None:
                 self.graph.connect(producer, group)
