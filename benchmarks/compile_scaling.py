@@ -79,17 +79,21 @@ def dots(count: int) -> str:
 
 def reductions(count: int) -> str:
     """Row sums taken from the values, as a chain of normalisations."""
-    lines = ["v0 = f32[64,128] parameter(0)", "zero = f32[] constant(0)"]
+    lines = ["v0 = f32[8,128] parameter(0)", "zero = f32[] constant(0)"]
     for i in range(count // 3):
-        lines.append(f"s{i} = f32[64] reduce(v{i}, zero), dimensions={{1}}, to_apply=sum")
-        lines.append(f"b{i} = f32[64,128] broadcast(s{i}), dimensions={{0}}")
-        lines.append(f"v{i + 1} = f32[64,128] divide(v{i}, b{i})")
+        lines.append(f"s{i} = f32[8] reduce(v{i}, zero), dimensions={{1}}, to_apply=sum")
+        lines.append(f"b{i} = f32[8,128] broadcast(s{i}), dimensions={{0}}")
+        lines.append(f"v{i + 1} = f32[8,128] divide(v{i}, b{i})")
     return _module(lines)
 
 
 def updates(count: int) -> str:
     """A buffer that is updated again and again, and read in between."""
-    lines = ["v0 = f32[1024,128] parameter(0)", "zero = s32[] constant(0)", "i = s32[] parameter(1)"]
+    lines = [
+        "v0 = f32[1024,128] parameter(0)",
+        "zero = s32[] constant(0)",
+        "i = s32[] parameter(1)",
+    ]
     for n in range(count // 3):
         lines.append(
             f"r{n} = {_VECTOR} dynamic-slice(v{n}, i, zero), dynamic_slice_sizes={{8,128}}"
@@ -182,7 +186,9 @@ def _results(names: list[str]) -> str:
 
 def _module(lines: list[str], computations: list[str] | None = None) -> str:
     """A module whose result is the last of `lines`."""
-    total = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n"
+    total = (
+        "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n"
+    )
     *most, last = (f"  {line}" for line in lines)
     entry = "\n".join(["ENTRY main {", *most, f"  ROOT {last.strip()}", "}"])
     return "\n".join(["HloModule scaling\n", total, *(computations or []), entry, ""])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as replace_fields
+from itertools import islice
 
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.iteration_space import update_space
@@ -158,10 +159,9 @@ def divided(part: Part, judge: Judge) -> list[Part]:
             return [apart]
     best: Cut | None = None
     for cuts in _classes(part):
-        good = [cut for cut in cuts if judge.kind(cut[0]) and judge.kind(cut[1])]
-        if good:
-            first, second = min(good, key=_traffic)
-            return [first, second]
+        chosen = next(_with_windows(sorted(cuts, key=_traffic), judge), None)
+        if chosen is not None:
+            return list(chosen)
         kept = [best] if best else []
         best = min([*cuts, *kept], key=lambda cut: _left(cut, judge), default=None)
     if best is None:
@@ -179,15 +179,19 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
     ways: list[Sequence[tuple[Part, ...]]] = [_apart(part), *_classes(part)]
     for cuts in ways:
         helpful = [cut for cut in cuts if len(cut) == 1 or not wasted.issubset(cut[1].inputs)]
-        good = [cut for cut in helpful if all(judge.kind(p) for p in cut)]
-        good.sort(key=lambda cut: (len(wasted.intersection(cut[-1].inputs)), _traffic(cut)))
-        for cut in good[:_MOST_COSTED]:
+        helpful.sort(key=lambda cut: (len(wasted.intersection(cut[-1].inputs)), _traffic(cut)))
+        for cut in islice(_with_windows(helpful, judge), _MOST_COSTED):
             cycles = sum(judge.cycles(p) for p in cut)
             if cycles < limit:
                 best, limit = cut, cycles
     if best == (part,):
         return [part]
     return [p for chosen in best for p in cheaper(chosen, judge, depth + 1)]
+
+
+def _with_windows(cuts: Sequence[tuple[Part, ...]], judge: Judge) -> Iterator[tuple[Part, ...]]:
+    """The cuts all of whose parts have windows, looked for one by one: to know that is dear."""
+    return (cut for cut in cuts if all(judge.kind(part) for part in cut))
 
 
 def _apart(part: Part) -> list[tuple[Part]]:

@@ -14,6 +14,7 @@ from compiler.passes.fusion_nodes import Access, Node, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
+MAX_ROW_REDUCTIONS = 48  # of one kernel: each computes anew what lies between it and the ones before
 MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion
 MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay in VMEM
 VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
@@ -194,11 +195,13 @@ class Legality:
         arrays: list[HloInstruction],
         outputs: list[HloInstruction],
     ) -> FusionDecision:
-        """Whether windows of whole rows fit VMEM, double-buffered.
+        """Whether the row reductions are few, and windows of whole rows fit VMEM, double-buffered.
 
         A stored vector of one value per row lies in tiles of 1024, so its windows have that
         many rows; without one, a window may be as low as a tile.
         """
+        if len(group.reduces) + len(other.reduces) > MAX_ROW_REDUCTIONS:
+            return FusionDecision.refuse(f"more than {MAX_ROW_REDUCTIONS} row reductions")
         box = max((group.box, other.box), key=len)
         for part in (group, other):
             held = self.can_hold_rows(part) if part.box == box else FUSE

@@ -107,8 +107,10 @@ class PassManager:
             require(module, item.name, self.held)
             context = PassContext(self.chip, planner=planner, windows=self.windows)
             start = time.perf_counter()
+            computations = len(module.computations)
             is_changed = item.run(module, context)
-            drop_unreachable(module)  # what a rewrite has left behind is no later pass's doing
+            if is_changed or len(module.computations) != computations:
+                drop_unreachable(module)  # what a rewrite left behind is no later pass's doing
             seconds = time.perf_counter() - start
             contract = contract_of(item.name)
             self.held |= {*contract.requires, *contract.establishes}

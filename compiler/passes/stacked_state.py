@@ -82,19 +82,26 @@ def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
     """Elements of a loop's state that can be merged and should be."""
     if loop.operands[0].opcode != "tuple" or _body(loop).root_instruction.opcode != "tuple":
         return
-    callers = [
-        i
-        for c in control_computations(module)
-        for i in c
-        if {_body(loop), _condition(loop)} & set(i.called_computations())
+    padded = [
+        index
+        for index, value in enumerate(loop.operands[0].operands)
+        if isinstance(value.shape, ArrayShape) and value.opcode not in ("parameter", "constant")
+        if _compact(value.array) is not None
     ]
-    if callers != [loop] or any(u.opcode != "get-tuple-element" for u in loop.users):
+    if not padded or not _is_only_caller(module, loop):
         return
-    for index, value in enumerate(loop.operands[0].operands):
-        if not isinstance(value.shape, ArrayShape) or value.opcode in ("parameter", "constant"):
-            continue
-        if _compact(value.array) is not None and _is_stacked(loop, index):
+    if any(u.opcode != "get-tuple-element" for u in loop.users):
+        return
+    for index in padded:
+        if _is_stacked(loop, index):
             yield index
+
+
+def _is_only_caller(module: HloModule, loop: HloInstruction) -> bool:
+    """Whether nothing else calls what the loop calls; looks at the whole module."""
+    called = {_body(loop), _condition(loop)}
+    instrs = (i for c in control_computations(module) for i in c)
+    return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [loop]
 
 
 def _elements(computation: HloComputation, index: int) -> list[HloInstruction]:
