@@ -41,11 +41,6 @@ class FloatFormat:
         top = ((1 << self.exponent) - 1) << self.mantissa
         return top if self.has_infinity else top | ((1 << self.mantissa) - 1)
 
-    @property
-    def quiet_nan(self) -> int:
-        """Magnitude code of a NaN."""
-        return self.infinity | (1 << (self.mantissa - 1)) if self.has_infinity else self.infinity
-
 
 FORMATS: dict[str, FloatFormat] = {
     "f16": FloatFormat(5, 10),
@@ -114,12 +109,21 @@ def encode(ops: Ops, value: VReg, dtype: DType) -> VReg:
     code = ops.select(is_denormal, denormal, normal)
     code = ops.emit("vmin.s32", code, ops.integer(form.infinity))
     is_nan = ops.compare("ne", "f32", value, value)
-    code = ops.select(is_nan, ops.integer(form.quiet_nan), code)
+    code = ops.select(is_nan, _nan_code(ops, magnitude, form), code)
     sign = ops.emit("vshli", ops.emit("vshri", value, 31), dtype.bits - 1)
     signed = ops.emit("vor", code, sign)
     if not form.has_one_zero:
         return signed
     return ops.select(ops.compare_integer("eq", code, 0), code, signed)
+
+
+def _nan_code(ops: Ops, magnitude: VReg, form: FloatFormat) -> VReg:
+    """A NaN with the upper bits of the f32's: one that came from this type stays what it was."""
+    if not form.has_infinity:
+        return ops.integer(form.infinity)
+    payload = ops.emit("vshri", magnitude, 23 - form.mantissa)
+    code = ops.iadd_constant(payload, form.infinity - (0xFF << form.mantissa))
+    return ops.emit("vmax.s32", code, ops.integer(form.infinity + 1))
 
 
 def round_to(ops: Ops, value: VReg, dtype: DType) -> VReg:
@@ -134,10 +138,12 @@ def round_to(ops: Ops, value: VReg, dtype: DType) -> VReg:
 def settle(ops: Ops, value: VReg, dtype: DType) -> VReg:
     """The result of an operation as a value of its type.
 
-    bf16 alone may keep f32 precision inside a fusion (docs/numerics.md); what else is narrower
-    rounds after every operation, as programs that compare or convert the result can tell.
+    bf16 alone may keep f32 precision inside a fusion (docs/numerics.md); floats that are narrower
+    still round after every operation, as programs that compare or convert the result can tell.
+    Integers (sums of an integer dot) are exact.
     """
-    return value if dtype.name in ("f32", "bf16") else round_to(ops, value, dtype)
+    is_rounded = dtype.is_float and dtype.name not in ("f32", "bf16")
+    return round_to(ops, value, dtype) if is_rounded else value
 
 
 def reduce_precision(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VReg:

@@ -254,19 +254,23 @@ def _(m: Any, k: int) -> Any:
 VPACK_BF16 = _valu(
     "vpack.bf16",
     "d:vd a:vs b:vs",
-    "d = word of bf16(a) low, bf16(b) high; f32 to bf16 RNE, NaN quiet",
+    "d = word of bf16(a) low, bf16(b) high; f32 to bf16 RNE, a NaN that must lose bits quiet",
 )
 VUNPACK_LO = _valu("vunpack.lo.bf16", "d:vd a:vs", "d = f32 of the low bf16 of each word")
 VUNPACK_HI = _valu("vunpack.hi.bf16", "d:vd a:vs", "d = f32 of the high bf16 of each word")
 
 
 def bf16_bits(m: Any, x: Any) -> Any:
-    """Round f32 bits `x` to bf16, kept in the upper half-word (round to nearest even)."""
+    """Round f32 bits `x` to bf16, kept in the upper half-word (round to nearest even).
+
+    A NaN that is a bf16 keeps its bits, so that moving an array does not change them.
+    """
     odd = m.iand(m.lshr(x, m.const_i(16)), m.const_i(1))
     rounded = m.iadd(x, m.iadd(odd, m.const_i(0x7FFF)))
     is_nan = m.icmp_u("gt", m.iand(x, m.const_i(0x7FFFFFFF)), m.const_i(0x7F800000))
-    quiet = m.ior(x, m.const_i(0x00400000))
-    return m.iand(m.select(is_nan, quiet, rounded), m.const_i(-65536))
+    is_cut = m.icmp_u("gt", m.iand(x, m.const_i(0xFFFF)), m.const_i(0))
+    nan = m.select(is_cut, m.ior(x, m.const_i(0x00400000)), x)
+    return m.iand(m.select(is_nan, nan, rounded), m.const_i(-65536))
 
 
 @meaning(VPACK_BF16)
