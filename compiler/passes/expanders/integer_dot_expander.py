@@ -1,9 +1,11 @@
 """Integer dots, exact modulo 2^32, on a matrix unit that multiplies floats and perhaps bytes.
 
-    few products    multiply and reduce on the vector unit
+    few products    multiply and reduce on the vector unit; so too a matrix with a vector of
+                    more than 8 bits, where every element is multiplied once
     bytes           two s8 or two u8 operands are multiplied as such where the chip does
     8-bit values    bf16 holds them; a sum of products is exact in f32 up to 2^24, so the
-                    contracted dimension is cut where it could pass that
+                    contracted dimension is cut where it could pass that, and where that makes
+                    many pieces, each dot takes some of them as a batch
     wider values    as 8-bit digits: every pair of digits is a dot, shifted and added
 
 An operand that was widened from a narrower integer counts as that.
@@ -27,6 +29,7 @@ from tpu_sim.isa.chips import Chip
 Instr = HloInstruction
 MAX_PRODUCTS = 1 << 18  # on the vector unit
 EXACT_SUM = 1 << 24
+MAX_DOTS = 16  # of one pair of digits
 DIGIT = 8
 
 
@@ -62,13 +65,19 @@ def expand_integer_dot(instr: Instr, has_bytes: bool = False) -> Instr | None:
         return e.like(instr, 0)
     left, right = _matrix(e, sides[0], swap=False), _matrix(e, sides[1], swap=True)
     types = (left.array.dtype, right.array.dtype)
-    if is_small:
+    if is_small or _is_of_a_vector(left, right):
         total = _reduced(e, left, right)
     elif has_bytes and types[0] == types[1] and types[0].name in BYTES:
         total = e.dot(left, right, ((2,), (1,)), ((0,), (0,)), S32)
     else:
         total = _by_digits(e, left, right)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _is_of_a_vector(left: Instr, right: Instr) -> bool:
+    """Whether a matrix meets a vector, in more digits than one and one."""
+    is_vector = 1 in (left.array.dims[1], right.array.dims[2])
+    return is_vector and max(left.array.dtype.bits, right.array.dtype.bits) > DIGIT
 
 
 def _is_small_integer(dtype: DType) -> bool:
@@ -141,12 +150,27 @@ def _exact_dot(e: Emitter, a: Digit, b: Digit) -> Instr:
     """The dot of two digits in s32, the contracted dimension in pieces whose sums are exact."""
     k = a.value.array.dims[2]
     piece = EXACT_SUM >> (a.bits + b.bits)
+    together = max(1, -(-k // (piece * MAX_DOTS)))
     total: Instr | None = None
-    for start in range(0, k, piece):
-        limit = min(k, start + piece)
+    for start in range(0, k, piece * together):
+        limit = min(k, start + piece * together)
         left, right = e.part(a.value, 2, start, limit), e.part(b.value, 1, start, limit)
-        dot = e.dot(left, right, ((2,), (1,)), ((0,), (0,)), F32)
-        part = e.cast(dot, S32)
+        part = _summed(e, left, right, piece)
         total = part if total is None else e.add(total, part)
     assert total is not None
     return total
+
+
+def _summed(e: Emitter, left: Instr, right: Instr, piece: int) -> Instr:
+    """The dot of ``[batch, m, k]`` and ``[batch, k, n]``, exact in pieces of k, in s32."""
+    batch, m, k = left.array.dims
+    if k <= piece:
+        return e.cast(e.dot(left, right, ((2,), (1,)), ((0,), (0,)), F32), S32)
+    n, count = right.array.dims[2], -(-k // piece)
+    missing = count * piece - k
+    if missing:
+        left, right = e.pad_dim(left, 2, 0, missing), e.pad_dim(right, 1, 0, missing)
+    left = e.reshape(left, (batch, m, count, piece))
+    right = e.reshape(right, (batch, count, piece, n))
+    sums = e.dot(left, right, ((3,), (2,)), ((0, 2), (0, 1)), F32)
+    return e.total(e.cast(sums, S32), 1)

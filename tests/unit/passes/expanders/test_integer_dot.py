@@ -7,6 +7,8 @@ import pytest
 
 from compiler.driver import compile_module
 from compiler.hlo.parser import parse_module
+from compiler.passes.expanders.integer_dot_expander import MAX_DOTS
+from compiler.passes.pipeline import run_pipeline
 from tests.support.expansions import Array, expanded, on_machine
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.chips import load_chip
@@ -50,7 +52,7 @@ def _extremes(dtype: str, *dims: int) -> Array:
         ("u32", "s8", "u32"),
     ],
 )
-@pytest.mark.parametrize("dims", [(3, 9, 5), (64, 1500, 64)])
+@pytest.mark.parametrize("dims", [(3, 9, 5), (64, 1500, 64), (9, 5000, 7), (1, 70001, 5)])
 def test_every_pair_of_types(a: str, b: str, c: str, dims: tuple[int, int, int]) -> None:
     m, k, n = dims
     x, y = _extremes(a, m, k), _extremes(b, k, n)
@@ -60,6 +62,16 @@ def test_every_pair_of_types(a: str, b: str, c: str, dims: tuple[int, int, int])
     np.testing.assert_array_equal(want, got)
     if dims[0] == 64 and a in ("u8", "s16"):
         np.testing.assert_array_equal(want, on_machine(text, [x, y])[0])
+
+
+def test_dots_do_not_grow_in_number_with_what_is_contracted() -> None:
+    counts = []
+    for k in (5_000, 5_000_000):
+        module = parse_module(TEXT.format(a="s16", b="s16", c="s32", m=2, k=k, n=3))
+        run_pipeline(module, load_chip("v5e"), passes=["integer-dot-expander"])
+        counts.append(sum(instr.opcode == "dot" for instr in module.entry))
+    assert counts[1] <= 4 * MAX_DOTS
+    assert counts[0] <= counts[1]
 
 
 def test_widened_operands_count_as_narrow() -> None:
