@@ -122,21 +122,10 @@ class Pipeline:
 
     def emit(self, compute: Compute) -> None:
         """Emit everything; `compute` is called once, inside the loop."""
-        self._clear_guards()
         if self.plan.steps == 1:
             self._emit_single(compute)
         else:
             self._emit_loop(compute)
-
-    def _clear_guards(self) -> None:
-        """Give the guard rows of inputs a value: a load at the edge may touch them."""
-        b = self.builder
-        zero = b.emit("vmovi", 0)
-        assert zero is not None
-        for stream in self.inputs:
-            first = stream.slots * stream.box.vmem_rows
-            for row in range(first, first + self.guard_rows, 8):
-                b.emit("vst", stream.window_id, 0, row, 1, zero)
 
     def _emit_single(self, compute: Compute) -> None:
         b = self.builder

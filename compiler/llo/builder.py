@@ -92,6 +92,7 @@ class LloBuilder(ScalarBuilder):
         self.remarks: list[str] = []
         self._calls = calls
         self._windows: list[LloWindow] = []
+        self._touched: dict[tuple[int, int], None] = {}
         self._descriptors: list[DmaDescriptor] = []
         self._descriptor_ids: dict[DmaDescriptor, int] = {}
         self._flags = 0
@@ -115,6 +116,11 @@ class LloBuilder(ScalarBuilder):
     def window_rows(self, window: int) -> int:
         """Rows of a window."""
         return self._windows[window].rows
+
+    def needs_rows(self, window: int, first: int, count: int) -> None:
+        """Give `count` rows of a window a value before anything else: loads touch them in vain."""
+        for row in range(first, first + count, 8):
+            self._touched[window, row] = None
 
     def descriptor(self, descriptor: DmaDescriptor) -> int:
         """The id of a DMA descriptor, the same for equal ones."""
@@ -412,6 +418,7 @@ class LloBuilder(ScalarBuilder):
     def finish(self) -> LloKernel:
         """The kernel, without empty blocks."""
         assert len(self._scopes) == 1, "a loop or branch is still open"
+        self._clear_touched()
         return LloKernel(
             name=self.name,
             arg_count=self.arg_count,
@@ -424,6 +431,19 @@ class LloBuilder(ScalarBuilder):
             note=self.note,
             remarks=tuple(self.remarks),
         )
+
+    def _clear_touched(self) -> None:
+        """The stores that `needs_rows` asked for, in front of the first block."""
+        if not self._touched:
+            return
+        self.source = ""
+        ops: list[Instr] = []
+        zero = self._append(ops, row_plan("vmovi"), (0,))
+        for window, row in self._touched:
+            self._append(ops, row_plan("vst"), (window, 0, row, 1, zero))
+        first = self._scopes[0].nodes[0]
+        assert isinstance(first, LloBlock)
+        first.ops[:0] = ops
 
 
 def _without_empty(nodes: list[LloNode]) -> list[LloNode]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.analysis.indexing import Expr, Var, variables
+from compiler.analysis.indexing import Expr, Var, const, variables
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.ops import Ops
@@ -84,6 +84,8 @@ class RowLoader:
 
     def _load_run(self, array: VmemArray, base: Expr, run: _Run) -> VReg:
         start = base + run.at(0)
+        if run.stride == 0 and start.is_constant:
+            return self.strided(array, const(_filled_row(array, start.constant)), 0)
         if self._is_inside(array, base, run):
             return self.strided(array, start, run.stride)
         if run.stride == 0:
@@ -125,6 +127,9 @@ class RowLoader:
 
     def strided(self, array: VmemArray, start: Expr, stride: int) -> VReg:
         """One ``vld`` at a word row of the buffer."""
+        last = start.range()[1] + max(stride, 0) * (SUBLANES - 1)
+        if array.guard and last >= array.word_rows:
+            self._ops.builder.needs_rows(array.window, array.word_rows, array.guard)
         row, offset = self._values.row_address(array.base, start)
         return self._ops.emit("vld", array.window, row, offset, stride)
 
@@ -139,6 +144,14 @@ class RowLoader:
             else:
                 result = self._ops.select(self._from_sublane(first + number), piece, result)
         return result
+
+
+def _filled_row(array: VmemArray, row: int) -> int:
+    """The word row, or for one of padding, which nothing may have stored to, the last before it."""
+    row = max(0, min(row, array.word_rows - 1))
+    filled = -(-array.rows // array.packing)
+    tile = row // (SUBLANES * array.col_tiles) % array.row_tiles
+    return row - max(0, tile * SUBLANES + row % SUBLANES - (filled - 1))
 
 
 def _is_tile(base: Expr, run: _Run) -> bool:
