@@ -76,12 +76,13 @@ class Judge:
     def fits_alone(self, node: HloInstruction) -> bool:
         """Whether an operation has windows in a fusion of its own."""
         if node.opcode == "dynamic-update-slice":
-            return self._updates(_alone(node, "kCustom"))
+            return self.kernel_fits(_alone(node, "kCustom"))
         kinds = {fusion_kind(node), "kInput" if node.opcode == "reduce" else "kLoop"}
         kinds -= {"kLoop"} if node.opcode == "dot" else set()
         return any(self.has_windows(_alone(node, kind)) for kind in sorted(kinds))
 
-    def _updates(self, fusion: HloInstruction) -> bool:
+    def kernel_fits(self, fusion: HloInstruction) -> bool:
+        """Whether the kernel of a dynamic-update-slice has windows."""
         body = fusion_body(fusion)
         try:
             search(fusion, body, update_space(body.roots[0]), self.planner.chip)

@@ -25,7 +25,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided
 from compiler.passes.fusion_parts import Part, body_of, results_of
 from compiler.passes.layout_assignment import assign_layouts
-from compiler.passes.looped_operations import inputs_of, looped_module
+from compiler.passes.looped_operations import LOOPED_KERNELS, inputs_of, looped_module
 from compiler.passes.memory_space_assignment import is_scalar_fusion
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
@@ -66,8 +66,26 @@ class _Legalizer:
                     if parts == [part]:
                         continue
                 self.context.counts["split"] += self._split(fusion, parts, why)
+            for fusion in [f for f in computation if self._is_too_large(f)]:
+                self.context.counts["split"] += self._split(
+                    fusion, self._operation_apart(fusion), "no windows of it fit VMEM"
+                )
             computation.sort()
         drop_unreachable(module)
+
+    def _is_too_large(self, fusion: HloInstruction) -> bool:
+        """Whether this is an operation with a kernel of its own that has no windows."""
+        if fusion.opcode != "fusion" or fusion.attrs.get("kind") != "kCustom":
+            return False
+        root = body_of(fusion).root_instruction
+        return root.opcode in LOOPED_KERNELS and not self.judge.kernel_fits(fusion)
+
+    def _operation_apart(self, fusion: HloInstruction) -> list[Part]:
+        """The operation of such a kernel, and before it what makes its operands."""
+        root = body_of(fusion).root_instruction
+        made = tuple(o for o in dict.fromkeys(root.operands) if _is_computed(o))
+        cut = Part(fusion, (root,)).cut_at(made) if made else None
+        return [Part(fusion, (root,))] if cut is None else [*self._divided(cut[0]), cut[1]]
 
     def _divided(self, part: Part) -> list[Part]:
         """Parts with windows where there are any, and not wasteful ones."""
@@ -90,7 +108,9 @@ class _Legalizer:
                 found = self._looped(part, values)
                 if found is None and len(parts) == 1:
                     return False
-                made = part.emit(next(part.kinds()), values) if found is None else [found]
+                made = (
+                    part.emit(next(part.kinds(), "kCustom"), values) if found is None else [found]
+                )
                 looped += part.outputs if found is not None else ()
             values.update(zip(part.outputs, made, strict=True))
         _replace_results(fusion, [values[result] for result in results])
@@ -119,6 +139,10 @@ class _Legalizer:
 def _is_planned(instr: HloInstruction) -> bool:
     is_kernel = instr.opcode == "fusion" and instr.attrs.get("kind") in PLANNED_KINDS
     return is_kernel and not is_scalar_fusion(instr)
+
+
+def _is_computed(node: HloInstruction) -> bool:
+    return node.opcode not in ("parameter", "constant")
 
 
 def _only_operation(part: Part) -> HloInstruction | None:

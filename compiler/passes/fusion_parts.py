@@ -19,6 +19,9 @@ from compiler.passes.layout_assignment import with_default_layout
 from compiler.rewrite.graph import emit
 from compiler.rewrite.make import dims_attr
 
+_SMALL_SHARE = 2
+"""An update of less than one element in so many is small."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -129,7 +132,12 @@ class Part:
         )
 
     def kinds(self) -> Iterator[str]:
-        """The kinds of fusion that it can be, the likelier first."""
+        """The kinds of fusion that it can be, the likelier first.
+
+        A small update is none: its own kernel, or a loop of such, leaves the rest where it is.
+        """
+        if any(_is_small_update(n) for n in self.outputs):
+            return
         reduces = [n for n in self.nodes if n.opcode == "reduce"]
         if any(n.opcode == "dot" for n in self.nodes):
             yield "kOutput"
@@ -227,6 +235,12 @@ class Part:
 
     def _is_input(self, node: HloInstruction) -> bool:
         return node.opcode == "parameter" or node in self.given
+
+
+def _is_small_update(node: HloInstruction) -> bool:
+    if node.opcode != "dynamic-update-slice":
+        return False
+    return node.operands[1].array.element_count * _SMALL_SHARE < node.array.element_count
 
 
 def body_of(fusion: HloInstruction) -> HloComputation:

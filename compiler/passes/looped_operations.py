@@ -9,6 +9,7 @@ the result in parts small enough, one after the other. A part may be one element
     dot                    the same, or the sum of products of parts of K
     concatenate            of halves of its operands
     reshape                through one dimension: rows are laid end to end, then cut anew
+    dynamic-update-slice   the update part by part
 
 The module is HLO before fusion. It costs what its kernels cost: two or three a part.
 """
@@ -293,6 +294,32 @@ def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
     return e.join([_apart(e, e.join(half, axis)) for half in halves], axis)
 
 
+def _update(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    """The parts of the update one after the other, each where it belongs."""
+    operand, update, *starts = near.operands
+    sizes, chunk = update.array.dims, list(update.array.dims)
+    while not fits(_update_of(near.array, tuple(chunk))):
+        longest = max(range(len(chunk)), key=lambda d: chunk[d])
+        if chunk[longest] == 1:
+            return None
+        chunk[longest] = _half(chunk[longest])
+    counts = [-(-size // part) for size, part in zip(sizes, chunk, strict=True)]
+    zero = e.constant(S32, 0)
+    first = [
+        e.maximum(zero, e.minimum(e.cast(start, S32), e.constant(S32, whole - size)))
+        for start, whole, size in zip(starts, near.array.dims, sizes, strict=True)
+    ]
+
+    def step(b: Emitter, number: Instr, state: list[Instr]) -> list[Instr]:
+        source, *origin, total = state
+        places = _starts(b, number, counts, chunk, sizes)
+        part = _apart(b, b.dynamic_slice(source, places, tuple(chunk)))
+        at = [b.add(a, c) for a, c in zip(origin, places, strict=True)]
+        return [source, *origin, b.dynamic_update_slice(total, part, at)]
+
+    return e.loop(math.prod(counts), [update, *first, operand], step)[-1]
+
+
 # Reshapes.
 
 
@@ -406,4 +433,7 @@ _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
     "dot": _dot,
     "concatenate": _concatenate,
     "reshape": _reshape,
+    "dynamic-update-slice": _update,
 }
+LOOPED_KERNELS = frozenset({"dynamic-update-slice"})
+"""Those of them that have a kernel of their own."""

@@ -100,3 +100,31 @@ def test_no_kernel_reads_its_operand_for_every_block(text: str) -> None:
     for fusion in [i for i in module.entry if i.opcode == "fusion"]:
         traffic = WindowPlanner(chip).traffic(fusion)
         assert traffic.moved <= 4 * traffic.least
+
+
+UPDATE = """HloModule update
+ENTRY main {{
+  x = f32[{rows},9] parameter(0)
+  u = f32[3000,9] parameter(1)
+  i = s32[] parameter(2)
+  zero = s32[] constant(0)
+  n = f32[3000,9] negate(u)
+  ROOT y = f32[{rows},9] dynamic-update-slice(x, n, i, zero)
+}}
+"""
+
+
+@pytest.mark.parametrize("rows", (4100, 8100))
+@pytest.mark.parametrize("start", (-5, 0, 13, 1100, 8000))
+def test_an_update_that_vmem_cannot_hold_is_made_in_parts(rows: int, start: int) -> None:
+    module = parse_module(UPDATE.format(rows=rows))
+    rng = np.random.default_rng(3)
+    args = [rng.standard_normal(p.array.dims).astype(np.float32) for p in module.entry.parameters]
+    args[2] = np.array(start, np.int32)
+    wanted = evaluate(module, args, "highest")
+    chip = replace(load_chip("v5e"), vmem_bytes=1 << 21)
+    run_pipeline(module, chip)
+    assert any(i.opcode == "while" for i in module.entry) == (rows == 8100)
+    for fusion in [i for i in module.entry if i.opcode == "fusion"]:
+        assert fusion.attrs["kind"] == "kLoop"
+    np.testing.assert_array_equal(evaluate(module, args, "highest")[0], wanted[0])
