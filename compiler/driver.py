@@ -25,7 +25,7 @@ from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import PIPELINE, run_pipeline, split_kernels
+from compiler.passes.pipeline import run_pipeline, split_kernels
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -120,8 +120,6 @@ def run_passes(
 ) -> list[PassTiming]:
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
-    if options.f64_as_f32:
-        names = ("double-precision-narrower", *(PIPELINE if names is None else names))
     return run_pipeline(
         module,
         chip,
@@ -130,6 +128,7 @@ def run_passes(
         dump_dir=options.dump_dir,
         progress=options.progress,
         windows=options.windows,
+        on_request=("double-precision-narrower",) if options.f64_as_f32 else (),
     )
 
 

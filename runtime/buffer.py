@@ -7,12 +7,12 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
+from compiler.hlo.device_types import plane_type
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
 from runtime.client import Device
 from runtime.storage import (
-    plane_type,
     read_planes,
     stored_bytes,
     with_default_layout,

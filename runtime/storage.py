@@ -1,10 +1,4 @@
-"""How element types that a lane cannot hold lie in device memory.
-
-    s64 u64          two u32 planes: low words, then high words
-    c64              two f32 planes: real parts, then imaginary parts
-    s4 u4 s2 u2      one element per byte, sign- or zero-extended
-    f4.. f6..        as f8e4m3fn, which holds their values; f8e8m0fnu as bf16
-    f64 c128         as f32 and c64, with rounding
+"""How arrays of any element type lie in device memory: in planes (`compiler.hlo.device_types`).
 
 A plane is an array of the same dimensions in the layout of its own type; planes of an array placed
 by `device_put` follow each other.
@@ -20,30 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.analysis.tiled_layout import default_layout
-from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.device_types import device_type, plane_type
+from compiler.hlo.dtypes import DType
 from compiler.hlo.shape import ArrayShape
 from runtime.transfer import Bytes, device_bytes, read_device, write_device
 
 HostArray = npt.NDArray[np.generic]
-
-_PLANES: dict[str, tuple[str, int]] = {
-    "s64": ("u32", 2), "u64": ("u32", 2), "c64": ("f32", 2), "c128": ("f32", 2), "f64": ("f32", 1),
-    "s4": ("s8", 1), "s2": ("s8", 1), "u4": ("u8", 1), "u2": ("u8", 1),
-    "f4e2m1fn": ("f8e4m3fn", 1), "f6e2m3fn": ("f8e4m3fn", 1), "f6e3m2fn": ("f8e4m3fn", 1),
-    "f8e8m0fnu": ("bf16", 1),
-}  # fmt: skip
-_DEVICE_TYPE = {"f64": "f32", "c128": "c64"}
-
-
-def plane_type(dtype: DType) -> tuple[DType, int]:
-    """The element type of an array's planes in device memory, and how many there are."""
-    name, count = _PLANES.get(dtype.name, (dtype.name, 1))
-    return BY_NAME[name], count
-
-
-def device_type(dtype: DType) -> DType:
-    """The type an array of `dtype` has while it is on the device: f64 has none there."""
-    return BY_NAME[_DEVICE_TYPE.get(dtype.name, dtype.name)]
 
 
 def with_default_layout(shape: ArrayShape) -> ArrayShape:

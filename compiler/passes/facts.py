@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 from compiler.analysis.call_graph import control_computations
 from compiler.diagnostics import CompileError
+from compiler.hlo.device_types import DOUBLES, PARTS, SUB_BYTE, TINY_FLOATS
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.verifier import SCHEDULED_OPCODES
+from compiler.passes.expanders.bit_casts import changes_width
 
 Instr = HloInstruction
 
@@ -107,9 +109,12 @@ NO_REDUCE_WINDOW = Fact("no-reduce-window", "a reduce-window", _opcode("reduce-w
 NO_SELECT_AND_SCATTER = Fact(
     "no-select-and-scatter", "a select-and-scatter", _opcode("select-and-scatter")
 )
-NO_DOUBLES = Fact("no-doubles", "numbers of f64", _type("f64", "c128"))
-WHOLE_BYTES = Fact("whole-bytes", "integers of less than a byte", _type("s2", "u2", "s4", "u4"))
-LANES = Fact("32-bit-lanes", "elements of more than 32 bits", _type("s64", "u64", "c64"))
+NO_DOUBLES = Fact("no-doubles", "numbers of f64", _type(*DOUBLES))
+EQUAL_WIDTHS = Fact("equal-widths", "a bitcast-convert to another width", changes_width)
+WHOLE_BYTES = Fact(
+    "whole-bytes", "elements that a wider type holds", _type(*SUB_BYTE, *TINY_FLOATS)
+)
+LANES = Fact("32-bit-lanes", "elements of more than 32 bits", _type(*PARTS))
 WRAPPED = Fact(
     "wrapped",
     "an operation outside of fusions",
@@ -141,7 +146,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "layout-stripping": Contract(establishes=(BARE_SHAPES,), ends=(TILED,)),
     "call-inliner": Contract(establishes=(NO_CALLS,)),
     "tuple-flattener": Contract(requires=(NO_CALLS,), establishes=(FLAT_TUPLES,)),
-    "simple-expansions": Contract(establishes=(S32_INDICES, NO_NORMALISATION)),
+    "simple-expansions": Contract(establishes=(S32_INDICES, NO_NORMALISATION, EQUAL_WIDTHS)),
     "cse": Contract(requires=(BARE_SHAPES,)),
     "algebraic-simplifier": Contract(requires=(BARE_SHAPES,)),
     "custom-call-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_CUSTOM_CALLS,)),
@@ -160,9 +165,11 @@ CONTRACTS: Mapping[str, Contract] = {
     "sort-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_SORT,)),
     "double-precision-narrower": Contract(establishes=(NO_DOUBLES,)),
     "double-precision-check": Contract(establishes=(NO_DOUBLES,)),
-    "sub-byte-types": Contract(requires=(BARE_SHAPES, NO_CALLS), establishes=(WHOLE_BYTES,)),
+    "sub-byte-types": Contract(
+        requires=(BARE_SHAPES, NO_CALLS, EQUAL_WIDTHS), establishes=(WHOLE_BYTES,)
+    ),
     "pair-types": Contract(
-        requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, WHOLE_BYTES, NO_DOUBLES),
+        requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, EQUAL_WIDTHS, WHOLE_BYTES, NO_DOUBLES),
         establishes=(LANES,),
     ),
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),

@@ -159,6 +159,9 @@ PIPELINE: tuple[str, ...] = (
     "copy-insertion",
 )
 
+ON_REQUEST: tuple[str, ...] = ("double-precision-narrower",)
+"""Passes that an option asks for. They run before the others."""
+
 AFTER_A_SPLIT: tuple[str, ...] = (
     "fusion-legalizer",
     "memory-space-assignment",
@@ -169,6 +172,8 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
 MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
+    ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
+    ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
     ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
     ("layout-stripping", "algebraic-simplifier", "rules compare bare shapes"),
     ("call-inliner", "control-unsharing", "two inlined calls share the loops of what they called"),
@@ -268,15 +273,18 @@ def run_pipeline(
     dump_dir: Path | None = None,
     progress: Callable[[str], None] | None = None,
     windows: Mapping[str, Window] | None = None,
+    on_request: Sequence[str] = (),
 ) -> list[PassTiming]:
     """Run `passes` (default: the whole pipeline) on a module, in place; return their timings.
 
+    Those `on_request` run before them.
     `precision` is that of f32 dots that state none. `windows` are elements of M, K and N in a grid
     step, by the name of a dot, a convolution or a fusion.
     """
     requests = WindowRequests(windows or {})
     requests.place(module)
-    names = PIPELINE if passes is None else tuple(passes)
+    others = PIPELINE if passes is None else tuple(passes)
+    names = (*(name for name in on_request if name not in others), *others)
     check_order(names)
     manager = PassManager(
         find_passes(names),

@@ -29,6 +29,10 @@ def _bitcast_convert(q: Inference) -> Shape:
     source, target = operand.dtype.bits, dtype.bits
     if source == target:
         return plain(dtype, operand.dims)
+    q.require(
+        max(source, target) % min(source, target) == 0,
+        f"{source} bits and {target} bits: neither is a multiple of the other",
+    )
     if source > target:
         return plain(dtype, (*operand.dims, source // target))
     ratio = target // source

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from compiler.analysis.call_graph import reachable
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.device_types import DOUBLES, device_type
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import Shape, leaves
 from compiler.passes.context import PassContext
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 
-_NARROWER = {"f64": BY_NAME["f32"], "c128": BY_NAME["c64"]}
 _F32_BITS = {"exponent_bits": 8, "mantissa_bits": 23}
 
 
 def refuse_doubles(module: HloModule, context: PassContext) -> bool:
-    """Raise UnsupportedError for the first f64, c128 or 4-bit float array; changes nothing."""
+    """Raise UnsupportedError for the first f64 or c128 array; changes nothing."""
     for computation in reachable(module):
         for instr in computation:
             name = _double(instr.shape)
@@ -33,25 +32,21 @@ def narrow_doubles(module: HloModule, context: PassContext) -> bool:
     computations = reachable(module)
     if not any(_double(instr.shape) for c in computations for instr in c):
         return False
-    retype_entry(module, _narrower)
+    retype_entry(module, device_type)
     for computation in module.computations.values():
         for instr in computation:
             _check_bits(instr)
         for instr in computation:
-            if has_type(instr.shape, _narrower):
+            if has_type(instr.shape, device_type):
                 context.counts["instructions"] += 1
-            retype_instruction(instr, _narrower)
+            retype_instruction(instr, device_type)
             if instr.opcode == "reduce-precision":
                 _limit_format(instr)
     return True
 
 
-def _narrower(dtype: DType) -> DType:
-    return _NARROWER.get(dtype.name, dtype)
-
-
 def _double(shape: Shape) -> str:
-    return next((leaf.dtype.name for leaf in leaves(shape) if leaf.dtype.name in _NARROWER), "")
+    return next((leaf.dtype.name for leaf in leaves(shape) if leaf.dtype.name in DOUBLES), "")
 
 
 def _check_bits(instr: HloInstruction) -> None:
@@ -59,7 +54,7 @@ def _check_bits(instr: HloInstruction) -> None:
     if instr.opcode != "bitcast-convert":
         return
     source, target = instr.operands[0].array.dtype, instr.array.dtype
-    if source != target and {source.name, target.name} & _NARROWER.keys():
+    if source != target and {source.name, target.name} & DOUBLES.keys():
         raise UnsupportedError(
             f"%{instr.name}: bitcast-convert from {source} to {target} needs the bits of an f64; "
             "export the model in f32",

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.analysis.call_graph import reachable
-from compiler.hlo.dtypes import S8, U8, DType
+from compiler.hlo.device_types import SUB_BYTE
+from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -19,13 +20,10 @@ from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 from compiler.passes.pair_types.tiny_floats import widen_tiny_floats
 from compiler.passes.reducers import reducer_kind
-from compiler.rewrite import make
-from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
 Rule = Callable[[Instr, DType], Instr]
 
-_HOLDERS = {"s4": S8, "s2": S8, "u4": U8, "u2": U8}
 _WRAPPED = frozenset(
     {
         "abs", "add", "convolution", "divide", "dot", "iota", "multiply", "negate", "not", "power",
@@ -64,7 +62,7 @@ def _loose_reducers(module: HloModule) -> set[HloComputation]:
 
 
 def _holder(dtype: DType) -> DType:
-    return _HOLDERS.get(dtype.name, dtype)
+    return SUB_BYTE.get(dtype.name, dtype)
 
 
 class _Widener:
@@ -90,7 +88,7 @@ class _Widener:
 
     def _rewrite(self, instr: Instr, dtype: DType | None, source: DType | None) -> None:
         if instr.opcode == "bitcast-convert":
-            _replace(instr, _bitcast(instr, source, dtype))
+            _replace(instr, _bitcast(instr, dtype))
         elif instr.opcode in _BY_BITS and source is not None:
             _replace(instr, _BY_BITS[instr.opcode](instr, source))
         elif dtype is not None and instr.opcode == "convert":
@@ -120,7 +118,7 @@ class _Widener:
 
 
 def _is_narrow(instr: Instr) -> bool:
-    return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in _HOLDERS
+    return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in SUB_BYTE
 
 
 def wrap(e: Emitter, x: Instr, dtype: DType) -> Instr:
@@ -184,43 +182,8 @@ _BY_BITS: dict[str, Rule] = {
 }
 
 
-def _bitcast(instr: Instr, source: DType | None, target: DType | None) -> Instr:
-    """Between 2- or 4-bit types and all others; what has several bytes goes through them."""
+def _bitcast(instr: Instr, target: DType | None) -> Instr:
+    """As many bits as another type."""
     e = Emitter(instr)
-    operand, dims = instr.operands[0], instr.array.dims
-    source_bits = operand.array.dtype.bits if source is None else source.bits
-    target_bits = instr.array.dtype.bits if target is None else target.bits
-    if source_bits > 8:
-        in_bytes = ArrayShape(U8, (*operand.array.dims, source_bits // 8))
-        words = emit(instr, "bitcast-convert", in_bytes, (operand,))
-    else:
-        words = e.bitcast(operand, U8)
-    if source is not None:
-        words = _low_bits(e, words, source)
-    if target_bits < source_bits:
-        words = make.reshape(_taken_apart(e, words, target_bits, min(source_bits, 8)), dims)
-    elif target_bits > 8:
-        parts = (*dims, target_bits // 8, 8 // source_bits)
-        words = _put_together(e, make.reshape(words, parts), source_bits)
-        return emit(instr, "bitcast-convert", instr.array, (words,))
-    elif target_bits > source_bits:
-        words = _put_together(e, words, source_bits)
-    result = e.bitcast(words, instr.array.dtype)
+    result = e.bitcast(instr.operands[0], instr.array.dtype)
     return result if target is None else wrap(e, result, target)
-
-
-def _taken_apart(e: Emitter, words: Instr, bits: int, word_bits: int) -> Instr:
-    dims, count = words.array.dims, word_bits // bits
-    pieces = [make.reshape(e.shr(words, k * bits), (*dims, 1)) for k in range(count)]
-    return e.op("concatenate", U8, (*dims, count), tuple(pieces), dimensions=(len(dims),))
-
-
-def _put_together(e: Emitter, words: Instr, bits: int) -> Instr:
-    *dims, count = words.array.dims
-    total: Instr | None = None
-    for k in range(count):
-        bounds = (*((0, d, 1) for d in dims), (k, k + 1, 1))
-        piece = e.shl(make.reshape(make.slice_(words, bounds), tuple(dims)), k * bits)
-        total = piece if total is None else e.or_(total, piece)
-    assert total is not None
-    return total

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 
 from compiler.analysis.call_graph import reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.device_types import TINY_FLOATS
 from compiler.hlo.dtypes import BF16, BY_NAME, F32, S32, U8, DType
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.expanders.bit_casts import joined_bits, split_bits
+from compiler.passes.expanders.emitter import Emitter as Bits
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 from compiler.passes.reducers import reducer_kind
@@ -52,7 +55,6 @@ class _Format:
 
 
 _FORMATS = {"f4e2m1fn": _Format(2, 1), "f6e2m3fn": _Format(2, 3), "f6e3m2fn": _Format(3, 2)}
-_HOLDERS = dict.fromkeys(_FORMATS, BY_NAME["f8e4m3fn"]) | {"f8e8m0fnu": BF16}
 _AS_THEY_ARE = frozenset({"clamp", "copy", "maximum", "minimum", "select"})
 _CONTRACTIONS = frozenset({"convolution", "dot"})
 _MAGIC = 1.5 * 2.0**23
@@ -80,11 +82,11 @@ def widen_tiny_floats(module: HloModule) -> int:
 
 
 def _holder(dtype: DType) -> DType:
-    return _HOLDERS.get(dtype.name, dtype)
+    return TINY_FLOATS.get(dtype.name, dtype)
 
 
 def _is_tiny(instr: Instr) -> bool:
-    return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in _HOLDERS
+    return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in TINY_FLOATS
 
 
 def _rewrite(instr: Instr, source: DType | None, target: DType | None, kind: str | None) -> None:
@@ -137,7 +139,7 @@ def _rounded(e: Emitter, x: Instr, dtype: DType) -> Instr:
     """f32 rounded to the type's values, in its holder."""
     form = _FORMATS.get(dtype.name)
     value = _power_of_two(e, x) if form is None else _to_format(e, x, form)
-    return e.convert(value, _HOLDERS[dtype.name])
+    return e.convert(value, TINY_FLOATS[dtype.name])
 
 
 def _to_format(e: Emitter, x: Instr, form: _Format) -> Instr:
@@ -171,27 +173,17 @@ def _power_of_two(e: Emitter, x: Instr) -> Instr:
 
 
 def _recoded(e: Emitter, instr: Instr, source: DType | None, target: DType | None) -> Instr:
-    """A bitcast-convert by the types' codes, which are as many bits in one byte each."""
+    """A bitcast-convert by the types' codes, which are in one byte each."""
     operand = instr.operands[0]
-    bits = [t.bits for t in (source or operand.array.dtype, target or instr.array.dtype)]
-    if max(bits) > 8 or (6 in bits and bits[0] != bits[1]):
-        raise UnsupportedError(
-            f"%{instr.name}: bitcast-convert between {source or operand.array.dtype} and "
-            f"{target or instr.array.dtype}; go through a type of as many bits",
-            instr.span,
-        )
-    codes = operand if source is None else _encoded(e, operand, source)
+    old, new = (t.bits for t in (source or operand.array.dtype, target or instr.array.dtype))
+    codes = e.bitcast(operand, _word(old)) if source is None else _encoded(e, operand, source)
+    if old > new:
+        codes = split_bits(Bits.at(instr), codes, old, _word(new))
+    elif old < new:
+        codes = e.convert(joined_bits(Bits.at(instr), codes, old), _word(new))
     if target is None:
-        return e.bitcast(_changed(e, codes, bits, instr), instr.array.dtype)
-    return _decoded(e, _changed(e, codes, bits, instr), target)
-
-
-def _changed(e: Emitter, codes: Instr, bits: list[int], instr: Instr) -> Instr:
-    """Codes in bytes of another number of bits: still a bitcast, of unsigned integers."""
-    words = e.bitcast(codes, _word(bits[0]))
-    if bits[0] == bits[1]:
-        return words
-    return emit(instr, "bitcast-convert", instr.array.with_dtype(_word(bits[1])), (words,))
+        return e.bitcast(codes, instr.array.dtype)
+    return _decoded(e, codes, target)
 
 
 def _word(bits: int) -> DType:
@@ -227,4 +219,4 @@ def _decoded(e: Emitter, codes: Instr, dtype: DType) -> Instr:
     number = e.mul(number, e.f32(2.0 ** (127 - form.bias), dims))
     sign = e.shl(e.shr(word, width), 31)
     value = e.bitcast(e.or_(e.bitcast(number, S32), sign), F32)
-    return e.convert(value, _HOLDERS[dtype.name])
+    return e.convert(value, TINY_FLOATS[dtype.name])

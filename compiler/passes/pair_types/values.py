@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.hlo.dtypes import F32, U32, DType
+from compiler.hlo.device_types import PARTS
+from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
-
-_PARTS: dict[str, DType] = {"s64": U32, "u64": U32, "c64": F32}
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,12 @@ Value = HloInstruction | Pair | TupleValue
 
 def part_dtype(dtype: DType) -> DType | None:
     """The type of each part of a wide type; None for one that a lane can hold."""
-    return _PARTS.get(dtype.name)
+    return PARTS.get(dtype.name)
 
 
 def is_wide(shape: Shape) -> bool:
     """Whether this is an array of a wide type."""
-    return isinstance(shape, ArrayShape) and shape.dtype.name in _PARTS
+    return isinstance(shape, ArrayShape) and shape.dtype.name in PARTS
 
 
 def has_wide(shape: Shape) -> bool:
@@ -70,7 +69,7 @@ def has_wide(shape: Shape) -> bool:
 
 def part_shape(shape: ArrayShape) -> ArrayShape:
     """The shape of each part of a wide array."""
-    return ArrayShape(_PARTS[shape.dtype.name], shape.dims, None, shape.dynamic)
+    return ArrayShape(PARTS[shape.dtype.name], shape.dims, None, shape.dynamic)
 
 
 def spread(shape: Shape) -> tuple[Shape, ...]:

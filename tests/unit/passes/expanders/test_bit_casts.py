@@ -8,8 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.diagnostics import VerifyError
+from compiler.hlo.device_types import SUB_BYTE
 from compiler.hlo.dtypes import BY_NAME
-from tests.support.run_hlo import expected, run_text
+from compiler.hlo.parser import parse_module
+from compiler.hlo.verifier import verify
+from tests.support.against_evaluator import check
 
 CASES = [
     ("u8", "f32"),
@@ -24,14 +28,31 @@ CASES = [
     ("s8", "u4"),
     ("u32", "s4"),
     ("f32", "f8e4m3fn"),
+    ("u8", "s64"),
+    ("s16", "u64"),
+    ("u64", "bf16"),
+    ("s64", "s8"),
+    ("f4e2m1fn", "f32"),
+    ("f32", "f4e2m1fn"),
+    ("f4e2m1fn", "s64"),
+    ("s64", "f4e2m1fn"),
+    ("f8e8m0fnu", "s32"),
+    ("bf16", "f8e8m0fnu"),
+    ("f8e8m0fnu", "u64"),
+    ("u64", "f8e8m0fnu"),
+    ("u2", "f6e3m2fn"),
+    ("s2", "f6e2m3fn"),
+    ("f6e3m2fn", "s2"),
+    ("f6e2m3fn", "u2"),
 ]
 
 
 @pytest.mark.parametrize(("source", "target"), CASES)
 def test_other_width(source: str, target: str) -> None:
     wide = (3, 7)
-    ratio = BY_NAME[target].bits / BY_NAME[source].bits
-    before, after = ((*wide, int(ratio)), wide) if ratio > 1 else (wide, (*wide, int(1 / ratio)))
+    bits = BY_NAME[source].bits, BY_NAME[target].bits
+    narrow = (*wide, max(bits) // min(bits))
+    before, after = (narrow, wide) if bits[0] < bits[1] else (wide, narrow)
     dims = {True: ",".join(map(str, before)), False: ",".join(map(str, after))}
     text = f"""HloModule m
 ENTRY e {{
@@ -41,9 +62,20 @@ ENTRY e {{
 """
     rng = np.random.default_rng(0)
     dtype = BY_NAME[source]
-    raw = rng.integers(0, 1 << min(dtype.bits, 31), before, np.int64)
-    value = raw.astype(f"u{max(dtype.bits // 8, 1)}").view(dtype.numpy)
-    value = np.where(np.isnan(value.astype(np.float32)), np.ones((), value.dtype), value)
-    got = run_text(text, [value], machine="llvm").outputs[0]
-    want = expected(text, [value])[0]
-    np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+    raw = rng.integers(0, 1 << min(dtype.bits, 63), before, np.int64)
+    value = raw.astype(f"u{max(dtype.bits // 8, 1)}")
+    value = value.astype(dtype.numpy) if dtype.name in SUB_BYTE else value.view(dtype.numpy)
+    if dtype.is_float:
+        value = np.where(np.isnan(value.astype(np.float32)), np.ones((), value.dtype), value)
+    check(text, [value])
+
+
+def test_bits_that_are_no_whole_number_of_elements() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = u8[3] parameter(0)
+  ROOT r = f6e2m3fn[3] bitcast-convert(x)
+}
+"""
+    with pytest.raises(VerifyError, match="8 bits and 6 bits"):
+        verify(parse_module(text, "test.hlo"))

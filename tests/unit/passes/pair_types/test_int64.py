@@ -128,11 +128,9 @@ def test_convert_from(source: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    ("other", "shape"),
-    [("u32", "[600,2]"), ("s16", "[600,4]"), ("u8", "[600,8]"), ("f32", "[600,2]")],
-)
-def test_bitcast_convert_both_ways(other: str, shape: str, dtype: str) -> None:
+@pytest.mark.parametrize("other", ["u32", "s32", "f32"])
+def test_bitcast_convert_both_ways(other: str, dtype: str) -> None:
+    shape = "[600,2]"
     text = f"""HloModule m
 ENTRY e {{
   x = {dtype}[600] parameter(0)

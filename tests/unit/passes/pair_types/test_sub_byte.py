@@ -15,6 +15,8 @@ from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.bit_casts import change_width
+from compiler.passes.expanders.driver import expand
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from tpu_sim.isa.chips import load_chip
 
@@ -34,7 +36,9 @@ OTHERS = {"pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s32": np.int32, "f32
 
 def widened(text: str) -> HloModule:
     module = parse_module(text, "test.hlo")
-    assert widen_sub_byte(module, PassContext(load_chip("v5e")))
+    context = PassContext(load_chip("v5e"))
+    expand(module, context, {"bitcast-convert": change_width})
+    assert widen_sub_byte(module, context)
     verify(module)
     names = {leaf.dtype.name for p in module.entry.parameters for leaf in [p.array]}
     assert not names & NARROW.keys()
