@@ -1,22 +1,30 @@
 """Constant folding: operations on constants are computed now, by the evaluator.
 
 Only small results are folded. Arrays of one repeated value are kept as a broadcast scalar,
-and iota and broadcast stay symbolic: they cost a kernel nothing, a literal costs memory. Products
+and iota and broadcast stay symbolic: they cost a kernel nothing, a literal costs memory. Joined
+they become one literal, as index vectors are that a frontend writes element by element. Products
 have the precision that they would have on the machine.
+
+What reads a new constant is simplified at once, which may leave more to fold.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.algebraic_simplifier import RULES
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, has_side_effect, replace
+from compiler.rewrite.rewriter import rewrite_computation
+
+Literal = npt.NDArray[np.generic]
 
 MAX_FOLDED_ELEMENTS = 1024
 _SYMBOLIC = frozenset({"broadcast", "iota", "constant", "parameter", "tuple", "get-tuple-element"})
@@ -25,27 +33,36 @@ _REFUSED = Trait.CONTROL_FLOW | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trai
 
 
 def fold_constants(module: HloModule, context: PassContext) -> bool:
-    """Fold in every computation, operands before users."""
+    """Fold in every computation, operands before users, until nothing is left to fold."""
     options = None if context.planner is None else EvaluationOptions(context.planner.precision)
     for computation in reachable(module):
-        changed = 0
-        for instr in list(computation):
-            if instr.computation is not computation:
-                continue
-            if _is_array_splat(instr):
-                literal = instr.attrs["literal"]
-                assert isinstance(literal, np.ndarray)
-                replace(instr, make.splat(instr, instr.array, literal.reshape(-1)[0]))
-                context.counts["splats"] += 1
-                changed += 1
-            elif _is_foldable(instr) and not (options is None and instr.opcode in _CONTRACTIONS):
-                replace(instr, _folded(instr, options))
-                context.counts[instr.opcode] += 1
-                changed += 1
-        if changed:
+        while folded := _fold_once(computation, context, options):
             computation.sort()
+            readers = (user for constant in folded for user in constant.users)
+            context.counts.update(rewrite_computation(computation, RULES, readers))
     drop_unreachable(module)
     return bool(context.counts)
+
+
+def _fold_once(
+    computation: HloComputation, context: PassContext, options: EvaluationOptions | None
+) -> list[HloInstruction]:
+    """Fold what is there; return the constants."""
+    made: list[HloInstruction] = []
+    for instr in list(computation):
+        if instr.computation is not computation:
+            continue
+        if _is_array_splat(instr):
+            constant = make.splat(instr, instr.array, _literal(instr).reshape(-1)[0])
+            context.counts["splats"] += 1
+        elif _is_foldable(instr) and not (options is None and instr.opcode in _CONTRACTIONS):
+            constant = _folded(instr, options)
+            context.counts[instr.opcode] += 1
+        else:
+            continue
+        replace(instr, constant)
+        made.append(constant)
+    return made
 
 
 def _is_array_splat(instr: HloInstruction) -> bool:
@@ -66,11 +83,38 @@ def _is_foldable(instr: HloInstruction) -> bool:
         return False
     if has_side_effect(instr):
         return False
-    return all(isinstance(o.attrs.get("literal"), np.ndarray) for o in instr.operands)
+    is_known = _is_known if instr.opcode == "concatenate" else _has_literal
+    return all(is_known(operand) for operand in instr.operands)
+
+
+def _has_literal(instr: HloInstruction) -> bool:
+    return isinstance(instr.attrs.get("literal"), np.ndarray)
+
+
+def _is_known(instr: HloInstruction) -> bool:
+    """Whether this is a constant, or one that is kept symbolic."""
+    is_symbolic = instr.opcode in ("broadcast", "iota") and all(map(_has_literal, instr.operands))
+    return is_symbolic or _has_literal(instr)
 
 
 def _folded(instr: HloInstruction, options: EvaluationOptions | None) -> HloInstruction:
     """The instruction's value as a constant."""
+    values = [_literal(operand) for operand in instr.operands]
+    return emit(instr, "constant", instr.shape, (), {"literal": _value(instr, values, options)})
+
+
+def _literal(instr: HloInstruction) -> Literal:
+    """The elements of a known array."""
+    literal = instr.attrs.get("literal")
+    if isinstance(literal, np.ndarray):
+        return literal
+    return _value(instr, [_literal(operand) for operand in instr.operands])
+
+
+def _value(
+    instr: HloInstruction, values: list[Literal], options: EvaluationOptions | None = None
+) -> Literal:
+    """What the evaluator makes of an instruction with known operands."""
     alone = HloComputation("folded")
     parts: list[HloInstruction] = []
     for number, operand in enumerate(instr.operands):
@@ -79,6 +123,5 @@ def _folded(instr: HloInstruction, options: EvaluationOptions | None) -> HloInst
     alone.root = alone.add(
         HloInstruction(instr.opcode, instr.name, instr.shape, parts, dict(instr.attrs))
     )
-    literals = [np.asarray(o.attrs["literal"]) for o in instr.operands]
-    (value,) = evaluate_computation(alone, literals, options)
-    return emit(instr, "constant", instr.shape, (), {"literal": np.asarray(value)})
+    (value,) = evaluate_computation(alone, values, options)
+    return np.asarray(value)

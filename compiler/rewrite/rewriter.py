@@ -86,10 +86,15 @@ class RuleSet:
                 self.by_opcode.setdefault(opcode, []).append(item)
 
 
-def rewrite_computation(computation: HloComputation, rules: RuleSet) -> Counter[str]:
-    """Apply `rules` until none matches; return how often each did. Sorts when it changed."""
+def rewrite_computation(
+    computation: HloComputation, rules: RuleSet, start: Iterable[HloInstruction] | None = None
+) -> Counter[str]:
+    """Apply `rules` until none matches; return how often each did. Sorts when it changed.
+
+    With `start` it begins at those instructions and goes on from what changes.
+    """
     counts: Counter[str] = Counter()
-    pending = deque(computation.instructions)
+    pending = deque(computation.instructions if start is None else dict.fromkeys(start))
     queued = set(pending)
     limit = STEPS_PER_INSTRUCTION * (len(pending) + 16)
     while pending:
