@@ -2,8 +2,10 @@
 
 XLA lets a loop carry a single array, and loops and branches tuples within tuples. Every later pass
 and the backend follow values element by element, so such a tuple becomes one of its arrays: a
-computation takes it apart at its start, and puts its result together at its end. Tokens are left
-out: what they order runs in order anyway.
+computation takes it apart at its start, and puts its result together at its end.
+
+Tokens are left out, also of the entry's parameters and results: they hold nothing, and what they
+order runs in order anyway. So the host, which counts arrays, neither gives nor gets one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import control_computations
 from compiler.hlo.shape import Shape, TokenShape, TupleShape
 from compiler.passes.context import PassContext
+from compiler.passes.signature import Replacement
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
@@ -23,11 +26,14 @@ _WHOLE = frozenset({"conditional", "get-tuple-element", "parameter", "tuple", "w
 
 def flatten_tuples(module: HloModule, context: PassContext) -> bool:
     """Flatten the tuples that loops carry and conditionals pass."""
+    context.counts["tokens"] += _drop_tokens(module)
     flattener = _Flattener()
     for computation in control_computations(module):
         before = context.counts["tuples"]
         for instr in list(computation):
-            context.counts["tuples"] += _copy_parts(instr) or _take_apart(instr)
+            context.counts["tuples"] += (
+                _copy_parts(instr) or _bar_parts(instr) or _take_apart(instr)
+            )
             if instr.opcode == "while":
                 context.counts["tuples"] += flattener.flatten_loop(instr)
             elif instr.opcode == "conditional":
@@ -35,7 +41,34 @@ def flatten_tuples(module: HloModule, context: PassContext) -> bool:
         if context.counts["tuples"] > before:
             computation.sort()
     context.counts["tuples"] += _spell_out(module.entry)
-    return bool(context.counts["tuples"])
+    return bool(context.counts["tuples"] or context.counts["tokens"])
+
+
+_TOKENLESS = Replacement(lambda shape: () if isinstance(shape, TokenShape) else (shape,))
+
+
+def _drop_tokens(module: HloModule) -> bool:
+    """Give the entry a signature without tokens; return whether it had any."""
+    entry = module.entry
+    has_tokens = [p for p in entry.parameters if _TOKENLESS.lowered(p.shape) != p.shape]
+    result = _TOKENLESS.lowered(entry.root_instruction.shape)
+    if not has_tokens and result == entry.root_instruction.shape:
+        return False
+    attrs = _TOKENLESS.attributes(module)
+    for parameter in has_tokens:
+        if isinstance(parameter.shape, TokenShape):
+            parameter.replace_all_uses_with(emit(parameter, "after-all", parameter.shape))
+            entry.remove(parameter)
+        else:
+            _reshape_value(parameter, _TOKENLESS.lowered(parameter.shape))
+    for number, parameter in enumerate(entry.parameters):
+        parameter.attrs["parameter_number"] = number
+    root = entry.root_instruction
+    if result != root.shape:
+        entry.root = _nested(root, result, _leaves(root))
+    module.attrs = attrs
+    entry.sort()
+    return True
 
 
 def _copy_parts(instr: Instr) -> bool:
@@ -44,6 +77,18 @@ def _copy_parts(instr: Instr) -> bool:
         return False
     parts = [emit(instr, "copy", leaf.shape, (leaf,)) for leaf in _leaves(instr.operands[0])]
     instr.replace_all_uses_with(_nested(instr, instr.shape, iter(parts)))
+    assert instr.computation is not None
+    instr.computation.remove(instr)
+    return True
+
+
+def _bar_parts(instr: Instr) -> bool:
+    """A barrier is one of the arrays in its tuple."""
+    if instr.opcode != "opt-barrier" or not _is_nested(instr.shape):
+        return False
+    flat = _flattened(instr.operands[0])
+    barrier = emit(instr, "opt-barrier", flat.shape, (flat,))
+    instr.replace_all_uses_with(_nested(instr, instr.shape, _leaves(barrier)))
     assert instr.computation is not None
     instr.computation.remove(instr)
     return True
@@ -176,10 +221,15 @@ def _nested(near: Instr, shape: Shape, parts: Iterator[Instr]) -> Instr:
 
 
 def _flatten_value(value: Instr) -> None:
-    """Give `value` its flat shape; those who use it get what it was, put together again."""
+    """Give `value` its flat shape."""
+    _reshape_value(value, _flat(value.shape))
+
+
+def _reshape_value(value: Instr, new: Shape) -> None:
+    """Give `value` a shape of the same arrays; who uses it gets what it was, put together again."""
     computation, shape, users = value.computation, value.shape, list(value.users)
     assert computation is not None
-    value.shape = _flat(shape)
+    value.shape = new
     whole = _nested(value, shape, _leaves(value))
     for user in users:
         user.set_operands([whole if o is value else o for o in user.operands])

@@ -8,7 +8,7 @@ arrays of their own; the module notes what the host sees (`compiler.analysis.hos
 from __future__ import annotations
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
-from compiler.analysis.host_ports import set_host_ports
+from compiler.analysis.host_ports import changed_ports, set_host_ports
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers, sort_computations
 from compiler.hlo.shape import Shape
@@ -17,9 +17,9 @@ from compiler.passes.pair_types.contraction_rules import CONTRACTION_RULES
 from compiler.passes.pair_types.elementwise_rules import ELEMENTWISE_RULES, Rule
 from compiler.passes.pair_types.reduction_rules import REDUCTION_RULES
 from compiler.passes.pair_types.scope import Scope, refuse, unpacked
-from compiler.passes.pair_types.signature import new_attributes, new_host_ports
 from compiler.passes.pair_types.structure_rules import STRUCTURE_RULES
 from compiler.passes.pair_types.values import (
+    PAIRS,
     Pair,
     TupleValue,
     has_wide,
@@ -47,7 +47,8 @@ def rewrite_pairs(module: HloModule, context: PassContext) -> bool:
     computations = reachable(module)
     if not any(has_wide(i.shape) for c in computations for i in c):
         return False
-    attrs, ports = new_attributes(module), new_host_ports(module)
+    attrs = PAIRS.attributes(module)
+    ports = changed_ports(module, lambda shape: 2 if is_wide(shape) else 0)
     called_by = callers(module)
     kinds = {c: kind for c in computations if (kind := reducer_kind(c)) is not None}
     for computation in computations:

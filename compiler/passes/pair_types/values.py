@@ -15,6 +15,7 @@ from compiler.hlo.device_types import PARTS
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.passes.signature import Replacement
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,17 @@ def part_shape(shape: ArrayShape) -> ArrayShape:
     return ArrayShape(PARTS[shape.dtype.name], shape.dims, None, shape.dynamic)
 
 
-def spread(shape: Shape) -> tuple[Shape, ...]:
-    """The shapes that stand for one: two of a wide array, else one."""
+def _parts(shape: Shape) -> tuple[Shape, ...]:
     if is_wide(shape):
         assert isinstance(shape, ArrayShape)
         return (part_shape(shape),) * 2
-    return (lowered(shape),)
+    return (shape,)
+
+
+PAIRS = Replacement(_parts)
+"""Signatures in which the parts of wide arrays stand for them."""
 
 
 def lowered(shape: Shape) -> Shape:
     """The one shape that stands for a shape: a tuple of two for a wide array."""
-    if isinstance(shape, TupleShape):
-        return TupleShape(tuple(part for element in shape.elements for part in spread(element)))
-    if is_wide(shape):
-        return TupleShape(spread(shape))
-    return shape
+    return PAIRS.lowered(shape)

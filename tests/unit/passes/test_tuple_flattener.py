@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from compiler.hlo.parser import parse_module
+from compiler.hlo.shape_text import print_shape
+from compiler.hlo.verifier import verify
 from compiler.passes.context import PassContext
 from compiler.passes.tuple_flattener import flatten_tuples
+from tests.support.against_evaluator import check
 from tests.support.run_hlo import ADD, check_text, normal
 from tpu_sim.isa.chips import load_chip
 
@@ -240,3 +243,59 @@ ENTRY e {
 
 def test_the_body_of_a_loop_may_be_a_loop() -> None:
     check_text(LOOP_AS_RESULT, [normal(0, 7)], machine="llvm")
+
+
+ENTRY_TOKENS = """HloModule m, input_output_alias={ {1,1}: (2, {}, may-alias), {2}: (3, {1}, must-alias) }
+cond {
+  p = token[] parameter(0)
+  ROOT r = pred[] constant(false)
+}
+body {
+  p = token[] parameter(0)
+  ROOT r = token[] after-all(p)
+}
+ENTRY e {
+  t = token[] parameter(0)
+  p = (token[], f32[8]) parameter(1)
+  x = f32[8] parameter(2)
+  q = (f32[3], s64[4], token[]) parameter(3)
+  t1 = token[] get-tuple-element(p), index=0
+  y = f32[8] get-tuple-element(p), index=1
+  n = s64[4] get-tuple-element(q), index=1
+  t2 = token[] after-all(t, t1)
+  w = token[] while(t2), condition=cond, body=body
+  b = (f32[8], token[]) tuple(y, w)
+  o = (f32[8], token[]) opt-barrier(b)
+  o0 = f32[8] get-tuple-element(o), index=0
+  o1 = token[] get-tuple-element(o), index=1
+  z = f32[8] add(x, o0)
+  m = s64[4] add(n, n)
+  in = (token[], f32[8]) tuple(o1, z)
+  ROOT r = (token[], (token[], f32[8]), s64[4]) tuple(t2, in, m)
+}
+"""
+
+
+def test_tokens_of_the_entry_hold_nothing() -> None:
+    module = parse_module(ENTRY_TOKENS, "test.hlo")
+    verify(module)
+    assert flatten_tuples(module, PassContext(load_chip("v5e")))
+    verify(module)
+    shapes = [print_shape(p.shape) for p in module.entry.parameters]
+    assert shapes == ["(f32[8])", "f32[8]", "(f32[3], s64[4])"]
+    assert print_shape(module.entry.root_instruction.shape) == "((f32[8]), s64[4])"
+    aliases = module.attrs["input_output_alias"]
+    assert isinstance(aliases, tuple)
+    found = [(a.output_index, a.parameter_number, a.parameter_index) for a in aliases]
+    assert found == [((0, 0), 1, ()), ((1,), 2, (1,))]
+
+
+def test_the_host_gives_and_gets_no_token() -> None:
+    args = [np.arange(8, dtype=np.float32), np.ones(8, np.float32), np.zeros(3, np.float32)]
+    check(ENTRY_TOKENS, [*args, np.arange(4, dtype=np.int64) << 33])
+
+
+@pytest.mark.parametrize("result", ["t", "()"])
+def test_a_result_without_arrays(result: str) -> None:
+    root = "u = token[] after-all(t)" if result == "t" else "u = () tuple()"
+    check(f"HloModule m\nENTRY e {{\n  t = token[] parameter(0)\n  ROOT {root}\n}}\n", [])
