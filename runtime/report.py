@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import If, Loop, Node, Program, While
+from tpu_sim.isa.instruction import Slot
+from tpu_sim.isa.program import If, Kernel, Loop, Node, Program, While
 from tpu_sim.machine.result import ExecutionResult, KernelRun
+
+VREG_ELEMENTS = 1024
+"""Elements of 32 bits that a vector operation takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,21 @@ class KernelReport:
     mxu_busy: float  # share of MXU cycles with a pass in them, padding included
     dma_wait_cycles: int
     hbm_bytes: int
+    least_bytes: int  # what it reads and makes, once, without padding
     causes: dict[str, int]  # cycles by label of `Cause`; they add up to `cycles`
-    roofline: str  # the roof above it: "hbm", "mxu", or "none" if it uses neither
+    roofline: str  # the roof above it: "hbm", "mxu", "vector", or "none" if it uses none of them
+    roofline_cycles: float  # at that roof
     roofline_share: float  # cycles at that roof over cycles
+
+    @property
+    def amplification(self) -> float:
+        """Bytes moved over the least, 1 for a kernel that needs none."""
+        return self.hbm_bytes / self.least_bytes if self.least_bytes else 1.0
+
+    @property
+    def lost_cycles(self) -> float:
+        """Cycles beyond the roofline."""
+        return max(0.0, self.cycles - self.roofline_cycles)
 
     @property
     def bound_by(self) -> str:
@@ -42,9 +58,12 @@ class KernelReport:
             "mxu_busy": self.mxu_busy,
             "dma_wait_cycles": self.dma_wait_cycles,
             "hbm_bytes": self.hbm_bytes,
+            "least_bytes": self.least_bytes,
+            "amplification": self.amplification,
             "bound_by": self.bound_by,
             "causes": self.causes,
             "roofline": self.roofline,
+            "roofline_cycles": self.roofline_cycles,
             "roofline_share": self.roofline_share,
         }
 
@@ -105,16 +124,20 @@ class _Sum:
     calls: int = 0
     cycles: int = 0
     multiply_adds: int = 0
+    element_ops: int = 0
+    least_bytes: int = 0
     mxu_busy_cycles: int = 0
     dma_wait_cycles: int = 0
     hbm_bytes: int = 0
     causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
 
-    def add(self, run: KernelRun, flops: int) -> None:
-        """Take in a call of a kernel that does `flops` for the model, or several added up."""
+    def add(self, run: KernelRun, kernel: Kernel) -> None:
+        """Take in a call of a kernel, or several added up."""
         self.calls += run.calls
         self.cycles += run.cycles
-        self.multiply_adds += flops // 2 * run.calls
+        self.multiply_adds += kernel.flops // 2 * run.calls
+        self.element_ops += kernel.element_ops * run.calls
+        self.least_bytes += kernel.least_bytes * run.calls
         self.mxu_busy_cycles += run.mxu_busy_cycles
         self.dma_wait_cycles += run.dma_wait_cycles
         self.hbm_bytes += run.hbm_bytes
@@ -123,8 +146,9 @@ class _Sum:
     def report(self, name: str, chip: Chip) -> KernelReport:
         """The sum as people read it."""
         at_mxu_roof = self.multiply_adds / peak_multiply_adds_per_cycle(chip)
-        at_hbm_roof = self.hbm_bytes / chip.hbm_peak_bytes_per_cycle
-        roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof}
+        at_hbm_roof = self.least_bytes / chip.hbm_peak_bytes_per_cycle
+        at_vector_roof = self.element_ops / (chip.slot_count(Slot.VALU) * VREG_ELEMENTS)
+        roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof, "vector": at_vector_roof}
         roof = max(roofs, key=lambda name: roofs[name])
         return KernelReport(
             name=name,
@@ -135,8 +159,10 @@ class _Sum:
             mxu_busy=_share(self.mxu_busy_cycles / chip.mxu_units, self.cycles),
             dma_wait_cycles=self.dma_wait_cycles,
             hbm_bytes=self.hbm_bytes,
+            least_bytes=self.least_bytes,
             causes={cause.label: self.causes[cause] for cause in Cause},
             roofline=roof if roofs[roof] else "none",
+            roofline_cycles=roofs[roof],
             roofline_share=_share(roofs[roof], self.cycles),
         )
 
@@ -163,7 +189,7 @@ def build_report(
     sums: dict[str, _Sum] = {}
     for run in result.kernels:
         kernel = program.kernels[run.name]
-        sums.setdefault(run.site or run.name, _Sum(note=kernel.note)).add(run, kernel.flops)
+        sums.setdefault(run.site or run.name, _Sum(note=kernel.note)).add(run, kernel)
     multiply_adds = sum(s.multiply_adds for s in sums.values())
     at_mxu_roof = multiply_adds / peak_multiply_adds_per_cycle(chip)
     causes = {cause.label: count for cause, count in zip(Cause, result.causes, strict=True)}

@@ -46,7 +46,17 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
     )
     left = ("kernel", "bound by", "what")
-    for heading in ("kernel", "calls", "cycles", "share", "MXU", "bound by", "HBM MB", "what"):
+    for heading in (
+        "kernel",
+        "calls",
+        "cycles",
+        "share",
+        "MXU",
+        "bound by",
+        "HBM MB",
+        "least",
+        "what",
+    ):
         table.add_column(heading, justify="left" if heading in left else "right")
     for kernel in slowest:
         table.add_row(*_kernel_row(kernel, report.cycles))
@@ -93,6 +103,7 @@ def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
         f"{kernel.mxu_utilisation:.1%}",
         f"{kernel.bound_by} {kernel.causes[kernel.bound_by] / max(kernel.cycles, 1):.0%}",
         f"{kernel.hbm_bytes / 1e6:,.1f}",
+        f"{kernel.least_bytes / 1e6:,.1f}",
         kernel.note.removeprefix(f"{kernel.name} "),
     ]
 

@@ -17,6 +17,7 @@ from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles, prepared_operands
+from compiler.analysis.kernel_work import TRANSCENDENTAL_OPS
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
@@ -33,7 +34,6 @@ _FREE = frozenset(
     {"parameter", "constant", "broadcast", "reshape", "transpose", "slice", "iota", "tuple",
      "get-tuple-element", "bitcast", "reverse", "dynamic-slice", "reduce", "dot"}
 )  # fmt: skip
-_TRANSCENDENTAL_OPS = 12
 _PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _DOT_STEP_CYCLES = 100
@@ -173,5 +173,5 @@ def _operations(computation: HloComputation) -> int:
             continue
         info = OPCODES.get(node.opcode)
         is_slow = info is not None and info.has(Trait.TRANSCENDENTAL)
-        total += _TRANSCENDENTAL_OPS if is_slow else 1
+        total += TRANSCENDENTAL_OPS if is_slow else 1
     return total

@@ -74,6 +74,8 @@ def finalize_kernel(llo: LloKernel, chip: Chip, check: bool | None = None) -> Ke
         spill_base_row=spill_base,
         flags=llo.flags,
         flops=llo.flops,
+        element_ops=llo.element_ops,
+        least_bytes=llo.least_bytes,
         note=llo.note,
     )
     if checks:

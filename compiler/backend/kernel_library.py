@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.structural_key import Key, computation_key
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
@@ -50,7 +51,10 @@ class KernelLibrary:
         """The LLO of a kernel, made anew."""
         request = self.requests[name]
         lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
-        return lower(name, request.instr, request.in_place, self.target)
+        llo = lower(name, request.instr, request.in_place, self.target)
+        work = kernel_work(request.instr, request.in_place)
+        llo.element_ops, llo.least_bytes = work.element_ops, work.least_bytes
+        return llo
 
     def _key(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) -> Key:
         shapes = (tuple(o.shape for o in instr.operands), instr.shape)

@@ -93,7 +93,9 @@ class LloWindow:
 
 @dataclass(slots=True)
 class LloKernel:
-    """One kernel before scheduling. `flags` counts its sync flags; `flops` are for reports.
+    """One kernel before scheduling. `flags` counts its sync flags.
+
+    `flops`, `element_ops` and `least_bytes` are for reports, as in `tpu_sim.isa.program.Kernel`.
 
     `remarks` tell the user where a plan of last resort was taken.
     """
@@ -106,6 +108,8 @@ class LloKernel:
     flags: int = 0
     variables: set[SReg] = field(default_factory=set)
     flops: int = 0
+    element_ops: int = 0
+    least_bytes: int = 0
     note: str = ""
     remarks: tuple[str, ...] = ()
 

@@ -27,7 +27,8 @@ _SPACES = {name: number for number, name in SPACE_NAMES.items()}
 _COUNTS = {name: count for count, name in COUNT_NAMES.items()}
 
 _KERNEL = re.compile(
-    rf"kernel {_QUOTED} args (\d+) flags (\d+) flops (\d+) variables \[(.*?)\] note {_QUOTED} {{"
+    rf"kernel {_QUOTED} args (\d+) flags (\d+) flops (\d+) ops (\d+) least (\d+) "
+    rf"variables \[(.*?)\] note {_QUOTED} {{"
 )
 _WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)")
 _DESCRIPTOR = re.compile(r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]")
@@ -60,8 +61,11 @@ class _Parser:
     def kernel(self) -> LloKernel:
         head = self._accept(_KERNEL)
         if head is None:
-            self._fail('want kernel "name" args .. flags .. flops .. variables [..] note ".." {')
-        name, args, flags, flops, variables, note = head.groups()
+            self._fail(
+                'want kernel "name" args .. flags .. flops .. ops .. least .. '
+                'variables [..] note ".." {'
+            )
+        name, args, flags, flops, ops, least, variables, note = head.groups()
         windows: list[LloWindow] = []
         while found := self._accept(_WINDOW):
             self._in_order(found[1], len(windows))
@@ -83,6 +87,8 @@ class _Parser:
             flags=int(flags),
             variables={int(sreg) for sreg in re.findall(r"s(\d+)", variables)},
             flops=int(flops),
+            element_ops=int(ops),
+            least_bytes=int(least),
             note=_text(note),
         )
 

@@ -1,6 +1,6 @@
 """The ``.llo`` text of a kernel: `print_llo`.  `parser` reads it back.
 
-    kernel "double" args 0 flags 0 flops 0 variables [] note "" {
+    kernel "double" args 0 flags 0 flops 0 ops 0 least 0 variables [] note "" {
       window w0 "x" rows 64
       block "" {
         smovi s1 = 8
@@ -37,7 +37,8 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
     variables = ", ".join(f"s{sreg}" for sreg in sorted(kernel.variables))
     yield (
         f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
-        f"flops {kernel.flops} variables [{variables}] note {quote(kernel.note)} {{"
+        f"flops {kernel.flops} ops {kernel.element_ops} least {kernel.least_bytes} "
+        f"variables [{variables}] note {quote(kernel.note)} {{"
     )
     for number, window in enumerate(kernel.windows):
         yield f"  window w{number} {quote(window.name)} rows {window.rows}"

@@ -40,7 +40,7 @@ block "store" {
 
 def kernel_text(body: str, tables: str = TWO_WINDOWS + COPIES, head: str = "") -> str:
     head = head or "args 0 flags 8 spill 0 at 256 flops 0"
-    return f'kernel "k" {head} note "" {{\n{tables}\n{body}\n}}\n'
+    return f'kernel "k" {head} ops 0 least 0 note "" {{\n{tables}\n{body}\n}}\n'
 
 
 def block(*bundles: str) -> str:

@@ -2,7 +2,7 @@
 
     target v5e hbm 8192 smem 262144 args 0
     buffer "x" input 0 at 0 size 4096 "f32[8,128]{1,0:T(8,128)}"
-    kernel "add" args 2 flags 8 spill 0 at 16 flops 0 note "kLoop" {
+    kernel "add" args 2 flags 8 spill 0 at 16 flops 0 ops 0 least 0 note "kLoop" {
       window w0 "x" rows 0 + 8
       descriptor d0 hbm -> vmem w0 chunk 8 dims [4 x 8 -> 16]
       block "" {
@@ -88,7 +88,7 @@ def _kernel_lines(kernel: Kernel) -> Iterator[str]:
     yield (
         f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
         f"spill {kernel.spill_slots} at {kernel.spill_base_row} flops {kernel.flops} "
-        f"note {quote(kernel.note)} {{"
+        f"ops {kernel.element_ops} least {kernel.least_bytes} note {quote(kernel.note)} {{"
     )
     for number, window in enumerate(kernel.windows):
         yield f"  window w{number} {quote(window.name)} rows {window.base_row} + {window.rows}"

@@ -52,7 +52,7 @@ _TARGET = _form("target Q hbm N smem N args N")
 _METADATA = _form("metadata Q Q")
 _BUFFER = re.compile(_form("buffer Q Q N at N size N Q").pattern + rf"(?:\s*host\s*({_QUOTED}))?")
 _CONSTANT = _form("constant at N size N {")
-_KERNEL = _form("kernel Q args N flags N spill N at N flops N note Q {")
+_KERNEL = _form("kernel Q args N flags N spill N at N flops N ops N least N note Q {")
 _WINDOW = _form("window w# Q rows N + N")
 _DESCRIPTOR = re.compile(r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]")
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
@@ -181,7 +181,7 @@ class _Parser:
         return data
 
     def _kernel(self, head: tuple[str, ...]) -> Kernel:
-        name, args, flags, spill_slots, spill_base, flops, note = head
+        name, args, flags, spill_slots, spill_base, flops, ops, least, note = head
         windows: list[Window] = []
         while found := self._accept(_WINDOW):
             self._in_order(found[0], len(windows))
@@ -202,6 +202,8 @@ class _Parser:
             spill_base_row=int(spill_base),
             flags=int(flags),
             flops=int(flops),
+            element_ops=int(ops),
+            least_bytes=int(least),
             note=_text(note),
         )
 

@@ -26,7 +26,7 @@ from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
 
 MAGIC = b"TPUX\0"
-VERSION = 2
+VERSION = 3
 _PREFIX = struct.Struct("<5sHIQQ")
 _DIGEST_BYTES = 32
 
@@ -141,6 +141,7 @@ def _kernel_json(kernel: Kernel, writer: CodeWriter) -> Json:
         "name": kernel.name,
         "facts": [
             kernel.arg_count, kernel.spill_slots, kernel.spill_base_row, kernel.flags, kernel.flops,
+            kernel.element_ops, kernel.least_bytes,
         ],
         "note": kernel.note,
         "windows": [[w.name, w.base_row, w.rows] for w in kernel.windows],
@@ -186,7 +187,8 @@ def _list(value: Json) -> list[Json]:
 def _kernel(item: Json, reader: CodeReader) -> Kernel:
     if not isinstance(item, dict):
         raise TpuxError("a kernel is not an object")
-    args, spill_slots, spill_base, flags, flops = take(item["facts"], int, int, int, int, int)
+    args, spill_slots, spill_base, flags, *work = take(item["facts"], *[int] * 7)
+    flops, element_ops, least_bytes = work
     name, note = take([item["name"], item["note"]], str, str)
     return Kernel(
         name=name,
@@ -198,6 +200,8 @@ def _kernel(item: Json, reader: CodeReader) -> Kernel:
         spill_base_row=spill_base,
         flags=flags,
         flops=flops,
+        element_ops=element_ops,
+        least_bytes=least_bytes,
         note=note,
     )
 

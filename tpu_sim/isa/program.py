@@ -149,6 +149,8 @@ class Kernel:
     spill_base_row: int = 0
     flags: int = 8
     flops: int = 0  # of its dots, two per multiply-add, padding not counted
+    element_ops: int = 0  # elementwise operations on one element each, dear ones weighted
+    least_bytes: int = 0  # what it must move: what it reads and makes, once, without padding
     note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
 
 

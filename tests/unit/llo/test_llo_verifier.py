@@ -8,7 +8,7 @@ from compiler.diagnostics import VerifyError
 from compiler.llo.parser import parse_llo
 from compiler.llo.verifier import verify_llo
 
-HEAD = 'kernel "k" args 0 flags 1 flops 0 variables [s9] note "" {\n  window w0 "x" rows 8\n'
+HEAD = 'kernel "k" args 0 flags 1 flops 0 ops 0 least 0 variables [s9] note "" {\n  window w0 "x" rows 8\n'
 
 BROKEN = {
     "L1 range": ('block "" {\nvld v0 = [w0 + s0 + 0] stride 40000\n}', "L1"),
