@@ -10,7 +10,7 @@ strided slice of the padded input.
                          with few output positions and many taps (a kernel's gradient) it puts
                          what each position meets side by side instead
     grouped convolution  the same with the group as a batch dimension; with one feature a group,
-                         a sum of products
+                         a sum of products, over taps or (few positions) over what each meets
     many taps, positions a loop over taps
 """
 
@@ -186,6 +186,11 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     order = image_order(instr)
     result = order.result(labels)
     dims = tuple(instr.array.dims[d] for d in result)
+    if (
+        groups == instr.array.dims[labels.output_feature] > 1
+        and places < taps <= places * MAX_SLICES
+    ):
+        return _depthwise_by_position(instr, labels)
     if min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES):
         return make.transpose(_in_a_loop(instr, labels, order, dims), inverse(result))
     if groups == 1 and places < taps:
@@ -260,6 +265,52 @@ def _depthwise(instr: HloInstruction, labels: ConvDims, kernel: HloInstruction) 
         total = emit(instr, "add", wide, (total, product))
     narrow = make.convert(total, instr.array.dtype)
     return make.transpose(narrow, inverse(result))
+
+
+def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
+    """One feature out per group and few output positions: what each meets times the kernel, added.
+
+    That is the gradient of a depthwise kernel. The vector unit reads image and kernel once for all
+    positions, in the order the kernel has; products are added in f32.
+    """
+    image, kernel = instr.operands
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    window = _window(instr)
+    dtype = F32 if instr.array.dtype.is_float else S32
+    order = (*labels.kernel_spatial, labels.kernel_output_feature)
+    turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
+    if turned:
+        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
+    kernel = make.transpose(kernel, (labels.kernel_input_feature, *order))
+    features, *extent, groups = kernel.array.dims
+    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
+    batch, *sizes, _ = image.array.dims
+    image = make.reshape(image, (batch, *sizes, groups, features))
+    rank = len(sizes)
+    image = make.transpose(image, (0, rank + 2, *range(1, rank + 2)))
+    around = (WindowDim(1), WindowDim(1), *window, WindowDim(1))
+    padded = _padded(image, make.constant(image, image.array.dtype, 0), around)
+    dims = (batch, features, *extent, groups)
+    weights = make.broadcast(make.convert(kernel, dtype), dims, tuple(range(1, rank + 3)))
+    add = make.reducer(instr, "add", dtype)
+    reduced = {"dimensions": tuple(range(1, rank + 2)), "to_apply": add}
+    parts: list[HloInstruction] = []
+    for place in itertools.product(*(range(n) for n in positions)):
+        bounds = tuple(
+            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
+            for p, d in zip(place, window, strict=True)
+        )
+        met = make.slice_(padded, ((0, batch, 1), (0, features, 1), *bounds, (0, groups, 1)))
+        shape = weights.array
+        product = emit(instr, "multiply", shape, (make.convert(met, dtype), weights))
+        zero = make.constant(instr, dtype, 0)
+        total = emit(instr, "reduce", shape.with_dims((batch, groups)), (product, zero), reduced)
+        parts.append(make.reshape(total, (1, batch, groups)))
+    shape = parts[0].array.with_dims((len(parts), batch, groups))
+    joined = emit(instr, "concatenate", shape, parts, {"dimensions": (0,)})
+    result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
+    sums = make.reshape(joined, tuple(instr.array.dims[d] for d in result))
+    return make.transpose(make.convert(sums, instr.array.dtype), inverse(result))
 
 
 def _kernel_matrix(

@@ -72,6 +72,17 @@ CASES = {
         (3, 7, 6, 16), (3, 7, 6, 16), (3, 3, 1, 16), GRADIENT, "size=7x6 pad=1_1x1_1",
         ", batch_group_count=16",
     ),
+    "gradient of a strided depthwise kernel": (
+        (16, 9, 9, 8), (16, 4, 4, 8), (3, 3, 1, 8), GRADIENT, "size=4x4 rhs_dilate=2x2",
+        ", batch_group_count=8",
+    ),
+    "few positions, two features a group": (
+        (3, 8, 7, 32), (7, 6, 2, 16), (3, 2, 2, 16), FORWARD, "size=7x6 rhs_reversal=1x0",
+        ", feature_group_count=16",
+    ),
+    "few positions, features first": (
+        (2, 16, 9), (16, 1, 7), (2, 16, 2), "bf0_oi0->bf0", "size=7 stride=2", ", feature_group_count=16",
+    ),
     "groups of the batch": (
         (6, 5, 7, 8), (2, 3, 8, 12), (2, 4, 5, 12), FORWARD, "size=2x3", ", batch_group_count=3",
     ),
