@@ -167,10 +167,14 @@ def _row_access(
     batching: tuple[Dims, Dims],
     vector_dim: int,
 ) -> _RowAccess | None:
-    """Recognise an access of one element per row; None when it is anything else."""
-    if len(along) != 1 or len(batching[0]) != len(dims) - 1 or batching[0] != batching[1]:
+    """Recognise an access of one element per row; None when it is anything else.
+
+    Every other dimension is one of the batch, in order, or has one element.
+    """
+    if len(along) != 1 or batching[1] != tuple(range(len(batching[1]))):
         return None
-    if batching[0] != tuple(range(len(batching[0]))):
+    others = [d for d, n in enumerate(dims) if d != along[0] and (n != 1 or d in batching[0])]
+    if batching[0] != tuple(others):
         return None
     dim = along[0]
     rows = tuple(n for d, n in enumerate(dims) if d != dim)
@@ -193,7 +197,7 @@ def _wide(index: HloInstruction, size: int) -> HloInstruction:
 
 def _gather_row_access(instr: HloInstruction) -> _RowAccess | None:
     operand, indices = instr.operands
-    if any(n != 1 for n in dims_attr(instr, "slice_sizes")) or dims_attr(instr, "offset_dims"):
+    if any(n != 1 for n in dims_attr(instr, "slice_sizes")):
         return None
     batching = (
         dims_attr(instr, "operand_batching_dims"),
@@ -293,9 +297,11 @@ def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> 
 @rule("scatter-one-per-row", Op("scatter"))
 def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A select: each row has exactly one update, so nothing is combined twice."""
-    if len(instr.operands) != 3 or dims_attr(instr, "update_window_dims"):
+    if len(instr.operands) != 3:
         return None
     operand, indices, update = instr.operands
+    if any(update.array.dims[d] != 1 for d in dims_attr(instr, "update_window_dims")):
+        return None
     batching = (
         dims_attr(instr, "input_batching_dims"),
         dims_attr(instr, "scatter_indices_batching_dims"),
@@ -304,7 +310,7 @@ def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | Non
     assert isinstance(vector_dim, int)
     along = dims_attr(instr, "scatter_dims_to_operand_dims")
     access = _row_access(indices, operand.array.dims, along, batching, vector_dim)
-    if access is None or dims_attr(instr, "inserted_window_dims") != along:
+    if access is None:
         return None
     mapping = tuple(d for d in range(operand.array.rank) if d != access.dim)
     rows = make.reshape(update, access.row_dims)
