@@ -83,8 +83,9 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     dims = _dims(sizes, placed, _packing(body, sizes))
     if body.dot is None:
         _keep_turned_rows(body, dims)
-        if dims and _is_joined(body, dims[-1]):
-            dims[-1] = replace(dims[-1], better_whole=True)
+    for number in range(max(0, len(dims) - (1 if body.dot is None else 2)), len(dims)):
+        if _is_joined(body, dims[number]):
+            dims[number] = replace(dims[number], better_whole=True)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_packed_rows(dims[-2])
     if whole_rows and dims:
@@ -111,7 +112,10 @@ def _keep_turned_rows(body: FusionBody, dims: list[IterationDim]) -> None:
 
 
 def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
-    """Whether columns are of many parts: which of them a tile is made of is known in a whole row."""
+    """Whether columns are of many parts: which of them a tile is made of is known in a whole row.
+
+    For a dot they are columns of either operand, and so columns or rows of its result.
+    """
     return columns.tiles <= _MOST_JOINED and any(
         node.opcode == "concatenate"
         and len(node.operands) >= _MANY_PARTS
