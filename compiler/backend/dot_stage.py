@@ -8,14 +8,12 @@ What was prepared stays while the grid does not move it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
 from compiler.analysis.dot_parts import DotParts
-from compiler.analysis.indexing import delinearize
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import is_fed, prepared_form
 from compiler.analysis.windows import WindowPlan
@@ -75,21 +73,18 @@ class DotStage:
             b = self.builder
             with b.if_(b.scmp("eq", "s32", later, 0)):
                 emit_clear(b, out)
-        with self._batches(out) as batch:
-            place = emitter.index_values.bind("batch", 0, math.prod(out.majors) - 1, batch)
-            majors = delinearize(place, out.majors) if out.majors else ()
-            epilogue = fused_epilogue(emitter, self.dot, roots, out, majors)
-            emit_matmul_stage(
-                self.builder,
-                self.chip,
-                [_matrix(self.builder, part, batch) for part in lhs],
-                [_matrix(self.builder, part, batch) for part in rhs],
-                self.is_transposed,
-                _matrix(self.builder, out, batch),
-                accumulate_when=later,
-                epilogue=epilogue,
-                integer=self.parts.integer,
-            )
+        epilogue = fused_epilogue(emitter, self.dot, roots, out)
+        emit_matmul_stage(
+            self.builder,
+            self.chip,
+            lhs,
+            rhs,
+            self.is_transposed,
+            out,
+            accumulate_when=later,
+            epilogue=epilogue,
+            integer=self.parts.integer,
+        )
         return out, epilogue is not None
 
     def _later(self, context: StepContext) -> SReg:
@@ -104,18 +99,6 @@ class DotStage:
         shape = ArrayShape(S32 if self.parts.integer else F32, self.dot.array.dims)
         window = self.builder.window(f"scratch.{self.dot.name}", buffer_rows(shape, box.extent))
         return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
-
-    @contextmanager
-    def _batches(self, out: VmemArray) -> Iterator[SReg]:
-        """A loop over the batches of the box; yields the batch number."""
-        count = 1
-        for extent in out.majors:
-            count *= extent
-        if count == 1:
-            yield 0
-            return
-        with self.builder.loop(count, "batch") as batch:
-            yield batch
 
     def _operand(
         self,
@@ -188,13 +171,3 @@ class DotStage:
             total = b.sor(total, counter)
         with b.if_(b.scmp("eq", "s32", total, 0)):
             yield
-
-
-def _matrix(builder: LloBuilder, array: VmemArray, batch: SReg) -> VmemArray:
-    """One batch of an array, as a matrix."""
-    shape = replace(array.shape, dims=array.shape.dims[-2:], layout=None)
-    rows = array.row_tiles * array.col_tiles * 8
-    base = builder.sadd(array.base, builder.smuli(batch, rows))
-    return replace(
-        array, shape=shape, base=base, origin=array.origin[-2:], extent=array.extent[-2:]
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.analysis.indexing import Expr, Var, const, linearize, ranged, var
+from compiler.analysis.indexing import Expr, Var, const, delinearize, ranged, var
 from compiler.analysis.indexing_maps import Index, operand_indices
 from compiler.backend.dot import Affine, Epilogue, ResultTile
 from compiler.backend.vector.arrays import VmemArray
@@ -36,11 +36,10 @@ def fused_epilogue(
     dot: HloInstruction,
     roots: Sequence[tuple[HloInstruction, VmemArray]],
     out: VmemArray,
-    majors: tuple[Expr, ...],
 ) -> Epilogue | None:
     """The epilogue that computes `roots` into their windows, or None if they need more than it.
 
-    `out` is the dot's whole box (f32); `majors` the place of the matrix at hand in its major dims.
+    `out` is the dot's whole box (f32).
     """
     nodes = [node for node, _ in roots]
     targets = [array for _, array in roots]
@@ -55,7 +54,7 @@ def fused_epilogue(
     ops = operation_count(nodes, {**emitter.bindings, dot: out})
     if ops > _MOST_OPS:
         return None
-    body = _FusedRoots(emitter, dot, roots, out, space, majors)
+    body = _FusedRoots(emitter, dot, roots, out, space)
     return Epilogue(body.finish, ops)
 
 
@@ -118,16 +117,13 @@ class _FusedRoots:
         roots: Sequence[tuple[HloInstruction, VmemArray]],
         out: VmemArray,
         space: TileSpace,
-        majors: tuple[Expr, ...],
     ) -> None:
         self.emitter = emitter
         self.dot = dot
         self.roots = roots
         self.out = out
         self.space = space
-        self.majors = majors
         self.storer = Storer(emitter.ops, emitter.index_values)
-        self.major = linearize(majors, space.majors)
         self._block: object = None
         self._bound: dict[tuple[str, SReg, int], Expr] = {}
 
@@ -135,7 +131,9 @@ class _FusedRoots:
         """The callback of `Epilogue`."""
         emitter = self.emitter
         row, col = self._place("row", tile.row_tile), self._place("col", tile.col_tile)
-        point = TilePoint(self.majors, row, col, self._sublane(row), var(LANE))
+        batch = self._place("batch", tile.batch)
+        majors = delinearize(batch, self.out.majors) if self.out.majors else ()
+        point = TilePoint(majors, row, col, self._sublane(row), var(LANE))
         indices = [point_index(self.out, self.space, point, part) for part in range(_PACKING)]
         for index, value in zip(indices, (even, odd), strict=True):
             rounded = settle(emitter.ops, value, self.dot.array.dtype)
@@ -144,7 +142,7 @@ class _FusedRoots:
         for node, target in self.roots:
             parts = [emitter.emit(node, index) for index in indices]
             emitter.builder.source = node.name
-            self.storer.store(target, self.major, row, col, parts)
+            self.storer.store(target, batch, row, col, parts)
         emitter.builder.source = outer
 
     def _place(self, prefix: str, number: Affine) -> Expr:

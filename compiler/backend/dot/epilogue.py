@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.backend.dot.results import Affine, Epilogue, ResultMemory, ResultTile
 from compiler.backend.dot.tiles import TileGrid
 from compiler.llo.builder import LloBuilder
@@ -10,15 +12,19 @@ from compiler.llo.ir import SReg
 _BODY_OPS = 320
 
 
-def emit_epilogue_pass(b: LloBuilder, out: TileGrid, epilogue: Epilogue) -> None:
-    """Give every tile of `out` to the epilogue."""
-    _EpiloguePass(b, out, epilogue).emit()
+def emit_epilogue_pass(b: LloBuilder, out: TileGrid, epilogue: Epilogue, batches: int) -> None:
+    """Give every tile of the `batches` matrices of `out` to the epilogue."""
+    with b.loop(batches, "epilogue-batches") as batch:
+        base = b.sadd(out.base, b.smuli(batch, out.matrix_rows))
+        number = Affine(batch, 1, 0, batches)
+        _EpiloguePass(b, replace(out, base=base), epilogue, number).emit()
 
 
 class _EpiloguePass:
-    def __init__(self, b: LloBuilder, out: TileGrid, epilogue: Epilogue) -> None:
+    def __init__(self, b: LloBuilder, out: TileGrid, epilogue: Epilogue, batch: Affine) -> None:
         self.b = b
         self.out = out
+        self.batch = batch
         self.epilogue = epilogue
         self.memory = ResultMemory(b, out)
         self.unroll = max(1, min(out.col_tiles, _BODY_OPS // (2 * epilogue.ops + 8)))
@@ -49,4 +55,4 @@ class _EpiloguePass:
         self, pointer: SReg, col: int, row_tile: Affine, col_tile: Affine, has_lower: bool
     ) -> None:
         even, odd = self.memory.load(pointer, self.out.row(0, col), has_lower)
-        self.epilogue.emit(ResultTile(row_tile, col_tile, has_lower), even, odd)
+        self.epilogue.emit(ResultTile(row_tile, col_tile, has_lower, self.batch), even, odd)

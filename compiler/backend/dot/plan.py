@@ -4,13 +4,15 @@ Sizes are in tiles: M in 16-row lhs tiles, K and N in 128. A `Region` is a box o
 128x128 MXU units form a grid ``mw x kw x nw``: in one *step* each takes its own lhs row tile (mw),
 its own 128-deep slice of K (kw; the partial results are added) and its own 128 output columns (nw).
 A *pass* is the run of steps that uses one set of latched weights. A 256-wide MXU is two units deep
-and two wide, so what has fewer tiles than that leaves units idle, as it does on the chip.
+and two wide, so what has fewer tiles than that leaves units idle, as it does on the chip. Products
+of many matrices are one stream of passes, matrix after matrix; MXUs that a small one leaves idle
+take the next ones (bw).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 
@@ -52,6 +54,8 @@ class Region:
     mw: int = 1
     kw: int = 1
     nw: int = 1
+    batches: int = 1
+    bw: int = 1
 
     @property
     def steps(self) -> int:
@@ -70,17 +74,27 @@ class Region:
 
     @property
     def passes(self) -> int:
-        """Weight sets latched in all."""
-        return self.k_groups * self.n_groups
+        """Weight sets latched in all, one after another."""
+        return self.k_groups * self.sums
+
+    @property
+    def sums(self) -> int:
+        """Sums over K in all, one after another: of each group of columns, of each matrix."""
+        return self.n_groups * (self.batches // self.bw)
+
+    @property
+    def results(self) -> int:
+        """Tiles of 16 rows that a step makes."""
+        return self.bw * self.mw * self.nw
 
     @property
     def units(self) -> int:
         """Units in use."""
-        return self.mw * self.kw * self.nw
+        return self.bw * self.mw * self.kw * self.nw
 
-    def unit(self, mu: int, ku: int, nu: int) -> int:
+    def unit(self, bu: int, mu: int, ku: int, nu: int) -> int:
         """The unit at a place of the unit grid."""
-        return (mu * self.nw + nu) * self.kw + ku
+        return ((bu * self.mw + mu) * self.nw + nu) * self.kw + ku
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,19 @@ def costs_of(chip: Chip, stores_per_tile: int, epilogue_ops: int = 0) -> Costs:
 def plan_regions(m_tiles: int, k_tiles: int, n_tiles: int, costs: Costs) -> list[Region]:
     """Cut a product into regions, in the order they must run (K ascending for equal M, N)."""
     return list(_best(m_tiles, k_tiles, n_tiles, costs)[1])
+
+
+def batched(region: Region, batches: int, costs: Costs) -> list[tuple[int, Region]]:
+    """The region in so many matrices: first matrix and region, where units that it leaves idle take
+    matrices of their own; those left over at the end are a region too."""
+    mxus = region.mw * -(-region.kw // costs.side) * -(-region.nw // costs.side)
+    is_short = region.steps <= _STREAM_LIMIT_STEPS
+    width = min(batches, max(1, costs.mxus // mxus)) if is_short else 1
+    main = batches - batches % width
+    parts = [(0, replace(region, batches=main, bw=width))]
+    if main < batches:
+        parts.append((main, replace(region, batches=batches - main, bw=batches - main)))
+    return parts
 
 
 @lru_cache(maxsize=4096)
@@ -193,7 +220,7 @@ def _sum_ops(region: Region, epilogue_ops: int) -> int:
     """Operations of the passes of one sum over K, with about 8 steps at least."""
     sums = -(-_SHORT_BLOCK_STEPS // (region.steps * region.k_groups))
     passes = region.steps * _STEP_OPS + 2 * PUSHES_PER_BLOCK * region.units
-    finish = 2 * region.steps * region.mw * region.nw * epilogue_ops
+    finish = 2 * region.steps * region.results * epilogue_ops
     return sums * (region.k_groups * passes + finish)
 
 
@@ -219,7 +246,7 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
     hidden = chip.latency("mxu_result") + chip.matmul_cycles + _epilogue_latency(epilogue_ops)
     queue = chip.mrf_entries // 2  # steps whose results fit
     least = max(1, min(-(-hidden // chip.matmul_cycles) + 1, queue - 4))
-    step_ops = _STEP_OPS + 2 * region.mw * region.nw * epilogue_ops
+    step_ops = _STEP_OPS + 2 * region.results * epilogue_ops
     limit = min(max(_STREAM_LIMIT_STEPS, least), 2 * _STREAM_LIMIT_STEPS, queue // 2)
     is_short = region.steps <= limit
     if is_short and epilogue_ops and region.steps > _LOOPED_STEPS and region.k_groups > 1:
@@ -248,7 +275,7 @@ def _short_skew(region: Region, least: int, queue: int, epilogue_ops: int) -> Sk
         unroll = divisors[0] if divisors else unroll
     unroll = min(unroll, region.passes)
     carried = groups if is_static else unroll if groups % unroll == 0 else 1
-    if steps * region.mw * region.nw > _CARRIED_TILES:
+    if steps * region.results > _CARRIED_TILES:
         carried = 1
     return Skew(lag, 0, unroll, is_static, carried)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 from compiler.backend.dot.plan import Region
 from compiler.backend.dot.tiles import TILE_ROWS, Cursor, TileGrid
@@ -64,12 +65,13 @@ class Affine:
 class ResultTile:
     """16 rows by 128 columns of the output: numbers of its row tile (of 16) and column tile.
 
-    `has_lower`: its rows 8..15 belong to the output too.
+    `has_lower`: its rows 8..15 belong to the output too. `batch`: the number of its matrix.
     """
 
     row_tile: Affine
     col_tile: Affine
     has_lower: bool
+    batch: Affine
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,17 @@ class ResultWriter:
         accumulate: Accumulate,
         epilogue: Epilogue | None,
         arithmetic: Arithmetic,
+        first_batch: int = 0,
     ) -> None:
         self._b = b
+        self._first_batch = first_batch
         self._add = arithmetic.add
         self._region = region
         self._out = out
         self._memory = ResultMemory(b, out)
         self._accumulate = accumulate
         self._epilogue = epilogue
-        self._carried: dict[tuple[int, int, int], tuple[VReg, VReg]] = {}
+        self._carried: dict[tuple[int, int, int, int], tuple[VReg, VReg]] = {}
 
     def clear_where_unknown(self) -> None:
         """Zero the region's output tiles, or the NaNs in them, for code that cannot tell the first
@@ -127,8 +131,11 @@ class ResultWriter:
             return
         region, out, b = self._region, self._out, self._b
         rows = min(2 * region.m_tiles, out.row_tiles - 2 * region.m0)
-        with b.loop(rows, "clear-rows", parallel=True) as index:
-            moved = b.smuli(index, out.row(1, 0))
+        with (
+            b.loop(region.batches, "clear-batches", parallel=True) as batch,
+            b.loop(rows, "clear-rows", parallel=True) as index,
+        ):
+            moved = b.sadd(b.smuli(batch, out.matrix_rows), b.smuli(index, out.row(1, 0)))
             pointer = b.saddi(b.sadd(out.base, moved), out.row(2 * region.m0, region.n0))
             with b.loop(region.n_tiles, "clear-columns", parallel=True) as column:
                 at = b.sadd(pointer, b.smuli(column, TILE_ROWS))
@@ -146,30 +153,30 @@ class ResultWriter:
     def pops(self, pointer: SReg, place: StepPlace, at: Cursor) -> None:
         """Drain a step of the pass under cursor `at`."""
         region = self._region
-        for mu in range(region.mw):
-            for nu in range(region.nw):
-                sums = self._sums(mu, nu)
-                tile = self._tile(place.number, mu, nu, at.n_group)
-                row = place.offset * self.step_rows + self._out.row(2 * mu, nu)
-                key = (place.offset, mu, nu)
-                if place.starts:
-                    sums = self._accumulated(sums, pointer, row, place, at, tile.has_lower)
-                else:
-                    sums = self._added(self._carried[key], sums)
-                if not place.ends:
-                    self._carried[key] = sums
-                elif self._epilogue is not None and place.is_last_k:
-                    self._epilogue.emit(tile, *sums)
-                elif place.is_last_k or place.is_first_k is None:
-                    self._memory.store(*sums, pointer, row, tile.has_lower)
-                else:
-                    self._memory.store_unfinished(*sums, pointer, row, tile.has_lower)
+        for bu, mu, nu in product(range(region.bw), range(region.mw), range(region.nw)):
+            sums = self._sums(bu, mu, nu)
+            tile = self._tile(place.number, bu, mu, nu, at)
+            row = place.offset * self.step_rows + self._out.row(2 * mu, nu)
+            row += bu * self._out.matrix_rows
+            key = (place.offset, bu, mu, nu)
+            if place.starts:
+                sums = self._accumulated(sums, pointer, row, place, at, tile.has_lower)
+            else:
+                sums = self._added(self._carried[key], sums)
+            if not place.ends:
+                self._carried[key] = sums
+            elif self._epilogue is not None and place.is_last_k:
+                self._epilogue.emit(tile, *sums)
+            elif place.is_last_k or place.is_first_k is None:
+                self._memory.store(*sums, pointer, row, tile.has_lower)
+            else:
+                self._memory.store_unfinished(*sums, pointer, row, tile.has_lower)
 
     def _added(self, a: tuple[VReg, VReg], c: tuple[VReg, VReg]) -> tuple[VReg, VReg]:
         b = self._b
         return b.emit(self._add, a[0], c[0]), b.emit(self._add, a[1], c[1])
 
-    def _tile(self, number: Affine, mu: int, nu: int, n_group: SReg) -> ResultTile:
+    def _tile(self, number: Affine, bu: int, mu: int, nu: int, at: Cursor) -> ResultTile:
         region = self._region
         row_tile = Affine(
             number.sreg,
@@ -177,18 +184,20 @@ class ResultWriter:
             region.m0 + number.offset * region.mw + mu,
             number.count,
         )
-        col_tile = Affine(n_group, region.nw, region.n0 + nu, region.n_groups)
+        col_tile = Affine(at.n_group, region.nw, region.n0 + nu, region.n_groups)
+        groups = region.batches // region.bw
+        batch = Affine(at.group, region.bw, self._first_batch + bu, groups)
         is_inner = number.sreg != 0  # a looped step is never the last
         has_lower = is_inner or 2 * row_tile.offset + 1 < self._out.row_tiles
-        return ResultTile(row_tile, col_tile, has_lower)
+        return ResultTile(row_tile, col_tile, has_lower, batch)
 
-    def _sums(self, mu: int, nu: int) -> tuple[VReg, VReg]:
+    def _sums(self, bu: int, mu: int, nu: int) -> tuple[VReg, VReg]:
         """Even and odd rows of one tile: the sum over the units that share its columns."""
         region = self._region
         even: list[VReg] = []
         odd: list[VReg] = []
         for ku in range(region.kw):
-            unit = region.unit(mu, ku, nu)
+            unit = region.unit(bu, mu, ku, nu)
             even.append(self._b.emit("vpop.mrf", unit))
             odd.append(self._b.emit("vpop.mrf", unit))
         return self._tree_sum(even), self._tree_sum(odd)

@@ -9,7 +9,7 @@ beyond N may hold anything and give results beyond M and N.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -17,6 +17,7 @@ from compiler.backend.dot.epilogue import emit_epilogue_pass
 from compiler.backend.dot.plan import (
     PUSHES_PER_BLOCK,
     Region,
+    batched,
     costs_of,
     is_fusable,
     plan_regions,
@@ -52,10 +53,11 @@ def emit_matmul_stage(
     """Emit ``out (+)= lhs @ rhs``.
 
     `lhs`, `rhs`: one bf16 matrix, or its parts hi, mid (, lo) as split by `emit_split`: two parts
-    are XLA's HIGH (3 passes), three HIGHEST (6). Majors of the arrays must be 1: the caller loops
-    over batches. `accumulate` adds to what `out` holds; `accumulate_when` does if that sreg is not
-    0. With an `epilogue`, every finished tile goes to it once, as it is popped where possible; what
-    `out` then holds is undefined. `integer`: operands are pairs of this 8-bit type and `out` is s32.
+    are XLA's HIGH (3 passes), three HIGHEST (6). Arrays with majors are as many matrices, which go
+    through one after another without a pause. `accumulate` adds to what `out` holds;
+    `accumulate_when` does if that sreg is not 0. With an `epilogue`, every finished tile goes to it
+    once, as it is popped where possible; what `out` then holds is undefined. `integer`: operands
+    are pairs of this 8-bit type and `out` is s32.
     """
     lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
     rhs_parts = [rhs] if isinstance(rhs, VmemArray) else list(rhs)
@@ -85,9 +87,9 @@ def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
 def _check(
     lhs: list[VmemArray], rhs: list[VmemArray], rhs_transposed: bool, out: VmemArray, dtype: str
 ) -> None:
-    for array in (*lhs, *rhs, out):
-        if prod(array.majors) != 1:
-            raise CompileError(f"matmul stage: {array.shape} has batches; loop over them")
+    for array in (*lhs, *rhs):
+        if array.majors != out.majors:
+            raise CompileError(f"matmul stage: batches {array.majors}, the result's {out.majors}")
     for array in (*lhs, *rhs):
         if array.shape.dtype.name != dtype:
             raise CompileError(f"matmul stage: operand {array.shape} is not {dtype}")
@@ -114,11 +116,12 @@ def _spans(push_tiles: int) -> list[_Span]:
 
 @dataclass(frozen=True)
 class _Work:
-    """A region and the weights it takes."""
+    """A region, the weights it takes, and the first of its matrices."""
 
     region: Region
     weights: WeightGrid
     is_whole_k: bool
+    first: int
 
 
 class _Stage:
@@ -137,6 +140,7 @@ class _Stage:
         self.chip = chip
         self.rhs_transposed = rhs_transposed
         self.out = _grid(out)
+        self.batches = prod(out.majors)
 
     def product(
         self, lhs: VmemArray, rhs: VmemArray, first: Accumulate, epilogue: Epilogue | None
@@ -149,11 +153,17 @@ class _Stage:
         for work in works:
             mode = first if work.region.k0 == 0 else Accumulate(always=True)
             emit_region(
-                self.builder, self.chip, work.region, _grid(lhs), work.weights, self.out, mode,
-                epilogue if is_fused else None, self.arithmetic,
+                self.builder, self.chip, work.region, self._from(_grid(lhs), work.first),
+                replace(work.weights, tiles=self._from(work.weights.tiles, work.first)),
+                self._from(self.out, work.first), mode, epilogue if is_fused else None,
+                self.arithmetic, work.first,
             )  # fmt: skip
         if epilogue is not None and not is_fused:
-            emit_epilogue_pass(self.builder, self.out, epilogue)
+            emit_epilogue_pass(self.builder, self.out, epilogue, self.batches)
+
+    def _from(self, grid: TileGrid, batch: int) -> TileGrid:
+        """The matrices from number `batch` on."""
+        return replace(grid, base=self.builder.saddi(grid.base, batch * grid.matrix_rows))
 
     def _plan(self, lhs: VmemArray, rhs: VmemArray, epilogue_ops: int) -> Iterator[_Work]:
         """Regions in the order they run."""
@@ -168,15 +178,11 @@ class _Stage:
             pushes = min(n_span.pushes, k_span.pushes)
             weights = WeightGrid(_grid(rhs), self.rhs_transposed, pushes)
             for planned in plan_regions(m_tiles, k_span.blocks, n_span.blocks, costs):
-                region = _shifted(planned, k_span.start, n_span.start)
-                yield _Work(region, weights, region.k_tiles == lhs.col_tiles)
-
-
-def _shifted(region: Region, k0: int, n0: int) -> Region:
-    return Region(
-        region.m0, region.k0 + k0, region.n0 + n0, region.m_tiles, region.k_tiles,
-        region.n_tiles, region.mw, region.kw, region.nw,
-    )  # fmt: skip
+                shifted = replace(
+                    planned, k0=planned.k0 + k_span.start, n0=planned.n0 + n_span.start
+                )
+                for first, region in batched(shifted, self.batches, costs):
+                    yield _Work(region, weights, region.k_tiles == lhs.col_tiles, first)
 
 
 def _grid(array: VmemArray) -> TileGrid:

@@ -11,6 +11,7 @@ boundaries. The weights of the next pass go into the shadow latch during the cur
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from compiler.backend.dot.plan import Region, Skew, choose_skew
 from compiler.backend.dot.results import (
@@ -44,13 +45,15 @@ def emit_region(
     accumulate: Accumulate,
     epilogue: Epilogue | None = None,
     arithmetic: Arithmetic = FLOATS,
+    first_batch: int = 0,
 ) -> None:
     """Emit the whole computation of a region; MXU queues are empty before and after.
 
-    With an epilogue (see `is_fusable`) finished sums go to it and not to `out`.
+    With an epilogue (see `is_fusable`) finished sums go to it and not to `out`. `first_batch` is
+    the number of the first matrix of `lhs`, `weights` and `out`.
     """
     skew = choose_skew(region, chip, epilogue.ops if epilogue is not None else 0)
-    results = ResultWriter(b, region, out, accumulate, epilogue, arithmetic)
+    results = ResultWriter(b, region, out, accumulate, epilogue, arithmetic, first_batch)
     stream = _Stream(b, region, skew, lhs, weights, out, results, arithmetic.matmul)
     stream.emit()
 
@@ -104,22 +107,21 @@ class _Stream:
         region, grid = self.region, self.weights
         count = grid.pushes
         push_row = "vmatpush.t.bf16" if grid.transposed else "vmatpush.bf16"
-        for push in range(part * count // parts, (part + 1) * count // parts):
-            for ku in range(region.kw):
-                for nu in range(region.nw):
-                    row = grid.row(ku, nu, push)
-                    tile = self.b.emit("vld", grid.tiles.window, self.weights_at.address, row, 1)
-                    for mu in range(region.mw):
-                        self.b.emit(push_row, region.unit(mu, ku, nu), tile, push)
+        shares = range(part * count // parts, (part + 1) * count // parts)
+        places = product(shares, range(region.bw), range(region.kw), range(region.nw))
+        for push, bu, ku, nu in places:
+            row = bu * grid.tiles.matrix_rows + grid.row(ku, nu, push)
+            tile = self.b.emit("vld", grid.tiles.window, self.weights_at.address, row, 1)
+            for mu in range(region.mw):
+                self.b.emit(push_row, region.unit(bu, mu, ku, nu), tile, push)
 
     def _matmuls(self, pointer: SReg, step: int) -> None:
         region = self.region
-        for mu in range(region.mw):
-            for ku in range(region.kw):
-                row = self.lhs.row(step * region.mw + mu, ku)
-                tile = self.b.emit("vld", self.lhs.window, pointer, row, 1)
-                for nu in range(region.nw):
-                    self.b.emit(self.matmul, region.unit(mu, ku, nu), tile)
+        for bu, mu, ku in product(range(region.bw), range(region.mw), range(region.kw)):
+            row = bu * self.lhs.matrix_rows + self.lhs.row(step * region.mw + mu, ku)
+            tile = self.b.emit("vld", self.lhs.window, pointer, row, 1)
+            for nu in range(region.nw):
+                self.b.emit(self.matmul, region.unit(bu, mu, ku, nu), tile)
 
     # short passes: unrolled whole, popped `lag_passes` later
 
@@ -206,8 +208,8 @@ class _Stream:
         self.weights_at.advance()
         self._save()
         kinds = _sum_kinds(self.region.k_groups)
-        if self.region.n_groups > 1:
-            with b.loop(self.region.n_groups - 1, "columns"):
+        if self.region.sums > 1:
+            with b.loop(self.region.sums - 1, "sums"):
                 self._long_sum(kinds)
         count, last = kinds[-1]
         self._long_sum([*kinds[:-1], (count - 1, last)])

@@ -14,7 +14,10 @@ TILE_ROWS = 8
 
 @dataclass(frozen=True)
 class TileGrid:
-    """Tiles of a matrix in a window: tile (r, c) starts at row ``(r * col_tiles + c) * 8``."""
+    """Tiles of a matrix in a window: tile (r, c) starts at row ``(r * col_tiles + c) * 8``.
+
+    Further matrices of the same size may follow.
+    """
 
     window: int
     base: SReg
@@ -24,6 +27,11 @@ class TileGrid:
     def row(self, r: int, c: int) -> int:
         """First row of a tile, from the base."""
         return (r * self.col_tiles + c) * TILE_ROWS
+
+    @property
+    def matrix_rows(self) -> int:
+        """Rows from one matrix to the next."""
+        return self.row(self.row_tiles, 0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class WeightGrid:
 
 
 class Cursor:
-    """Walks (k group, n group), k fastest, and keeps the address of the tiles it points at.
+    """Walks (k group, n group, matrices), k fastest, and keeps the address of what it points at.
 
     Within a block the position is in fresh sregs; `load` and `save` carry it over blocks in
     variables. After the last position it is back at the first. With `static_k` the k group is a
@@ -55,18 +63,21 @@ class Cursor:
         b: LloBuilder,
         region: Region,
         base: SReg,
-        rows: tuple[int, int],
+        rows: tuple[int, int, int],
         static_k: bool,
     ) -> None:
         self._b = b
         self._k_groups, self._n_groups = region.k_groups, region.n_groups
-        self._k_rows, self._n_rows = rows
+        self._groups = region.batches // region.bw
+        self._k_rows, self._n_rows, matrix_rows = rows
+        self._group_rows = matrix_rows * region.bw
         self._base = base
         self._k_number = 0 if static_k or region.k_groups == 1 else -1
         self._k: SReg = 0
         self._n: SReg = 0
+        self._group: SReg = 0
         self.address = base
-        self._variables: tuple[SReg, SReg, SReg] | None = None
+        self._variables: tuple[SReg, ...] | None = None
 
     @property
     def k_group(self) -> SReg:
@@ -77,6 +88,11 @@ class Cursor:
     def n_group(self) -> SReg:
         """The current group of output columns."""
         return self._n
+
+    @property
+    def group(self) -> SReg:
+        """The current group of matrices."""
+        return self._group
 
     @property
     def is_first_k(self) -> bool | None:
@@ -91,15 +107,14 @@ class Cursor:
     def load(self) -> None:
         """At a block's start: take the position from the variables."""
         assert self._variables is not None, "load before save"
-        self._k, self._n, self.address = self._variables
+        self._k, self._n, self._group, self.address = self._variables
 
     def save(self) -> None:
         """At a block's end: leave the position in the variables."""
         b = self._b
-        values = (self._k, self._n, self.address)
+        values = (self._k, self._n, self._group, self.address)
         if self._variables is None:
-            first, second, third = (b.variable(sreg=value) for value in values)
-            self._variables = (first, second, third)
+            self._variables = tuple(b.variable(sreg=value) for value in values)
             return
         for variable, value in zip(self._variables, values, strict=True):
             if variable != value:
@@ -115,8 +130,11 @@ class Cursor:
         else:
             self._k, carry = self._step(self._k, self._k_groups, b.sconst(1))
             k_rows = b.smuli(self._k, self._k_rows)
-        self._n, _ = self._step(self._n, self._n_groups, carry)
+        self._n, carry = self._step(self._n, self._n_groups, carry)
         offset = b.sadd(b.smuli(self._n, self._n_rows), k_rows)
+        if self._groups > 1:
+            self._group, _ = self._step(self._group, self._groups, carry)
+            offset = b.sadd(offset, b.smuli(self._group, self._group_rows))
         self.address = b.sadd(self._base, offset)
 
     def _step(self, value: SReg, groups: int, carry: SReg) -> tuple[SReg, SReg]:
@@ -134,17 +152,17 @@ class Cursor:
 def lhs_cursor(b: LloBuilder, region: Region, lhs: TileGrid, static_k: bool) -> Cursor:
     """Address of tile (m0, current k) of the left side."""
     base = b.saddi(lhs.base, lhs.row(region.m0, region.k0))
-    return Cursor(b, region, base, (region.kw * TILE_ROWS, 0), static_k)
+    return Cursor(b, region, base, (region.kw * TILE_ROWS, 0, lhs.matrix_rows), static_k)
 
 
 def weight_cursor(b: LloBuilder, region: Region, weights: WeightGrid, static_k: bool) -> Cursor:
     """Address of the current weight block's first tile."""
     base = b.saddi(weights.tiles.base, weights.row(region.k0, region.n0, 0))
-    rows = (weights.row(region.kw, 0, 0), weights.row(0, region.nw, 0))
-    return Cursor(b, region, base, rows, static_k)
+    next_k, next_n = weights.row(region.kw, 0, 0), weights.row(0, region.nw, 0)
+    return Cursor(b, region, base, (next_k, next_n, weights.tiles.matrix_rows), static_k)
 
 
 def output_cursor(b: LloBuilder, region: Region, out: TileGrid, static_k: bool) -> Cursor:
     """Address of output tile (m0, current n)."""
     base = b.saddi(out.base, out.row(2 * region.m0, region.n0))
-    return Cursor(b, region, base, (0, region.nw * TILE_ROWS), static_k)
+    return Cursor(b, region, base, (0, region.nw * TILE_ROWS, out.matrix_rows), static_k)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -28,7 +31,7 @@ CHIP = load_chip("v5e")
 Matrix = np.ndarray
 
 
-def array(b: LloBuilder, name: str, dtype: DType, dims: tuple[int, int]) -> VmemArray:
+def array(b: LloBuilder, name: str, dtype: DType, dims: tuple[int, ...]) -> VmemArray:
     shape = ArrayShape(dtype, dims)
     return whole_array(shape, b.window(name, buffer_rows(shape, dims)), guard=GUARD_ROWS)
 
@@ -193,6 +196,56 @@ def test_other_chips(name: str, m: int, k: int, n: int) -> None:
     a, c = rng.integers(-2, 3, (m, k)), rng.integers(-2, 3, (k, n))
     state = run_kernel(kernel, chip, {0: bf16_rows(a), 1: bf16_rows(c)})
     np.testing.assert_array_equal(f32_matrix(window_rows(state, kernel, 2), m, n), a @ c)
+
+
+BATCHED = [
+    # majors, m, k, n
+    ((3,), 16, 128, 128),  # fewer than MXUs
+    ((9,), 16, 128, 128),  # one is left over
+    ((2, 3), 24, 40, 17),
+    ((5,), 8, 300, 200),  # sums of several passes
+    ((3,), 40, 128, 256),
+    ((2,), 300, 256, 128),  # long passes
+    ((2,), 272, 400, 300),
+]
+
+
+@pytest.mark.parametrize("name", ["v5e", "v6e"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("majors", "m", "k", "n"), BATCHED)
+def test_batches(
+    majors: tuple[int, ...], m: int, k: int, n: int, transposed: bool, name: str
+) -> None:
+    chip, count = load_chip(name), prod(majors)
+    rng = np.random.default_rng(m * k)
+    lhs, rhs = rng.integers(-2, 3, (count, m, k)), rng.integers(-2, 3, (count, k, n))
+    old = rng.integers(-9, 9, (count, m, n)).astype(np.float32)
+    held = rhs.swapaxes(1, 2) if transposed else rhs
+    b = LloBuilder("dot", chip)
+    arrays = [
+        array(b, name, dtype, (*majors, *values.shape[1:]))
+        for name, dtype, values in (("lhs", BF16, lhs), ("rhs", BF16, held), ("out", F32, old))
+    ]
+    emit_matmul_stage(b, chip, arrays[0], arrays[1], transposed, arrays[2], accumulate=True)
+    kernel = finalize_kernel(b.finish(), chip, check=True)
+    vmem = {0: _rows(bf16_rows, lhs), 1: _rows(bf16_rows, held), 2: _rows(f32_rows, old)}
+    rows = window_rows(run_kernel(kernel, chip, vmem), kernel, 2)
+    rows = rows[: -(-m // 8) * -(-n // 128) * 8 * count].reshape(count, -1, 128)
+    got = np.stack([f32_matrix(part, m, n) for part in rows])
+    np.testing.assert_array_equal(got, old + lhs @ rhs)
+
+
+def _rows(pack: Callable[[Matrix], Matrix], matrices: Matrix) -> Matrix:
+    return np.concatenate([pack(matrix) for matrix in matrices])
+
+
+def test_small_matrices_follow_each_other_without_a_pause() -> None:
+    b = LloBuilder("dot", CHIP)
+    dims = (256, 16, 16)
+    lhs, rhs, out = (array(b, n, t, dims) for n, t in (("l", BF16), ("r", BF16), ("o", F32)))
+    emit_matmul_stage(b, CHIP, lhs, rhs, False, out)
+    kernel = finalize_kernel(b.finish(), CHIP, check=True)
+    assert CycleCounter(CHIP).count(kernel.body).now < 16 * 256
 
 
 def test_wrong_operands_are_refused() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.analysis.indexing import const
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.finalize import finalize_kernel
 from compiler.backend.fused_epilogue import fused_epilogue
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
-from compiler.hlo.dtypes import F32
+from compiler.hlo.dtypes import BF16, F32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape
@@ -63,7 +62,7 @@ class Fixture:
         return whole_array(shape, window, guard=GUARD_ROWS)
 
     def fused_kernel(self) -> LloKernel | None:
-        epilogue = fused_epilogue(self.emitter, self.dot, [(self.root, self.out)], self.scratch, ())
+        epilogue = fused_epilogue(self.emitter, self.dot, [(self.root, self.out)], self.scratch)
         if epilogue is None:
             return None
         lhs, rhs = (self.arrays[node] for node in self.parameters[:2])
@@ -126,18 +125,26 @@ def test_long_epilogues_are_not_fused() -> None:
 def test_batches_are_addressed_by_their_majors() -> None:
     fixture = Fixture(module_text(16, 128, 128, "  ROOT out = f32[16,128] negate(dot)"))
     b = fixture.b
-    shape = ArrayShape(F32, (3, 16, 128))
-    dot = HloInstruction("parameter", "batched", shape, (), {"parameter_number": 0})
-    root = HloInstruction("negate", "root", shape, (dot,), {})
-    scratch = whole_array(shape, b.window("all", buffer_rows(shape, shape.dims)))
-    out = whole_array(shape, b.window("outs", buffer_rows(shape, shape.dims)))
-    epilogue = fused_epilogue(fixture.emitter, dot, [(root, out)], scratch, (const(2),))
+
+    def held(name: str, dtype: DType, dims: tuple[int, ...]) -> VmemArray:
+        shape = ArrayShape(dtype, dims)
+        window = b.window(name, buffer_rows(shape, dims))
+        return whole_array(shape, window, guard=GUARD_ROWS)
+
+    dot = HloInstruction(
+        "parameter", "batched", ArrayShape(F32, (3, 2, 16, 128)), (), {"parameter_number": 0}
+    )
+    root = HloInstruction("negate", "root", dot.array, (dot,), {})
+    scratch, out = held("all", F32, dot.array.dims), held("outs", F32, dot.array.dims)
+    lhs, rhs = held("lhs", BF16, dot.array.dims), held("rhs", BF16, (3, 2, 128, 128))
+    epilogue = fused_epilogue(fixture.emitter, dot, [(root, out)], scratch)
     assert epilogue is not None
-    lhs, rhs = (fixture.arrays[node] for node in fixture.parameters[:2])
-    emit_matmul_stage(b, CHIP, lhs, rhs, False, fixture.scratch, epilogue=epilogue)
+    emit_matmul_stage(b, CHIP, lhs, rhs, False, scratch, epilogue=epilogue)
     kernel = finalize_kernel(b.finish(), CHIP, check=True)
-    ones = np.ones((16, 128), np.float32)
-    state = run_kernel(kernel, CHIP, {0: bf16_rows(ones), 1: bf16_rows(np.eye(128))})
+    left = np.concatenate([bf16_rows(np.full((16, 128), number)) for number in range(6)])
+    right = np.concatenate([bf16_rows(np.eye(128))] * 6)
+    state = run_kernel(kernel, CHIP, {lhs.window: left, rhs.window: right})
     rows = window_rows(state, kernel, out.window)
-    np.testing.assert_array_equal(f32_matrix(rows[32:], 16, 128), -ones)
-    assert not rows[:32].any()
+    for number in range(6):
+        got = f32_matrix(rows[16 * number :], 16, 128)
+        np.testing.assert_array_equal(got, np.full((16, 128), -number))
