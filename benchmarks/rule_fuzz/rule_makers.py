@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
 from compiler.hlo.dtypes import S32
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 
 Maker = Callable[[Generator], HloInstruction]
@@ -86,7 +87,32 @@ def _scatter_of_elements(g: Generator) -> HloInstruction:
     return g.emit("scatter", (operand, indices, updates), attrs)
 
 
+def _tiny_rows(g: Generator) -> HloInstruction:
+    """Reductions of elementwise values of broadcasts, with a last dimension of few elements."""
+    dtype, size = g.dtype(), g.integer(2, 8)
+    dims = (g.choose((32, 65)), g.choose((129, 256)), size)
+    places = [(), (0,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
+
+    def spread() -> HloInstruction:
+        mapping = g.choose(places)
+        operand = g.value(Wanted(dtype, tuple(dims[d] for d in mapping)))
+        return g.emit("broadcast", (operand,), {"dimensions": mapping}, Wanted(dtype, dims))
+
+    kind = g.choose(reducer_kinds(dtype))
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        raise Impossible
+    first = g.emit(g.choose(reducer_kinds(dtype)), (spread(), spread()))
+    value = g.emit(g.choose(reducer_kinds(dtype)), (first, spread()))
+    attrs = {
+        "dimensions": g.choose(((2,), (1,), (0,), (0, 1), (1, 2), (0, 1, 2))),
+        "to_apply": reducer(g, kind, dtype),
+    }
+    return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
+
+
 MAKERS: dict[str, Maker] = {
+    "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,
     "sink-reshape-through-concatenate": _split_parts,
     "scatter-into-few-places": _scatter_of_elements,

@@ -13,6 +13,7 @@ from compiler.passes.context import PassContext
 from compiler.passes.rules_arithmetic import ARITHMETIC_RULES
 from compiler.passes.rules_indexing import INDEXING_RULES
 from compiler.passes.rules_motion import MOTION_RULES
+from compiler.passes.rules_peeling import PEELING_RULES
 from compiler.passes.rules_reduction import REDUCTION_RULES
 from compiler.passes.rules_scatter import SCATTER_RULES
 from compiler.passes.rules_shape import SHAPE_RULES
@@ -24,6 +25,7 @@ RULES = RuleSet(
         *SHAPE_RULES,
         *ARITHMETIC_RULES,
         *REDUCTION_RULES,
+        *PEELING_RULES,
         *INDEXING_RULES,
         *SCATTER_RULES,
         *UPDATE_RULES,

@@ -31,6 +31,8 @@ MAX_VIRTUAL_OPS = 14
 MAX_VIRTUAL_LEAVES = 5
 _TURNED_USERS = 4
 _TURNED_ELEMENTS = 1 << 16
+_TURNED_ROWS = 64
+_TURNING_COST = 8  # of a vreg of a vector
 _MANY_PARTS = 4
 _PART_COST = 9
 _MOST_JOINING_COST = 40
@@ -263,10 +265,12 @@ def _classify_one(
         _is_cheap_to_repeat(node)
         and not _is_better_stored(node, nodes)
         and not is_turned_image(instr, nodes)
+        and not _is_turned_vector(node)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
-        node.op_count = op_cost(instr)
+        is_turned = instr.opcode == "reshape" and _is_turned_vector(node)
+        node.op_count = _TURNING_COST if is_turned else op_cost(instr)
     return node
 
 
@@ -389,6 +393,29 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
             return False
         instr = instr.operands[0]
     return instr.opcode == "concatenate" and len(instr.operands) >= _MANY_PARTS
+
+
+def _is_turned_vector(node: Node) -> bool:
+    """Whether a column of a matrix becomes a vector that is repeated over many rows.
+
+    Its elements lie one a row of lanes, and in the vector side by side: it is turned once.
+    """
+    instr = node.instr
+    if instr.opcode != "reshape" or instr.operands[0].array.dims[-1:] != (1,):
+        return False
+    dims = instr.array.dims
+    if len(dims) != 1 or dims[0] < LANES:
+        return False
+    pending, rows = list(instr.users), 0
+    while pending:
+        user = pending.pop()
+        if not isinstance(user.shape, ArrayShape):
+            continue
+        if user.opcode == "broadcast" and dims_attr(user) == (user.array.rank - 1,):
+            rows = max(rows, user.array.element_count // dims[0])
+        elif OPCODES[user.opcode].has(Trait.ELEMENTWISE) and user.array.dims == dims:
+            pending += user.users
+    return rows >= _TURNED_ROWS
 
 
 def _moves_rows(transpose: HloInstruction) -> bool:
