@@ -98,6 +98,15 @@ def _elementwise() -> dict[str, _Row]:
         "multiply-add": _Row(
             "", f"{_PQ} c = A parameter(2) ROOT r = A multiply-add(p, q, c)", only=("f32",)
         ),
+        "pair-fft": _Row(
+            "",
+            "z = f32[] constant(0) o = f32[1,1] constant({{1}}) "
+            "t = f32[1,128] pad(o, z), padding=0_0x0_127 "
+            "p = f32[3,2,5] parameter(0) s = (f32[3,2,5], f32[3,2,5]) pair-fft(t, p), "
+            "fft_type=FFT, fft_length={2}, dimensions={1} "
+            "ROOT r = f32[3,2,5] get-tuple-element(s), index=0",
+            only=("f32",),
+        ),
         "negate": _Row(_NUMBER, f"{_P} ROOT r = A negate(p)"),
         "not": _Row("PSU", f"{_P} ROOT r = A not(p)"),
         "real": _Row("FC", f"{_P} ROOT r = R real(p)"),

@@ -6,9 +6,11 @@ from compiler.backend.custom import CustomEmitter
 from compiler.backend.custom_gather import emit_gather
 from compiler.backend.custom_scatter import emit_scatter
 from compiler.backend.custom_update import emit_update
+from compiler.backend.fourier.kernel import emit_fft
 
 CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "dynamic-update-slice": emit_update,
     "gather": emit_gather,
+    "pair-fft": emit_fft,
     "scatter": emit_scatter,
 }

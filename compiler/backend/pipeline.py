@@ -27,6 +27,7 @@ from compiler.backend.transfer import (
     BoxTiles,
     HbmTiling,
     Piece,
+    PieceMaker,
     box_pieces,
     box_tiles,
     hbm_tiling,
@@ -81,7 +82,7 @@ class Pipeline:
 
     `arguments` gives the argument number of every input and output address; `sregs` what the
     windows depend on besides the grid (dynamic starts). `guard_rows` follow the buffers of a window:
-    rows that accesses may touch without meaning.
+    rows that accesses may touch without meaning. `pieces` says how a box lies in its window.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Pipeline:
         output_arguments: Sequence[Argument],
         sregs: dict[Var, SReg],
         guard_rows: int = GUARD_ROWS,
+        pieces: PieceMaker = box_pieces,
     ) -> None:
         self.builder = builder
+        self._pieces = pieces
         self.guard_rows = guard_rows
         self.plan = plan
         self.fixed = dict(sregs)
@@ -114,7 +117,7 @@ class Pipeline:
             assert not is_input, "SMEM operands are values, they have no window"
             pieces = [Piece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
         else:
-            pieces = box_pieces(tiling, box, window_id, to_vmem=is_input)
+            pieces = self._pieces(tiling, box, window_id, to_vmem=is_input)
         flag = b.flag(slots)
         return Stream(
             window, argument.index, is_input, depends, tiling, box, slots, window_id, flag, pieces

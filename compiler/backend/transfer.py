@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from compiler.analysis.tiled_layout import default_layout
 from compiler.diagnostics import UnsupportedError
@@ -141,6 +142,15 @@ class Piece:
     dynamic_limit: int = -1
 
 
+class PieceMaker(Protocol):
+    """Says which transfers move a box to or from a window, and thus how it lies there."""
+
+    def __call__(
+        self, tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool
+    ) -> list[Piece]:
+        """The transfers."""
+
+
 def box_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) -> list[Piece]:
     """The transfers that move a box between HBM and `window`.
 
@@ -162,8 +172,25 @@ def box_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) 
     return [*pieces, piece]
 
 
+def column_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) -> list[Piece]:
+    """`box_pieces` for a window whose column tiles lie one after the other, each with all its rows.
+
+    The box has all rows of the array, whose elements are of 32 bits.
+    """
+    assert tiling.packing == 1
+    assert box.rows == tiling.vreg_rows
+    part = (0, min(tiling.ratio, tiling.row_tiles))
+    return [_piece(tiling, box, window, part, box.rows, to_vmem, is_by_columns=True)]
+
+
 def _piece(
-    tiling: HbmTiling, box: BoxTiles, window: int, part: tuple[int, int], rows: int, to_vmem: bool
+    tiling: HbmTiling,
+    box: BoxTiles,
+    window: int,
+    part: tuple[int, int],
+    rows: int,
+    to_vmem: bool,
+    is_by_columns: bool = False,
 ) -> Piece:
     """Row tiles j in ``part`` of every vreg tile of the box; `rows` -1 means the count c0."""
     g = tiling.granules
@@ -175,9 +202,12 @@ def _piece(
         major_dims.append((extent, stride, vmem_step))
         vmem_step *= extent
     dims.extend(reversed(major_dims))
-    dims.append((rows, tiling.row_stride * tiling.ratio, box.cols * SUBLANES))
+    row_step, col_step = box.cols * SUBLANES, SUBLANES
+    if is_by_columns:
+        row_step, col_step = SUBLANES, box.rows * SUBLANES
+    dims.append((rows, tiling.row_stride * tiling.ratio, row_step))
     dims.append((last - first, tiling.row_stride, g))
-    dims.append((box.cols, g, SUBLANES))
+    dims.append((box.cols, g, col_step))
     merged, chunk = _merge(dims, g)
     sides = [(d[1], d[2]) if to_vmem else (d[2], d[1]) for d in merged]
     descriptor = DmaDescriptor(

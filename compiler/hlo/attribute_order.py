@@ -97,6 +97,7 @@ _ROWS: dict[str, tuple[Row, ...]] = {
     "dot": (*_DOT, *_PRECISION),
     "dynamic-slice": _plain("dynamic_slice_sizes"),
     "fft": _plain("fft_type fft_length"),
+    "pair-fft": (*_plain("fft_type fft_length"), *_DIMENSIONS),
     "fusion": _plain("kind output_to_operand_aliasing calls"),
     "gather": (
         *_plain("offset_dims collapsed_slice_dims start_index_map"),

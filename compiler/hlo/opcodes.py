@@ -167,8 +167,16 @@ _ELEMENTWISE_ROWS = (
     OpcodeInfo("xor", 2, _AC),
 )
 
-_MACHINE_ROWS = (OpcodeInfo("multiply-add", 3, ELEMENTWISE),)
-"""Not XLA's: passes make it. ``a * b + c`` of f32 with one rounding."""
+_MACHINE_ROWS = (
+    OpcodeInfo("multiply-add", 3, ELEMENTWISE),
+    _variadic("pair-fft", NONE, 2, 3),
+)
+"""Not XLA's: passes make them.
+
+    multiply-add  ``a * b + c`` of f32 with one rounding
+    pair-fft      (roots, re[, im]): the transform of f32[a, b, c] along dimension 1 or 2, as (re, im);
+                  `roots` is the constant `compiler.hlo.fourier.roots` of its length.
+"""
 
 _ARRAY_ROWS = (
     OpcodeInfo("bitcast", 1, DATA_MOVEMENT),

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.hlo.evaluator import attribute_access as attribute
-from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, finish, unsupported
+from compiler.hlo.evaluator.context import (
+    Array,
+    Context,
+    Handler,
+    Operands,
+    Value,
+    finish,
+    unsupported,
+)
+from compiler.hlo.fourier import roots
 from compiler.hlo.ir import HloInstruction
 
 
@@ -88,8 +97,20 @@ def _fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     return finish(ctx, instr, result)
 
 
+def _pair_fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    table, real, *rest = operands
+    (dim,) = attribute.int_tuple(instr, "dimensions")
+    if not np.array_equal(table, roots(real.shape[dim])):
+        raise unsupported(instr, "a table that is not the roots of its length")
+    value = _double(real) if not rest else _double(real) + 1j * _double(rest[0])
+    is_inverse = attribute.text(instr, "fft_type") == "IFFT"
+    result = (np.fft.ifft if is_inverse else np.fft.fft)(value, axis=dim)
+    return result.real.astype(np.float32), result.imag.astype(np.float32)
+
+
 LINALG_HANDLERS: dict[str, Handler] = {
     "cholesky": _cholesky,
     "fft": _fft,
+    "pair-fft": _pair_fft,
     "triangular-solve": _triangular_solve,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.hlo.attributes import Window
 from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32
+from compiler.hlo.fourier import LANES, has_kernel, root_rows
 from compiler.hlo.inference.context import (
     Inference,
     Rule,
@@ -165,6 +166,22 @@ def _fft(q: Inference) -> Shape:
     return operand
 
 
+def _pair_fft(q: Inference) -> Shape:
+    roots, *parts = q.arrays()
+    lengths, kind = q.ints("fft_length"), q.attrs.get("fft_type", "FFT")
+    q.require(kind in ("FFT", "IFFT"), f"fft_type={kind}, want FFT or IFFT")
+    for part in parts:
+        if part.dtype != F32 or part.rank != 3 or part.dims != parts[0].dims:
+            q.fail(f"operand is {dims_text(part)}, want equal f32 arrays of rank 3")
+    (dim,) = q.dims_in_range("dimensions", 3) or (0,)
+    q.require(dim > 0, "want dimensions={1} or {2}")
+    n = parts[0].dims[dim]
+    q.require(lengths == (n,), f"fft_length {list(lengths)} does not fit {dims_text(parts[0])}")
+    q.require(has_kernel(n), f"{n} points are many, and no product of small primes")
+    q.require(roots.dims == (root_rows(n), LANES), f"{dims_text(roots)} are not the roots of {n}")
+    return TupleShape((plain(F32, parts[0].dims), plain(F32, parts[0].dims)))
+
+
 def _rng(q: Inference) -> Shape:
     q.require(len(q.shapes) == 2, f"takes 2 operands, found {len(q.shapes)}")
     q.require(all(s.rank == 0 for s in q.arrays()), "operands must be scalars")
@@ -228,6 +245,7 @@ RULES: dict[str, Rule] = {
     "batch-norm-training": _batch_norm,
     "cholesky": _cholesky,
     "fft": _fft,
+    "pair-fft": _pair_fft,
     "map": _map,
     "reduce": _reduce,
     "reduce-window": _reduce_window,

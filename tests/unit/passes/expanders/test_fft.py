@@ -1,12 +1,14 @@
-"""Fourier transforms as products with matrices."""
+"""Fourier transforms as `pair-fft`, few or many lines, of any length."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compiler.diagnostics import UnsupportedError
 from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
+from tests.support.run_hlo import compile_text
 
 TEXT = """HloModule m
 ENTRY e {{
@@ -36,7 +38,7 @@ KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [1, 2, 3, 97, 128, 131, 200, 521, 1042])
+@pytest.mark.parametrize("length", [1, 2, 3, 97, 128, 131, 200, 521, 1042, 8192])
 def test_one_dimension(kind: str, length: int) -> None:
     text, x = _case(kind, 3, length)
     assert_close(reference(text, [x]), expanded(text, [x], ["fft-expander"], ["fft"]), 2e-6)
@@ -48,10 +50,61 @@ def test_several_dimensions(kind: str) -> None:
     assert_close(reference(text, [x]), expanded(text, [x], ["fft-expander"], ["fft"]), 2e-6)
 
 
-@pytest.mark.parametrize(("kind", "length"), [("FFT", 260), ("RFFT", 12), ("IRFFT", 9)])
-def test_on_the_machine(kind: str, length: int) -> None:
-    text, x = _case(kind, 2, length)
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [("FFT", (260,)), ("RFFT", (12,)), ("IRFFT", (9,)), ("IFFT", (17,)), ("FFT", (5, 4, 6))],
+)
+def test_on_the_machine(kind: str, lengths: tuple[int, ...]) -> None:
+    text, x = _case(kind, 2, *lengths)
     assert_close(reference(text, [x]), on_machine(text, [x]), 2e-6)
+
+
+def rows_of_many_sizes(rows: int, n: int) -> npt.NDArray[np.complex64]:
+    """Rows from 1e-30 to 1e30, one of zeros, one with a single element."""
+    rng = np.random.default_rng(n)
+    z = rng.standard_normal((rows, n)) + 1j * rng.standard_normal((rows, n))
+    z *= 10.0 ** np.linspace(-30, 30, rows)[:, None]
+    z[1], z[2, 1:] = 0, 0
+    return z.astype(np.complex64)
+
+
+@pytest.mark.parametrize("n", [2, 17, 96, 127, 1024, 4100])
+def test_errors_are_those_of_a_good_transform_in_f32(n: int) -> None:
+    """About a third of a rounding each time the length doubles, whatever the row's magnitude."""
+    z = rows_of_many_sizes(9, n)
+    text = TEXT.format(operand=f"c64[9,{n}]", result=f"c64[9,{n}]", kind="FFT", lengths=n)
+    (got,) = on_machine(text, [z])
+    want = np.fft.fft(z.astype(np.complex128))
+    scale = np.sqrt(np.mean(np.abs(want) ** 2, axis=1, keepdims=True))
+    error = np.abs(got - want) / np.where(scale == 0, 1, scale)
+    doublings = np.log2(n) + (3 if n in (17, 127, 4100) else 0)  # a convolution of twice the length
+    assert np.max(error) < (2 + 1.5 * doublings) * 2.0**-24
+    assert np.sqrt(np.mean(error**2)) < (0.4 + 0.3 * doublings) * 2.0**-24
+
+
+def test_an_infinity_spoils_its_row_only() -> None:
+    z = rows_of_many_sizes(4, 34)
+    z[3, 2] = np.inf
+    text = TEXT.format(operand="c64[4,34]", result="c64[4,34]", kind="FFT", lengths="34")
+    with np.errstate(all="ignore"):
+        (got,) = on_machine(text, [z])
+    assert np.isfinite(got[:3]).all()
+    assert not np.isfinite(got[3]).any()
+
+
+@pytest.mark.parametrize(
+    ("dims", "lengths", "kernels"),
+    [
+        ("1024,1024", "1024,1024", 2),
+        ("7,4096", "4096", 1),
+        ("1024,5", "5", 1),
+        ("8192", "8192", 4),  # cut in two: transforms, factors between, points put in order
+    ],
+)
+def test_few_kernels(dims: str, lengths: str, kernels: int) -> None:
+    text = TEXT.format(operand=f"c64[{dims}]", result=f"c64[{dims}]", kind="FFT", lengths=lengths)
+    made = [kernel.note for kernel in compile_text(text).program.kernels.values()]
+    assert len(made) == kernels, made
 
 
 def test_a_transform_of_doubles_is_refused() -> None:

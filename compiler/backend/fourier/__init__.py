@@ -1,0 +1,1 @@
+"""The kernel of a Fourier transform: butterflies on vregs, batch in the lanes."""

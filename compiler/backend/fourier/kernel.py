@@ -1,0 +1,215 @@
+"""pair-fft: blocks of a batch go through all stages of their transform in VMEM.
+
+Along dimension 1 of ``[a, n, c]`` a block is columns, 128 to a unit, as they lie: every stage reads
+a block and leaves another, the last one the result's. Along dimension 2 a block is rows, which are
+turned into columns first and back at the end. The roots are spread over the lanes once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.indexing import const
+from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
+from compiler.backend.custom import CustomKernel
+from compiler.backend.fourier.direct import DirectSums
+from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots, StageLoops, StageShape
+from compiler.backend.fourier.turning import BLOCK, Turned, Turner
+from compiler.backend.kernel_calls import Argument
+from compiler.backend.pipeline import Pipeline, StepContext
+from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
+from compiler.backend.vector.ops import Ops
+from compiler.hlo.fourier import Stage, root_rows, stages
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import leaves
+from compiler.rewrite.make import dims_attr
+from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
+
+_TILES = 16
+_STEP_ROWS = 2048
+"""Of each part, about what a grid step takes: long enough for its transfers to run at full speed."""
+_VMEM_SHARE = 0.8
+
+
+def emit_fft(kernel: CustomKernel) -> None:
+    """Emit the kernel of a transform."""
+    FourierKernel(kernel).emit()
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The grid, and the units of a step with their rows."""
+
+    grid: tuple[GridDim, GridDim]
+    units: int
+    unit_rows: int
+
+
+class FourierKernel:
+    """One kernel."""
+
+    def __init__(self, kernel: CustomKernel) -> None:
+        root = kernel.root
+        self.builder = kernel.builder
+        self.kernel = kernel
+        self.inputs = root.operands[1:]
+        self.dims = self.inputs[0].array.dims
+        (self.dim,) = dims_attr(root)
+        self.stages: tuple[Stage, ...] = stages(self.dims[self.dim])
+        self.is_inverse = root.attrs["fft_type"] == "IFFT"
+        self.cut = self._cut()
+        self.guard = max([GUARD_ROWS, *(self._shape(s).guard_rows for s in self.stages)])
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether the transforms are of rows."""
+        return self.dim == 2
+
+    def emit(self) -> None:
+        """Emit everything."""
+        b = self.builder
+        roots = self._spread_roots()
+        spare = [self._spare("a")] if len(self.stages) > 1 or self.is_turned else []
+        if self.is_turned:
+            spare.append(self._spare("b"))
+        arguments = [self._argument(operand) for operand in self.inputs]
+        pipeline = Pipeline(
+            b,
+            self._plan(),
+            arguments,
+            list(self.kernel.interface.results),
+            {},
+            self.guard,
+            box_pieces if self.is_turned else column_pieces,
+        )
+        self._clear(pipeline, spare)
+        pipeline.emit(lambda step: self._compute(step, roots, spare))
+        b.note += " grid " + "x".join(str(d.steps) for d in self.cut.grid)
+
+    def _compute(self, step: StepContext, roots: Roots, spare: list[tuple[Part, ...]]) -> None:
+        self.builder.new_block()
+        source, target = _parts(step.inputs), _parts(step.outputs)
+        turner = Turner(self.builder, self._turned())
+        if self.is_turned:
+            turner.to_columns(source, spare[0])
+            source = spare[0][: len(source)]
+        sign, scale = (1, 1 / self.dims[self.dim]) if self.is_inverse else (-1, 1.0)
+        if not self.stages:
+            there = spare[1] if self.is_turned else target
+            sums = DirectSums(self.builder, roots, self.dims[self.dim], sign, scale)
+            sums.emit(self.cut.units, self.cut.unit_rows, source, there)
+            source = there
+        loops = StageLoops(self.builder, roots, sign)
+        for number, stage in enumerate(self.stages):
+            left = len(self.stages) - 1 - number
+            between = target if left % 2 == 0 else spare[0]
+            there = spare[(number + 1) % 2] if self.is_turned else between
+            loops.emit(self._shape(stage), source, there, scale if left == 0 else 1.0)
+            source = there
+        if self.is_turned:
+            turner.to_rows(source, target)
+
+    def _shape(self, stage: Stage) -> StageShape:
+        return StageShape(stage, self.cut.units, self.cut.unit_rows)
+
+    def _turned(self) -> Turned:
+        tiles = min(_TILES, -(-self.dims[1] // 8))
+        return Turned(self.cut.units, tiles, self.dims[2])
+
+    def _clear(self, pipeline: Pipeline, spare: list[tuple[Part, ...]]) -> None:
+        """Give rows a value that no point has but that are read or stored with those of points."""
+        n, rows = self.dims[self.dim], self.cut.unit_rows
+        windows = [part.window for parts in spare for part in parts]
+        if not self.is_turned:
+            windows += [s.window_id for s in (*pipeline.outputs, *pipeline.inputs)]
+        if any(self._shape(s).guard_rows for s in self.stages):  # few units: all rows are few
+            places = (0, SUBLANES)
+        elif n % SUBLANES:
+            places = (rows - SUBLANES, rows)
+        else:
+            return
+        b = self.builder
+        for window in dict.fromkeys(windows):
+            first, step = places
+            count = (b.window_rows(window) - first - SUBLANES) // step + 1
+            with b.loop(count, "clear") as index:
+                row = b.smuli(index, step)
+                b.emit("vst", window, row, first, 1, b.emit("vmovi", 0))
+
+    # windows
+
+    def _cut(self) -> _Cut:
+        """Units of a step: enough for long transfers, several steps where there are many."""
+        rows = -(-self.dims[self.dim] // SUBLANES) * SUBLANES
+        lines = -(-self.dims[3 - self.dim] // (8 if self.is_turned else BLOCK))
+        most = self._most_units(rows)
+        wanted = max(1, min(most, -(-_STEP_ROWS // rows)))
+        if not self.is_turned:
+            across = min(wanted, lines)
+            majors = min(self.dims[0], max(1, wanted // across))
+            grid = grid_dim("a", 1, self.dims[0], majors), grid_dim("c", BLOCK, lines, across)
+            return _Cut(grid, majors * across, rows)
+        down = min(wanted * _TILES, lines // _TILES * _TILES) if lines > _TILES else lines
+        grid = grid_dim("a", 1, self.dims[0], 1), grid_dim("r", 8, lines, down)
+        return _Cut(grid, -(-down // _TILES), rows)
+
+    def _most_units(self, rows: int) -> int:
+        """Units whose blocks VMEM has room for."""
+        blocks = 2 * (len(self.inputs) + 2) + (4 if self.is_turned else 2)
+        table = root_rows(self.dims[self.dim]) * (BLOCK + 1)
+        room = int(self.kernel.chip.vmem_rows * _VMEM_SHARE) - table
+        columns = -(-rows // BLOCK) * BLOCK if self.is_turned else rows
+        return max(1, room // (blocks * columns))
+
+    def _plan(self) -> WindowPlan:
+        outer, inner = self.cut.grid
+        n = self.dims[self.dim]
+        origin = (outer.origin, const(0), inner.origin)
+        extent = (outer.block, -(-n // 8) * 8, inner.block * BLOCK)
+        if self.is_turned:
+            origin = (outer.origin, inner.origin, const(0))
+            extent = (1, inner.block * 8, -(-n // BLOCK) * BLOCK)
+        root = self.kernel.root
+        inputs = [OperandWindow(o, self._argument(o).shape, origin, extent) for o in self.inputs]
+        results = leaves(self.kernel.fusion.shape)
+        outputs = [OperandWindow(root, shape, origin, extent) for shape in results]
+        return WindowPlan(self.cut.grid, tuple(inputs), tuple(outputs))
+
+    def _argument(self, operand: HloInstruction) -> Argument:
+        number = self.kernel.body.parameters.index(operand)
+        return self.kernel.interface.operands[number]
+
+    def _spare(self, name: str) -> tuple[Part, ...]:
+        rows = self.cut.units * self.cut.unit_rows + self.guard
+        return tuple(Part(self.builder.window(f"{name}.{part}", rows), 0) for part in ("re", "im"))
+
+    # roots
+
+    def _spread_roots(self) -> Roots:
+        """Bring the table in and give every root a row of its own, through a transpose unit."""
+        b, ops = self.builder, Ops(self.builder)
+        argument = self._argument(self.kernel.root.operands[0])
+        granules = hbm_tiling(argument.shape).total_granules
+        table = b.window("table", granules)
+        count = root_rows(self.dims[self.dim])
+        spread = b.window("roots", count * BLOCK)
+        if len(self.stages) == 1:
+            return Roots(spread)
+        descriptor = b.descriptor(DmaDescriptor(HBM, VMEM, granules, (), table))
+        flag = b.flag()
+        b.emit("dma.start", descriptor, b.argument(argument.index), 0, flag, 0, 0, 0)
+        b.emit("dma.wait", flag, 0)
+        with b.loop(count, "roots") as row:
+            word = ops.emit("vld", table, row, 0, 0)
+            for tile in range(_TILES):
+                ops.emit("vxpose.push", 0, word, tile)
+            ops.emit("vxpose.swap", 0)
+            first = b.smuli(row, BLOCK)
+            for tile in range(_TILES):
+                ops.emit("vst", spread, first, tile * 8, 1, ops.emit("vxpose.read", 0, tile))
+        return Roots(spread)
+
+
+def _parts(arrays: list[VmemArray]) -> tuple[Part, ...]:
+    return tuple(Part(array.window, array.base) for array in arrays)
