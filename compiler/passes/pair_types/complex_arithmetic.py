@@ -10,6 +10,7 @@ from compiler.passes.pair_types.compensated import Compensated
 from compiler.passes.pair_types.emitter import Dims, Emitter
 from compiler.passes.pair_types.polar import power_of_two, raised, scaled_parts, squares
 from compiler.passes.pair_types.values import Pair
+from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
 _INF = math.inf
@@ -88,8 +89,13 @@ class Complex:
         return e.select(is_infinite, e.like(x, _INF), size)
 
     def divide(self, a: Pair, b: Pair) -> Pair:
-        """``a conj(b) / |b|**2`` with b scaled to about 1; C's answers for zeros and infinities."""
+        """``a conj(b) / |b|**2`` with b scaled to about 1; C's answers for zeros and infinities.
+
+        By a real number made complex it is two quotients.
+        """
         e, k = self.e, Compensated(self.e)
+        if splat_value(b.second) == 0:
+            return self.pair(e.div(a.first, b.first), e.div(a.second, b.first))
         parts = scaled_parts(e, *b.parts)
         is_real = e.compare("GE", e.abs(b.first), e.abs(b.second))
         x = with_sign(e, e.select(is_real, parts.large, parts.small), b.first)
