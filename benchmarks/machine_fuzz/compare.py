@@ -9,7 +9,8 @@ every dependence on NaN bits: what seems to differ is compared once more with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import CycleLimitFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.machine.run import Run
 
 NANS = (0x7FC00000, 0xFFED1C35)
 _WINDOW_WORDS = 0x5A3C96E1
@@ -49,13 +51,25 @@ class Outcome:
         return 0 if self.result is None else self.result.cycles
 
 
-def run(machine: NumpyMachine | LlvmMachine, program: Program, contents: bytes) -> Outcome:
+Machine = NumpyMachine | LlvmMachine
+
+
+def run(machine: Machine, program: Program, contents: bytes) -> Outcome:
     """Run on a memory of given contents."""
+    hbm = _memory(contents)
+    return _outcome(lambda: machine.start(program, hbm), hbm)
+
+
+def _memory(contents: bytes) -> HbmMemory:
     hbm = HbmMemory(HBM_BYTES)
     hbm.write(0, contents)
+    return hbm
+
+
+def _outcome(start: Callable[[], Run], hbm: HbmMemory) -> Outcome:
     result, fault = None, None
     try:
-        result = machine.run(program, hbm)
+        result = start().finish()
     except MachineFault as error:
         fault = (type(error), error.kernel)
     return Outcome(result, fault, hbm.bytes.view(np.uint32).copy())
@@ -116,6 +130,37 @@ def _differ(plain: Outcome, native: Outcome, defined: npt.NDArray[np.bool_], thr
     at = int(np.flatnonzero(wrong)[0])
     values = f"NumPy {plain.memory[at]:#010x}, LLVM {native.memory[at]:#010x}"
     return f"memory: {int(wrong.sum())} words, the first is {at}: {values}"
+
+
+def compare_pauses(case: Case, source: random.Random, cycles: int, threads: int = 1) -> str:
+    """How a run that goes from machine to machine, saved and restored, differs from a whole one."""
+    plain = [_plain(case, MAX_CYCLES, NANS[0], words) for words in (None, _WINDOW_WORDS)]
+    if not _same_end(*plain):
+        return ""
+    pauses = sorted(source.randrange(cycles + 1) for _ in range(source.choice([1, 2, 4])))
+    with _same_nan():
+        machines = [
+            _llvm(case.program.target, threads, MAX_CYCLES),
+            NumpyMachine(load_chip(case.program.target), max_cycles=MAX_CYCLES, nan=NANS[0]),
+        ]
+        source.shuffle(machines)
+        hbm = _memory(case.contents)
+        paused = _outcome(lambda: _carried(case.program, machines, pauses, hbm), hbm)
+    return _differ(plain[0], paused, plain[0].memory == plain[1].memory, threads)
+
+
+def _carried(program: Program, machines: list[Machine], pauses: list[int], hbm: HbmMemory) -> Run:
+    """The last part of a run that was on several machines."""
+    execution = machines[0].start(program, hbm)
+    for number, cycle in enumerate(pauses, 1):
+        execution.run_until(cycle)
+        if not execution.is_done:
+            execution.step()
+        saved = execution.save()
+        hbm.bytes[:] = 0x55
+        execution = machines[number % 2].restore(program, hbm, saved)
+        assert execution.save() == saved, "what is restored is not what was saved"
+    return execution
 
 
 def _name(outcome: Outcome) -> str:

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from benchmarks.machine_fuzz.compare import MAX_CYCLES, Outcome, compare, compare_estimate
+from benchmarks.machine_fuzz.compare import (
+    MAX_CYCLES,
+    Outcome,
+    compare,
+    compare_estimate,
+    compare_pauses,
+)
 from benchmarks.machine_fuzz.minimize import minimize
 from benchmarks.machine_fuzz.mutate import mutated
 from benchmarks.machine_fuzz.programs import Case, random_case
@@ -29,11 +35,15 @@ _MOST_TRIES = 20
 
 @dataclass(frozen=True)
 class Variant:
-    """How a case is run: host threads, limit of cycles, whether its estimate is looked at."""
+    """How a case is run: host threads, limit of cycles, whether its estimate is looked at.
+
+    With `pauses`, a seed, it is paused here and there and goes on on the other machine.
+    """
 
     threads: int = 1
     max_cycles: int = MAX_CYCLES
     estimate: bool = False
+    pauses: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,8 @@ def _variants(case: Case, source: random.Random, outcome: Outcome | None) -> Ite
     if cycles and source.random() < 0.4:
         limit = source.choice([cycles, cycles - 1, source.randrange(cycles), 0])
         yield Variant(source.choice([1, 1, 2]), limit)
+    if cycles and source.random() < 0.4:
+        yield Variant(source.choice([1, 1, 2]), pauses=source.randrange(1 << 30))
     if cycles and case.is_static:
         yield Variant(estimate=True)
 
@@ -100,6 +112,9 @@ def judge(case: Case, variant: Variant) -> tuple[Verdict, Outcome | None]:
             wrong, outcome = compare(case, variant.threads, variant.max_cycles)
         if not wrong and variant.estimate:
             wrong = compare_estimate(case, outcome.cycles)
+        if not wrong and variant.pauses is not None:
+            picks = random.Random(variant.pauses)
+            wrong = compare_pauses(case, picks, outcome.cycles, variant.threads)
     except Exception as error:
         return Verdict(f"exception {type(error).__name__}", str(error), variant, True), None
     if wrong:

@@ -15,13 +15,13 @@ from tests.support.random_programs import (
     BlockBuilder,
     random_program,
 )
-from tpu_sim.interp import numpy_machine
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.instruction import ROWS, Instr, Kind, Row
 from tpu_sim.isa.program import HBM, VMEM, Block, Call, DmaDescriptor, Kernel, Loop, Program, Window
 from tpu_sim.jit import context, segment, state_ops
 from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.machine import state
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 
@@ -191,7 +191,7 @@ def test_estimate_gives_the_cycles_of_a_run() -> None:
 
 def test_calls_beyond_the_records_are_added_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = NumpyMachine(CHIP).run(looped_calls(), HbmMemory(HBM_BYTES))
-    for module in (context, numpy_machine):
+    for module in (context, state):
         monkeypatch.setattr(module, "MOST_RECORDS", 3)
     machine = LlvmMachine(CHIP, cache=False)
     for _ in range(2):  # the sums of a run do not add to those before

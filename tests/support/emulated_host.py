@@ -110,7 +110,8 @@ class EmulatedHost:
         translated = translate_program(program, chip, RUN)
         name = self._link("program", translated.text)
         context = ExecutionContext(chip, Memories(chip), translated.sizes)
-        context.reset(_CYCLE_LIMIT, program.smem_words)
+        context.reset(program.smem_words)
+        context.words[Word.UNTIL] = _CYCLE_LIMIT
         context.attach_hbm(0, hbm.size_bytes)
         sizes = {int(word): len(mapping) for word, mapping in context._mappings.items()}
         head = [

@@ -71,7 +71,7 @@ def _execute(
     kernel: Kernel, chip: Chip, vmem: VmemContents, races: RaceDetector | None = None
 ) -> CoreState:
     state = CoreState(chip)
-    state.enter_kernel(kernel.flags)
+    state.enter_kernel()
     for window, rows in vmem.items():
         base = kernel.windows[window].base_row
         state.vmem[base : base + len(rows)] = rows

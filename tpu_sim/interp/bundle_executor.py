@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tpu_sim.interp import mxu
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.interp.transpose import transposed_halves
-from tpu_sim.isa.causes import Cause, transfer_cause
+from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
 from tpu_sim.isa.program import HBM, SMEM, SPILL_ROWS, Bundle, Kernel, Window
@@ -35,7 +35,8 @@ from tpu_sim.machine import dma
 from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
-from tpu_sim.machine.state import BLOCK, LANES, SUBLANES, CoreState
+from tpu_sim.machine.schema import READY_RING
+from tpu_sim.machine.state import ACTIVE, BLOCK, LANES, SHADOW, SUBLANES, CoreState
 
 U32 = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
@@ -82,27 +83,28 @@ class BundleExecutor:
     def _stall(self, bundle: Bundle) -> None:
         state = self._state
         issue = state.now
-        popped = [0] * len(state.mxus)
+        popped = [0] * state.chip.mxu_units
         for instr in bundle:
             match instr.row.effect:
                 case "dma_wait":
                     flag = self._flag(instr.operands[0], instr.operands[1])
-                    until = wait_end(issue, state.flag_done[flag], state.chip)
-                    state.counts.dma_wait_cycles += until - state.now
-                    issue = self._wait(issue, until, state.flag_causes[flag])
+                    until = wait_end(issue, int(state.flag_done[flag]), state.chip)
+                    state.dma_wait += until - state.now
+                    issue = self._wait(issue, until, Cause(state.flag_cause[flag]))
                 case "pop_mrf":
                     unit = instr.operands[1]
-                    ready, _ = state.mxus[unit].results[popped[unit]]
+                    oldest = int(state.mrf_popped[unit]) + popped[unit]
+                    ready = int(state.mrf_ready[unit, oldest % READY_RING])
                     popped[unit] += 1
                     issue = self._wait(issue, ready, Cause.MXU_RESULT)
                 case "matmul":
-                    free = state.mxus[instr.operands[0]].free >> PASS_BITS
+                    free = int(state.unit_free[instr.operands[0]]) >> PASS_BITS
                     issue = self._wait(issue, free, Cause.MXU)
         state.now = issue
 
     def _wait(self, issue: int, until: int, cause: Cause) -> int:
         """The later time; what the bundle waits longer for this than for those before."""
-        self._state.counts.causes[cause] += max(0, until - issue)
+        self._state.causes[cause] += max(0, until - issue)
         return max(issue, until)
 
     def _step(self, instr: Instr) -> Commit:
@@ -161,8 +163,11 @@ class BundleExecutor:
         return lambda: self._state.vregs.__setitem__(d, value)
 
     def _pop_mrf(self, d: int, unit: int) -> Commit:
-        _, value = self._state.mxus[unit].results.popleft()
-        return lambda: self._state.vregs.__setitem__(d, value)
+        state = self._state
+        ring = state.results[unit]
+        value = ring[int(state.mrf_popped[unit]) % len(ring)].copy()
+        state.mrf_popped[unit] += 1
+        return lambda: state.vregs.__setitem__(d, value)
 
     # VMEM
 
@@ -295,66 +300,70 @@ class BundleExecutor:
 
     def _matpush(self, unit: int, a: int, row: int) -> Commit:
         block = _weight_rows(self._state.vregs[a])
-        shadow = self._state.mxus[unit].shadow
+        shadow = self._state.weights[unit, SHADOW]
         return lambda: shadow.__setitem__(slice(16 * row, 16 * row + 16), block)
 
     def _matpush_t(self, unit: int, a: int, row: int) -> Commit:
         block = _weight_rows(self._state.vregs[a]).T
-        shadow = self._state.mxus[unit].shadow
+        shadow = self._state.weights[unit, SHADOW]
         where = (slice(None), slice(16 * row, 16 * row + 16))
         return lambda: shadow.__setitem__(where, block)
 
     def _matswap(self, unit: int) -> Commit:
-        state = self._state.mxus[unit]
+        weights = self._state.weights[unit]
 
         def commit() -> None:
-            state.active = state.shadow
-            state.shadow = np.zeros_like(state.active)
+            weights[ACTIVE] = weights[SHADOW]
+            weights[SHADOW] = 0
 
         return commit
 
     def _matmul(self, unit: int, a: int, name: str) -> Commit:
         state = self._state
-        left, weights = np.concatenate(mxu.halves(state.vregs[a])), state.mxus[unit].active
+        left = np.concatenate(mxu.halves(state.vregs[a]))
+        weights = (state.weights[unit, ACTIVE].astype(np.uint32) << np.uint32(16)).view(np.float32)
         if name in INTEGER_PASSES:
             rows = mxu.integer_pass_rows(left, weights, is_signed=INTEGER_PASSES[name])
         else:
             rows = mxu.pass_rows(left, weights).view(np.uint32)
-        first, second = result_ready_cycles(state.chip)
 
         def commit() -> None:
-            unit_state = state.mxus[unit]
-            unit_state.results.append((state.now + first, rows[:SUBLANES]))
-            unit_state.results.append((state.now + second, rows[SUBLANES:]))
-            unit_state.free = unit_free(unit_state.free, state.now, state.chip)
-            state.counts.matmuls += 1
+            for half, cycles in enumerate(result_ready_cycles(state.chip)):
+                pushed = int(state.mrf_pushed[unit])
+                ring = state.results[unit]
+                ring[pushed % len(ring)] = rows[SUBLANES * half : SUBLANES * (half + 1)]
+                state.mrf_ready[unit, pushed % READY_RING] = state.now + cycles
+                state.mrf_pushed[unit] += 1
+            state.unit_free[unit] = unit_free(int(state.unit_free[unit]), state.now, state.chip)
+            state.mxu_passes += 1
 
         return commit
 
     def _xpose_push(self, unit: int, a: int, row: int) -> Commit:
         value = self._state.vregs[a]
-        where = (unit, slice(SUBLANES * row, SUBLANES * row + SUBLANES))
-        return lambda: self._state.xpose_shadow.__setitem__(where, value)
+        where = (unit, SHADOW, slice(SUBLANES * row, SUBLANES * row + SUBLANES))
+        return lambda: self._state.transposes.__setitem__(where, value)
 
     def _xpose_swap(self, unit: int) -> Commit:
-        transposed = self._state.xpose_shadow[unit].T.copy()
-        return lambda: self._state.xpose_active.__setitem__(unit, transposed)
+        transposed = self._state.transposes[unit, SHADOW].T.copy()
+        return lambda: self._state.transposes.__setitem__((unit, ACTIVE), transposed)
 
     def _xpose_swap16(self, unit: int) -> Commit:
-        transposed = transposed_halves(self._state.xpose_shadow[unit])
-        return lambda: self._state.xpose_active.__setitem__(unit, transposed)
+        transposed = transposed_halves(self._state.transposes[unit, SHADOW])
+        return lambda: self._state.transposes.__setitem__((unit, ACTIVE), transposed)
 
     def _xpose_read(self, d: int, unit: int, row: int) -> Commit:
         rows = slice(SUBLANES * row, SUBLANES * row + SUBLANES)
-        value = self._state.xpose_active[unit, rows].copy()
+        value = self._state.transposes[unit, ACTIVE, rows].copy()
         return lambda: self._state.vregs.__setitem__(d, value)
 
     # DMA and sync flags
 
     def _flag(self, flag: int, f: int) -> int:
         number = flag + self._state.sreg(f)
-        if not 0 <= number < len(self._state.flag_done):
-            raise DmaCountFault(f"sync flag {number}, the kernel has {len(self._state.flag_done)}")
+        count = 0 if self._kernel is None else self._kernel.flags
+        if not 0 <= number < count:
+            raise DmaCountFault(f"sync flag {number}, the kernel has {count}")
         return number
 
     def _dma_start(self, instr: Instr) -> Commit:
@@ -379,16 +388,21 @@ class BundleExecutor:
         if self._races:
             self._races.start(transfer, flag)
         dma.copy(transfer, state, self._hbm)
-        free, done = dma_times(state.now, state.dma_engine_free, transfer.total_bytes, cost)
-        state.dma_engine_free = free
-        state.flag_done[flag] = max(state.flag_done[flag], done)
-        state.flag_causes[flag] = cause
-        state.counts.hbm_bytes += transfer.hbm_bytes
+        free, done = dma_times(state.now, state.dma_free, transfer.total_bytes, cost)
+        state.dma_free = free
+        state.flag_done[flag] = max(int(state.flag_done[flag]), done)
+        state.flag_cause[flag] = int(cause)
+        state.hbm_bytes += transfer.hbm_bytes
 
     def _dma_wait(self, flag: int, f: int) -> Commit:
         number = self._flag(flag, f)
-        races = self._races
-        return lambda: races.wait(number) if races else None
+
+        def commit() -> None:
+            self._state.flag_cause[number] = int(LOWERED)
+            if self._races:
+                self._races.wait(number)
+
+        return commit
 
 
 def _rank(instr: Instr) -> int:
@@ -407,10 +421,10 @@ def _mask(value: object) -> Mask:
     return value
 
 
-def _weight_rows(packed: U32) -> npt.NDArray[np.float32]:
+def _weight_rows(packed: U32) -> npt.NDArray[np.uint16]:
     """(16, 128): rows 2s and 2s+1 are the low and high halves of sublane s."""
-    low, high = mxu.halves(packed)
-    rows: npt.NDArray[np.float32] = np.stack([low, high], axis=1).reshape(16, BLOCK)
+    low, high = packed.astype(np.uint16), (packed >> np.uint32(16)).astype(np.uint16)
+    rows: npt.NDArray[np.uint16] = np.stack([low, high], axis=1).reshape(16, BLOCK)
     return rows
 
 

@@ -8,38 +8,28 @@ from __future__ import annotations
 import numpy as np
 
 from tpu_sim.interp.bundle_executor import BundleExecutor
-from tpu_sim.isa.causes import Cause, Counts, IssueCauses
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import (
-    Block,
-    Bundle,
-    Call,
-    If,
-    Kernel,
-    Loop,
-    Node,
-    Program,
-    While,
-    spill_rows,
-)
+from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Program, While, spill_rows
 from tpu_sim.isa.text import format_bundle
-from tpu_sim.machine.faults import CycleLimitFault, MachineFault
+from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
+from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.node_table import MAIN, FlatNode, NodeTable, Step, node_table
 from tpu_sim.machine.race_detector import POISON, RaceDetector
-from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun, RunTotals
+from tpu_sim.machine.result import ExecutionResult, execution_result
+from tpu_sim.machine.run import Run
 from tpu_sim.machine.state import CoreState
-
-DEFAULT_MAX_CYCLES = 1 << 40
 
 
 class NumpyMachine:
     """A core of `chip`. `checked` finds DMA races and uninitialised VMEM reads.
 
-    A run longer than `max_cycles` ends with `CycleLimitFault` at the end of a block, of an iteration or of
-    a call, where the time is looked at. `nan` are the bits of each NaN that the vector unit gives, None
-    for what the host gives; `window_words` is what windows hold when a kernel starts, None for what was
-    there. Both are no part of the machine: what differs between two choices depends on them.
+    A run longer than `max_cycles` ends with `CycleLimitFault` (`tpu_sim.machine.run`). `nan` are the bits
+    of each NaN that the vector unit gives, None for what the host gives; `window_words` is what windows
+    hold when a kernel starts, None for what was there. Both are no part of the machine: what differs
+    between two choices depends on them.
     """
 
     def __init__(
@@ -54,7 +44,7 @@ class NumpyMachine:
         self.window_words = POISON if checked else window_words
         self.chip = chip
         self.checked = checked
-        self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
+        self.max_cycles = max_cycles
         self._accepted: Program | None = None
 
     def run(self, program: Program, hbm: HbmMemory) -> ExecutionResult:
@@ -62,134 +52,176 @@ class NumpyMachine:
 
         Raises `ProgramError` before running a wrong program, `MachineFault` during the run.
         """
+        return self.start(program, hbm).finish()
+
+    def start(self, program: Program, hbm: HbmMemory) -> Run:
+        """A run of `program` that stands at its start."""
+        return Run(self._core(program, hbm), self.max_cycles)
+
+    def restore(self, program: Program, hbm: HbmMemory, data: bytes) -> Run:
+        """A run that stands where a saved one did; the program's part of `hbm` becomes what it was."""
+        if self.checked:
+            raise CheckpointError("a checked run starts at the start: what it watches is not saved")
+        core = self._core(program, hbm)
+        is_done = load_checkpoint(data, program, core.table, core.state(), hbm)
+        return Run(core, self.max_cycles, is_done)
+
+    def _core(self, program: Program, hbm: HbmMemory) -> _NumpyCore:
         if self._accepted is not program:
             check_program(program, self.chip)
             self._accepted = program
-        with np.errstate(all="ignore"):
-            return _Run(self, program, hbm).run()
+        return _NumpyCore(self, program, hbm)
 
 
-class _Run:
-    """One execution."""
+class _NumpyCore:
+    """The core during one run: a sequencer over the program's nodes."""
 
     def __init__(self, machine: NumpyMachine, program: Program, hbm: HbmMemory) -> None:
-        self.chip = machine.chip
-        self.max_cycles = machine.max_cycles
         self.program = program
         self.hbm = hbm
-        self.state = CoreState(machine.chip)
-        self.races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
-        self.nan = machine.nan
-        self.window_words = machine.window_words
-        self.executor = BundleExecutor(self.state, hbm, None, self.races, self.nan)
-        self.kernel_name = ""
-        self.bundle: Bundle = ()
-        self.kernels: list[KernelRun] = []
-        self.later = RunTotals()
-        self.causes = {
-            name: IssueCauses(kernel.body, machine.chip) for name, kernel in program.kernels.items()
-        }
-        self.issued = self.of_main = IssueCauses(program.main, machine.chip)
+        self.table: NodeTable = node_table(program, machine.chip)
+        self._chip = machine.chip
+        self._state = CoreState(machine.chip, len(self.table.calls))
+        self._races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
+        self._nan = machine.nan
+        self._window_words = machine.window_words
+        self._executors: dict[int, BundleExecutor] = {}
+        self._bundle: Bundle = ()
 
-    def run(self) -> ExecutionResult:
+    @property
+    def now(self) -> int:
+        """The cycle at which the next bundle would issue."""
+        return self._state.now
+
+    @property
+    def body_name(self) -> str:
+        """Where it stands: "main" or a kernel."""
+        return self.table.bodies[self._state.body].kernel.name
+
+    def result(self) -> ExecutionResult:
+        """What it all took so far."""
+        state, count = self._state, self._state.record_count
+        records, totals = state.records[:count], state.totals
+        return execution_result(state.now, self.table.calls, records, totals, self._chip)
+
+    def state(self) -> CoreState:
+        """The state itself."""
+        return self._state
+
+    def advance(self, until: int) -> bool:
+        """See `tpu_sim.machine.run.Core`."""
         try:
-            self._nodes(self.program.main)
+            with np.errstate(all="ignore"):
+                return self._walk(until)
         except MachineFault as fault:
-            bundle = format_bundle(self.bundle) if self.bundle else ""
-            kernel = self.kernel_name or "main"
-            raise type(fault)(fault.message, kernel, bundle) from fault
-        return ExecutionResult(self.state.now, (*self.kernels, *self.later.runs()))
+            bundle = format_bundle(self._bundle) if self._bundle else ""
+            raise type(fault)(fault.message, self.body_name, bundle) from fault
 
-    def _nodes(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            match node:
-                case Block():
-                    self._block(node)
-                case Loop():
-                    self._loop(node)
-                case If():
-                    taken = self.state.sreg(node.condition) != 0
-                    self._nodes(node.then if taken else node.orelse)
-                case While():
-                    self._while(node)
-                case Call():
-                    self._call(node)
-
-    def _block(self, block: Block) -> None:
-        for bundle in block.bundles:
-            self.bundle = bundle
-            self.executor.execute(bundle)
-        self._charge(self.issued.of_block(block))
-        self._check_limit()
-
-    def _charge(self, counts: Counts) -> None:
-        for cause, count in counts:
-            self.state.counts.causes[cause] += count
-
-    def _check_limit(self) -> None:
-        if self.state.now > self.max_cycles:
-            raise CycleLimitFault(f"the run passed {self.max_cycles} cycles")
-
-    def _end_iteration(self, loop: Loop | While) -> None:
-        self.state.now += self.chip.loop_overhead_cycles
-        self._charge(self.issued.of_iteration(loop))
-        self._check_limit()
-
-    def _loop(self, loop: Loop) -> None:
-        trip = loop.trip if loop.trip >= 0 else self.state.sreg(loop.trip_sreg)
-        for index in range(trip):
-            self.state.sregs[loop.index] = index
-            self._nodes(loop.body)
-            self._end_iteration(loop)
-
-    def _while(self, loop: While) -> None:
+    def _walk(self, until: int) -> bool:
+        state = self._state
         while True:
-            self._nodes(loop.test)
-            if self.state.sreg(loop.condition) == 0:
-                return
-            self._nodes(loop.body)
-            self._end_iteration(loop)
+            node = self.table.bodies[state.body].nodes[state.node]
+            if node.step is Step.END and state.body == MAIN:
+                return True
+            takes_time = self._node(node)
+            if takes_time and state.now >= until:
+                return False
 
-    def _call(self, call: Call) -> None:
-        kernel = self.program.kernels[call.kernel]
-        state = self.state
-        start = state.now
-        outer = self.executor
-        self.kernel_name = kernel.name
-        state.now += self.chip.call_overhead_cycles
-        self._enter(kernel)
-        self.issued = self.causes[kernel.name]
-        state.counts.causes[Cause.LAUNCH] = self.chip.call_overhead_cycles
-        self._nodes(kernel.body)
-        if self.races:
-            self.races.leave_kernel()
-        run = KernelRun(
-            name=kernel.name,
-            site=call.site,
-            cycles=state.now - start,
-            mxu_busy_cycles=state.counts.matmuls * self.chip.matmul_cycles,
-            dma_wait_cycles=state.counts.dma_wait_cycles,
-            hbm_bytes=state.counts.hbm_bytes,
-            start_cycle=start,
-            causes=tuple(state.counts.causes),
-        )
-        if len(self.kernels) < MOST_RECORDS:
-            self.kernels.append(run)
-        else:
-            self.later.add(run)
-        self.kernel_name = ""
-        self.issued = self.of_main
-        self.executor = outer
-        state.enter_kernel(0)
-        self._check_limit()
+    def _node(self, node: FlatNode) -> bool:
+        """Do one node; whether time may have passed."""
+        state = self._state
+        following = state.node + 1
+        match node.step:
+            case Step.START:
+                if state.body != MAIN:
+                    self._enter(self.table.bodies[state.body].kernel)
+            case Step.RUN:
+                self._block(node)
+            case Step.ENTER:
+                self._begin_loop(node)
+            case Step.TEST:
+                following = following if self._goes_on(node) else node.target
+            case Step.AGAIN:
+                state.counters[node.counter] += 1
+                state.now += self._chip.loop_overhead_cycles
+                self._charge(node)
+                following = node.target
+            case Step.BRANCH:
+                assert isinstance(node.source, If)
+                following = following if state.sreg(node.source.condition) else node.target
+            case Step.JUMP:
+                following = node.target
+            case Step.CALL:
+                self._call(node)
+                return True
+            case Step.END:
+                self._return()
+                return False
+        state.node = following
+        return node.step in (Step.RUN, Step.AGAIN)
+
+    def _block(self, node: FlatNode) -> None:
+        assert isinstance(node.source, Block)
+        executor = self._executor()
+        for bundle in node.source.bundles:
+            self._bundle = bundle
+            executor.execute(bundle)
+        self._bundle = ()
+        self._charge(node)
+        self._state.forget_block()
+
+    def _executor(self) -> BundleExecutor:
+        """Of the body that runs."""
+        number = self._state.body
+        if number not in self._executors:
+            kernel = None if number == MAIN else self.table.bodies[number].kernel
+            self._executors[number] = BundleExecutor(
+                self._state, self.hbm, kernel, self._races, self._nan
+            )
+        return self._executors[number]
+
+    def _charge(self, node: FlatNode) -> None:
+        for cause, count in node.issued or ():
+            self._state.causes[cause] += count
+
+    def _begin_loop(self, node: FlatNode) -> None:
+        state = self._state
+        state.counters[node.counter] = 0
+        if isinstance(node.source, Loop):
+            loop = node.source
+            trip = loop.trip if loop.trip >= 0 else state.sreg(loop.trip_sreg)
+            state.trips[node.counter] = trip
+
+    def _goes_on(self, node: FlatNode) -> bool:
+        """Whether a loop runs another time; sets the index of a counted one."""
+        state = self._state
+        if isinstance(node.source, While):
+            return state.sreg(node.source.condition) != 0
+        assert isinstance(node.source, Loop)
+        done = int(state.counters[node.counter])
+        state.sregs[node.source.index] = done & 0xFFFFFFFF
+        return done < int(state.trips[node.counter])
+
+    def _call(self, node: FlatNode) -> None:
+        state = self._state
+        state.begin_call(node.call)
+        state.causes[Cause.LAUNCH] = self._chip.call_overhead_cycles
+        state.now += self._chip.call_overhead_cycles
+        state.return_node = state.node + 1
+        state.body, state.node = self.table.body_of_call[node.call], 0
+
+    def _return(self) -> None:
+        if self._races:
+            self._races.leave_kernel()
+        self._state.end_call()
+        self._state.body, self._state.node = MAIN, self._state.return_node
 
     def _enter(self, kernel: Kernel) -> None:
-        self.state.enter_kernel(kernel.flags)
-        self.state.vmem[spill_rows(kernel)] = 0
-        self.executor = BundleExecutor(self.state, self.hbm, kernel, self.races, self.nan)
-        if self.races:
-            self.races.enter_kernel()
-        if self.window_words is not None:
+        self._state.enter_kernel()
+        self._state.vmem[spill_rows(kernel)] = 0
+        if self._races:
+            self._races.enter_kernel()
+        if self._window_words is not None:
             for window in kernel.windows:
                 rows = slice(window.base_row, window.base_row + window.rows)
-                self.state.vmem[rows] = self.window_words
+                self._state.vmem[rows] = self._window_words

@@ -34,6 +34,8 @@ class Cause(IntEnum):
         return self.name.lower()
 
 
+LOWERED = Cause.DMA_IN
+"""What a wait for a flag counts as if nothing was started on it since the last one."""
 _PUSHES = frozenset({"matpush", "matpush_t", "matswap"})
 _QUIET_SLOTS = frozenset({Slot.SCALAR, Slot.MISC})
 

@@ -33,8 +33,8 @@ Addresses are sums of a signed sreg and a signed immediate, not taken modulo 2^3
 window or memory, or the run ends with a fault. A fault is that of the first bundle that has one; in
 a bundle that of its waits, loads, scalar instructions, stores and indexed accesses, transfers, in this
 order; of a transfer that of its counts, source, target. Its kind and its kernel are the same on both
-machines; what memory holds after a fault is not specified. A limit of cycles is looked at at the end
-of every block, iteration and call: a run that is past it there ends.
+machines; what memory holds after a fault is not specified. A limit of cycles is looked at after every
+block, after the overhead of an iteration and of a call: a run that is past it there ends.
 
 What the checker (last but one section) accepts means the same on both machines: memory, cycles and
 faults. Bits that are the host's are those of a NaN that VALU arithmetic gives

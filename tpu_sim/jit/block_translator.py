@@ -142,7 +142,7 @@ class BlockTranslator:
         self._dma_function = dma_function
         self._scalars = ScalarCode(scope.emitter, self._read)
         self._bounds = Bounds(scope, dma_function)
-        self._clock = BlockClock(scope) if scope.module.clock else None
+        self._clock = BlockClock(scope)
         self._sregs: dict[int, Scalar] = {0: constant_scalar(0)}
         self._written: set[int] = set()
         self._values: dict[str, dict[int, int]] = {
@@ -166,13 +166,13 @@ class BlockTranslator:
         self._has_indexed = False
 
     def translate(self) -> str:
-        """Append the block's code; returns the time after it, "" where no clock runs."""
+        """Append the block's code; returns the time after it."""
         for number, bundle in enumerate(self._block.bundles):
             self._bundle(number, bundle)
         self._flush(frozenset())
         for number in sorted(self._written):
             self._scope.write_sreg(number, self._sregs[number].text)
-        return "" if self._clock is None else self._clock.finish(self._issued)
+        return self._clock.finish(self._issued)
 
     def _bundle(self, number: int, bundle: Bundle) -> None:
         """All reads come before all writes: what the bundle defines is known after it."""
@@ -181,7 +181,7 @@ class BlockTranslator:
             self._flush_pending()  # whether indexed accesses fault shows only when they run
         planned = [(_plan(instr.row), instr) for instr in bundle]
         timed = [instr for plan, instr in planned if plan.is_timed]
-        if self._clock is not None and timed:
+        if timed:
             self._clock.stall(timed, self._wait_flags(timed))
         starts = [instr for instr in bundle if instr.row.effect == "dma_start"]
         transfers = [self._operands(instr, _plan(instr.row))[0] for instr in starts]
@@ -196,8 +196,7 @@ class BlockTranslator:
         self._commit()
         for instr, arguments in zip(starts, transfers, strict=True):
             self._transfer(number, instr, arguments)
-        if self._clock is not None:
-            self._clock.issue(timed)
+        self._clock.issue(timed)
 
     def _commit(self) -> None:
         """Make what the bundle defines visible."""
@@ -322,8 +321,7 @@ class BlockTranslator:
                 emit_transfer(self._scope, op, self._dma_function)
             else:
                 self._ops[op.index] = op
-        if self._clock is not None:
-            self._clock.transfer(descriptor, flag, (scalars[3].text, scalars[4].text))
+        self._clock.transfer(descriptor, flag, (scalars[3].text, scalars[4].text))
 
     # vector unit
 

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.timing import FRACTION_BITS, PASS_BITS
-from tpu_sim.jit.context import READY_RING, Word
+from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.machine.schema import READY_RING
 
 _PREFIX = "tpuc_kernel_v1_clock_"
 RUN_STEPS = _PREFIX + "steps"
 WAIT = _PREFIX + "wait"
 TRANSFER = _PREFIX + "transfer"
 FINISH = _PREFIX + "finish"
-CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, FINISH)
+COUNT_RANGE = _PREFIX + "count_range"
+CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, FINISH, COUNT_RANGE)
+TALLY_WORDS = 1 + len(Cause)
+"""`Word.NOW` and the cycles by cause behind it: what a range of iterations counts for itself."""
 CLOCK_DECLARATIONS = f"""
 declare i64 @{RUN_STEPS}(ptr, ptr, i64)
 declare i64 @{WAIT}(ptr, i64, i64, i64)
 declare void @{TRANSFER}(ptr, i64, i64, i64, i64, i64, i64, i64, i64)
 declare void @{FINISH}(ptr, ptr, i64)
+declare void @{COUNT_RANGE}(ptr, ptr)
 """
 
 
@@ -100,7 +105,8 @@ class _ClockFunction:
 def clock_text() -> str:
     """The functions of this module."""
     functions = [_pop_function(), _unit_function(), _matmul_function(), _steps_function()]
-    return "\n".join([*functions, _wait_function(), _transfer_function(), _finish_function()])
+    functions += [_wait_function(), _transfer_function(), _finish_function(), _range_function()]
+    return "\n".join(functions)
 
 
 def _finish_function() -> str:
@@ -112,6 +118,14 @@ def _finish_function() -> str:
         pair = e.offset("%counts", e.value(f"shl i64 {number}, 4"))
         cause, cycles = (f.load(e.offset(pair, offset)) for offset in (8, 16))
         f.add(f.word(Word.CAUSES, cause), cycles)
+    return f.define()
+
+
+def _range_function() -> str:
+    """Add the words that a range of iterations counted to those of the core."""
+    f = _ClockFunction(f"void @{COUNT_RANGE}(ptr %ctx, ptr %tally)")
+    for word in range(TALLY_WORDS):
+        f.add(f.word(word), f.load(f.emitter.offset("%tally", 8 * word)))
     return f.define()
 
 
@@ -184,7 +198,9 @@ def _wait_function() -> str:
     done = f.emitter.value(f"add i64 {done}, {f.load(f.word(Word.WAIT_CYCLES))}")
     waited = f.emitter.value(f"sub i64 {done}, %arrival")
     f.add(f.word(Word.DMA_WAIT), waited)
-    cause = f.load(f.word(Word.FLAG_CAUSE, "%flag"))
+    cause_at = f.word(Word.FLAG_CAUSE, "%flag")
+    cause = f.load(cause_at)
+    f.emitter.store("i64", str(int(LOWERED)), cause_at, 8)
     return f.define(f"i64 {f.stall(cause, done)}")
 
 

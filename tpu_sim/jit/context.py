@@ -10,25 +10,23 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.causes import LOWERED
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
-from tpu_sim.machine.result import MOST_RECORDS
+from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
+from tpu_sim.machine.schema import MAX_UNITS, OFFSETS, STATE_WORDS
 
 ROW_BYTES = 512
 VREG_BYTES = 4096
 WEIGHT_BYTES = 128 * 128 * 2
 TRANSPOSE_BYTES = 128 * 128 * 4
-MAX_UNITS = 8
-MAX_FLAGS = 256
-RECORD_WORDS = 16
 
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -37,63 +35,72 @@ OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX = -24, -16, -8
 carried vregs and its transpose blocks, and the indices of its current transpose blocks."""
 _OWN_BYTES = VREG_BYTES
 
-
-READY_RING = 4096
-"""Results of one MXU whose ready cycles the clock keeps; more than any queue holds."""
+Words = npt.NDArray[np.int64]
 
 
 class Word(IntEnum):
-    """Index of each 64-bit word of the context; per-unit and per-flag words are tables."""
+    """Index of each 64-bit word of the context; per-unit and per-flag words are tables.
 
-    VMEM = 0
-    HBM = 1
-    HBM_GRANULES = 2
-    SMEM = 3
-    SMEM_WORDS = 4
-    CARRY = 5  # vreg values that cross a stage of a block
-    RESULTS = 6  # MXU result queues: a ring of vregs per unit
-    WEIGHTS = 7  # per unit two blocks, active and shadow
-    TRANSPOSE = 8  # per transpose unit its shadow block, then a ring of active blocks
-    RECORDS = 9
-    NOW = 10
-    DMA_FREE = 11
-    DMA_WAIT = 12
-    MXU_PASSES = 13
-    HBM_BYTES = 14
-    CYCLE_LIMIT = 15
-    RECORD_COUNT = 16
-    TRANSPOSE_INDEX = 17  # which active block of its ring is current, 16 bits a transpose unit
-    FUEL = 18  # loop iterations left where no clock runs
-    SCRATCH = 20  # values within one component
-    TASKS = 19  # table of tasks and their arguments
-    CAUSES = 21  # cycles by `Cause`
-    SMEM_END = 31  # one more than the last word written behind those that the program owns
-    HEAD = 32  # per unit: results popped so far, if any are left
-    ACTIVE = HEAD + MAX_UNITS  # per unit: 0 or 1, the active weight block
-    PUSHES = ACTIVE + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
-    UNIT_FREE = PUSHES + MAX_UNITS  # per unit: when its next vmatmul may issue (`PASS_BITS`)
-    FLAG_DONE = UNIT_FREE + MAX_UNITS  # per flag: cycle its transfers are done
-    CLOCK_TAIL = FLAG_DONE + MAX_FLAGS  # per unit: results pushed, as the clock counts them
-    CLOCK_HEAD = CLOCK_TAIL + MAX_UNITS
-    FLAG_CAUSE = CLOCK_HEAD + MAX_UNITS  # per flag: the `Cause` of its last transfer
-    READY = FLAG_CAUSE + MAX_FLAGS  # per unit: ring of the cycles results are ready
+    The core's state as both machines have it comes first (`tpu_sim.machine.schema`), then what native
+    code needs beside it.
+    """
 
-    POOL = READY + MAX_UNITS * READY_RING  # words of the helpers, 0 if a run has none
-    TOTALS = POOL + 1  # per call of the program: a record of what has no record of its own
-    WINDOWS_LOCK = TOTALS + 1
-    WINDOW_COUNT = WINDOWS_LOCK + 1  # entries in use of the table of windows read in place
-    RESULT_READY = WINDOW_COUNT + 1  # two: cycles until the results of a pass can be popped
-    PASS_OCCUPANCY = RESULT_READY + 2
-    WAIT_CYCLES = PASS_OCCUPANCY + 1
-    CALL_CYCLES = WAIT_CYCLES + 1
-    MOST_RECORDS = CALL_CYCLES + 1
-    COMPONENTS = MOST_RECORDS + 1  # the table of the program's component functions
-    WINDOWS = COMPONENTS + 1
+    NOW = OFFSETS["now"]
+    CAUSES = OFFSETS["causes"]
+    UNTIL = OFFSETS["until"]
+    BODY = OFFSETS["body"]
+    NODE = OFFSETS["node"]
+    RETURN_NODE = OFFSETS["return_node"]
+    CALL = OFFSETS["call"]
+    CALL_START = OFFSETS["call_start"]
+    MXU_PASSES = OFFSETS["mxu_passes"]
+    DMA_WAIT = OFFSETS["dma_wait"]
+    HBM_BYTES = OFFSETS["hbm_bytes"]
+    DMA_FREE = OFFSETS["dma_free"]
+    RECORD_COUNT = OFFSETS["record_count"]
+    UNIT_FREE = OFFSETS["unit_free"]
+    CLOCK_TAIL = OFFSETS["mrf_pushed"]
+    CLOCK_HEAD = OFFSETS["mrf_popped"]
+    SREGS = OFFSETS["sregs"]
+    COUNTERS = OFFSETS["counters"]
+    TRIPS = OFFSETS["trips"]
+    FLAG_DONE = OFFSETS["flag_done"]
+    FLAG_CAUSE = OFFSETS["flag_cause"]
+    READY = OFFSETS["mrf_ready"]
+
+    VMEM = STATE_WORDS
+    HBM = VMEM + 1
+    HBM_GRANULES = VMEM + 2
+    SMEM = VMEM + 3
+    SMEM_WORDS = VMEM + 4
+    CARRY = VMEM + 5  # vreg values that cross a stage of a block
+    RESULTS = VMEM + 6  # MXU result queues: a ring of vregs per unit
+    WEIGHTS = VMEM + 7  # per unit two blocks, active and shadow
+    TRANSPOSE = VMEM + 8  # per transpose unit its shadow block, then a ring of active blocks
+    RECORDS = VMEM + 9
+    TOTALS = VMEM + 10  # per call of the program: a record of what has no record of its own
+    TRANSPOSE_INDEX = (
+        VMEM + 11
+    )  # which active block of its ring is current, 16 bits a transpose unit
+    TASKS = VMEM + 12  # table of tasks and their arguments
+    SCRATCH = VMEM + 13  # values within one component
+    SMEM_END = VMEM + 14  # one more than the last word written behind those that the program owns
+    POOL = VMEM + 15  # words of the helpers, 0 if a run has none
+    WINDOWS_LOCK = VMEM + 16
+    WINDOW_COUNT = VMEM + 17  # entries in use of the table of windows read in place
+    RESULT_READY = VMEM + 18  # two: cycles until the results of a pass can be popped
+    PASS_OCCUPANCY = VMEM + 20
+    WAIT_CYCLES = VMEM + 21
+    CALL_CYCLES = VMEM + 22
+    MOST_RECORDS = VMEM + 23
+    COMPONENTS = VMEM + 24  # the table of the program's component functions
+    HEAD = VMEM + 25  # per unit: results popped so far, if any are left
+    PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
+    ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block
+    WINDOWS = ACTIVE + MAX_UNITS
 
 
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
-
-assert Word.CAUSES + len(Cause) <= Word.SMEM_END
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:
@@ -163,6 +170,7 @@ class ExecutionContext:
         for word, mapping in self._mappings.items():
             self.words[word] = mapping_address(mapping)
         self._calls = needs.calls
+        self.transpose_blocks = needs.transpose_blocks
         self.words[Word.RESULT_READY : Word.RESULT_READY + 2] = result_ready_cycles(chip)
         self.words[Word.PASS_OCCUPANCY] = pass_occupancy(chip)
         self.words[Word.WAIT_CYCLES] = chip.dma_wait_cycles
@@ -191,8 +199,8 @@ class ExecutionContext:
         self.words[Word.HBM] = address
         self.words[Word.HBM_GRANULES] = size_bytes // ROW_BYTES
 
-    def reset(self, cycle_limit: int, smem_words: int) -> None:
-        """Clock to zero, no records, SMEM zero; VMEM stays as it is.
+    def reset(self, smem_words: int) -> None:
+        """The start of main, at cycle 0: no records, SMEM zero; VMEM stays as it is.
 
         The program owns the first `smem_words` of SMEM, and mostly leaves the rest alone.
         """
@@ -201,31 +209,35 @@ class ExecutionContext:
         memories.smem_end = smem_words
         self.words[Word.SMEM_END] = 0
         ctypes.memset(int(self.words[Word.TOTALS]), 0, self._calls * RECORD_WORDS * 8)
-        for word in (
-            Word.NOW, Word.DMA_FREE, Word.DMA_WAIT, Word.MXU_PASSES, Word.HBM_BYTES,
-            Word.RECORD_COUNT, Word.TRANSPOSE_INDEX,
-        ):  # fmt: skip
-            self.words[word] = 0
-        self.words[Word.CAUSES : Word.CAUSES + len(Cause)] = 0
-        self.words[Word.CYCLE_LIMIT] = cycle_limit
-        self.words[Word.FUEL] = cycle_limit
+        self.words[: Word.READY] = 0
+        self.words[Word.FLAG_CAUSE : Word.READY] = int(LOWERED)
+        self.words[Word.TRANSPOSE_INDEX] = 0
+        self.words[Word.WINDOW_COUNT] = 0
 
     def note_smem(self) -> None:
         """After a run: note how much of SMEM it may have written."""
         self._memories.smem_end = max(self._memories.smem_end, int(self.words[Word.SMEM_END]))
 
-    def records(self) -> Iterator[list[int]]:
-        """Rows of `RECORD_WORDS` (`tpu_sim.jit.calls`) of the calls that have a record, in order."""
+    def records(self) -> Words:
+        """Rows (`tpu_sim.machine.result`) of the calls that have a record, in order."""
         count = min(int(self.words[Word.RECORD_COUNT]), MOST_RECORDS)
         return self._rows(Word.RECORDS, count)
 
-    def totals(self) -> Iterator[list[int]]:
-        """One row for each call of the program, of its runs that have no record."""
-        is_used = int(self.words[Word.RECORD_COUNT]) > MOST_RECORDS
-        return self._rows(Word.TOTALS, self._calls if is_used else 0)
+    def totals(self) -> Words:
+        """One row for each call of the program, of its runs that have no record; none if all have one."""
+        return (
+            self.all_totals()
+            if self.words[Word.RECORD_COUNT] > MOST_RECORDS
+            else self._rows(Word.TOTALS, 0)
+        )
 
-    def _rows(self, table: Word, count: int) -> Iterator[list[int]]:
-        if count:
-            pointer = ctypes.cast(int(self.words[table]), ctypes.POINTER(ctypes.c_int64))
-            for row in np.ctypeslib.as_array(pointer, (count, RECORD_WORDS)):
-                yield row.tolist()
+    def all_totals(self) -> Words:
+        """Room for one row for each call of the program."""
+        return self._rows(Word.TOTALS, self._calls)
+
+    def _rows(self, table: Word, count: int) -> Words:
+        return self.memory(table, np.int64)[: count * RECORD_WORDS].reshape(count, RECORD_WORDS)
+
+    def memory(self, word: Word, dtype: type[np.generic]) -> npt.NDArray[Any]:
+        """A memory as an array that is no copy."""
+        return np.frombuffer(self._mappings[word], dtype)

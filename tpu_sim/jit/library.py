@@ -6,7 +6,7 @@ code cache, and called by name from translated code.
 
 from __future__ import annotations
 
-from tpu_sim.jit.calls import CALL_DECLARATION, RUN_CALL, run_call_text
+from tpu_sim.jit.calls import CALL_DECLARATIONS, CALL_FUNCTIONS, calls_text
 from tpu_sim.jit.clock_kernels import CLOCK_DECLARATIONS, CLOCK_FUNCTIONS, clock_text
 from tpu_sim.jit.command_kernels import (
     COMMAND_DECLARATIONS,
@@ -60,7 +60,7 @@ COPY_VREG = _PREFIX + "copy_vreg"
 LIBRARY_FUNCTIONS = (
     MATPUSH, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES,
     LOAD_INDEXED, STORE_INDEXED, COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
-    RESOLVE, SETTLE, REFER, PROTECT, RUN_CALL, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
+    RESOLVE, SETTLE, REFER, PROTECT, *CALL_FUNCTIONS, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
     *CROSSING_FUNCTIONS,
 )  # fmt: skip
 """Functions with one form; those of MXU passes have several (`tpu_sim.jit.pass_forms`)."""
@@ -69,7 +69,7 @@ LIBRARY_DECLARATIONS = f"""
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
 declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 {FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
-{CALL_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
+{CALL_DECLARATIONS}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
 
 _PASSES = (Kind.MATMUL, Kind.MATMUL_S8, Kind.MATMUL_U8)
 _COMMANDS: Kernels = {
@@ -103,7 +103,7 @@ def library_text(host: Host) -> str:
         fork_join_text(host),
         hbm_windows_text(),
         clock_text(),
-        run_call_text(),
+        calls_text(),
         command_text(_COMMANDS),
         crossing_text(),
     ]

@@ -8,33 +8,29 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from threading import current_thread, main_thread
-from weakref import WeakKeyDictionary, WeakSet
+from functools import cached_property
+from threading import RLock
+from weakref import WeakKeyDictionary
 
-from tpu_sim.isa.causes import Cause
+import numpy as np
+
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
-from tpu_sim.jit.calls import PAST_LIMIT
-from tpu_sim.jit.context import (
-    MAX_UNITS,
-    READY_RING,
-    ExecutionContext,
-    Memories,
-    Word,
-)
+from tpu_sim.jit.calls import ENDED
+from tpu_sim.jit.context import ExecutionContext, Memories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
+from tpu_sim.jit.native_state import read_state, settle_windows, write_state
 from tpu_sim.jit.program_translator import (
     DEFAULT_TRIPS,
-    MAIN,
+    MAIN_FUNCTION,
     MODULE_HEAD,
     RUN,
     ModuleKind,
@@ -45,9 +41,9 @@ from tpu_sim.jit.program_translator import (
 from tpu_sim.jit.scope import FaultKind
 from tpu_sim.jit.stored_translation import dump_translation, load_translation
 from tpu_sim.jit.workers import run_interruptibly, worker_pool
+from tpu_sim.machine.checkpoint import load_checkpoint
 from tpu_sim.machine.disk_cache import cache_key, open_cache
 from tpu_sim.machine.faults import (
-    CycleLimitFault,
     DmaCountFault,
     MachineFault,
     OutOfMemoryRangeFault,
@@ -55,17 +51,18 @@ from tpu_sim.machine.faults import (
 )
 from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.machine.result import ExecutionResult, KernelRun, RunTotals
+from tpu_sim.machine.node_table import NodeTable, body_name, node_table
+from tpu_sim.machine.result import RECORD_WORDS, ExecutionResult, execution_result
+from tpu_sim.machine.run import Run
+from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS, READY_RING, STATE_WORDS
+from tpu_sim.machine.state import LANES, CoreState
 
-DEFAULT_MAX_CYCLES = 1 << 40
 _KEPT_PROGRAMS = 64
-_SHORT_SECONDS = 0.1
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
     FaultKind.MEMORY: OutOfMemoryRangeFault,
     FaultKind.DMA_COUNT: DmaCountFault,
     FaultKind.FLAG: DmaCountFault,
-    FaultKind.CYCLE_LIMIT: CycleLimitFault,
 }
 
 
@@ -82,9 +79,10 @@ class NativeProgram:
 class LlvmMachine:
     """A core of `chip` emulated by native code. Runs of one machine exclude each other.
 
-    A run longer than `max_cycles` ends with `CycleLimitFault`. `cache=False` keeps no object code
-    on disk. With several `threads`, independent work of a block (components, runs of different
-    MXUs) is shared between host threads; results and cycles do not depend on their number.
+    A run longer than `max_cycles` ends with `CycleLimitFault` (`tpu_sim.machine.run`).
+    `cache=False` keeps no object code on disk. With several `threads`, independent work of a block
+    (components, runs of different MXUs) is shared between host threads; results and cycles do not
+    depend on their number.
     """
 
     def __init__(
@@ -102,16 +100,18 @@ class LlvmMachine:
             raise ValueError(f"{threads} threads: want at least 1")
         if chip.mxu_units > MAX_UNITS or chip.mrf_entries > READY_RING:
             raise ChipError(f"{chip.name}: at most {MAX_UNITS} MXU units of {READY_RING} results")
+        if chip.sregs > MAX_SREGS:
+            raise ChipError(f"{chip.name}: at most {MAX_SREGS} sregs")
         self.chip = chip
         self.threads = threads
-        self.max_cycles = DEFAULT_MAX_CYCLES if max_cycles is None else max_cycles
-        library = installed_library(cache)
-        self._worker_address = library.address(WORKER)
+        self.max_cycles = max_cycles
+        self.library = installed_library(cache)
+        self.running: NativeCore | None = None
+        self._worker_address = self.library.address(WORKER)
         self._cache = open_cache(wanted=cache)
         self._engine = Engine(detect_host(), self._cache, codegen_level)
         self._memories = Memories(chip)
-        self._lock = ForkLock()
-        self._short: WeakSet[NativeModule] = WeakSet()
+        self._lock = ForkLock(RLock)
         self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
 
@@ -128,7 +128,7 @@ class LlvmMachine:
         if native is None or native.program is not program:
             translated, code = self._native_code(program, kind, digest)
             module = self._engine.link(code)
-            entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN))
+            entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN_FUNCTION))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)
             while len(self._prepared) > _KEPT_PROGRAMS:
                 self._prepared.popitem(last=False)
@@ -168,9 +168,17 @@ class LlvmMachine:
 
         Raises `MachineFault` when the program breaks a rule at run time.
         """
-        native = program if isinstance(program, NativeProgram) else self.prepare(program)
         with self._lock:
-            return self._execute(native, hbm.address, hbm.size_bytes)
+            return self.start(program, hbm).finish()
+
+    def start(self, program: Program | NativeProgram, hbm: HbmMemory) -> Run:
+        """A run that stands at the start of the program; any earlier one of this machine is over."""
+        return Run(self._core(program, hbm), self.max_cycles)
+
+    def restore(self, program: Program | NativeProgram, hbm: HbmMemory, data: bytes) -> Run:
+        """A run that stands where a saved one did; the program's part of `hbm` becomes what it was."""
+        core = self._core(program, hbm)
+        return Run(core, self.max_cycles, core.restore(data))
 
     def estimate(self, program: Program, trips: int = DEFAULT_TRIPS) -> ExecutionResult:
         """Cycles without computing values: control flow that depends on data takes its defaults.
@@ -178,66 +186,118 @@ class LlvmMachine:
         A `While` runs its expected trip count where one is stated, else `trips` times; SMEM filled
         by DMA reads 0. Everything else is counted as in `run`.
         """
-        native = self.prepare(program, estimate_kind(trips))
         with self._lock:
-            return self._execute(native, 0, 0)
+            native = self.prepare(program, estimate_kind(trips))
+            return Run(self._core(native, None), self.max_cycles).finish()
 
-    def _execute(self, native: NativeProgram, hbm_address: int, hbm_bytes: int) -> ExecutionResult:
-        context = self._contexts.get(native.module)
-        if context is None:
-            sizes = native.translated.sizes
-            context = self._contexts[native.module] = ExecutionContext(
-                self.chip, self._memories, sizes
-            )
-        context.reset(self.max_cycles, native.program.smem_words)
-        context.attach_hbm(hbm_address, hbm_bytes)
-        try:
-            with self._helpers(native, context):
-                status = self._enter(native, context)
-        finally:
-            context.note_smem()
-        if status:
-            raise self._fault(native, status)
-        return self._result(native, context)
+    def _core(self, program: Program | NativeProgram, hbm: HbmMemory | None) -> NativeCore:
+        native = program if isinstance(program, NativeProgram) else self.prepare(program)
+        with self._lock:
+            context = self._contexts.get(native.module)
+            if context is None:
+                context = self._contexts[native.module] = ExecutionContext(
+                    self.chip, self._memories, native.translated.sizes
+                )
+            core = self.running = NativeCore(self, native, context, hbm)
+            context.reset(native.program.smem_words)
+            context.attach_hbm(*((0, 0) if hbm is None else (hbm.address, hbm.size_bytes)))
+            return core
 
-    def _enter(self, native: NativeProgram, context: ExecutionContext) -> int:
-        """Run to the end or a fault. What was not short before runs where Ctrl-C can end it."""
-        if native.module in self._short or current_thread() is not main_thread():
-            return native.entry(context.address)
-        start = time.perf_counter()
-        status = run_interruptibly(native.entry, context)
-        if time.perf_counter() - start < _SHORT_SECONDS:
-            self._short.add(native.module)
-        return status
+    def advance(self, core: NativeCore, until: int) -> int:
+        """Run what a core has to do up to a border at or behind `until`; returns the status."""
+        with self._lock:
+            if self.running is not core:
+                raise RuntimeError("another run has begun on this machine: save a run before that")
+            try:
+                with self._helpers(core):
+                    return run_interruptibly(core.native.entry, core.context, until)
+            finally:
+                core.context.note_smem()
 
-    def _helpers(
-        self, native: NativeProgram, context: ExecutionContext
-    ) -> AbstractContextManager[None]:
+    def _helpers(self, core: NativeCore) -> AbstractContextManager[None]:
         """Other threads that help during a run, if the program has work to share."""
-        if self.threads == 1 or not native.translated.has_forks:
+        if self.threads == 1 or not core.native.translated.has_forks:
             return nullcontext()
-        return worker_pool(self._worker_address, self.threads - 1).helping(context)
+        return worker_pool(self._worker_address, self.threads - 1).helping(core.context)
 
-    def _fault(self, native: NativeProgram, status: int) -> MachineFault:
-        if status == PAST_LIMIT:
-            return CycleLimitFault(f"the run passed {self.max_cycles} cycles", "main")
-        site = native.translated.sites[status - 1]
-        if site.kind is FaultKind.CYCLE_LIMIT:
-            return CycleLimitFault(f"the run passed {self.max_cycles} cycles", site.kernel)
-        return _FAULTS[site.kind](site.message, site.kernel, site.bundle)
 
-    def _result(self, native: NativeProgram, context: ExecutionContext) -> ExecutionResult:
-        runs = [self._run(native, number, 1, row) for number, *row in context.records()]
-        totals = RunTotals()
-        for number, (count, *row) in enumerate(context.totals()):
-            if count:
-                totals.add(self._run(native, number, count, row))
-        return ExecutionResult(int(context.words[Word.NOW]), (*runs, *totals.runs()))
+class NativeCore:
+    """The core of a machine during one run."""
 
-    def _run(self, native: NativeProgram, number: int, count: int, row: list[int]) -> KernelRun:
-        """`count` calls as their record has them."""
-        name, site = native.translated.calls[number]
-        start, cycles, passes, wait, moved, *causes = row
-        busy = passes * self.chip.matmul_cycles
-        causes_used = tuple(causes[: len(Cause)])
-        return KernelRun(name, site, cycles, busy, wait, moved, start, causes_used, count)
+    def __init__(
+        self,
+        machine: LlvmMachine,
+        native: NativeProgram,
+        context: ExecutionContext,
+        hbm: HbmMemory | None,
+    ) -> None:
+        self.native = native
+        self.context = context
+        self.program = native.program
+        self._hbm = hbm
+        self._machine = machine
+
+    @cached_property
+    def table(self) -> NodeTable:
+        """The program's nodes."""
+        return node_table(self.program, self._machine.chip)
+
+    @property
+    def hbm(self) -> HbmMemory:
+        """Its HBM; an estimate has none."""
+        assert self._hbm is not None
+        return self._hbm
+
+    @property
+    def now(self) -> int:
+        """The cycle at which the next bundle would issue."""
+        return int(self.context.words[Word.NOW])
+
+    @property
+    def body_name(self) -> str:
+        """Where it stands: "main" or a kernel."""
+        return body_name(self.program, int(self.context.words[Word.BODY]))
+
+    def advance(self, until: int) -> bool:
+        """See `tpu_sim.machine.run.Core`."""
+        status = self._machine.advance(self, until)
+        if status > ENDED:
+            site = self.native.translated.sites[status - 1]
+            raise _FAULTS[site.kind](site.message, site.kernel, site.bundle)
+        return status == ENDED
+
+    def result(self) -> ExecutionResult:
+        """What it all took so far."""
+        context, chip = self.context, self._machine.chip
+        calls = self.native.translated.calls
+        return execution_result(self.now, calls, context.records(), context.totals(), chip)
+
+    def state(self) -> CoreState:
+        """See `tpu_sim.machine.run.Core`."""
+        if self._machine.running is not self:
+            raise RuntimeError("another run has begun on this machine: save a run before that")
+        settle_windows(self.context, self._machine.library)
+        state = self._state()
+        read_state(self.context, state, self.native.translated.rings[state.body])
+        return state
+
+    def _state(self) -> CoreState:
+        context = self.context
+        return CoreState(
+            self._machine.chip,
+            words=context.words[:STATE_WORDS],
+            vmem=context.memory(Word.VMEM, np.uint32).reshape(-1, LANES),
+            smem=context.memory(Word.SMEM, np.uint32)[: self._machine.chip.smem_words],
+            records=context.memory(Word.RECORDS, np.int64).reshape(-1, RECORD_WORDS),
+            totals=context.all_totals(),
+        )
+
+    def restore(self, data: bytes) -> bool:
+        """Take over a saved run; returns whether it was over."""
+        state = self._state()
+        is_done = load_checkpoint(data, self.program, self.table, state, self.hbm)
+        body = state.body
+        ring, kernel = self.native.translated.rings[body], self.table.bodies[body].kernel
+        write_state(self.context, state, ring, kernel)
+        self.context.words[Word.SMEM_END] = self._machine.chip.smem_words
+        return is_done

@@ -1,7 +1,8 @@
-"""What the code of one native function may name: context words, memories, faults.
+"""What the code of one native function may name: context words, memories, faults, borders.
 
-A native function takes the context pointer and returns an i32: 0, or the number of the `FaultSite`
-that ended the run.
+The function of a body takes the context pointer, goes on at the node that stands in the context, and
+returns an i32: the number of the `FaultSite` that ended the run, or why else it returns
+(`tpu_sim.jit.calls`). Between nodes nothing lies on the native stack.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from enum import Enum
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
+from tpu_sim.jit.calls import PAUSED
+from tpu_sim.jit.clock_kernels import TALLY_WORDS
 from tpu_sim.jit.commands import Commands
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
@@ -34,7 +37,6 @@ class FaultKind(Enum):
     MEMORY = "memory"
     DMA_COUNT = "dma count"
     FLAG = "flag"
-    CYCLE_LIMIT = "cycle limit"
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,13 @@ class FaultSite:
 class ModuleScope:
     """What the functions of one module share.
 
-    `values` and `clock` say which half of the machine is emitted: vector data and memories, or
-    cycles. `ring_entries`: per kernel, vregs in the result ring of each MXU, a power of two.
+    `values` says whether vector data and memories are there, beside the clock. `ring_entries`: per
+    body, vregs in the result ring of each MXU, a power of two.
     """
 
     chip: Chip
     smem_words: int
     values: bool
-    clock: bool
     ring_entries: dict[str, int]
     transpose_blocks: int
     threads: int
@@ -86,10 +87,10 @@ class FunctionScope:
         """Windows that are read in place (`tpu_sim.jit.hbm_windows`)."""
         self.carried_slots: frozenset[int] = frozenset()
         """Spill slots that carry values between blocks; they lie in the kernel's last window."""
-        self._limit_site = 0
+        self.clock = "%ctx"
+        """Pointer to the words that the clock counts in (`tpu_sim.jit.clock_kernels.TALLY_WORDS`)."""
         self._fault_edges: list[tuple[str, str]] = []
-        self._sregs: set[int] = set()
-        self._sreg_writes: list[tuple[int, int]] = []
+        self._pause_edges: list[tuple[str, int]] = []
         self._table = TaskTable(self.emitter)
         self._constants = ConstantTable(f"{function}_table")
         self.commands = Commands(self.emitter, self._constants)
@@ -128,9 +129,8 @@ class FunctionScope:
     # scalar registers
 
     def sreg_pointer(self, number: int) -> str:
-        """The stack slot of an sreg."""
-        self._sregs.add(number)
-        return f"%sreg{number}"
+        """Where an sreg lies."""
+        return self.emitter.offset("%ctx", int(Word.SREGS) * 8 + number * 4)
 
     def read_sreg(self, number: int) -> str:
         """The value of an sreg as i32; s0 reads 0."""
@@ -138,8 +138,14 @@ class FunctionScope:
 
     def write_sreg(self, number: int, value: str) -> None:
         """Set an sreg."""
-        self._sreg_writes.append((len(self.emitter.lines), number))
-        self.emitter.store("i32", value, f"%sreg{number}", 4)
+        self.emitter.store("i32", value, self.sreg_pointer(number), 4)
+
+    # borders of nodes
+
+    def pause_if(self, condition: str, node: int) -> None:
+        """Return if the ``i1`` holds, to go on at `node` later; else go on there now."""
+        self._pause_edges.append((self.emitter.block, node))
+        self.emitter.branch(condition, "pause", label_of(node))
 
     # faults
 
@@ -147,12 +153,6 @@ class FunctionScope:
         """End the run here if the ``i1`` holds."""
         site = self._site(kind, message)
         self._leave_if(condition, str(site))
-
-    def stop_at_limit(self, condition: str) -> None:
-        """End the run, past its cycle limit, if the ``i1`` holds."""
-        if not self._limit_site:
-            self._limit_site = self._site(FaultKind.CYCLE_LIMIT, "the run passed its cycle limit")
-        self._leave_if(condition, str(self._limit_site))
 
     def fault_on_code(self, code: str, kinds: list[FaultKind], message: str) -> None:
         """End the run if an i32 is not 0; code 1 is the first of `kinds`, and so on."""
@@ -177,33 +177,46 @@ class FunctionScope:
         self.emitter.branch(condition, "fault", following)
         self.emitter.place(following)
 
-    def define(self) -> str:
-        """The finished function's text."""
-        tasks = max(self._table.peak_bytes, self.commands.task_bytes)
-        self.module.task_bytes = max(self.module.task_bytes, tasks)
+    def define(self, resumes: Iterable[int]) -> str:
+        """The finished text of a function that may be entered at the nodes `resumes`."""
+        self.note_tasks()
         head = [f"define i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
         head += _memory_pointers(_MEMORIES)
-        head += [*self.commands.entry_lines(), *self._sreg_slots()]
-        tail = [" ret i32 0", *self._fault_block(), " ret i32 %fault_site"]
-        if not self._fault_edges:
-            tail = tail[:1]
-        lines = "\n".join([*head, *self.emitter.lines, *tail, "}", ""])
+        head += self.commands.entry_lines()
+        e = Emitter("r")
+        node = e.load("i64", e.offset("%ctx", int(Word.NODE) * 8), 8)
+        cases = " ".join(f"i64 {number}, label %{label_of(number)}" for number in sorted(resumes))
+        e.do(f"switch i64 {node}, label %{label_of(0)} [ {cases} ]")
+        tail = [*self._fault_block(" ret i32 %fault_site"), *self._pause_block()]
+        lines = "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
         return self._constants.define() + lines
 
-    def _sreg_slots(self) -> list[str]:
-        """Slots of the sregs that are read; the others need not be written."""
-        lines = []
-        for at, number in self._sreg_writes:
-            if number not in self._sregs:
-                self.emitter.lines[at] = ""
-        for number in sorted(self._sregs):
-            lines.append(f" %sreg{number} = alloca i32")
-            lines.append(f" store i32 0, ptr %sreg{number}")
-        return lines
+    def note_tasks(self) -> None:
+        """Let the module know how much task memory the function needs."""
+        tasks = max(self._table.peak_bytes, self.commands.task_bytes)
+        self.module.task_bytes = max(self.module.task_bytes, tasks)
 
-    def _fault_block(self) -> list[str]:
+    def _fault_block(self, *leave: str) -> list[str]:
+        if not self._fault_edges:
+            return []
         edges = ", ".join(f"[{site}, %{block}]" for block, site in self._fault_edges)
-        return ["fault:", f" %fault_site = phi i32 {edges}"]
+        return ["fault:", f" %fault_site = phi i32 {edges}", *leave]
+
+    def _pause_block(self) -> list[str]:
+        if not self._pause_edges:
+            return []
+        edges = ", ".join(f"[{node}, %{block}]" for block, node in self._pause_edges)
+        e = Emitter("p")
+        e.place("pause")
+        e.do(f"%pause_node = phi i64 {edges}")
+        e.store("i64", "%pause_node", e.offset("%ctx", int(Word.NODE) * 8), 8)
+        e.do(f"ret i32 {PAUSED}")
+        return e.lines
+
+
+def label_of(node: int) -> str:
+    """The label of a node in the function of its body."""
+    return f"N{node}"
 
 
 def _memory_pointers(memories: dict[str, Word]) -> list[str]:
@@ -218,28 +231,62 @@ class RangeScope(FunctionScope):
     """A function ``(arguments, scratch)`` that runs a range of a loop's iterations as a task.
 
     Its arguments are 8-byte words: context, first iteration, end, room for the fault site (0 where
-    nothing went wrong), then the sregs it reads. It counts no cycles and starts no tasks.
+    nothing went wrong) and for what it counts, then the sregs it reads. It starts no tasks and
+    pauses nowhere. Sregs and counters are its own until the last range leaves them to the core.
     """
 
-    FAULT_WORD, FIRST_SREG_WORD = 3, 4
+    FAULT_WORD, TALLY_WORD = 3, 4
+    FIRST_SREG_WORD = TALLY_WORD + TALLY_WORDS
 
     def __init__(self, outer: FunctionScope, function: str, live_in: tuple[int, ...]) -> None:
-        module = replace(outer.module, clock=False, threads=1)
+        module = replace(outer.module, threads=1)
         super().__init__(module, outer.kernel, function)
         self.in_place = outer.in_place
         self.carried_slots = outer.carried_slots
+        self.clock = "%tally"
         self._outer = outer.module
         self._live_in = live_in
-        for sreg in live_in:
-            self.sreg_pointer(sreg)
+        self._sregs = set(live_in)
+        self._written: set[int] = set()
+        self._slots: set[str] = set()
 
     def word_pointer(self, word: int) -> str:
-        """Pointer to a context word, or to the thread's own."""
+        """Pointer to a context word, or to the function's or the thread's own."""
         if word == Word.TRANSPOSE_INDEX:
             return self.emitter.offset("%scratch", OWN_TRANSPOSE_INDEX)
-        return super().word_pointer(word)
+        if Word.COUNTERS <= word < Word.FLAG_DONE:
+            self._slots.add(f"%loop{word}")
+            return f"%loop{word}"
+        return (
+            self.emitter.offset("%tally", 8 * word)
+            if word < TALLY_WORDS
+            else super().word_pointer(word)
+        )
 
-    def define(self) -> str:
+    def sreg_pointer(self, number: int) -> str:
+        """The stack slot of an sreg."""
+        self._sregs.add(number)
+        return f"%sreg{number}"
+
+    def write_sreg(self, number: int, value: str) -> None:
+        """Set an sreg."""
+        self._written.add(number)
+        super().write_sreg(number, value)
+
+    def pause_if(self, condition: str, node: int) -> None:
+        """There are no pauses in a range: it is run only if its loop ends before one."""
+        self.emitter.jump(label_of(node))
+
+    def finish(self, trip: int) -> None:
+        """End the function; the range with the last iteration leaves its sregs to the core."""
+        e = self.emitter
+        with e.when(e.value(f"icmp eq i64 %end, {trip}")):
+            for sreg in sorted(self._written):
+                value = self.read_sreg(sreg)
+                e.store("i32", value, super().sreg_pointer(sreg), 4)
+        e.do("ret void")
+
+    def define(self, resumes: Iterable[int] = ()) -> str:
         """The finished function's text."""
         self._outer.carry_slots = max(self._outer.carry_slots, self.module.carry_slots)
         head = [
@@ -252,15 +299,21 @@ class RangeScope(FunctionScope):
         for name, offset in (("carry", OWN_CARRY), ("transpose", OWN_TRANSPOSE)):
             e.do(f"%{name} = load ptr, ptr {e.offset('%scratch', offset)}")
         for name, position in (("first", 1), ("end", 2)):
-            e.do(f"%{name} = load i32, ptr {e.offset('%arguments', 8 * position)}")
-        head += [*e.lines, *self.commands.entry_lines(), *self._sreg_slots()]
+            e.do(f"%{name} = load i64, ptr {e.offset('%arguments', 8 * position)}")
+        e.do(f"%tally = getelementptr i64, ptr %arguments, i64 {self.TALLY_WORD}")
+        e.do(f"call void @llvm.memset.p0.i64(ptr %tally, i8 0, i64 {8 * TALLY_WORDS}, i1 false)")
+        for slot in sorted(self._slots):
+            e.do(f"{slot} = alloca i64")
+        for sreg in sorted(self._sregs):
+            e.do(f"%sreg{sreg} = alloca i32")
+            e.store("i32", "0", f"%sreg{sreg}")
+        head += [*e.lines, *self.commands.entry_lines()]
         e = Emitter("s")
         for position, sreg in enumerate(self._live_in):
             word = e.offset("%arguments", 8 * (self.FIRST_SREG_WORD + position))
             e.store("i32", e.load("i32", word), f"%sreg{sreg}")
-        tail = [" ret void"]
-        if self._fault_edges:
-            tail += [*self._fault_block(), *_store_fault(8 * self.FAULT_WORD), " ret void"]
+        e.jump("start")
+        tail = self._fault_block(*_store_fault(8 * self.FAULT_WORD), " ret void")
         lines = "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
         return self._constants.define() + lines
 

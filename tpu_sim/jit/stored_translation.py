@@ -47,6 +47,7 @@ def dump_translation(translated: TranslatedModule, object_key: str) -> bytes:
         "calls": translated.calls,
         "sizes": asdict(translated.sizes),
         "has_forks": translated.has_forks,
+        "rings": translated.rings,
     }
     texts: dict[str, int] = {}
     rows = [
@@ -66,5 +67,5 @@ def load_translation(data: bytes) -> tuple[str, TranslatedModule]:
     first = json.loads(line)
     calls = tuple((name, site) for name, site in first["calls"])
     sizes = ContextSizes(**first["sizes"])
-    translated = TranslatedModule((), _StoredSites(sites), calls, sizes, first["has_forks"])
-    return first["object"], translated
+    rest = (calls, sizes, first["has_forks"], tuple(first["rings"]))
+    return first["object"], TranslatedModule((), _StoredSites(sites), *rest)

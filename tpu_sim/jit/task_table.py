@@ -38,7 +38,10 @@ class TaskTable:
         self._add(RUN_COMMANDS, words)
 
     def add_range(self, function: str, arguments: list[str]) -> str:
-        """A task that calls `function` itself; returns the pointer to its arguments."""
+        """A task that calls `function` itself; returns the pointer to its arguments.
+
+        The words ``i64 0`` among them are room that the function writes to.
+        """
         pointer = self._emitter.offset("%tasks", self._used)
         self._add(function, arguments)
         return pointer

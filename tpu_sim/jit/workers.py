@@ -1,4 +1,4 @@
-"""Host threads around native code: helpers of a run's forks, and a runner that can be interrupted.
+"""Host threads around native code: helpers of a run's forks, and what lets Ctrl-C end a long run.
 
 Native code runs without the GIL and does not see Python's signals.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from queue import SimpleQueue
-from threading import Lock, Semaphore, Thread, get_native_id
+from functools import cache, lru_cache
+from threading import Lock, Semaphore, Thread, current_thread, get_native_id, main_thread
 
 import numpy as np
 
+from tpu_sim.jit.calls import PAUSED
 from tpu_sim.jit.context import ExecutionContext, Word
 from tpu_sim.jit.fork_join import POOL_WORDS, PoolWord
 
-_LOOK_SECONDS = 0.1
-"""A signal that comes when a thread is about to wait, but does not yet, ends no wait."""
+_TICK_SECONDS = 0.05
+_QUIET_CYCLES = 1 << 18
+"""Most runs are over by then; hosts take a few hundred nanoseconds for the cycles that cost them most."""
 
 
 class WorkerPool:
@@ -117,72 +119,62 @@ class _KeptApart:
         self._avoided = (processor, count)
 
 
-class _Job:
-    """One entry of native code. `ended` is unlocked when `status` is there."""
+class Ticker:
+    """A thread that makes long runs come back to Python now and then, where signals are handled.
 
-    def __init__(self, work: Callable[[], int]) -> None:
-        self.work = work
-        self.is_begun = False
-        self.status: int | None = None
-        self.ended = Lock()
-        self.ended.acquire()
-
-
-class InterruptibleRunner:
-    """Runs native code on a thread of its own, so that Ctrl-C reaches the thread that waits."""
+    It sets the cycle at which they pause to one that is past; who runs them goes on afterwards.
+    """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        Thread(target=self._loop, daemon=True, name="tpuc-run").start()
+        self._runs: list[ExecutionContext] = []
+        self._wanted = Semaphore(0)
+        Thread(target=self._loop, daemon=True, name="tpuc-tick").start()
 
     def _loop(self) -> None:
         while True:
-            job = self._jobs.get()
-            if not job.is_begun:
-                job.is_begun = True
-                job.status = job.work()
-                job.ended.release()
-            del job  # and with it what its run needs
+            self._wanted.acquire()
+            while self._runs:
+                time.sleep(_TICK_SECONDS)
+                for context in tuple(self._runs):
+                    context.words[Word.UNTIL] = 0
 
-    def run(self, entry: Callable[[int], int], context: ExecutionContext) -> int:
-        """The status of ``entry(context.address)``; an exception here first ends the run."""
-        job = _Job(lambda: entry(context.address))
+    @contextmanager
+    def ticking(self, context: ExecutionContext) -> Iterator[None]:
+        """Runs of `context` pause now and then while the body runs."""
         try:
-            self._jobs.put(job)
-            while not job.ended.acquire(timeout=_LOOK_SECONDS):
-                pass
-        except BaseException:
-            self._end(job, context)
-            raise
-        assert job.status is not None
-        return job.status
-
-    def _end(self, job: _Job, context: ExecutionContext) -> None:
-        """Return when the job's code runs no more, however often this is interrupted."""
-        while job.status is None:
-            try:
-                while job.status is None:
-                    try:
-                        context.words[Word.CYCLE_LIMIT] = -1  # every loop iteration and call looks
-                        self._jobs.put(job)  # if the exception came before it; once is enough
-                        job.ended.acquire(timeout=_LOOK_SECONDS)
-                    except BaseException:  # one exception is on its way out already
-                        continue
-            except BaseException:  # a signal can also arrive at the jump of the inner loop
-                continue
+            self._runs.append(context)
+            self._wanted.release()
+            yield
+        finally:
+            self._runs.remove(context)
 
 
-_idle: list[InterruptibleRunner] = []
-"""Runners between two runs: as many as runs were ever nested, by a signal's handler that runs too."""
+@cache
+def ticker() -> Ticker:
+    """The process's."""
+    return Ticker()
+
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # a child has no such threads
+    os.register_at_fork(after_in_child=ticker.cache_clear)  # a child has no such thread
 
 
-def run_interruptibly(entry: Callable[[int], int], context: ExecutionContext) -> int:
-    """`InterruptibleRunner.run` of a runner that all machines of the process share."""
-    runner = _idle.pop() if _idle else InterruptibleRunner()
-    try:
-        return runner.run(entry, context)
-    finally:
-        _idle.append(runner)
+def run_interruptibly(entry: Callable[[int], int], context: ExecutionContext, until: int) -> int:
+    """Run to a border at or behind cycle `until`, to the end or a fault; returns the status.
+
+    Python handles signals in the main thread alone, between two of its instructions: there a run that
+    is not over soon comes back now and then. What a handler raises ends this, the run being paused.
+    """
+    words = context.words
+    if current_thread() is not main_thread():
+        words[Word.UNTIL] = until
+        return entry(context.address)
+    words[Word.UNTIL] = min(until, int(words[Word.NOW]) + _QUIET_CYCLES)
+    status = entry(context.address)
+    if status != PAUSED or words[Word.NOW] >= until:
+        return status
+    with ticker().ticking(context):
+        while status == PAUSED and words[Word.NOW] < until:
+            words[Word.UNTIL] = until
+            status = entry(context.address)
+    return status

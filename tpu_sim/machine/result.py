@@ -3,16 +3,30 @@
 Both machines return the same `ExecutionResult`, and equal programs give equal results. The first
 `MOST_RECORDS` calls of a run have a `KernelRun` each; later ones are added up by call site, so that
 a loop may go on for as long as it likes.
+
+While it runs, a machine keeps rows of `RECORD_WORDS` numbers: of a call its number in the program,
+then start cycle, cycles, MXU passes, DMA wait cycles, HBM bytes, and cycles by cause; of calls that
+are added up, by number of the call, how many there were in place of that number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.chips import Chip
 
 MOST_RECORDS = 65_536
 """Calls of a run that are recorded one by one."""
+RECORD_WORDS = 16
+_FIRST_CAUSE = 6
+assert _FIRST_CAUSE + len(Cause) <= RECORD_WORDS
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -103,3 +117,26 @@ class ExecutionResult:
     def seconds(self, clock_hz: float) -> float:
         """The run's time at a clock."""
         return self.cycles / clock_hz
+
+
+def execution_result(
+    cycles: int, calls: Sequence[tuple[str, str]], records: Rows, totals: Rows, chip: Chip
+) -> ExecutionResult:
+    """The result of a run of a program with these `calls` (kernel and site), from its rows.
+
+    `totals` has no rows if no calls were added up.
+    """
+    runs = [_kernel_run(calls[row[0]], 1, row[1:], chip) for row in records.tolist()]
+    later = RunTotals()
+    for call, row in zip(calls, totals.tolist(), strict=False):
+        if row[0]:
+            later.add(_kernel_run(call, row[0], row[1:], chip))
+    return ExecutionResult(cycles, (*runs, *later.runs()))
+
+
+def _kernel_run(call: tuple[str, str], count: int, row: list[int], chip: Chip) -> KernelRun:
+    start, cycles, passes, wait, moved, *causes = row
+    name, site = call
+    busy = passes * chip.matmul_cycles
+    used = tuple(causes[: len(Cause)])
+    return KernelRun(name, site, cycles, busy, wait, moved, start, used, count)

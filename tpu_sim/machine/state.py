@@ -1,78 +1,142 @@
-"""The state of one core as the plain machine keeps it: memories, registers, units, clock."""
+"""The state of one core: the words of `tpu_sim.machine.schema` as views, memories, units, records.
+
+At the borders of nodes, where a run may be paused, this is all there is: vregs, masks and the EUP
+and XLU queues hold nothing then.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.causes import LOWERED
 from tpu_sim.isa.chips import Chip
+from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
+from tpu_sim.machine.schema import MAX_FLAGS, MAX_SREGS, OFFSETS, READY_RING, SCHEMA, STATE_WORDS
 
+U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 LANES, SUBLANES, BLOCK = 128, 8, 128
+SHADOW, ACTIVE = 0, 1
+"""The two blocks of an MXU's weights and of a transpose unit."""
+
+_COUNTS = {field.name: field.count for field in SCHEMA}
 
 
-def _block() -> npt.NDArray[np.float32]:
-    return np.zeros((BLOCK, BLOCK), np.float32)
+class _Word:
+    """A word of the state as a number."""
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._at = OFFSETS[name]
+        assert _COUNTS[name] == 1, name
 
-@dataclass
-class MxuState:
-    """One MXU unit: active and shadow weights (bf16 values as f32), results with their ready cycle;
-    `free` is when the next pass may issue, in fixed point (`tpu_sim.isa.timing.unit_free`)."""
+    def __get__(self, state: CoreState, owner: type) -> int:
+        return int(state.words[self._at])
 
-    active: npt.NDArray[np.float32] = field(default_factory=_block)
-    shadow: npt.NDArray[np.float32] = field(default_factory=_block)
-    results: deque[tuple[int, U32]] = field(default_factory=deque)
-    free: int = 0
-
-
-@dataclass
-class KernelCounts:
-    """What one kernel call is charged for."""
-
-    matmuls: int = 0
-    dma_wait_cycles: int = 0
-    hbm_bytes: int = 0
-    causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    def __set__(self, state: CoreState, value: int) -> None:
+        state.words[self._at] = value
 
 
 class CoreState:
-    """Everything a bundle can read or write, HBM apart.
+    """Everything that a node can read or change, HBM apart.
 
-    VMEM, SMEM, the clock and the DMA engine outlive a kernel; the rest is reset by `enter_kernel`.
+    `weights` are bf16 bits by unit, block (`SHADOW`, `ACTIVE`), k and column; `transposes` words by
+    unit, block, row and lane; `results` a ring of vregs for each MXU, in which result n lies at n
+    modulo its length. `records` and `totals` are rows as in `tpu_sim.machine.result`, `totals` by
+    number of the call. Given arrays are used, others made of zeros.
     """
 
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-        self.vmem: U32 = np.zeros((chip.vmem_rows, LANES), np.uint32)
-        self.smem: U32 = np.zeros(chip.smem_words, np.uint32)
-        self.now = 0
-        self.dma_engine_free = 0
-        self.enter_kernel(0)
+    now, until, body, node, return_node = _Word(), _Word(), _Word(), _Word(), _Word()
+    call, call_start, record_count = _Word(), _Word(), _Word()
+    mxu_passes, dma_wait, hbm_bytes, dma_free = _Word(), _Word(), _Word(), _Word()
 
-    def enter_kernel(self, flags: int) -> None:
-        """Reset registers, queues, units and sync flags."""
-        chip = self.chip
+    def __init__(
+        self,
+        chip: Chip,
+        calls: int = 0,
+        words: I64 | None = None,
+        vmem: U32 | None = None,
+        smem: U32 | None = None,
+        records: I64 | None = None,
+        totals: I64 | None = None,
+    ) -> None:
+        self.chip = chip
+        self.words: I64 = np.zeros(STATE_WORDS, np.int64) if words is None else words
+        self.vmem: U32 = _or_zeros(vmem, (chip.vmem_rows, LANES))
+        self.smem: U32 = _or_zeros(smem, (chip.smem_words,))
+        self.records: I64 = (
+            np.zeros((MOST_RECORDS, RECORD_WORDS), np.int64) if records is None else records
+        )
+        self.totals: I64 = np.zeros((calls, RECORD_WORDS), np.int64) if totals is None else totals
+        self.weights: U16 = np.zeros((chip.mxu_units, 2, BLOCK, BLOCK), np.uint16)
+        self.transposes: U32 = np.zeros((chip.transpose_units, 2, BLOCK, BLOCK), np.uint32)
+        ring = 1 << (chip.mrf_entries - 1).bit_length()
+        self.results: U32 = np.zeros((chip.mxu_units, ring, SUBLANES, LANES), np.uint32)
+        self.causes = self._field("causes")
+        self.unit_free = self._field("unit_free")
+        self.mrf_pushed, self.mrf_popped = self._field("mrf_pushed"), self._field("mrf_popped")
+        self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
+        self.counters, self.trips = self._field("counters"), self._field("trips")
+        self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
+        self.sregs: U32 = self._field("sregs").view(np.uint32)
+        if chip.sregs > MAX_SREGS:  # tests count on as many as a program names
+            self.sregs = np.zeros(chip.sregs, np.uint32)
+        self.forget_block()
+        if words is None:
+            self.flag_cause[:] = int(LOWERED)
+
+    def _field(self, name: str) -> I64:
+        return self.words[OFFSETS[name] : OFFSETS[name] + _COUNTS[name]]
+
+    def forget_block(self) -> None:
+        """Registers and queues that live within a block hold nothing."""
         self.vregs: dict[int, U32] = {}
         self.vmasks: dict[int, Mask] = {}
-        self.sregs: U32 = np.zeros(chip.sregs, np.uint32)
         self.eup: deque[U32] = deque()
         self.xlu: deque[U32] = deque()
-        self.mxus = [MxuState() for _ in range(chip.mxu_units)]
-        blocks = (chip.transpose_units, BLOCK, BLOCK)
-        self.xpose_shadow: U32 = np.zeros(blocks, np.uint32)
-        self.xpose_active: U32 = np.zeros(blocks, np.uint32)
-        self.mask_spills: dict[int, Mask] = {}
-        self.flag_done = [0] * flags
-        self.flag_causes = [Cause.DMA_IN] * flags
-        self.counts = KernelCounts()
+
+    def enter_kernel(self) -> None:
+        """Registers, queues and units are as a kernel finds them; sync flags stay as they are."""
+        self.forget_block()
+        self.sregs[:] = 0
+        for array in (self.weights, self.transposes, self.unit_free):
+            array[:] = 0
+        self.mrf_pushed[:] = 0
+        self.mrf_popped[:] = 0
+
+    def begin_call(self, number: int) -> None:
+        """A kernel is called now: what it costs is counted from here."""
+        self.call, self.call_start = number, self.now
+        self.causes[:] = 0
+        self.mxu_passes = self.dma_wait = self.hbm_bytes = 0
+
+    def end_call(self) -> None:
+        """Keep a record of the call; see `tpu_sim.machine.result`."""
+        counts = (self.now - self.call_start, self.mxu_passes, self.dma_wait, self.hbm_bytes)
+        gains = np.array([*counts, *self.causes], np.int64)
+        if self.record_count < MOST_RECORDS:
+            row = self.records[self.record_count]
+            row[:] = 0
+            row[0], row[1] = self.call, self.call_start
+        else:
+            row = self.totals[self.call]
+            row[1] = row[1] if row[0] else self.call_start
+            row[0] += 1
+        row[2 : 2 + len(gains)] += gains
+        self.record_count += 1
 
     def sreg(self, number: int) -> int:
         """An sreg as a signed number."""
         return int(self.sregs[number : number + 1].view(np.int32)[0])
+
+
+def _or_zeros(array: U32 | None, shape: tuple[int, ...]) -> U32:
+    return np.zeros(shape, np.uint32) if array is None else array
+
+
+assert _COUNTS["flag_done"] == MAX_FLAGS

@@ -1,11 +1,12 @@
-"""The runner: every way out of a run leaves it ready for the next one."""
+"""Signals, forks and threads around runs: every way out of a run leaves the machine ready."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -13,11 +14,10 @@ import numpy as np
 import pytest
 
 from runtime.api import compile
-from tpu_sim.isa.chips import load_chip
+from tests.support.isa_programs import HBM_BYTES, V5E, block, kernel_program
+from tpu_sim.isa.program import Program
 from tpu_sim.jit import installation
-from tpu_sim.jit.context import ContextSizes, ExecutionContext, Memories, Word
 from tpu_sim.jit.llvm_machine import LlvmMachine
-from tpu_sim.jit.workers import InterruptibleRunner, run_interruptibly
 from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 
@@ -33,72 +33,72 @@ class Stop(Exception):
     """What the signal handler raises."""
 
 
-def test_a_second_interrupt_waits_for_the_code_too() -> None:
-    chip = load_chip("v5e")
-    context = ExecutionContext(chip, Memories(chip), ContextSizes(0, 0, 0, 1, 0))
-    began, ended = threading.Event(), threading.Event()
-    handled = threading.Semaphore(0)
-    signals = 0
+def endless() -> Program:
+    one = block("smovi s1 = 1")
+    return kernel_program(f'{one}while "" trips -1 {{\n}} do s1 {{\n{one}}}')
+
+
+@contextmanager
+def signal_after(seconds: float) -> Iterator[list[int]]:
+    """A signal comes while the body runs; gives the signals that were handled, which raises `Stop`."""
+    seen: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
-        nonlocal signals
-        signals += 1
-        handled.release()
+        seen.append(number)
         raise Stop
 
-    def slow(address: int) -> int:
-        began.set()
-        thread.join(300)  # the code goes on until every signal has been handled
-        ended.set()
-        return 7
-
-    def interrupt() -> None:
-        began.wait()
-        for _ in range(3):  # one at a time: signals that are pending together count once
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            handled.acquire(timeout=60)
-            time.sleep(0.05)
-
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(seconds, signal.pthread_kill, [main, signal.SIGUSR1])
     before = signal.signal(signal.SIGUSR1, handler)
-    thread = threading.Thread(target=interrupt)
-    runner = InterruptibleRunner()
+    timer.start()
     try:
-        thread.start()
-        with pytest.raises(Stop):
-            runner.run(slow, context)
-        assert ended.is_set() and signals == 3
-        assert context.words[Word.CYCLE_LIMIT] == -1
+        yield seen
     finally:
-        thread.join()
+        timer.join()
         signal.signal(signal.SIGUSR1, before)
-    assert [runner.run(lambda address, k=k: k, context) for k in (1, 2)] == [1, 2]
 
 
-def test_runs_share_one_thread() -> None:
-    chip = load_chip("v5e")
-    context = ExecutionContext(chip, Memories(chip), ContextSizes(0, 0, 0, 1, 0))
-    run_interruptibly(lambda address: 0, context)
+def test_a_run_that_a_signal_ended_is_paused_and_goes_on() -> None:
+    machine, program = LlvmMachine(V5E, cache=False), endless()
+    run = machine.start(program, HbmMemory(HBM_BYTES))
+    cycles = []
+    for _ in range(2):
+        with signal_after(0.2) as seen, pytest.raises(Stop):
+            run.run_until()
+        assert len(seen) == 1
+        cycles.append(run.cycle)
+    assert 0 < cycles[0] < cycles[1]
+    goal = cycles[1] + 1_000_000
+    assert not run.run_until(goal) and goal <= run.cycle < goal + 1000
+
+
+def test_ticks_change_neither_result_nor_border() -> None:
+    """A run that comes back to Python all the time pauses where one does that is left alone."""
+    alone = LlvmMachine(V5E, cache=False).start(endless(), HbmMemory(HBM_BYTES))
+    ticked = LlvmMachine(V5E, cache=False).start(endless(), HbmMemory(HBM_BYTES))
+    goal = 30_000_000
+    thread = threading.Thread(target=lambda: alone.run_until(goal))  # no main thread, no ticks
+    thread.start()
+    thread.join()
+    ticked.run_until(goal)
+    assert ticked.cycle == alone.cycle >= goal
+    assert ticked.state.node == alone.state.node
+
+
+def test_long_runs_share_one_thread() -> None:
+    run = LlvmMachine(V5E, cache=False).start(endless(), HbmMemory(HBM_BYTES))
+    run.run_until(1_000_000)
     before = threading.active_count()
-    assert [run_interruptibly(lambda address, k=k: k, context) for k in range(5)] == list(range(5))
+    for cycle in range(2_000_000, 6_000_000, 1_000_000):
+        run.run_until(cycle)
     assert threading.active_count() == before
 
 
-def test_a_run_within_a_waiting_run() -> None:
-    """A signal's handler may run a program while its thread waits for another."""
-    chip = load_chip("v5e")
-    context = ExecutionContext(chip, Memories(chip), ContextSizes(0, 0, 0, 1, 0))
-
-    def outer(address: int) -> int:
-        return 1 + run_interruptibly(lambda inner: 4, context)
-
-    assert run_interruptibly(outer, context) == 5
-
-
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # newer Pythons' remark
-def test_a_fork_after_a_run_runs_too() -> None:
+def test_a_fork_after_a_long_run_runs_too() -> None:
     executable, x = compile(ADD), np.ones((8, 128), np.float32)
     executable(x)
-    executable._machine.machine._short.clear()  # as if it had been a long one
+    LlvmMachine(V5E, cache=False).start(endless(), HbmMemory(HBM_BYTES)).run_until(1_000_000)
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=lambda: there.send(executable(x)[0].sum()), daemon=True)

@@ -1,0 +1,276 @@
+"""The nodes of a body to native code: the sequencer of `tpu_sim.machine.node_table`, compiled.
+
+Each node that may follow another than the one before it, or that a paused run may go on with, has a
+label of its own. Time, sregs and loop counters lie in the context between nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.program import Block, Call, If, Loop, Node, While
+from tpu_sim.jit.block_translator import BlockTranslator
+from tpu_sim.jit.calls import CALLS, ENDED
+from tpu_sim.jit.clock import finish
+from tpu_sim.jit.clock_kernels import COUNT_RANGE, TALLY_WORDS
+from tpu_sim.jit.context import Word
+from tpu_sim.jit.dma_functions import DmaFunctions
+from tpu_sim.jit.parallel_loops import RangePlan, fills_transpose, plan_ranges
+from tpu_sim.jit.scope import FunctionScope, RangeScope, label_of
+from tpu_sim.machine.node_table import FlatBody, FlatNode, Step
+
+_RANGES_PER_THREAD = 4
+_RANGE_WORK = 300
+"""Vreg operations a range should have, so that taking it costs little beside them."""
+
+Occupancy = dict[int, int]
+"""Results waiting in each MXU's queue, where there are any."""
+
+
+class NodeTranslator:
+    """Emits nodes of one body into one function; `dma` is None in main.
+
+    `start` emits what a kernel does first, `body_of_call` finds the body that a call runs, and
+    `assumed_trips` says how often a `While` runs whose condition is not computed.
+    """
+
+    def __init__(
+        self,
+        scope: FunctionScope,
+        body: FlatBody,
+        dma: DmaFunctions | None,
+        start: Callable[[], None],
+        body_of_call: Callable[[int], int],
+        assumed_trips: Callable[[While], int],
+    ) -> None:
+        self._scope = scope
+        self._emitter = scope.emitter
+        self._body = body
+        self._dma = dma
+        self._start = start
+        self._body_of_call = body_of_call
+        self._assumed_trips = assumed_trips
+        self._occupancy: Occupancy = {}
+        self._arrivals: dict[int, Occupancy] = {}
+        self._is_open = True
+        self._range: FlatNode | None = None
+        self._range_count = 0
+        self._may_transpose = cache(lambda: fills_transpose(scope.kernel.body))
+
+    def emit_all(self) -> None:
+        """Append the code of all nodes."""
+        self._is_open = False  # the entry goes on at the node that the context names
+        self._arrivals = {0: {}}
+        self._nodes(0, len(self._body.nodes))
+
+    def emit_range(self, test: int, again: int, trip: int) -> None:
+        """Append the code of a function that runs some iterations of the loop of these nodes."""
+        e = self._emitter
+        self._range = self._body.nodes[test]
+        e.place("start")
+        counter, trips = (word + self._range.counter for word in (Word.COUNTERS, Word.TRIPS))
+        self._scope.store_word(counter, "%first")
+        self._scope.store_word(trips, "%end")
+        self._nodes(test, again + 1)
+        e.place(label_of(again + 1))
+        assert isinstance(self._scope, RangeScope)
+        self._scope.finish(trip)
+
+    def _nodes(self, first: int, end: int) -> None:
+        nodes = self._body.nodes
+        labels = {node.target for node in nodes} | self._body.pauses
+        labels |= {n + 1 for n in range(first, end) if nodes[n].step in (Step.TEST, Step.BRANCH)}
+        for number in range(first, end):
+            if number in labels or number == first:
+                self._place(number)
+            self._node(number, nodes[number])
+
+    # edges
+
+    def _goes_to(self, target: int) -> None:
+        """There is a way from here to a node: queues must be there as on the other ways."""
+        here = {unit: count for unit, count in self._occupancy.items() if count}
+        if self._arrivals.setdefault(target, here) != here:
+            raise ProgramError(
+                "a node finds other numbers of waiting MXU results on different ways to it",
+                self._scope.kernel.name,
+            )
+
+    def _place(self, number: int) -> None:
+        """Start a node that has a label."""
+        if self._is_open:
+            self._goes_to(number)
+            self._emitter.jump(label_of(number))
+        self._emitter.place(label_of(number))
+        self._occupancy = dict(self._arrivals.get(number, {}))
+        self._is_open = True
+
+    def _branch(self, condition: str, true_node: int, false_node: int) -> None:
+        for target in (true_node, false_node):
+            self._goes_to(target)
+        self._emitter.branch(condition, label_of(true_node), label_of(false_node))
+        self._is_open = False
+
+    def _end_time(self, now: str, following: int) -> None:
+        """Go on, or pause at a border behind which time is `now`."""
+        self._goes_to(following)
+        is_past = self._emitter.value(f"icmp sge i64 {now}, {self._until()}")
+        self._scope.pause_if(is_past, following)
+        self._is_open = False
+
+    def _until(self) -> str:
+        return self._scope.load_word(Word.UNTIL)
+
+    # nodes
+
+    def _node(self, number: int, node: FlatNode) -> None:
+        match node.step, node.source:
+            case Step.START, _:
+                self._start()
+            case Step.RUN, Block() as block:
+                self._end_time(self._block(node, block), number + 1)
+            case Step.ENTER, Loop() | While() as loop:
+                self._enter(number, node, loop)
+            case Step.TEST, Loop() | While() as loop:
+                self._branch(self._goes_on(node, loop), number + 1, node.target)
+            case Step.AGAIN, Loop() | While():
+                self._again(node)
+            case Step.BRANCH, If(condition=sreg):
+                taken = self._emitter.value(f"icmp ne i32 {self._scope.read_sreg(sreg)}, 0")
+                self._branch(taken, number + 1, node.target)
+            case Step.JUMP, _:
+                self._goes_to(node.target)
+                self._emitter.jump(label_of(node.target))
+                self._is_open = False
+            case Step.CALL, Call():
+                self._call(number, node)
+            case Step.END, _:
+                self._emitter.do(f"ret i32 {ENDED}")
+                self._is_open = False
+
+    def _block(self, node: FlatNode, block: Block) -> str:
+        """Append a block; returns the time after it."""
+        return BlockTranslator(
+            self._scope, block, node.issued or [], self._occupancy, self._dma_function
+        ).translate()
+
+    def _dma_function(self, number: int) -> str:
+        if self._dma is None:
+            raise ProgramError("a transfer outside a kernel", "main")
+        return self._dma.function(number)
+
+    def _enter(self, number: int, node: FlatNode, loop: Loop | While) -> None:
+        scope, e = self._scope, self._emitter
+        scope.store_word(Word.COUNTERS + node.counter, "0")
+        if isinstance(loop, While):
+            return
+        trip = str(loop.trip)
+        if loop.trip < 0:
+            trip = e.value(f"sext i32 {scope.read_sreg(loop.trip_sreg)} to i64")
+        scope.store_word(Word.TRIPS + node.counter, trip)
+        if scope.module.threads > 1 and scope.module.values:
+            plan = plan_ranges(loop, self._may_transpose, scope.carried_slots)
+            if plan is not None:
+                self._ranges(number, node, loop, plan)
+
+    def _goes_on(self, node: FlatNode, loop: Loop | While) -> str:
+        """Whether a loop runs another time, as an ``i1``; sets the index of a counted one."""
+        scope, e = self._scope, self._emitter
+        if isinstance(loop, While) and scope.module.values:
+            return e.value(f"icmp ne i32 {scope.read_sreg(loop.condition)}, 0")
+        done = scope.load_word(Word.COUNTERS + node.counter)
+        if isinstance(loop, While):  # values are off: a trip count stands for the condition
+            return e.value(f"icmp slt i64 {done}, {self._assumed_trips(loop)}")
+        trip = str(loop.trip)
+        if loop.trip < 0 or node is self._range:
+            trip = scope.load_word(Word.TRIPS + node.counter)
+        scope.write_sreg(loop.index, e.value(f"trunc i64 {done} to i32"))
+        return e.value(f"icmp slt i64 {done}, {trip}")
+
+    def _again(self, node: FlatNode) -> None:
+        scope, e = self._scope, self._emitter
+        counter = Word.COUNTERS + node.counter
+        scope.store_word(counter, e.value(f"add i64 {scope.load_word(counter)}, 1"))
+        now = e.value(f"add i64 {scope.load_word(Word.NOW)}, {scope.chip.loop_overhead_cycles}")
+        finish(scope, now, node.issued or [])
+        self._end_time(now, node.target)
+
+    def _call(self, number: int, node: FlatNode) -> None:
+        """Leave for the kernel; `tpu_sim.jit.calls` begins it and comes back."""
+        self._goes_to(number + 1)
+        for word, value in (
+            (Word.CALL, node.call),
+            (Word.BODY, self._body_of_call(node.call)),
+            (Word.NODE, 0),
+            (Word.RETURN_NODE, number + 1),
+        ):
+            self._scope.store_word(word, str(value))
+        self._emitter.do(f"ret i32 {CALLS}")
+        self._is_open = False
+
+    # ranges of iterations on several threads
+
+    def _ranges(self, number: int, node: FlatNode, loop: Loop, plan: RangePlan) -> None:
+        """Share a loop's iterations, unless the run is to pause before its last one.
+
+        The ranges are the tasks of a fork. Nothing in them waits, so what each counts adds up.
+        """
+        scope, e = self._scope, self._emitter
+        following = number + 1
+        most = e.value(f"add i64 {scope.load_word(Word.NOW)}, {_most_cycles([loop], scope)}")
+        shared = e.new_label()
+        self._goes_to(following)
+        e.branch(e.value(f"icmp slt i64 {most}, {self._until()}"), shared, label_of(following))
+        e.place(shared)
+        function = self._range_function(following, node, loop, plan)
+        most_ranges = scope.module.threads * _RANGES_PER_THREAD
+        count = min(
+            loop.trip, max(scope.module.threads, min(most_ranges, plan.work // _RANGE_WORK))
+        )
+        sregs = [f"i32 {scope.read_sreg(sreg)}" for sreg in plan.live_in]
+        table, room = scope.task_table(), ["i64 0"] * (1 + TALLY_WORDS)
+        tasks = []
+        for part in range(count):
+            bounds = [f"i64 {loop.trip * n // count}" for n in (part, part + 1)]
+            tasks.append(table.add_range(function, ["ptr %ctx", *bounds, *room, *sregs]))
+        table.run()
+        for task in tasks:
+            scope.fault_on(e.load("i32", e.offset(task, 8 * RangeScope.FAULT_WORD), 8))
+        for task in tasks:
+            e.do(
+                f"call void @{COUNT_RANGE}(ptr %ctx, ptr {e.offset(task, 8 * RangeScope.TALLY_WORD)})"
+            )
+        scope.store_word(Word.COUNTERS + node.counter, str(loop.trip))
+        self._goes_to(node.target)
+        e.jump(label_of(node.target))
+        self._is_open = False
+
+    def _range_function(self, test: int, node: FlatNode, loop: Loop, plan: RangePlan) -> str:
+        scope = self._scope
+        function = f"{scope.function}_range{self._range_count}"
+        self._range_count += 1
+        inner = RangeScope(scope, function, plan.live_in)
+        NodeTranslator(
+            inner, self._body, None, self._start, self._body_of_call, self._assumed_trips
+        ).emit_range(test, node.target - 1, loop.trip)
+        scope.module.emit(inner.define())
+        return function
+
+
+def _most_cycles(nodes: list[Node], scope: FunctionScope) -> int:
+    """Most cycles that nodes take in which nothing waits."""
+    total = 0
+    for node in nodes:
+        match node:
+            case Block():
+                total += len(node.bundles)
+            case Loop():
+                body = _most_cycles(node.body, scope) + scope.chip.loop_overhead_cycles
+                total += node.trip * body
+            case If():
+                total += max(_most_cycles(node.then, scope), _most_cycles(node.orelse, scope))
+            case While() | Call():
+                raise AssertionError("a loop with these is not cut into ranges")
+    return total
