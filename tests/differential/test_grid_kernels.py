@@ -186,7 +186,7 @@ def test_a_load_across_two_blocks() -> None:
 def test_loops_are_shared_and_windows_read_in_place() -> None:
     program = Grid(CHIP, STEPS, BEHIND, double).program(HBM_BYTES)
     text = LlvmMachine(CHIP, threads=2, cache=False).prepare(program).translated.text
-    assert "@kernel1_range0(" in text
+    assert "@kernel1_loop0(" in text
     assert f"call i64 @{hbm_windows.RESOLVE}(" in text
     assert f"call i1 @{hbm_windows.REFER}(" in text
 
@@ -220,7 +220,7 @@ def stale_transpose(builder: BlockBuilder) -> None:
 def test_dependent_iterations_stay_in_order(tile: Callable[[BlockBuilder], None]) -> None:
     program = Grid(CHIP, STEPS, BEHIND, tile).program(HBM_BYTES)
     text = LlvmMachine(CHIP, threads=2, cache=False).prepare(program).translated.text
-    assert "_range0(" not in text
+    assert "_loop0(" not in text
     check(program)
 
 

@@ -117,4 +117,4 @@ def finish(scope: FunctionScope, now: str, counts: Counts) -> None:
         return
     words = [word for count in counts for word in count]
     table = scope.constant([len(counts), *words], "q")
-    scope.emitter.do(f"call void @{FINISH}(ptr {scope.clock}, ptr {table}, i64 {now})")
+    scope.emitter.do(f"call void @{FINISH}(ptr {scope.core}, ptr {table}, i64 {now})")

@@ -34,6 +34,8 @@ OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX = -24, -16, -8
 """Byte offsets, from a thread's scratch memory, of words that are the thread's own: pointers to its
 carried vregs and its transpose blocks, and the indices of its current transpose blocks."""
 _OWN_BYTES = VREG_BYTES
+OWN_STATE = -_OWN_BYTES
+"""The same of the words, up to `Word.FLAG_DONE`, of a range of iterations that the thread runs."""
 
 Words = npt.NDArray[np.int64]
 
@@ -101,6 +103,7 @@ class Word(IntEnum):
 
 
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
+assert OWN_STATE + 8 * Word.FLAG_DONE <= OWN_CARRY
 
 
 def map_memory(size_bytes: int) -> mmap.mmap:

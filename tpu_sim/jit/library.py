@@ -39,6 +39,7 @@ from tpu_sim.jit.hbm_windows import (
 )
 from tpu_sim.jit.host import Host
 from tpu_sim.jit.host_state import ENTER, HOST_STATE_DECLARATIONS, LEAVE, host_state_text
+from tpu_sim.jit.loop_ranges import RANGE_DECLARATION, RUN_RANGE, range_text
 from tpu_sim.jit.pass_forms import pass_forms
 from tpu_sim.jit.weight_layout import (
     layout_of,
@@ -60,7 +61,7 @@ COPY_VREG = _PREFIX + "copy_vreg"
 LIBRARY_FUNCTIONS = (
     MATPUSH, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES,
     LOAD_INDEXED, STORE_INDEXED, COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
-    RESOLVE, SETTLE, REFER, PROTECT, *CALL_FUNCTIONS, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
+    RESOLVE, SETTLE, REFER, PROTECT, *CALL_FUNCTIONS, RUN_RANGE, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
     *CROSSING_FUNCTIONS,
 )  # fmt: skip
 """Functions with one form; those of MXU passes have several (`tpu_sim.jit.pass_forms`)."""
@@ -69,7 +70,7 @@ LIBRARY_DECLARATIONS = f"""
 declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
 declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 {FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
-{CALL_DECLARATIONS}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
+{CALL_DECLARATIONS}{RANGE_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
 
 _PASSES = (Kind.MATMUL, Kind.MATMUL_S8, Kind.MATMUL_U8)
 _COMMANDS: Kernels = {
@@ -104,6 +105,7 @@ def library_text(host: Host) -> str:
         hbm_windows_text(),
         clock_text(),
         calls_text(),
+        range_text(),
         command_text(_COMMANDS),
         crossing_text(),
     ]

@@ -14,11 +14,12 @@ from tpu_sim.isa.program import Block, Call, If, Loop, Node, While
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import CALLS, ENDED
 from tpu_sim.jit.clock import finish
-from tpu_sim.jit.clock_kernels import COUNT_RANGE, TALLY_WORDS
+from tpu_sim.jit.clock_kernels import COUNT_RANGE
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.dma_functions import DmaFunctions
-from tpu_sim.jit.parallel_loops import RangePlan, fills_transpose, plan_ranges
-from tpu_sim.jit.scope import FunctionScope, RangeScope, label_of
+from tpu_sim.jit.loop_ranges import RANGE_WORDS, RUN_RANGE, RangeWord
+from tpu_sim.jit.parallel_loops import fills_transpose, work_to_share
+from tpu_sim.jit.scope import FunctionScope, LoopScope, label_of
 from tpu_sim.machine.node_table import FlatBody, FlatNode, Step
 
 _RANGES_PER_THREAD = 4
@@ -55,8 +56,7 @@ class NodeTranslator:
         self._occupancy: Occupancy = {}
         self._arrivals: dict[int, Occupancy] = {}
         self._is_open = True
-        self._range: FlatNode | None = None
-        self._range_count = 0
+        self._loop_count = 0
         self._may_transpose = cache(lambda: fills_transpose(scope.kernel.body))
 
     def emit_all(self) -> None:
@@ -65,27 +65,23 @@ class NodeTranslator:
         self._arrivals = {0: {}}
         self._nodes(0, len(self._body.nodes))
 
-    def emit_range(self, test: int, again: int, trip: int) -> None:
-        """Append the code of a function that runs some iterations of the loop of these nodes."""
-        e = self._emitter
-        self._range = self._body.nodes[test]
-        e.place("start")
-        counter, trips = (word + self._range.counter for word in (Word.COUNTERS, Word.TRIPS))
-        self._scope.store_word(counter, "%first")
-        self._scope.store_word(trips, "%end")
+    def emit_loop(self, test: int, again: int, waiting: Occupancy) -> None:
+        """Append the code of a function that is the loop of these nodes."""
+        self._is_open = False
+        self._arrivals = {test: waiting}
         self._nodes(test, again + 1)
-        e.place(label_of(again + 1))
-        assert isinstance(self._scope, RangeScope)
-        self._scope.finish(trip)
+        self._emitter.place(label_of(again + 1))
+        self._emitter.do(f"ret i32 {ENDED}")
 
     def _nodes(self, first: int, end: int) -> None:
         nodes = self._body.nodes
         labels = {node.target for node in nodes} | self._body.pauses
         labels |= {n + 1 for n in range(first, end) if nodes[n].step in (Step.TEST, Step.BRANCH)}
-        for number in range(first, end):
-            if number in labels or number == first:
+        number = first
+        while number < end:
+            if number in labels:
                 self._place(number)
-            self._node(number, nodes[number])
+            number = self._node(number, nodes[number])
 
     # edges
 
@@ -125,14 +121,15 @@ class NodeTranslator:
 
     # nodes
 
-    def _node(self, number: int, node: FlatNode) -> None:
+    def _node(self, number: int, node: FlatNode) -> int:
+        """Append a node; returns the number of the next one to append."""
         match node.step, node.source:
             case Step.START, _:
                 self._start()
             case Step.RUN, Block() as block:
                 self._end_time(self._block(node, block), number + 1)
             case Step.ENTER, Loop() | While() as loop:
-                self._enter(number, node, loop)
+                return self._enter(number, node, loop)
             case Step.TEST, Loop() | While() as loop:
                 self._branch(self._goes_on(node, loop), number + 1, node.target)
             case Step.AGAIN, Loop() | While():
@@ -149,6 +146,7 @@ class NodeTranslator:
             case Step.END, _:
                 self._emitter.do(f"ret i32 {ENDED}")
                 self._is_open = False
+        return number + 1
 
     def _block(self, node: FlatNode, block: Block) -> str:
         """Append a block; returns the time after it."""
@@ -161,19 +159,21 @@ class NodeTranslator:
             raise ProgramError("a transfer outside a kernel", "main")
         return self._dma.function(number)
 
-    def _enter(self, number: int, node: FlatNode, loop: Loop | While) -> None:
+    def _enter(self, number: int, node: FlatNode, loop: Loop | While) -> int:
         scope, e = self._scope, self._emitter
         scope.store_word(Word.COUNTERS + node.counter, "0")
         if isinstance(loop, While):
-            return
+            return number + 1
         trip = str(loop.trip)
         if loop.trip < 0:
             trip = e.value(f"sext i32 {scope.read_sreg(loop.trip_sreg)} to i64")
         scope.store_word(Word.TRIPS + node.counter, trip)
         if scope.module.threads > 1 and scope.module.values:
-            plan = plan_ranges(loop, self._may_transpose, scope.carried_slots)
-            if plan is not None:
-                self._ranges(number, node, loop, plan)
+            work = work_to_share(loop, self._may_transpose, scope.carried_slots)
+            if work:
+                self._shared_loop(number + 1, node, loop, work)
+                return node.target
+        return number + 1
 
     def _goes_on(self, node: FlatNode, loop: Loop | While) -> str:
         """Whether a loop runs another time, as an ``i1``; sets the index of a counted one."""
@@ -184,7 +184,7 @@ class NodeTranslator:
         if isinstance(loop, While):  # values are off: a trip count stands for the condition
             return e.value(f"icmp slt i64 {done}, {self._assumed_trips(loop)}")
         trip = str(loop.trip)
-        if loop.trip < 0 or node is self._range:
+        if loop.trip < 0 or isinstance(scope, LoopScope):
             trip = scope.load_word(Word.TRIPS + node.counter)
         scope.write_sreg(loop.index, e.value(f"trunc i64 {done} to i32"))
         return e.value(f"icmp slt i64 {done}, {trip}")
@@ -210,53 +210,61 @@ class NodeTranslator:
         self._emitter.do(f"ret i32 {CALLS}")
         self._is_open = False
 
-    # ranges of iterations on several threads
+    # loops that threads share
 
-    def _ranges(self, number: int, node: FlatNode, loop: Loop, plan: RangePlan) -> None:
-        """Share a loop's iterations, unless the run is to pause before its last one.
+    def _shared_loop(self, test: int, node: FlatNode, loop: Loop, work: int) -> None:
+        """A loop that is a function of its own, whose ranges are the tasks of a fork.
 
-        The ranges are the tasks of a fork. Nothing in them waits, so what each counts adds up.
+        Nothing in it waits, so what each range counts adds up, and there is a cycle at which it is over
+        at the latest. A run that is to pause before that goes through the loop by itself.
         """
         scope, e = self._scope, self._emitter
-        following = number + 1
+        function = self._loop_function(test, node)
+        shared, alone, calling = (e.new_label() for _ in range(3))
         most = e.value(f"add i64 {scope.load_word(Word.NOW)}, {_most_cycles([loop], scope)}")
-        shared = e.new_label()
-        self._goes_to(following)
-        e.branch(e.value(f"icmp slt i64 {most}, {self._until()}"), shared, label_of(following))
-        e.place(shared)
-        function = self._range_function(following, node, loop, plan)
-        most_ranges = scope.module.threads * _RANGES_PER_THREAD
-        count = min(
-            loop.trip, max(scope.module.threads, min(most_ranges, plan.work // _RANGE_WORK))
-        )
-        sregs = [f"i32 {scope.read_sreg(sreg)}" for sreg in plan.live_in]
-        table, room = scope.task_table(), ["i64 0"] * (1 + TALLY_WORDS)
-        tasks = []
-        for part in range(count):
-            bounds = [f"i64 {loop.trip * n // count}" for n in (part, part + 1)]
-            tasks.append(table.add_range(function, ["ptr %ctx", *bounds, *room, *sregs]))
-        table.run()
-        for task in tasks:
-            scope.fault_on(e.load("i32", e.offset(task, 8 * RangeScope.FAULT_WORD), 8))
-        for task in tasks:
-            e.do(
-                f"call void @{COUNT_RANGE}(ptr %ctx, ptr {e.offset(task, 8 * RangeScope.TALLY_WORD)})"
-            )
-        scope.store_word(Word.COUNTERS + node.counter, str(loop.trip))
+        e.branch(e.value(f"icmp slt i64 {most}, {self._until()}"), shared, alone)
+        e.place(alone)
+        scope.store_word(Word.NODE, str(test))
+        e.jump(calling)
+        e.place(calling)
+        scope.entries |= dict.fromkeys(self._body.pauses & {*range(test, node.target)}, calling)
+        scope.fault_on(e.value(f"call i32 @{function}(ptr %ctx, ptr %ctx, ptr %scratch)"))
         self._goes_to(node.target)
+        e.jump(label_of(node.target))
+        e.place(shared)
+        self._ranges(function, test, node, loop, work)
         e.jump(label_of(node.target))
         self._is_open = False
 
-    def _range_function(self, test: int, node: FlatNode, loop: Loop, plan: RangePlan) -> str:
+    def _loop_function(self, test: int, node: FlatNode) -> str:
         scope = self._scope
-        function = f"{scope.function}_range{self._range_count}"
-        self._range_count += 1
-        inner = RangeScope(scope, function, plan.live_in)
-        NodeTranslator(
+        function = f"{scope.function}_loop{self._loop_count}"
+        self._loop_count += 1
+        inner = LoopScope(scope, function)
+        translator = NodeTranslator(
             inner, self._body, None, self._start, self._body_of_call, self._assumed_trips
-        ).emit_range(test, node.target - 1, loop.trip)
-        scope.module.emit(inner.define())
+        )
+        translator.emit_loop(test, node.target - 1, dict(self._occupancy))
+        pauses = self._body.pauses & {*range(test, node.target)}
+        scope.module.emit(inner.define(pauses | {test}))
         return function
+
+    def _ranges(self, function: str, test: int, node: FlatNode, loop: Loop, work: int) -> None:
+        scope, e = self._scope, self._emitter
+        threads = scope.module.threads
+        count = min(loop.trip, max(threads, min(threads * _RANGES_PER_THREAD, work // _RANGE_WORK)))
+        table, room = scope.task_table(), ["i64 0"] * (RANGE_WORDS - RangeWord.STATUS)
+        tasks = []
+        for part in range(count):
+            first, end = (loop.trip * n // count for n in (part, part + 1))
+            numbers = [f"i64 {n}" for n in (first, end, node.counter, test, loop.trip)]
+            tasks.append(table.add(RUN_RANGE, ["ptr %ctx", f"ptr @{function}", *numbers, *room]))
+        table.run()
+        for task in tasks:
+            scope.fault_on(e.load("i32", e.offset(task, 8 * RangeWord.STATUS), 8))
+        for task in tasks:
+            e.do(f"call void @{COUNT_RANGE}(ptr %ctx, ptr {e.offset(task, 8 * RangeWord.TALLY)})")
+        scope.store_word(Word.COUNTERS + node.counter, str(loop.trip))
 
 
 def _most_cycles(nodes: list[Node], scope: FunctionScope) -> int:

@@ -32,14 +32,6 @@ _STORES = frozenset({"store", "store_masked", "store_indexed"})
 _ACCESSES = _STORES | {"load", "load_indexed"}
 
 
-@dataclass(frozen=True)
-class RangePlan:
-    """A loop that may be cut: the sregs its body reads from outside, and its vreg operations."""
-
-    live_in: tuple[int, ...]
-    work: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Affine:
     """``base + step * index + x`` for an x in low..high; base counts invariant unknowns."""
@@ -87,26 +79,26 @@ def _union(a: _Value, b: _Value) -> _Value:
     return _Affine(a.base, a.step, min(a.low, b.low), max(a.high, b.high))
 
 
-def plan_ranges(
+def work_to_share(
     loop: Loop, may_transpose: Callable[[], bool], carried_slots: frozenset[int]
-) -> RangePlan | None:
-    """How to cut `loop`, None if it may not be cut or does too little.
+) -> int:
+    """Vreg operations of `loop`; 0 if it may not be cut or does too little.
 
     `may_transpose`: the kernel's `fills_transpose`, which is looked at only if it matters.
     `carried_slots`: its spill slots that carry values between blocks, through memory.
     """
     if not loop.parallel or loop.trip < 2:
-        return None
+        return 0
     if carried_slots & _slots(loop):
-        return None
+        return 0
     walk = _Walk(loop, may_transpose)
     walk.nodes(loop.body, 1)
     work = walk.work * loop.trip
     if not walk.is_separable or work < MIN_WORK or walk.live_in & walk.written:
-        return None
+        return 0
     if not all(_is_apart(accesses, loop.trip) for accesses in walk.stored_accesses()):
-        return None
-    return RangePlan(tuple(sorted(walk.live_in)), work)
+        return 0
+    return work
 
 
 def _slots(loop: Loop) -> set[int]:

@@ -14,7 +14,6 @@ from enum import Enum
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
 from tpu_sim.jit.calls import PAUSED
-from tpu_sim.jit.clock_kernels import TALLY_WORDS
 from tpu_sim.jit.commands import Commands
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
@@ -87,8 +86,10 @@ class FunctionScope:
         """Windows that are read in place (`tpu_sim.jit.hbm_windows`)."""
         self.carried_slots: frozenset[int] = frozenset()
         """Spill slots that carry values between blocks; they lie in the kernel's last window."""
-        self.clock = "%ctx"
-        """Pointer to the words that the clock counts in (`tpu_sim.jit.clock_kernels.TALLY_WORDS`)."""
+        self.core = "%ctx"
+        """Pointer to the words of the core's state."""
+        self.entries: dict[int, str] = {}
+        """Labels to go on at, for nodes that stand in another function."""
         self._fault_edges: list[tuple[str, str]] = []
         self._pause_edges: list[tuple[str, int]] = []
         self._table = TaskTable(self.emitter)
@@ -130,7 +131,7 @@ class FunctionScope:
 
     def sreg_pointer(self, number: int) -> str:
         """Where an sreg lies."""
-        return self.emitter.offset("%ctx", int(Word.SREGS) * 8 + number * 4)
+        return self.emitter.offset(self.core, int(Word.SREGS) * 8 + number * 4)
 
     def read_sreg(self, number: int) -> str:
         """The value of an sreg as i32; s0 reads 0."""
@@ -179,28 +180,29 @@ class FunctionScope:
 
     def define(self, resumes: Iterable[int]) -> str:
         """The finished text of a function that may be entered at the nodes `resumes`."""
-        self.note_tasks()
-        head = [f"define i32 @{self.function}(ptr %ctx) noinline #0 {{", "entry:"]
-        head += _memory_pointers(_MEMORIES)
-        head += self.commands.entry_lines()
-        e = Emitter("r")
-        node = e.load("i64", e.offset("%ctx", int(Word.NODE) * 8), 8)
-        cases = " ".join(f"i64 {number}, label %{label_of(number)}" for number in sorted(resumes))
-        e.do(f"switch i64 {node}, label %{label_of(0)} [ {cases} ]")
-        tail = [*self._fault_block(" ret i32 %fault_site"), *self._pause_block()]
-        lines = "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
-        return self._constants.define() + lines
-
-    def note_tasks(self) -> None:
-        """Let the module know how much task memory the function needs."""
         tasks = max(self._table.peak_bytes, self.commands.task_bytes)
         self.module.task_bytes = max(self.module.task_bytes, tasks)
+        return self._text("ptr %ctx", _memory_pointers(_MEMORIES), resumes)
 
-    def _fault_block(self, *leave: str) -> list[str]:
+    def _text(self, parameters: str, head: list[str], resumes: Iterable[int]) -> str:
+        """The function, which first finds the node to go on with."""
+        e = Emitter("r")
+        node = e.load("i64", e.offset(self.core, int(Word.NODE) * 8), 8)
+        labels = {number: self.entries.get(number, label_of(number)) for number in resumes}
+        cases = " ".join(
+            f"i64 {number}, label %{label}" for number, label in sorted(labels.items())
+        )
+        e.do(f"switch i64 {node}, label %{labels[min(labels)]} [ {cases} ]")
+        head = ["entry:", *head, *self.commands.entry_lines(), *e.lines]
+        lines = [*head, *self.emitter.lines, *self._fault_block(), *self._pause_block()]
+        first = f"define i32 @{self.function}({parameters}) noinline #0 {{"
+        return self._constants.define() + "\n".join([first, *lines, "}", ""])
+
+    def _fault_block(self) -> list[str]:
         if not self._fault_edges:
             return []
         edges = ", ".join(f"[{site}, %{block}]" for block, site in self._fault_edges)
-        return ["fault:", f" %fault_site = phi i32 {edges}", *leave]
+        return ["fault:", f" %fault_site = phi i32 {edges}", " ret i32 %fault_site"]
 
     def _pause_block(self) -> list[str]:
         if not self._pause_edges:
@@ -209,7 +211,7 @@ class FunctionScope:
         e = Emitter("p")
         e.place("pause")
         e.do(f"%pause_node = phi i64 {edges}")
-        e.store("i64", "%pause_node", e.offset("%ctx", int(Word.NODE) * 8), 8)
+        e.store("i64", "%pause_node", e.offset(self.core, int(Word.NODE) * 8), 8)
         e.do(f"ret i32 {PAUSED}")
         return e.lines
 
@@ -227,99 +229,33 @@ def _memory_pointers(memories: dict[str, Word]) -> list[str]:
     return lines
 
 
-class RangeScope(FunctionScope):
-    """A function ``(arguments, scratch)`` that runs a range of a loop's iterations as a task.
+class LoopScope(FunctionScope):
+    """A loop that threads may share, as a function ``(ctx, core, scratch)`` of its own.
 
-    Its arguments are 8-byte words: context, first iteration, end, room for the fault site (0 where
-    nothing went wrong) and for what it counts, then the sregs it reads. It starts no tasks and
-    pauses nowhere. Sregs and counters are its own until the last range leaves them to the core.
+    `core` has the words of the state up to `Word.FLAG_DONE`: the context itself, or what a range of
+    iterations has for itself (`tpu_sim.jit.loop_ranges`). It starts no tasks.
     """
 
-    FAULT_WORD, TALLY_WORD = 3, 4
-    FIRST_SREG_WORD = TALLY_WORD + TALLY_WORDS
-
-    def __init__(self, outer: FunctionScope, function: str, live_in: tuple[int, ...]) -> None:
-        module = replace(outer.module, threads=1)
-        super().__init__(module, outer.kernel, function)
+    def __init__(self, outer: FunctionScope, function: str) -> None:
+        super().__init__(replace(outer.module, threads=1), outer.kernel, function)
         self.in_place = outer.in_place
         self.carried_slots = outer.carried_slots
-        self.clock = "%tally"
+        self.core = "%core"
         self._outer = outer.module
-        self._live_in = live_in
-        self._sregs = set(live_in)
-        self._written: set[int] = set()
-        self._slots: set[str] = set()
 
     def word_pointer(self, word: int) -> str:
-        """Pointer to a context word, or to the function's or the thread's own."""
+        """Pointer to a word of the context, of `core`, or of the thread's own."""
         if word == Word.TRANSPOSE_INDEX:
             return self.emitter.offset("%scratch", OWN_TRANSPOSE_INDEX)
-        if Word.COUNTERS <= word < Word.FLAG_DONE:
-            self._slots.add(f"%loop{word}")
-            return f"%loop{word}"
-        return (
-            self.emitter.offset("%tally", 8 * word)
-            if word < TALLY_WORDS
-            else super().word_pointer(word)
-        )
+        base = "%core" if word < Word.FLAG_DONE else "%ctx"
+        return self.emitter.offset(base, int(word) * 8)
 
-    def sreg_pointer(self, number: int) -> str:
-        """The stack slot of an sreg."""
-        self._sregs.add(number)
-        return f"%sreg{number}"
-
-    def write_sreg(self, number: int, value: str) -> None:
-        """Set an sreg."""
-        self._written.add(number)
-        super().write_sreg(number, value)
-
-    def pause_if(self, condition: str, node: int) -> None:
-        """There are no pauses in a range: it is run only if its loop ends before one."""
-        self.emitter.jump(label_of(node))
-
-    def finish(self, trip: int) -> None:
-        """End the function; the range with the last iteration leaves its sregs to the core."""
-        e = self.emitter
-        with e.when(e.value(f"icmp eq i64 %end, {trip}")):
-            for sreg in sorted(self._written):
-                value = self.read_sreg(sreg)
-                e.store("i32", value, super().sreg_pointer(sreg), 4)
-        e.do("ret void")
-
-    def define(self, resumes: Iterable[int] = ()) -> str:
-        """The finished function's text."""
+    def define(self, resumes: Iterable[int]) -> str:
+        """The finished text; see `FunctionScope.define`."""
         self._outer.carry_slots = max(self._outer.carry_slots, self.module.carry_slots)
-        head = [
-            f"define void @{self.function}(ptr %arguments, ptr %scratch) noinline #0 {{",
-            "entry:",
-            " %ctx = load ptr, ptr %arguments",
-        ]
-        head += _memory_pointers({name: _MEMORIES[name] for name in ("vmem", "hbm", "smem")})
         e = Emitter("h")
         for name, offset in (("carry", OWN_CARRY), ("transpose", OWN_TRANSPOSE)):
             e.do(f"%{name} = load ptr, ptr {e.offset('%scratch', offset)}")
-        for name, position in (("first", 1), ("end", 2)):
-            e.do(f"%{name} = load i64, ptr {e.offset('%arguments', 8 * position)}")
-        e.do(f"%tally = getelementptr i64, ptr %arguments, i64 {self.TALLY_WORD}")
-        e.do(f"call void @llvm.memset.p0.i64(ptr %tally, i8 0, i64 {8 * TALLY_WORDS}, i1 false)")
-        for slot in sorted(self._slots):
-            e.do(f"{slot} = alloca i64")
-        for sreg in sorted(self._sregs):
-            e.do(f"%sreg{sreg} = alloca i32")
-            e.store("i32", "0", f"%sreg{sreg}")
-        head += [*e.lines, *self.commands.entry_lines()]
-        e = Emitter("s")
-        for position, sreg in enumerate(self._live_in):
-            word = e.offset("%arguments", 8 * (self.FIRST_SREG_WORD + position))
-            e.store("i32", e.load("i32", word), f"%sreg{sreg}")
-        e.jump("start")
-        tail = self._fault_block(*_store_fault(8 * self.FAULT_WORD), " ret void")
-        lines = "\n".join([*head, *e.lines, *self.emitter.lines, *tail, "}", ""])
-        return self._constants.define() + lines
-
-
-def _store_fault(offset_bytes: int) -> list[str]:
-    return [
-        f" %fault_at = getelementptr i8, ptr %arguments, i64 {offset_bytes}",
-        " store i32 %fault_site, ptr %fault_at",
-    ]
+        memories = {name: _MEMORIES[name] for name in ("vmem", "hbm", "smem")}
+        head = [*_memory_pointers(memories), *e.lines]
+        return self._text("ptr %ctx, ptr %core, ptr %scratch", head, resumes)

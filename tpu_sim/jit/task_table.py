@@ -37,19 +37,18 @@ class TaskTable:
             words += [f"ptr @{function}", *arguments, *["i64 0"] * unused]
         self._add(RUN_COMMANDS, words)
 
-    def add_range(self, function: str, arguments: list[str]) -> str:
-        """A task that calls `function` itself; returns the pointer to its arguments.
+    def add(self, function: str, words: list[str]) -> str:
+        """A task that calls `function`; returns the pointer to its arguments.
 
-        The words ``i64 0`` among them are room that the function writes to.
+        The words ``i64 0`` among them may be room that the function writes to.
         """
         pointer = self._emitter.offset("%tasks", self._used)
-        self._add(function, arguments)
+        self._add(function, words)
         return pointer
 
-    def _add(self, function: str, arguments: list[str]) -> None:
+    def _add(self, function: str, words: list[str]) -> None:
         """One call writes the task and its first arguments: far less code than their stores."""
         e = self._emitter
-        words = [self._word(argument) for argument in arguments]
         first = words[:WORDS_AT_ONCE]
         places = ["ptr %tasks", f"i64 {self._count * TASK_BYTES}", f"i64 {self._used}"]
         parameters = ", ".join([*places, f"ptr @{function}", *first])
@@ -61,13 +60,6 @@ class TaskTable:
         self._count += 1
         self._used += 8 * len(words)
         self.peak_bytes = max(self.peak_bytes, self._used)
-
-    def _word(self, argument: str) -> str:
-        """An argument as a word of 8 bytes."""
-        llvm_type, value = argument.split(" ", 1)
-        if llvm_type != "i32":
-            return argument
-        return f"i64 {self._emitter.value(f'zext i32 {value} to i64')}"
 
     def run(self) -> None:
         """Fork; returns (in the emitted code) when all tasks are done."""
