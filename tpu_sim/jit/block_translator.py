@@ -34,6 +34,7 @@ from tpu_sim.jit.values import (
     Use,
     ValueOp,
     constant_scalar,
+    use,
 )
 
 _CROSSING_ROLES = {
@@ -338,7 +339,7 @@ class BlockTranslator:
                 arguments.append(self._read(operand))
             else:
                 value = self._value("v" if source is _Source.VREG else "m", operand)
-                arguments.append(Use(value))
+                arguments.append(use(value))
                 uses.append(value)
         return tuple(arguments), tuple(uses)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.state_ops import check_transfer
-from tpu_sim.jit.values import ValueOp
+from tpu_sim.jit.values import LAST_SUBLANE, ValueOp
 
 Ranges = dict[tuple[int, str], tuple[int, int]]
 """By window and address root the lowest and the highest offset of a row."""
@@ -20,13 +20,14 @@ Ranges = dict[tuple[int, str], tuple[int, int]]
 
 def row_ranges(ops: Sequence[ValueOp]) -> Ranges:
     """The rows that loads and stores touch."""
-    ranges: Ranges = {}
+    offsets: dict[tuple[int, str], list[int]] = {}
     for op in ops:
         if op.address is not None:
-            key = (op.address.window, op.address.root)
-            low, high = ranges.get(key, (op.address.low, op.address.high))
-            ranges[key] = (min(low, op.address.low), max(high, op.address.high))
-    return ranges
+            window, root, offset, stride = op.address
+            found = offsets.setdefault((window, root), [])
+            found.append(offset)
+            found.append(offset + LAST_SUBLANE * stride)
+    return {key: (min(found), max(found)) for key, found in offsets.items()}
 
 
 class Bounds:

@@ -15,7 +15,7 @@ from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import Pieces
 from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
-from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp
+from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp, use
 
 _ACCESSES = (Role.LOAD, Role.STORE)
 _IN_MEMORY = (Role.LEAF, Role.STATE)
@@ -57,7 +57,7 @@ class _Builder:
 
     def visit(self, root: int) -> None:
         """Number `root` after everything it needs (no recursion: chains may be long)."""
-        numbers = self.numbers
+        numbers, ops = self.numbers, self.ops
         stack = [root]
         while stack:
             index = stack.pop()
@@ -72,8 +72,8 @@ class _Builder:
                     stack += waiting
                     continue
             if index not in numbers:
-                numbers[index] = len(self.ops)
-                self.ops.append(self._localize(index))
+                numbers[index] = len(ops)
+                ops.append(self._localize(index))
 
     def _needs(self, op: ValueOp) -> Sequence[int]:
         if not op.memory_before:
@@ -97,13 +97,16 @@ class _Builder:
             self.leaves.append(index)
             leaf, is_mask = len(self.leaves) - 1, self.staging.ops[index].is_mask
             return LocalOp(Role.LEAF, "", (), is_mask, leaf=leaf, out=out)
-        arguments = tuple([self._argument(a) for a in op.arguments])
+        numbers = self.numbers
+        arguments = tuple(
+            [use(numbers[a[0]]) if type(a) is Use else self._argument(a) for a in op.arguments]
+        )
         name = "" if op.row is None else op.row.name
         if op.address is None:
             return LocalOp(op.role, name, arguments, op.is_mask, out=out)
         group, offset = self._address(op.address)
         piece, phase, piece_rows = self._piece(op.address, group)
-        memory = tuple([(self.numbers[b], x) for b, x in op.memory_before if b in self.numbers])
+        memory = tuple([(numbers[b], x) for b, x in op.memory_before if b in numbers])
         return LocalOp(
             op.role, name, arguments, op.is_mask, group, offset, op.address.stride,
             piece, phase, piece_rows, out=out, memory_before=memory,
@@ -123,8 +126,7 @@ class _Builder:
         return len(self.outs) - 1
 
     def _argument(self, argument: Argument) -> Argument:
-        if isinstance(argument, Use):
-            return Use(self.numbers[argument.value])
+        """What differs between copies, numbered."""
         if isinstance(argument, Scalar) and argument.text.startswith("%"):
             text = argument.text
             if text not in self.scalars:

@@ -78,15 +78,16 @@ class Segment:
     def _carried_values(self) -> frozenset[int]:
         """Give carry slots to values that leave their stage or feed a state operation."""
         carried = set(self._live_out)
-        for value, users in self._staging.uses_of().items():
-            op = self._staging.ops.get(value)
-            if op is None:
-                continue
-            for user in users:
+        ops, cheap = self._staging.ops, self._staging.cheap
+        for user in ops.values():
+            for value in user.uses:
+                op = ops.get(value)
+                if op is None or value in carried:
+                    continue
                 if user.role is Role.STATE:
                     needed = self._direct_pointer(op) is None
                 else:
-                    needed = user.stage != op.stage and value not in self._staging.cheap
+                    needed = user.stage != op.stage and value not in cheap
                 if needed or op.role is Role.STATE:
                     carried.add(value)
         for value in sorted(carried):

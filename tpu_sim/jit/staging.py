@@ -94,30 +94,34 @@ def _unit(op: ValueOp) -> str:
 
 
 class Staging:
-    """The analysis of one segment's operations (in program order)."""
+    """The analysis of one segment's operations (in program order), in `stage_count` stages."""
 
     def __init__(self, ops: dict[int, ValueOp], kernel: Kernel) -> None:
         self.ops = ops
         self._kernel = kernel
-        self._accesses = {i: accesses_of(op, kernel) for i, op in ops.items()}
-        self.stored_windows = {
-            a.window for accesses in self._accesses.values() for a in accesses if a.is_store
-        }
+        accesses = {i: found for i, op in ops.items() if (found := accesses_of(op, kernel))}
+        self.stored_windows = {a.window for found in accesses.values() for a in found if a.is_store}
         self._histories: dict[tuple[int, bool], _History] = {}
         self._unit_stages: dict[str, int] = {}
-        for op in ops.values():
-            self._order_memory(op)
+        for index, op in ops.items():
+            if index in accesses:
+                self._order_memory(op, accesses[index])
             op.stage = self._stage(op)
         self.cheap = self._find_cheap()
+        self.stage_count = 1 + max((op.stage for op in ops.values()), default=0)
+        self._lane_ops: list[list[ValueOp]] = [[] for _ in range(self.stage_count)]
+        self._state_ops: list[list[ValueOp]] = [[] for _ in range(self.stage_count)]
+        for op in ops.values():
+            (self._state_ops if op.role is Role.STATE else self._lane_ops)[op.stage].append(op)
 
     # memory order
 
-    def _order_memory(self, op: ValueOp) -> None:
+    def _order_memory(self, op: ValueOp, accesses: Sequence[Access]) -> None:
         """Record earlier conflicting accesses in `op.memory_before`."""
-        if not self._accesses[op.index]:
+        written = [access for access in accesses if access.window in self.stored_windows]
+        if not written:
             return
         found: dict[int, bool] = {}
-        written = [a for a in self._accesses[op.index] if a.window in self.stored_windows]
         for access in written:
             found.update(self._history(access.window, True).conflicts(access.address))
             if access.is_store:
@@ -132,15 +136,19 @@ class Staging:
     # stages
 
     def _stage(self, op: ValueOp) -> int:
-        is_state = op.role is Role.STATE
+        ops, is_state = self.ops, op.role is Role.STATE
+        sources = [*op.uses, op.producer] if op.producer >= 0 else op.uses
+        if op.memory_before:
+            sources = [*sources, *(before for before, _ in op.memory_before)]
         stage = 0
-        sources = [*op.uses, *(before for before, _ in op.memory_before)]
-        if op.producer >= 0:
-            sources.append(op.producer)
         for index in sources:
-            source = self.ops.get(index)
+            source = ops.get(index)
             if source is not None:
-                stage = max(stage, source.stage + (source.role is Role.STATE and not is_state))
+                least = source.stage
+                if source.role is Role.STATE and not is_state:
+                    least += 1
+                if least > stage:
+                    stage = least
         unit = _unit(op) if is_state else ""
         if unit:  # the steps of one unit keep their order
             stage = self._unit_stages[unit] = max(stage, self._unit_stages.get(unit, 0))
@@ -157,28 +165,28 @@ class Staging:
 
     def _find_cheap(self) -> set[int]:
         """Values that every component may compute for itself."""
-        cost: dict[int, tuple[int, bool]] = {}
+        cost: dict[int, int] = {}
+        reading: set[int] = set()
         for index, op in self.ops.items():
-            if op.role is Role.LEAF or self.is_free_load(op):
-                cost[index] = (1, True)
-            elif op.role is Role.POINT and op.row is not None and not op.row.pushes:
-                costs = [cost.get(source) for source in set(op.uses)]
-                known = [found for found in costs if found is not None]
-                if len(known) < len(costs):
+            role = op.role
+            if role is Role.LEAF or (role is Role.LOAD and self.is_free_load(op)):
+                cost[index] = 1
+                reading.add(index)
+            elif role is Role.POINT and op.row is not None and not op.row.pushes:
+                sources = set(op.uses)
+                if not sources <= cost.keys():
                     continue
-                total = 1 + sum([count for count, _ in known])
-                reads = any(has_load for _, has_load in known)
+                total = 1 + sum([cost[source] for source in sources])
+                reads = not reading.isdisjoint(sources)
                 if total <= (_CHEAP_OPERATIONS_WITH_LOAD if reads else _CHEAP_OPERATIONS):
-                    cost[index] = (total, reads)
+                    cost[index] = total
+                    if reads:
+                        reading.add(index)
         return set(cost)
 
     def components(self, stage: int) -> list[list[int]]:
         """Connected lane operations of a stage, cheap values left out, in program order."""
-        members = [
-            i
-            for i, op in self.ops.items()
-            if op.stage == stage and op.role is not Role.STATE and i not in self.cheap
-        ]
+        members = [op.index for op in self._lane_ops[stage] if op.index not in self.cheap]
         parent = {i: i for i in members}
 
         def find(i: int) -> int:
@@ -202,17 +210,4 @@ class Staging:
 
     def state_ops(self, stage: int) -> list[ValueOp]:
         """The state operations of a stage, in program order."""
-        return [op for op in self.ops.values() if op.stage == stage and op.role is Role.STATE]
-
-    @property
-    def stage_count(self) -> int:
-        """Number of stages."""
-        return 1 + max((op.stage for op in self.ops.values()), default=0)
-
-    def uses_of(self) -> dict[int, list[ValueOp]]:
-        """The users of each value."""
-        users: dict[int, list[ValueOp]] = {}
-        for op in self.ops.values():
-            for value in op.uses:
-                users.setdefault(value, []).append(op)
-        return users
+        return self._state_ops[stage]

@@ -8,22 +8,31 @@ There are many of these values: named tuples are made, compared and hashed much 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
+from functools import cache
+from typing import ClassVar, NamedTuple
 
 from tpu_sim.isa.instruction import Row
 
 
-class Role(StrEnum):
-    """How the translator treats an operation."""
+class Role(str):
+    """How the translator treats an operation.
 
-    POINT = "point"  # lane by lane
-    ROW = "row"  # crosses the lanes of a sublane
-    COLUMN = "column"  # crosses the sublanes of a lane
-    LOAD = "load"
-    STORE = "store"
-    LEAF = "leaf"  # a vreg that lies in host memory: queue entry, transposed rows, carried value
-    STATE = "state"  # moves machine state: MXU, transpose unit, DMA, indexed access
+    No Enum: looking up a member of one takes Python 3.11 a tenth of a microsecond, and several
+    dozen are looked up for every operation. There is one object for each role.
+    """
+
+    __slots__ = ()
+    POINT: ClassVar[Role]  # lane by lane
+    ROW: ClassVar[Role]  # crosses the lanes of a sublane
+    COLUMN: ClassVar[Role]  # crosses the sublanes of a lane
+    LOAD: ClassVar[Role]
+    STORE: ClassVar[Role]
+    LEAF: ClassVar[Role]  # a vreg that lies in host memory: queue entry, transposed rows, carried
+    STATE: ClassVar[Role]  # moves machine state: MXU, transpose unit, DMA, indexed access
+
+
+for _name in Role.__annotations__:
+    setattr(Role, _name, Role(_name.lower()))
 
 
 LANE_ROLES = frozenset({Role.POINT, Role.LOAD, Role.STORE, Role.LEAF})
@@ -34,6 +43,10 @@ class Use(NamedTuple):
     """The value that operation number `value` defines."""
 
     value: int
+
+
+use = cache(Use)
+"""The `Use` of a value, made once: operations have small numbers, again and again the same."""
 
 
 class Scalar(NamedTuple):
@@ -56,6 +69,9 @@ def constant_scalar(number: int) -> Scalar:
     return Scalar(str(number), "", number)
 
 
+LAST_SUBLANE = 7
+
+
 class Address(NamedTuple):
     """Rows of a window: `root` + `offset` + i * `stride` for sublane i."""
 
@@ -67,12 +83,12 @@ class Address(NamedTuple):
     @property
     def low(self) -> int:
         """Smallest row offset touched."""
-        return self.offset + min(0, 7 * self.stride)
+        return self.offset + min(0, LAST_SUBLANE * self.stride)
 
     @property
     def high(self) -> int:
         """Largest row offset touched."""
-        return self.offset + max(0, 7 * self.stride)
+        return self.offset + max(0, LAST_SUBLANE * self.stride)
 
     def rows(self) -> range | tuple[int]:
         """Row offsets touched, relative to `root`."""
@@ -106,4 +122,4 @@ class ValueOp:
     @property
     def name(self) -> str:
         """The row's name, or the role's where there is no row."""
-        return self.row.name if self.row is not None else self.role.value
+        return self.row.name if self.row is not None else str(self.role)
