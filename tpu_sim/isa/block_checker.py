@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.facts import SREG, row_facts
-from tpu_sim.isa.instruction import Instr, Slot
+from tpu_sim.isa.facts import SREG, RegisterOperand, RowFacts, row_facts
+from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import Block, Bundle
 from tpu_sim.isa.rows.mxu import INTEGER_PASSES
@@ -50,6 +50,7 @@ class _BlockChecker:
     def __init__(self, block: Block, chip: Chip, limits: OperandLimits, where: str) -> None:
         self.block = block
         self.chip = chip
+        self.units_per_mxu = chip.units_per_mxu
         self.limits = limits
         self.where = f"{where}, block {block.name!r}" if block.name else where
         self.summary = BlockSummary(len(block.bundles))
@@ -80,53 +81,47 @@ class _BlockChecker:
             complaint = self.limits.complaint(instr)
             if complaint:
                 self._fail(complaint, hazard=False)
-        self._slots()
-        for instr in self.bundle:
-            self._reads(instr)
+        pairs = [(instr, row_facts(instr.row)) for instr in self.bundle]
+        self._slots(pairs)
+        for instr, facts in pairs:
+            self._reads(instr, facts)
         for instr in self.bundle:
             if instr.row.pops:
                 self._pop(instr)
         written: set[tuple[str, int]] = set()
-        for instr in self.bundle:
-            self._write(instr, written)
+        for instr, facts in pairs:
+            if facts.write is not None:
+                self._write(instr, facts.write, written)
             if instr.row.pushes:
                 self._push(instr)
         self._units()
 
-    def _slots(self) -> None:
+    def _slots(self, pairs: list[tuple[Instr, RowFacts]]) -> None:
         used: dict[str, int] = {}
-        for instr in self.bundle:
-            row = instr.row
-            slot = row.slot.value
-            if row.slot is Slot.MXU:
-                self._unit_slot(instr)
-            used[slot] = used.get(slot, 0) + 1
+        mxus: set[int] = set()
+        for instr, facts in pairs:
+            used[facts.slot] = used.get(facts.slot, 0) + 1
+            if facts.is_mxu:  # each MXU has one slot, which its units share
+                mxu = instr.operands[facts.unit_index] // self.units_per_mxu
+                if mxu in mxus:
+                    self._fail(f"two instructions for the slot of MXU {mxu}")
+                mxus.add(mxu)
         for slot, count in used.items():
-            held = [end for end in self.busy.get(slot, ()) if end > self.cycle]
+            held = self.busy.get(slot)
+            if held:
+                held = self.busy[slot] = [end for end in held if end > self.cycle]
+                count += len(held)
             limit = self.chip.slots[slot]
-            if count + len(held) > limit:
-                total = count + len(held)
-                self._fail(f"{total} {slot} slots in use, {self.chip.name} has {limit}")
-            self.busy[slot] = held
-        for instr in self.bundle:
+            if count > limit:
+                self._fail(f"{count} {slot} slots in use, {self.chip.name} has {limit}")
+        for instr, facts in pairs:
             if instr.row.effect:
                 cycles = occupancy_cycles(instr.row, self.chip)
                 if cycles > 1:
-                    self.busy[instr.row.slot.value].append(self.cycle + cycles)
+                    self.busy.setdefault(facts.slot, []).append(self.cycle + cycles)
 
-    def _unit_slot(self, instr: Instr) -> None:
-        """Each MXU has one slot, which its units share."""
-        index = row_facts(instr.row).unit_index
-        mxu = instr.operands[index] // self.chip.units_per_mxu
-        for other in self.bundle:
-            if other is instr or other.row.slot is not Slot.MXU:
-                continue
-            unit = other.operands[row_facts(other.row).unit_index]
-            if unit // self.chip.units_per_mxu == mxu:
-                self._fail(f"two instructions for the slot of MXU {mxu}")
-
-    def _reads(self, instr: Instr) -> None:
-        for operand in row_facts(instr.row).reads:
+    def _reads(self, instr: Instr, facts: RowFacts) -> None:
+        for operand in facts.reads:
             number = instr.operands[operand.index]
             letter = operand.register_class
             if letter == SREG and number == 0:
@@ -141,19 +136,18 @@ class _BlockChecker:
                     f"{letter}{number} is read {ready - self.cycle} cycles before it is ready"
                 )
 
-    def _write(self, instr: Instr, written: set[tuple[str, int]]) -> None:
-        write = row_facts(instr.row).write
-        if write is None:
-            return
+    def _write(self, instr: Instr, write: RegisterOperand, written: set[tuple[str, int]]) -> None:
         register = (write.register_class, instr.operands[write.index])
-        name = f"{register[0]}{register[1]}"
         if register in written:
-            self._fail(f"{name} is written twice in one bundle")
+            self._fail(f"{register[0]}{register[1]} is written twice in one bundle")
         written.add(register)
         ready = self.cycle + result_latency(instr, self.chip)
         pending = self.ready.get(register, 0)
         if pending > self.cycle and pending >= ready:
-            self._fail(f"{name} is written while an earlier, slower write to it is under way")
+            self._fail(
+                f"{register[0]}{register[1]} is written while an earlier, slower write to it is "
+                "under way"
+            )
         self.ready[register] = ready
 
     def _pop(self, instr: Instr) -> None:
@@ -188,6 +182,8 @@ class _BlockChecker:
         """Order of pushes, swaps, matmuls and reads within the MXUs and the transpose unit."""
         marks: list[tuple[str, int]] = []
         for instr in self.bundle:
+            if not instr.row.effect:
+                continue
             latency = result_latency(instr, self.chip)
             match instr.row.effect:
                 case "matpush" | "matpush_t":

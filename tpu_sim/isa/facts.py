@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from tpu_sim.isa.instruction import Kind, Row
+from tpu_sim.isa.instruction import Kind, Row, Slot
 
 VREG, VMASK, SREG = "v", "m", "s"
 """Register classes, by the letter they have in texts."""
@@ -24,8 +24,10 @@ class RegisterOperand:
 
 @dataclass(frozen=True)
 class RowFacts:
-    """The register operands of a row; a row writes at most one register."""
+    """The register operands of a row, and its slot; a row writes at most one register."""
 
+    slot: str  # the slot's name in chip files
+    is_mxu: bool  # whether it takes the slot of an MXU
     reads: tuple[RegisterOperand, ...]
     write: RegisterOperand | None
     unit_index: int  # position of the MXU number, -1 if none
@@ -40,6 +42,8 @@ def row_facts(row: Row) -> RowFacts:
     writes = [RegisterOperand(i, _WRITES[k]) for i, k in enumerate(kinds) if k in _WRITES]
     assert len(writes) <= 1, f"{row.name} writes two registers"
     return RowFacts(
+        row.slot.value,
+        row.slot is Slot.MXU,
         reads,
         writes[0] if writes else None,
         kinds.index(Kind.UNIT) if Kind.UNIT in kinds else -1,

@@ -21,6 +21,7 @@ class OperandLimits:
         self._chip = chip
         self._kernel = kernel
         self._ranges: dict[Row, tuple[range, ...]] = {}
+        self._bounds: dict[Row, tuple[tuple[int, int], ...]] = {}
         vregs, vmasks, sregs = range(chip.vregs), range(chip.vmasks), range(chip.sregs)
         self._kinds = {
             Kind.VD: vregs,
@@ -40,14 +41,15 @@ class OperandLimits:
     def complaint(self, instr: Instr) -> str:
         """What is wrong with the instruction's operands, "" if nothing."""
         row = instr.row
-        ranges = self._ranges.get(row)
-        if ranges is None:
+        bounds = self._bounds.get(row)
+        if bounds is None:
             ranges = self._ranges[row] = self._row_ranges(row)
-        if len(instr.operands) != len(ranges):
-            return f"{row.name} has {len(ranges)} operands, found {len(instr.operands)}"
-        for value, legal in zip(instr.operands, ranges, strict=True):
-            if value not in legal:
-                return self._out_of_range(instr, ranges)
+            bounds = self._bounds[row] = tuple((legal.start, legal.stop) for legal in ranges)
+        if len(instr.operands) != len(bounds):
+            return f"{row.name} has {len(bounds)} operands, found {len(instr.operands)}"
+        for value, (start, stop) in zip(instr.operands, bounds, strict=True):
+            if not start <= value < stop:
+                return self._out_of_range(instr, self._ranges[row])
         if self._kernel is None:
             is_scalar = row.slot is Slot.SCALAR
             return "" if is_scalar else f"{row.name} in main: want scalar instructions only"
