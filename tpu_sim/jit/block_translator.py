@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from functools import cache
 
 from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
-from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import Crossing, Instr, Kind, Row, Slot
+from tpu_sim.isa.facts import SREG, row_facts
+from tpu_sim.isa.instruction import Crossing, Instr, Row, Slot
 from tpu_sim.isa.program import SMEM, SPILL_ROWS, Block, Bundle
 from tpu_sim.isa.rows.memory import VLD, VST
 from tpu_sim.isa.rows.valu import VCMP, VMOVI, VSEL
@@ -50,16 +50,13 @@ _FIRST = frozenset({"load", "load_indexed", "pop_mrf", "xpose_read", "fill", "fi
 _LAST = frozenset({"store", "store_masked", "store_indexed"})
 
 
-class _Source(IntEnum):
-    """How an operand is read."""
-
-    VREG = 0
-    MASK = 1
-    SREG = 2
-    NUMBER = 3
-
-
-_SOURCES = {Kind.VS: _Source.VREG, Kind.MS: _Source.MASK, Kind.SS: _Source.SREG}
+_QUEUED = frozenset({"eup", "xlu"})
+_NUMBER = ""
+"""Instead of a register class: an operand that is itself meant."""
+_NO_OPERATION = frozenset(
+    {"pop_eup", "pop_xlu", "spill", "spill_mask", "fill", "fill_mask", "dma_wait", "dma_start"}
+)
+"""Vector instructions and transfers that name values or wait, and make none."""
 _TIMED = frozenset({"pop_mrf", "matmul", "dma_wait"})
 
 
@@ -67,46 +64,45 @@ _TIMED = frozenset({"pop_mrf", "matmul", "dma_wait"})
 class _Plan:
     """A row as the translator reads it.
 
-    `phase` is the order within a bundle: what reads memories and queues sees them as they were
-    before it. `role` is that of its operations; `is_timed`: the clock looks at it.
+    `sources` are operands with their register classes. `phase` is the order within a bundle: what
+    reads memories and queues sees them as they were before it. `role` is that of its operations;
+    `is_timed`: the clock looks at it; `queue` holds what it pushes, the EUP's or XLU's.
     """
 
-    sources: tuple[tuple[int, _Source], ...]
+    sources: tuple[tuple[int, str], ...]
     result_class: str
     result_index: int
     phase: int
     is_scalar: bool
+    is_operation: bool
+    is_start: bool
     is_timed: bool
     role: Role
+    queue: str
 
 
 def _phase_of(planned: tuple[_Plan, Instr]) -> int:
     return planned[0].phase
 
 
-_plans: dict[str, _Plan] = {}
-
-
+@cache
 def _plan(row: Row) -> _Plan:
-    """The plan of a row, by name: hashing whole rows would cost more than translating them."""
-    plan = _plans.get(row.name)
-    if plan is None:
-        plan = _plans[row.name] = _make_plan(row)
-    return plan
-
-
-def _make_plan(row: Row) -> _Plan:
-    write = row_facts(row).write
-    index = -1 if write is None else write.index
-    kinds = enumerate(operand.kind for operand in row.operands)
+    facts = row_facts(row)
+    index = -1 if facts.write is None else facts.write.index
+    classes = {operand.index: operand.register_class for operand in facts.reads}
+    positions = [i for i in range(len(row.operands)) if i != index]
+    is_scalar = row.slot is Slot.SCALAR
     return _Plan(
-        tuple((i, _SOURCES.get(kind, _Source.NUMBER)) for i, kind in kinds if i != index),
-        "" if write is None else write.register_class,
-        index,
-        0 if row.effect in _FIRST else 2 if row.effect in _LAST else 1,
-        row.slot is Slot.SCALAR,
-        row.effect in _TIMED,
-        _role(row),
+        sources=tuple((i, classes.get(i, _NUMBER)) for i in positions),
+        result_class="" if facts.write is None else facts.write.register_class,
+        result_index=index,
+        phase=0 if row.effect in _FIRST else 2 if row.effect in _LAST else 1,
+        is_scalar=is_scalar,
+        is_operation=not is_scalar and row.effect not in _NO_OPERATION,
+        is_start=row.effect == "dma_start",
+        is_timed=row.effect in _TIMED,
+        role=_role(row),
+        queue=row.pushes if row.pushes in _QUEUED else "",
     )
 
 
@@ -184,18 +180,19 @@ class BlockTranslator:
         timed = [instr for plan, instr in planned if plan.is_timed]
         if timed:
             self._clock.stall(timed, self._wait_flags(timed))
-        starts = [instr for instr in bundle if instr.row.effect == "dma_start"]
-        transfers = [self._operands(instr, _plan(instr.row))[0] for instr in starts]
+        transfers = [(i, self._operands(i, plan)[0]) for plan, i in planned if plan.is_start]
         if len(planned) > 1:
             planned.sort(key=_phase_of)
         has_values = self._scope.module.values
         for plan, instr in planned:
             if plan.is_scalar:
                 self._scalar(instr)
-            elif has_values and instr.row.effect not in ("dma_start", "dma_wait"):
-                self._vector(number, instr, plan)
+            elif has_values and plan.is_operation:
+                self._operation(number, instr, plan)
+            elif has_values:
+                self._rename(number, instr)
         self._commit()
-        for instr, arguments in zip(starts, transfers, strict=True):
+        for instr, arguments in transfers:
             self._transfer(number, instr, arguments)
         self._clock.issue(timed)
 
@@ -331,14 +328,14 @@ class BlockTranslator:
         arguments: list[Argument] = []
         uses: list[int] = []
         operands = instr.operands
-        for index, source in plan.sources:
+        for index, register_class in plan.sources:
             operand = operands[index]
-            if source is _Source.NUMBER:
+            if register_class == _NUMBER:
                 arguments.append(operand)
-            elif source is _Source.SREG:
+            elif register_class == SREG:
                 arguments.append(self._read(operand))
             else:
-                value = self._value("v" if source is _Source.VREG else "m", operand)
+                value = self._value(register_class, operand)
                 arguments.append(use(value))
                 uses.append(value)
         return tuple(arguments), tuple(uses)
@@ -350,8 +347,8 @@ class BlockTranslator:
             raise self._error(f"{name} is read before anything in its block defines it")
         return value
 
-    def _vector(self, number: int, instr: Instr, plan: _Plan) -> None:
-        """Record a vector instruction."""
+    def _rename(self, number: int, instr: Instr) -> None:
+        """Follow a value from a queue or register to another, or to or from a spill slot."""
         row = instr.row
         match row.effect:
             case "pop_eup" | "pop_xlu":
@@ -368,8 +365,6 @@ class BlockTranslator:
                     self._keep(number, instr.operands[0], spilled, row.effect == "spill_mask")
             case "fill" | "fill_mask":
                 self._fill(number, instr)
-            case _:
-                self._operation(number, instr, plan)
 
     def _fill(self, number: int, instr: Instr) -> None:
         is_mask = instr.row.effect == "fill_mask"
@@ -422,6 +417,7 @@ class BlockTranslator:
         return index
 
     def _operation(self, number: int, instr: Instr, plan: _Plan) -> None:
+        """Record a vector instruction that makes something."""
         row, role = instr.row, plan.role
         arguments, uses = self._operands(instr, plan)
         address: Address | None = None
@@ -436,8 +432,8 @@ class BlockTranslator:
             self._has_indexed |= row.effect in _INDEXED
             self._place_in_queues(op)
         self._ops[index] = op
-        if row.pushes in self._queues:
-            self._pushes.append((self._queues[row.pushes], index))
+        if plan.queue:
+            self._pushes.append((self._queues[plan.queue], index))
         elif plan.result_class:
             register = instr.operands[plan.result_index]
             self._results.append((self._values[plan.result_class], register, index))
