@@ -288,7 +288,10 @@ class Body(HloBuilder):
             op.fail(f"{op.result_count} results are named, it has {len(results)}")
         if results:
             self.annotate(results)
-            for result, want in zip(results, self.result_types(), strict=True):
+            declared = self.result_types()
+            if len(declared) != len(results):
+                op.fail(f"{len(results)} results, {len(declared)} in the signature")
+            for result, want in zip(results, declared, strict=True):
                 if result.shape != want and not fits(result.shape, want):
                     found = print_shape(result.shape, False)
                     op.fail(f"the result is {found}, the signature says {print_shape(want, False)}")

@@ -294,6 +294,10 @@ def test_a_device_number_is_no_constant() -> None:
         ("%0 = stablehlo.transpose %x : (tensor<3xf32>) -> tensor<3xf32>", "permutation"),
         ("%0 = stablehlo.add %x : tensor<3xf32>", "found 1 operands, want 2"),
         ("%0 = stablehlo.get_tuple_element %x[0] : (tensor<3xf32>) -> tensor<f32>", "want a tuple"),
+        (
+            "%0:3 = stablehlo.optimization_barrier %x, %x, %x : tensor<3xf32>, tensor<3xf32>",
+            "3 results, 2 in the signature",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(body: str, message: str) -> None:
