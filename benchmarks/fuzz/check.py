@@ -14,7 +14,7 @@ import numpy.typing as npt
 from benchmarks.fuzz import run
 from benchmarks.fuzz.compare import Difference, difference
 from benchmarks.fuzz.inputs import inputs_for
-from benchmarks.fuzz.noise import evaluate_noisily, is_tainted
+from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
 from benchmarks.fuzz.xla_process import XlaProcess
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
@@ -102,7 +102,7 @@ def _judge(
     xla: XlaProcess | None,
 ) -> Outcome:
     module = parse_module(text)
-    tainted = is_tainted(module)
+    tainted, bits = is_tainted(module), reads_bits(module)
 
     def again(seed: int, scale: float) -> list[Array]:
         return evaluate_noisily(parse_module(text), inputs, seed, scale)
@@ -110,7 +110,7 @@ def _judge(
     def loosely(seed: int, scale: float) -> list[Array]:
         return evaluate_noisily(parse_module(text), inputs, seed, scale, narrow=True)
 
-    chip = difference(got, want, again, tainted)
+    chip = difference(got, want, again, tainted, reads_bits=bits)
     notes: dict[str, str] = {}
     theirs: list[Array] | None = None
     if xla is not None:
@@ -120,8 +120,8 @@ def _judge(
             notes["xla"] = f"{status}: {answer}"
     if theirs is None:
         return _without_xla(chip, notes)
-    other = difference(theirs, want, loosely, True, times=4.0)
-    return _with_xla(chip, other, lambda: difference(got, theirs, loosely, True, times=4.0), notes)
+    other = difference(theirs, want, loosely, True, 4.0, bits)
+    return _with_xla(chip, other, lambda: difference(got, theirs, loosely, True, 4.0, bits), notes)
 
 
 def _retyped(theirs: Sequence[Array], want: Sequence[Array]) -> list[Array]:

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 Again = Callable[[int, float], list[Array]]
 """Evaluates once more with noise: (seed, scale) to results."""
 
-_FIRST, _MORE = 4, 16
+_FIRST, _MORE = 4, 28
 _TIMES = 4.0
 _FLOOR = 2.0**-126
 
@@ -36,11 +36,13 @@ def difference(
     again: Again,
     is_tainted: bool,
     times: float = 1.0,
+    reads_bits: bool = False,
 ) -> Difference | None:
     """The first difference that noise does not explain, or None.
 
     Noise is made only when something differs at all; an element is suspected when no run of many
-    came near it.
+    came near it. With `reads_bits` one that noise moves by more than itself says nothing: it may
+    be made of bits below those that are defined, and be anything.
     """
     if len(got) != len(want):
         return Difference("value", 0, f"{len(got)} results for {len(want)}")
@@ -56,11 +58,13 @@ def difference(
             suspects[0], got, want, np.logical_not(_same(got[suspects[0]], want[suspects[0]]))
         )
     runs = [again(k, 1.0) for k in range(_FIRST)]
-    found = _beyond(suspects, got, want, runs, times)
+    found = _beyond(suspects, got, want, runs, times, reads_bits)
     if found is None:
         return _signs_of_zero(got, want, again, is_tainted)
     runs += [again(_FIRST + k, float(1 + k % 2)) for k in range(_MORE)]
-    return _beyond(suspects, got, want, runs, times) or _signs_of_zero(got, want, again, is_tainted)
+    return _beyond(suspects, got, want, runs, times, reads_bits) or _signs_of_zero(
+        got, want, again, is_tainted
+    )
 
 
 def _beyond(
@@ -69,9 +73,10 @@ def _beyond(
     want: Sequence[Array],
     runs: Sequence[Sequence[Array]],
     times: float,
+    reads_bits: bool,
 ) -> Difference | None:
     for i in suspects:
-        wrong = _wrong(got[i], want[i], [run[i] for run in runs], times)
+        wrong = _wrong(got[i], want[i], [run[i] for run in runs], times, reads_bits)
         if wrong.any():
             return _describe(i, got, want, wrong)
     return None
@@ -101,12 +106,12 @@ def _equal(a: Array, b: Array) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and bool(_same(a, b).all())
 
 
-def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float) -> Array:
+def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float, reads_bits: bool) -> Array:
     """Elements that differ by more than noise moves them."""
     if want.dtype.kind == "c":
         parts = ([a.real for a in runs], [a.imag for a in runs])
-        real = _wrong(got.real, want.real, parts[0], times)
-        either = np.asarray(real | _wrong(got.imag, want.imag, parts[1], times))
+        real = _wrong(got.real, want.real, parts[0], times, reads_bits)
+        either = np.asarray(real | _wrong(got.imag, want.imag, parts[1], times, reads_bits))
         # Which of infinity and NaN a part becomes depends on how the product is written out.
         with np.errstate(all="ignore"):
             overflows = ~np.isfinite(got) & ~np.isfinite(want)
@@ -127,6 +132,8 @@ def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float) -> Arra
             unsure |= _class_of(other) != _class_of(base)
             off = np.abs(other - base)
             spread = np.maximum(spread, np.where(np.isfinite(off), off, 0))
+        if reads_bits:
+            unsure |= spread > np.abs(base)
         step = step_of(dtype.name)
         floor = _FLOOR if dtype.bits >= 32 else 0.0
         slack = 2 * step * np.abs(base) + floor if spread.any() or unsure.any() else 0.0
@@ -153,7 +160,7 @@ def _signs_of_zero(
             continue
         wrong = _other_zero(x, y)
         if wrong.any() and is_tainted:
-            runs = runs or [again(k, 1.0) for k in range(2 * _FIRST)]
+            runs = runs or [again(k, 1.0) for k in range(_FIRST + _MORE)]
             for run in runs:
                 with np.errstate(all="ignore"):
                     wrong &= (_wide(run[i]) == y) & (np.signbit(_wide(run[i])) == np.signbit(y))

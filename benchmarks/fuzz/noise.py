@@ -7,6 +7,10 @@ allowed errors in every operation that may have them (and none in operations tha
 whose operands are such that nothing rounds). Elements that the noise moves may be as far off;
 where a comparison or a rounding to integers flips, the element says nothing and is left out.
 What the noise does not reach must be equal to the bit.
+
+Choices that a machine makes for a whole array (which sign its NaNs have, whether it flushes) are
+made for some, none or all elements of an operation in turn: what depends on all of them being the
+same would otherwise never be seen. Every second run keeps bf16 values in f32, as fusions may.
 """
 
 from __future__ import annotations
@@ -92,6 +96,20 @@ def is_tainted(module: HloModule) -> bool:
     )
 
 
+def reads_bits(module: HloModule) -> bool:
+    """Whether some of a float's bits become a float of another type.
+
+    Those of the lower half of a rounded number are noise, which as a float is any number at all.
+    """
+    return any(
+        instr.opcode == "bitcast-convert"
+        and instr.array.dtype.is_float
+        and instr.operands[0].array.dtype.is_float
+        for c in module.computations.values()
+        for instr in c
+    )
+
+
 def step_of(name: str) -> float:
     """The distance of 1 and its next neighbour."""
     return float(2.0 ** (1 - _MANTISSA[name]))
@@ -101,7 +119,7 @@ class NoisyInterpreter(Interpreter):
     """Evaluates with noise; `scale` times what is allowed. `narrow`: small floats may keep f32."""
 
     def __init__(self, rng: np.random.Generator, scale: float = 1.0, narrow: bool = False) -> None:
-        super().__init__(EvaluationOptions("highest"))
+        super().__init__(EvaluationOptions("highest", keep_f32_in_fusion=True))
         self.rng = rng
         self.scale = scale
         self.narrow = narrow
@@ -112,6 +130,10 @@ class NoisyInterpreter(Interpreter):
             return self._other_nan(result)
         return result
 
+    def _some(self, shape: tuple[int, ...]) -> Array:
+        """A mask of some elements, of none, or of all."""
+        return np.asarray(self.rng.random(shape) < self.rng.choice((0.0, 0.5, 1.0)))
+
     def _other_nan(self, result: Array) -> Array:
         """Every NaN with another sign, at random."""
         dtype = from_numpy(result.dtype)
@@ -119,7 +141,7 @@ class NoisyInterpreter(Interpreter):
             return result
         with np.errstate(all="ignore"):
             wide = result if dtype.bits >= 16 else result.astype(np.float32)
-            here = np.isnan(wide) & (self.rng.random(result.shape) < 0.5)
+            here = np.isnan(wide) & self._some(result.shape)
             if not here.any():
                 return result
             return np.where(here, np.negative(wide), wide).astype(result.dtype)
@@ -141,6 +163,8 @@ class NoisyInterpreter(Interpreter):
             return self._rounded(instr, operands, result)
         if instr.opcode == "divide":
             return self._divided(operands, result)
+        if instr.opcode == "atan2" and result.dtype.kind == "c":
+            result = self._across_the_cuts(operands, result)
         return self._jitter(result, 4.0)
 
     def _units(self, dtype_name: str, units: float) -> float:
@@ -170,8 +194,28 @@ class NoisyInterpreter(Interpreter):
         """Parts that are zero with another sign, at random: on a cut either side is right."""
         result = np.array(array)
         for part in (result.real, result.imag):
-            part[(part == 0) & (self.rng.random(part.shape) < 0.5)] *= -1
+            part[(part == 0) & self._some(part.shape)] *= -1
         return result
+
+    def _across_the_cuts(self, operands: Sequence[Array], result: Array) -> Array:
+        """A complex atan2 of elements near a cut, on either side of it.
+
+        It is the logarithm of a quotient by a root. The cut of the logarithm is where its result
+        is pi, that of the root where what is under it is a negative number; rounding decides on
+        which side an element lies. Nor does the evaluator know an angle near 0 better than to
+        some 2^-50.
+        """
+        y, x = (o.astype(np.complex128) for o in operands)
+        under = y * y + x * x
+        near = (under.real <= 0) & (np.abs(under.imag) <= 2.0**-20 * np.abs(under))
+        turned = result.astype(np.complex128)
+        near &= self._some(result.shape)
+        turned.real[near] -= np.copysign(np.pi, turned.real[near])
+        is_pi = np.abs(turned.real) >= np.pi * (1 - 2.0**-20)
+        turned.real[is_pi & self._some(result.shape)] *= -1
+        turned.real += self.rng.uniform(-1, 1, result.shape) * 2.0**-50
+        turned.imag += self.rng.uniform(-1, 1, result.shape) * 2.0**-50
+        return turned.astype(result.dtype)
 
     def _complex_jitter(self, array: Array, noise: Array, other: Array) -> Array:
         """Relative to the modulus; beside an infinite part the finite one has noise of its own."""
@@ -221,13 +265,13 @@ class NoisyInterpreter(Interpreter):
     ) -> Any:
         instr = step.instr
         if instr.opcode in _SUMS and not self._body_rounds(instr):
-            return super()._execute(step, values)
+            return super()._execute(step, {**values, **self._with_nans_reordered(instr, operands)})
         if self._is_whole(instr, operands):
             return self._signed(super()._execute(step, values))
         moved = dict(values)
-        for operand, value in zip(instr.operands, operands, strict=True):
+        for operand, value in self._reordered(instr, operands).items():
             if isinstance(value, np.ndarray):
-                moved[operand] = self._operand_noise(instr, self._reordered(instr, value))
+                moved[operand] = self._operand_noise(instr, value)
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
@@ -240,27 +284,58 @@ class NoisyInterpreter(Interpreter):
         dtype = from_numpy(result.dtype)
         if not dtype.is_float:
             return result
-        flipped = (result == 0) & (self.rng.random(result.shape) < 0.5)
+        flipped = (result == 0) & self._some(result.shape)
         return np.where(flipped, -result.astype(np.float32 if dtype.bits < 32 else result.dtype),
                         result).astype(result.dtype)  # fmt: skip
 
-    def _reordered(self, instr: HloInstruction, value: Array) -> Array:
+    def _reordered(
+        self, instr: HloInstruction, operands: Sequence[Array]
+    ) -> dict[HloInstruction, Any]:
         """What is reduced in another order: products may overflow on the way in one of them."""
+        found = dict(zip(instr.operands, operands, strict=True))
         dims = instr.attrs.get("dimensions", ())
-        if instr.opcode != "reduce" or len(instr.operands) != 2 or not value.ndim:
-            return value
         assert isinstance(dims, tuple)
-        for axis in dims:
-            value = np.take(value, self.rng.permutation(value.shape[axis]), axis)
-        return value
+        for axis in dims if instr.opcode == "reduce" else ():
+            order = self.rng.permutation(operands[0].shape[axis])
+            for operand in instr.operands[: len(operands) // 2]:
+                found[operand] = np.take(found[operand], order, axis)
+        return found
+
+    def _with_nans_reordered(
+        self, instr: HloInstruction, operands: Sequence[Array]
+    ) -> dict[HloInstruction, Any]:
+        """Comparisons of several operands' elements among which there are NaN: which one wins
+        depends on the order."""
+        if instr.opcode != "reduce" or len(operands) == 2:
+            return {}
+        has_nan = any(
+            from_numpy(o.dtype).is_float and bool(np.isnan(o.astype(np.float64)).any())
+            for o in operands
+        )
+        return self._reordered(instr, operands) if has_nan else {}
 
     def _operand_noise(self, instr: HloInstruction, value: Array) -> Array:
         dtype = from_numpy(value.dtype)
         if not (dtype.is_float or dtype.is_complex):
             return value
+        if instr.opcode in _PRODUCTS:
+            value = self._flushed(value)
         if dtype.bits < 32 and instr.opcode in _PRODUCTS:
             return value  # products of these are exact in f32: the result's noise is for the sums
         return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS | _SOLVERS else 2.0)
+
+    def _flushed(self, value: Array) -> Array:
+        """The matrix unit makes zeros of denormal inputs; other ways of a product do not."""
+        parts = [value.real, value.imag] if value.dtype.kind == "c" else [value]
+        with np.errstate(all="ignore"):
+            tiny = [(p != 0) & (np.abs(p.astype(np.float64)) < 2.0**-126) for p in parts]
+        if not any(t.any() for t in tiny):
+            return value
+        result = np.array(value)
+        parts = [result.real, result.imag] if value.dtype.kind == "c" else [result]
+        for part, here in zip(parts, tiny, strict=True):
+            part[here & self._some(here.shape)] *= part.dtype.type(0)
+        return result
 
     def _result_noise(self, instr: HloInstruction, part: Array) -> Array:
         dtype = from_numpy(part.dtype)
@@ -341,8 +416,9 @@ def evaluate_noisily(
 ) -> list[Array]:
     """The flat results of the entry, with noise."""
     interpreter = NoisyInterpreter(np.random.default_rng(seed), scale, narrow)
+    run = interpreter.call_fused if seed % 2 else interpreter.call
     remaining = [np.asarray(arg) for arg in reversed(args)]
     operands = [_take(p.shape, p, remaining) for p in module.entry.parameters]
     with np.errstate(all="ignore"):
-        result = interpreter.call(module.entry, operands)
+        result = run(module.entry, operands)
     return [np.array(leaf) for leaf in flatten(result)]

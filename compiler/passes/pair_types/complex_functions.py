@@ -5,6 +5,7 @@ The forms are those that neither overflow nor cancel where the result is represe
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -328,13 +329,26 @@ def _from_polar(c: Complex, k: Compensated, growth: Twofold, rotation: Twofold) 
     return c.pair(e.mul(e.mul(size, real), factor), e.mul(e.mul(size, imag), factor))
 
 
+def _scaled_alike(c: Complex, *values: Pair) -> list[Pair]:
+    """Pairs times one power of two, at which their largest part is neither huge nor tiny."""
+    e = c.e
+    sizes = [e.abs(part) for value in values for part in value.parts]
+    largest = functools.reduce(e.max, sizes)
+    one = e.like(largest, 1.0)
+    factor = e.select(e.lt(largest, 2.0**-40), e.like(one, 2.0**96), one)
+    factor = e.select(e.gt(largest, 2.0**60), e.like(one, 2.0**-68), factor)
+    return [c.pair(*(e.mul(part, factor) for part in value.parts)) for value in values]
+
+
 def arc_tangent_2(c: Complex, y: Pair, x: Pair) -> Pair:
     """``-i log(q)``, ``q = (x + iy) / sqrt(x**2 + y**2)``.
 
     With ``u = x + iy`` and ``v = x - iy``, ``q**2 = u / v``: the logarithm of ``|q|`` and the angle
-    of `q` follow from products of x and y, so that small ones keep their digits.
+    of `q` follow from products of x and y, so that small ones keep their digits. A common factor
+    changes nothing, and brings all to where squares neither overflow nor vanish.
     """
     e, k = c.e, Compensated(c.e)
+    y, x = _scaled_alike(c, y, x)
     turned = _turned(c, y)
     u, v = c.add(x, turned), c.add(x, c.negate(turned))
     size = square_root(c, c.add(c.multiply(x, x), c.multiply(y, y)))
