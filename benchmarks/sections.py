@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import re
+import subprocess
 from pathlib import Path
+
+from tpuc import __version__
+
+
+def version() -> str:
+    """Of what a page tells: the version, the commit where there is one, and today's date."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        )
+        commit = f" ({found.stdout.strip()})"
+    except (OSError, subprocess.CalledProcessError):
+        commit = ""
+    return f"tpuc {__version__}{commit}, {datetime.date.today().isoformat()}"
 
 
 def put_section(name: str, text: str, page: Path, title: str) -> None:

@@ -1,14 +1,15 @@
 """Random valid HLO modules, run every way there is and compared.
 
     python -m benchmarks.fuzz --seeds 0:2000 [--jobs 2] [--no-xla] [--levels avx2,avx512,native]
-                              [--numpy-cycles 20000] [--minimise] [--out DIR]
+                              [--numpy-cycles 20000] [--minimise] [--out DIR] [--write PAGE]
     python -m benchmarks.fuzz --show SEED          the module of a seed
     python -m benchmarks.fuzz --file X.hlo ..      judge files instead
 
 Each module goes through the evaluator, XLA's CPU backend where jaxlib is, the compiler and the
 LLVM machine; every fourth small one through the NumPy machine, which also looks for races. A
 finding is a wrong value, a refusal, an internal error, a hang, or a process that dies. The exit
-code is 1 if there are findings. See `benchmarks/fuzz/noise.py` for how values are compared.
+code is 1 if there are findings; `--write PAGE` keeps the counts. See `benchmarks/fuzz/noise.py` for
+how values are compared.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from benchmarks.fuzz.generator import generate, generate_real
 from benchmarks.fuzz.minimise import minimise, minimise_real
 from benchmarks.fuzz.worker import limited
 from benchmarks.fuzz.xla_process import XlaProcess, available
+from benchmarks.sections import put_section, version
 
 _FINE = (OK, XLA, "too large")
+_TITLE = "# Random programs\n"
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,6 +48,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--target", default="v5e")
     parser.add_argument("--minimise", action="store_true", help="reduce one finding a signature")
     parser.add_argument("--out", type=Path, default=None, help="where findings are written")
+    parser.add_argument("--write", type=Path, default=None, help="a page that gets the counts")
     parser.add_argument("--scale", action="store_true", help="real sizes: compile only")
     parser.add_argument("--show", type=int, default=None)
     parser.add_argument("--file", type=Path, nargs="+", default=[])
@@ -91,12 +95,27 @@ def _run(
         plan.arguments += ["--xla"] if use_xla else []
     driver.run(plan, tell)
     seconds = time.perf_counter() - started
+    if args.write is not None:
+        name = "scale" if args.scale else f"random {level}".strip()
+        text = _page(args, name, counts, use_xla)
+        put_section(name, text, args.write, _TITLE)
     summary = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
     print(f"seeds {first}:{last}{' at ' + level if level else ''}: {summary} in {seconds:.0f} s")
     refusals = Counter(r["signature"] for r in findings if r["kind"] == "refused")
     for signature, count in refusals.most_common():
         print(f"  refused {count}: {signature}")
     return findings
+
+
+def _page(args: argparse.Namespace, name: str, counts: Counter[str], use_xla: bool) -> str:
+    first, last = args.seeds.split(":")
+    sizes = "real sizes, compiled and estimated" if args.scale else "small, executed"
+    beside = "" if args.scale else f", {'beside XLA' if use_xla else 'without XLA'}"
+    rows = "\n".join(f"| {kind} | {count} |" for kind, count in counts.most_common())
+    return (
+        f"### {name}\n\nSeeds {first} to {int(last) - 1} for {args.target} ({sizes}{beside}), "
+        f"{version()}:\n\n| outcome | programs |\n| --- | ---: |\n{rows}"
+    )
 
 
 def _write(

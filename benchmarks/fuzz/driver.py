@@ -11,16 +11,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.fuzz.worker import GIGABYTES, OUT_OF_MEMORY
+from benchmarks.limits import Stopwatch
 
 BATCH = 50
 PATIENCE = 100.0
-"""Seconds without a line, after which a child is killed: longer than its own limit."""
+"""Seconds of work without a line, after which a child is killed: longer than its own limit."""
+_LOOK_SECONDS = 2.0
 
 
 @dataclass
@@ -90,14 +91,16 @@ def _batch(plan: Plan, first: int, last: int) -> Iterator[dict[str, Any]]:
 def _lines(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     assert child.stdout is not None
     rest = b""
-    deadline = time.monotonic() + PATIENCE
+    watch = Stopwatch(child.pid, PATIENCE)
     while True:
-        if not select.select([child.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
-            raise TimeoutError
+        if not select.select([child.stdout], [], [], _LOOK_SECONDS)[0]:
+            if watch.is_over():
+                raise TimeoutError
+            continue
         data = os.read(child.stdout.fileno(), 1 << 16)
         if not data:
             return
-        deadline = time.monotonic() + PATIENCE
+        watch.restart()
         *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             yield json.loads(line)

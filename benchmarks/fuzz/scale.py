@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import time
 import warnings
-from types import FrameType
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, Outcome, internal, signature
 from benchmarks.fuzz.generator import generate_real
 from benchmarks.fuzz.run import compiled
-from benchmarks.fuzz.worker import SlowError, watch_memory
+from benchmarks.fuzz.worker import watch_memory
+from benchmarks.limits import SlowError, processor_seconds
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape, leaves
@@ -66,16 +65,11 @@ def judge(text: str) -> Outcome:
     return Outcome(OK)
 
 
-def _late(number: int, frame: FrameType | None) -> None:
-    raise SlowError
-
-
 def limited(text: str) -> Outcome:
-    """`judge` within `SECONDS`."""
-    signal.signal(signal.SIGALRM, _late)
-    signal.alarm(SECONDS)
+    """`judge` within `SECONDS` of processor time."""
     try:
-        return judge(text)
+        with processor_seconds(SECONDS):
+            return judge(text)
     except SlowError as error:
         trace, place = error.__traceback__, ""
         while trace is not None:
@@ -84,8 +78,6 @@ def limited(text: str) -> Outcome:
                 place = f"{code.co_filename.split('/')[-1]}:{code.co_name}"
             trace = trace.tb_next
         return Outcome("hang", f"not compiled in {SECONDS} s, in {place}", f"hang {place}")
-    finally:
-        signal.alarm(0)
 
 
 def main() -> None:

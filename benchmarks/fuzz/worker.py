@@ -10,16 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import threading
 import time
 import warnings
-from types import FrameType
 
 from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.xla_process import XlaProcess
+from benchmarks.limits import SlowError, processor_seconds
 
 SECONDS = 60
 GIGABYTES = 6
@@ -27,20 +26,11 @@ OUT_OF_MEMORY = 77
 """The exit code of a process that took more than `GIGABYTES`."""
 
 
-class SlowError(BaseException):
-    """Not done in time; no `except Exception` swallows it."""
-
-
-def _late(number: int, frame: FrameType | None) -> None:
-    raise SlowError
-
-
 def limited(text: str, ways: Ways, seed: int) -> Outcome:
-    """`check` within `SECONDS`; a hang is an outcome."""
-    signal.signal(signal.SIGALRM, _late)
-    signal.alarm(SECONDS)
+    """`check` within `SECONDS` of processor time; a hang is an outcome."""
     try:
-        return check(text, ways, seed)
+        with processor_seconds(SECONDS):
+            return check(text, ways, seed)
     except SlowError as error:
         trace, place = error.__traceback__, ""
         while trace is not None:
@@ -52,8 +42,6 @@ def limited(text: str, ways: Ways, seed: int) -> Outcome:
         return Outcome("hang", f"not done in {SECONDS} s, in {place}", f"hang {place}")
     except MemoryError:
         return Outcome(INTERNAL, "MemoryError", "memory")
-    finally:
-        signal.alarm(0)
 
 
 def watch_memory() -> None:

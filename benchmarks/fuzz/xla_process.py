@@ -30,7 +30,7 @@ def available() -> bool:
 class XlaProcess:
     """The parent's end; a dead child is started again."""
 
-    def __init__(self, seconds: float = 60.0) -> None:
+    def __init__(self, seconds: float = 600.0) -> None:
         self.seconds = seconds
         self._child: subprocess.Popen[bytes] | None = None
 

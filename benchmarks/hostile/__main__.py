@@ -23,10 +23,11 @@ from pathlib import Path
 
 from benchmarks.hostile.kinds import KINDS, mutant, prepare
 from benchmarks.hostile.trial import try_mutant
-from benchmarks.sections import put_section
+from benchmarks.limits import Stopwatch
+from benchmarks.sections import put_section, version
 
 _SECONDS = 60.0
-"""For one mutant."""
+"""Of processor time, for one mutant."""
 _MEMORY_KB = 3 << 20
 _BATCH = 400
 _LOOK_SECONDS = 0.5
@@ -84,7 +85,7 @@ def _batch(kind: str, first: int, count: int) -> tuple[list[tuple[int, str, str]
     results: list[tuple[int, str, str]] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
-        pending, since, note = b"", time.monotonic(), ""
+        pending, watch, note = b"", Stopwatch(child.pid, _SECONDS), ""
         while True:
             ready, _, _ = select.select([child.stdout], [], [], _LOOK_SECONDS)
             if ready:
@@ -94,8 +95,8 @@ def _batch(kind: str, first: int, count: int) -> tuple[list[tuple[int, str, str]
                 pending += data
                 *lines, pending = pending.split(b"\n")
                 results += [tuple(json.loads(line)) for line in lines if line.startswith(b"[")]
-                since = time.monotonic()
-            elif time.monotonic() - since > _SECONDS:
+                watch.restart()
+            elif watch.is_over():
                 note = "hang"
             elif _resident_kb(child.pid) > _MEMORY_KB:
                 note = "large" if KINDS[kind].is_model else "memory"
@@ -129,7 +130,8 @@ def _child(kind: str, first: int, count: int) -> None:
 def _page(kind: str, first: int, counts: Counter[str]) -> str:
     total = counts.total()
     rows = "\n".join(f"| {name} | {count} |" for name, count in counts.most_common())
-    head = f"## .{kind}\n\nSeeds {first} to {first + total - 1}:\n\n| end | mutants |\n| --- | ---: |\n"
+    head = f"## .{kind}\n\nSeeds {first} to {first + total - 1}, {version()}:\n\n"
+    head += "| end | mutants |\n| --- | ---: |\n"
     return head + rows
 
 

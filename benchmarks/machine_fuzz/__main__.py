@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.machine_fuzz.trial import assembly_of, smallest, try_seed
-from benchmarks.sections import put_section
+from benchmarks.sections import put_section, version
 
 _BATCH = 100
 _BATCH_SECONDS = 900
@@ -111,7 +111,7 @@ def _text(counts: Counter[str]) -> str:
 
 def _page(first: int, programs: int, counts: Counter[str]) -> str:
     rows = "\n".join(f"| {kind} | {count} |" for kind, count in counts.most_common())
-    seeds = f"Seeds {first} to {first + programs - 1}, {programs} programs:"
+    seeds = f"Seeds {first} to {first + programs - 1}, {programs} programs, {version()}:"
     return f"{seeds}\n\n| outcome on both machines | programs |\n| --- | ---: |\n{rows}"
 
 
