@@ -153,6 +153,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "linear-algebra-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_LINEAR_ALGEBRA,)),
     "fft-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_FFT,)),
     "rng-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_RANDOM,)),
+    "loop-state": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "while-simplifier": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "convolution-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "convolution-folding": Contract(requires=(BARE_SHAPES,)),

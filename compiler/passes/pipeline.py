@@ -42,6 +42,7 @@ from compiler.passes.gather_canonicalizer import canonicalize_gathers
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.loop_double_buffering import double_buffer_loops
+from compiler.passes.loop_state import simplify_loop_state
 from compiler.passes.memory_space_assignment import assign_memory_spaces
 from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
@@ -68,6 +69,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("call-inliner", inline_calls),
         FunctionPass("control-unsharing", unshare_control),
         FunctionPass("tuple-flattener", flatten_tuples),
+        FunctionPass("loop-state", simplify_loop_state),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
         FunctionPass("cse", eliminate_common_subexpressions),
@@ -115,6 +117,7 @@ PIPELINE: tuple[str, ...] = (
     "call-inliner",
     "control-unsharing",
     "tuple-flattener",
+    "loop-state",
     "simple-expansions",
     "random-state",
     "zero-sized-elimination",
@@ -211,6 +214,8 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("window-expander", "small-dot-expander", "it makes dots of convolutions"),
     ("small-dot-expander", "dot-canonicalizer", "arithmetic needs no canonical dimensions"),
     ("tuple-flattener", "while-simplifier", "it looks at elements of the state"),
+    ("tuple-flattener", "loop-state", "it looks at elements of the state"),
+    ("loop-state", "algebraic-simplifier", "constants of a body are folded there"),
     ("tuple-flattener", "pair-types", "values are followed by element"),
     ("tuple-flattener", "copy-insertion", "a copy is made of an element"),
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),

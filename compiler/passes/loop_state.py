@@ -1,0 +1,194 @@
+"""Loop state: a loop carries what changes and what is used, no more.
+
+A constant that a loop carries without changing it becomes a constant of its body and condition, as
+if it had been written there. What only feeds itself, and is used neither after the loop nor for
+deciding when it ends, is not carried. So it does not matter whether a frontend wrote values of
+the outside where they are used (HLO's loops cannot) or carried them along.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.analysis.call_graph import control_computations
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import TupleShape
+from compiler.passes.context import PassContext
+from compiler.passes.control_unsharing import unshare
+from compiler.rewrite.graph import clone, emit, has_side_effect, is_dead, remove_dead
+
+Instr = HloInstruction
+
+MAX_SUNK_ELEMENTS = 1024
+"""A larger literal is carried: it would lie in memory once for each loop."""
+_SYMBOLIC = frozenset({"broadcast", "iota"})
+
+
+def simplify_loop_state(module: HloModule, context: PassContext) -> bool:
+    """Sink constants into loops, callers first, and drop what no loop needs, callees first."""
+    unshared = unshare(module)
+    computations = control_computations(module)
+    for computation in reversed(computations):
+        for loop in _loops(computation):
+            context.counts["constants"] += _sink_constants(loop)
+    for computation in computations:
+        for loop in reversed(_loops(computation)):
+            context.counts["dropped"] += _drop_unused(loop)
+    return bool(unshared or any(context.counts.values()))
+
+
+def _loops(computation: HloComputation) -> list[Instr]:
+    return [i for i in computation if i.opcode == "while" and i.operands[0].opcode == "tuple"]
+
+
+def _parts(loop: Instr) -> tuple[HloComputation, HloComputation]:
+    condition, body = loop.attrs["condition"], loop.attrs["body"]
+    assert isinstance(condition, HloComputation)
+    assert isinstance(body, HloComputation)
+    return condition, body
+
+
+def _elements(value: Instr, index: int) -> list[Instr]:
+    """Where an element of a tuple is read."""
+    return [u for u in value.users if u.opcode == "get-tuple-element" and _index(u) == index]
+
+
+def _index(element: Instr) -> int:
+    index = element.attrs["index"]
+    assert isinstance(index, int)
+    return index
+
+
+def _is_invariant(body: HloComputation, index: int) -> bool:
+    root = body.root_instruction
+    return root.opcode == "tuple" and root.operands[index] in _elements(body.parameters[0], index)
+
+
+# Constants.
+
+
+def _sink_constants(loop: Instr) -> int:
+    condition, body = _parts(loop)
+    replaced = 0
+    for index, value in enumerate(loop.operands[0].operands):
+        if not _is_constant(value) or not _is_invariant(body, index):
+            continue
+        kept = body.root_instruction.operands[index]
+        for computation in (condition, body):
+            for element in _elements(computation.parameters[0], index):
+                users = [user for user in element.users if user is not body.root]
+                if users:
+                    replaced += 1
+                    constant = _copied(value, computation)
+                    for user in users:
+                        user.set_operands([constant if o is element else o for o in user.operands])
+                if element is not kept:
+                    remove_dead(element)
+    if replaced:
+        condition.sort()
+        body.sort()
+    return replaced
+
+
+def _is_constant(value: Instr) -> bool:
+    """Whether this is a small literal, or an array made of one without memory."""
+    if value.opcode in _SYMBOLIC:
+        return all(_is_constant(operand) for operand in value.operands)
+    literal = value.attrs.get("literal")
+    return isinstance(literal, np.ndarray) and literal.size <= MAX_SUNK_ELEMENTS
+
+
+def _copied(value: Instr, target: HloComputation) -> Instr:
+    return clone(value, target, [_copied(operand, target) for operand in value.operands])
+
+
+# Elements that are not used.
+
+
+def _drop_unused(loop: Instr) -> int:
+    """Take the elements out of the state that nothing depends on; return how many values went."""
+    if loop.computation is None:
+        return 0
+    condition, body = _parts(loop)
+    ends = (loop, condition.parameters[0], body.parameters[0])
+    if body.root_instruction.opcode != "tuple" or not all(map(_is_read_by_element, ends)):
+        return 0
+    removed = _use_initial_values(loop, body)
+    removed += sum(remove_dead(user) for end in ends for user in list(end.users))
+    if loop.computation is None:  # nobody used what it gives
+        return removed
+    wanted = _wanted(loop)
+    count = len(loop.operands[0].operands)
+    kept = [index for index in range(count) if wanted >> index & 1]
+    if not kept or len(kept) == count:
+        return removed
+    old = body.root_instruction
+    body.root = emit(old, "tuple", _kept_shape(old, kept), [old.operands[i] for i in kept])
+    for computation in (body, condition):
+        for instr in reversed(list(computation)):
+            if instr.computation is computation:
+                remove_dead(instr)
+        computation.sort()
+    initial = loop.operands[0]
+    state = emit(initial, "tuple", _kept_shape(initial, kept), [initial.operands[i] for i in kept])
+    loop.set_operands([state])
+    for end in ends:
+        end.shape = state.shape
+        end.attrs.pop("sharding", None)
+        for user in end.users:
+            user.attrs["index"] = kept.index(_index(user))
+    assert loop.computation is not None
+    loop.computation.sort()
+    return removed + count - len(kept)
+
+
+def _is_read_by_element(value: Instr) -> bool:
+    """Whether a tuple is used one element at a time."""
+    is_root = value.computation is not None and value.computation.root is value
+    return not is_root and all(user.opcode == "get-tuple-element" for user in value.users)
+
+
+def _kept_shape(whole: Instr, kept: list[int]) -> TupleShape:
+    return TupleShape(tuple(whole.operands[index].shape for index in kept))
+
+
+def _use_initial_values(loop: Instr, body: HloComputation) -> int:
+    """What a loop leaves as it is has after it the value it had before."""
+    found = [e for e in loop.users if _is_invariant(body, _index(e)) and not is_dead(e)]
+    for element in found:
+        element.replace_all_uses_with(loop.operands[0].operands[_index(element)])
+    return len(found)
+
+
+def _wanted(loop: Instr) -> int:
+    """The elements of the state that are needed, as bits of a number."""
+    condition, body = _parts(loop)
+    wanted = sum({1 << _index(element) for element in loop.users})
+    wanted |= sum({1 << _index(element) for element in condition.parameters[0].users})
+    depends = _dependences(body)
+    for instr in body:
+        if has_side_effect(instr) or OPCODES[instr.opcode].has(Trait.NONDETERMINISTIC):
+            wanted |= depends[instr]
+    results = body.root_instruction.operands
+    before = None
+    while before != wanted:
+        before = wanted
+        for index, result in enumerate(results):
+            if wanted >> index & 1:
+                wanted |= depends[result]
+    return wanted
+
+
+def _dependences(body: HloComputation) -> dict[Instr, int]:
+    """The elements of the state that each value depends on, as bits of a number."""
+    depends: dict[Instr, int] = {}
+    for instr in body:
+        if instr.opcode == "get-tuple-element" and instr.operands[0] is body.parameters[0]:
+            depends[instr] = 1 << _index(instr)
+            continue
+        found = 0
+        for operand in instr.operands:
+            found |= depends[operand]
+        depends[instr] = found
+    return depends
