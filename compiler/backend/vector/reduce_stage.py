@@ -124,6 +124,7 @@ class _Plan:
     keeps_cols: bool
     kept_low: tuple[Expr, ...]
     reduced_low: tuple[Expr, ...]
+    reduced_extent: tuple[int, ...]
 
     @property
     def is_replicated(self) -> bool:
@@ -164,6 +165,7 @@ def _plan(
     return _Plan(
         dims, reduced_dims, kept, _without_rows(space(sizes), keeps_rows), keeps_rows,
         col in kept_sizes, target.origin, tuple(low for low, _ in box),
+        tuple(extent for _, extent in box),
     )  # fmt: skip
 
 
@@ -338,12 +340,7 @@ class _ReduceStage:
     def _values(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> list[State]:
         """The operands' values of one reduced tile, the identity where there is no element."""
         index = self._index(kept, point, part, inner)
-        whole = self._index(kept, _full(point), part, inner)
-        conditions = tuple(
-            condition
-            for d in self._plan.reduced_dims
-            if not (condition := Condition(whole[d], 0, self._plan.dims[d] - 1)).is_always
-        )
+        conditions = self._conditions(point, inner)
         states: list[State] = []
         for number, reduce in enumerate(self._reduces):
             count = len(reduce.operands) // 2
@@ -357,6 +354,21 @@ class _ReduceStage:
                 ]
             states.append(state)
         return states
+
+    def _conditions(self, point: TilePoint, inner: int) -> tuple[Condition, ...]:
+        """Where a reduced tile has elements: those of the array, and of this box of it.
+
+        A box of a packed type may end within a tile, whose other rows are the next box's.
+        """
+        plan = self._plan
+        places = _logical(
+            plan.reduced, _full(point), inner, not plan.keeps_rows, not plan.keeps_cols
+        )
+        found: list[Condition] = []
+        boxes = zip(plan.reduced_dims, places, plan.reduced_low, plan.reduced_extent, strict=True)
+        for d, place, low, extent in boxes:
+            found += [Condition(place, 0, extent - 1), Condition(low + place, 0, plan.dims[d] - 1)]
+        return tuple(dict.fromkeys(c for c in found if not c.is_always))
 
     def _lanes_of(self, node: HloInstruction, index: Index) -> int:
         value = self._emitter.emit(node, index)
