@@ -40,6 +40,10 @@ from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, DmaDescriptor
 
 _CHUNK, _BATCH = "chunk", "batch"
+_TOGETHER = 16
+"""Updates of one row or matrix that go through one body."""
+_FEW_TILES = 4
+"""Tiles of such an update."""
 
 
 def emit_scatter(kernel: CustomKernel) -> None:
@@ -62,6 +66,7 @@ class Scatter:
         in_place = bool(kernel.in_place)
         cutter = ScatterCutter(dims, kernel.chip, in_place=in_place, smem_words=words)
         self.cut = cutter.cut()
+        self.windows = cutter.windows
         self.units = cutter.update_units()
         self.operand_units = cutter.operand_units()
         self.around = [cutter.held_around(o, self.cut.parts) for o in dims.operands]
@@ -219,8 +224,33 @@ class Scatter:
         if self._words is not None and not self._staged_once:
             self._words.stage(first, emit_index(b, self._batch(), emitter.sregs))
         begin, trips = self._range(context.counters[chunk], first)
+        if self._is_straight(context.outputs):
+            done = b.sandi(trips, -_TOGETHER)
+            with b.loop_dynamic(b.sshri(trips, _TOGETHER.bit_length() - 1), "updates") as group:
+                place = b.sadd(begin, b.smuli(group, _TOGETHER))
+                for number in range(_TOGETHER):
+                    self._one_update(
+                        emitter, context.outputs, first, b.saddi(place, number), is_masked=True
+                    )
+            begin, trips = b.sadd(begin, done), b.ssub(trips, done)
         with b.loop_dynamic(trips, "updates") as number:
             self._one_update(emitter, context.outputs, first, b.sadd(begin, number))
+
+    def _is_straight(self, targets: Sequence[VmemArray]) -> bool:
+        """Whether an update is one row or matrix of few tiles: several go through one body."""
+        if self.cut.blocks is None or not self.dims.batch_dims:
+            return False
+        dims = self.dims.operand.array.dims
+        is_matrix = self._has_whole_matrices(targets)
+        inner = 2 if is_matrix else 1
+        pairs = zip(self.cut.parts[:-inner], self.windows[:-inner], self.cut.pieces, strict=False)
+        if any(part > 1 or size % piece for part, size, piece in pairs):
+            return False
+        if is_matrix:
+            return all(t.row_tiles * t.col_tiles <= _FEW_TILES for t in targets)
+        is_whole = self.cut.pieces[-1:] == dims[-1:] and dims[-1] > 1 and len(dims) > 1
+        whole_columns = all(t.extent[-1] == dims[-1] and t.col_tiles <= _FEW_TILES for t in targets)
+        return is_whole and whole_columns
 
     def _range(self, counter: SReg, first: SReg) -> tuple[SReg, SReg]:
         """Which of a chunk's vectors are the step's own: (first, count) relative to the chunk.
@@ -237,9 +267,19 @@ class Scatter:
         return begin, b.ssub(end, begin)
 
     def _one_update(
-        self, emitter: VectorEmitter, targets: Sequence[VmemArray], first: SReg, number: SReg
+        self,
+        emitter: VectorEmitter,
+        targets: Sequence[VmemArray],
+        first: SReg,
+        number: SReg,
+        *,
+        is_masked: bool = False,
     ) -> None:
-        """Combine the update of index vector `number` (of the chunk)."""
+        """Combine the update of index vector `number` (of the chunk).
+
+        `is_masked`: without a branch, so that several updates are one block; what is not for the
+        block in VMEM leaves its first row or matrix as it is.
+        """
         b = self.builder
         d = self.dims
         starts: dict[int, SReg] = {}
@@ -252,13 +292,16 @@ class Scatter:
             inside = b.sand(inside, b.emit("scmp.le.u32", starts[dim], b.sconst(last)))
         if d.operand_batch:
             starts[0] = emit_index(b, self._batch(), emitter.sregs)
-        variable = Var("update", 0, self.cut.chunk - 1)
+        variable = Var(f"update{number}", 0, self.cut.chunk - 1)
         emitter.sregs[variable] = number
         lead: tuple[Expr, ...] = ()
         if d.batch_dims:
             lead = (self._origin(_CHUNK) + var(variable),)
         if d.operand_batch:
             lead = (self._batch(), *lead)
+        if is_masked:
+            self._rows(emitter, targets, starts, lead, inside)
+            return
         with b.if_(inside):
             if self.cut.blocks is not None:
                 self._rows(emitter, targets, starts, lead)
@@ -335,14 +378,18 @@ class Scatter:
         targets: Sequence[VmemArray],
         starts: dict[int, SReg],
         lead: tuple[Expr, ...],
+        when: SReg = -1,
     ) -> None:
-        """Combine the rows of the step's piece of an update, by tiles where they are all there."""
+        """Combine the rows of the step's piece of an update, by tiles where they are all there.
+
+        With `when` there is one row or matrix, which stays as it is where that is 0.
+        """
         if self._has_whole_matrices(targets):
             with self._row_loops(emitter, self.dims.operand.array.rank - 2) as offsets:
-                self._one_matrix(emitter, targets, starts, lead, offsets)
+                self._one_matrix(emitter, targets, starts, lead, offsets, when)
             return
         with self._row_loops(emitter, self.dims.operand.array.rank - 1) as offsets:
-            self._one_row(emitter, targets, starts, lead, offsets)
+            self._one_row(emitter, targets, starts, lead, offsets, when)
 
     @contextmanager
     def _row_loops(self, emitter: VectorEmitter, rank: int) -> Iterator[dict[int, Expr]]:
@@ -383,6 +430,7 @@ class Scatter:
         starts: dict[int, SReg],
         lead: tuple[Expr, ...],
         offsets: dict[int, Expr],
+        when: SReg,
     ) -> None:
         """Combine a matrix of an update into the block, if it lies there."""
         b = self.builder
@@ -391,9 +439,12 @@ class Scatter:
         windows = self.dims.operand_window_dims
         rank = self.dims.operand.array.rank
         with ExitStack() as scope:
-            if b.constant(inside) != 1:
+            if when >= 0:
+                when = b.sand(when, inside)
+                places = [[b.ssel(when, at, 0) for at in where] for where in places]
+            elif b.constant(inside) != 1:
                 scope.enter_context(b.if_(inside))
-            matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places)
+            matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
             matrix.emit(
                 self.dims.all_updates,
                 lambda row, col: (
@@ -430,6 +481,7 @@ class Scatter:
         starts: dict[int, SReg],
         lead: tuple[Expr, ...],
         offsets: dict[int, Expr],
+        when: SReg,
     ) -> None:
         """Combine one row of an update into the block, if it lies there."""
         b = self.builder
@@ -438,10 +490,13 @@ class Scatter:
         places = self._local_places(emitter, targets, starts, {**offsets, last: column})
         inside, is_cut = self._row_is_held(places[0], targets[0])
         with ExitStack() as scope:
-            if b.constant(inside) != 1:
+            if when >= 0:
+                when = b.sand(when, inside)
+                places = [[b.ssel(when, at, 0) for at in where] for where in places]
+            elif b.constant(inside) != 1:
                 scope.enter_context(b.if_(inside))
             width, whole = self.cut.pieces[last], self.dims.window_size(last)
-            row = RowUpdate(emitter, reducer_of(self.dims.scatter), targets, places)
+            row = RowUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
             row.emit(
                 self.dims.all_updates,
                 lambda lane: self._update_index(lead, offsets, column + lane),

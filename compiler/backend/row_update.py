@@ -78,7 +78,10 @@ class RowUpdate:
         reducer: Combiner,
         targets: Sequence[VmemArray],
         places: Sequence[Sequence[SReg]],
+        when: SReg = -1,
     ) -> None:
+        """`when`: an sreg; the row stays as it is where that is 0."""
+        self._when = when
         self._emitter = emitter
         self._ops = emitter.ops
         self._b = emitter.builder
@@ -219,6 +222,8 @@ class RowUpdate:
         ]
         state = self._reducer.finish(ops, self._reducer.combine(ops, old, new))
         mask = values.within(position, 0, self._width - 1)
+        if self._when >= 0:
+            mask = ops.both(mask, ops.compare_integer("ne", ops.splat(self._when), 0))
         if self._beyond is not None:
             column, size = self._beyond
             mask = ops.both(mask, values.within(column + position, 0, size - 1))

@@ -12,6 +12,7 @@ Resident blocks cost one pass over the updates each, streamed updates a round tr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.indexing_boxes import tile_units
@@ -24,6 +25,7 @@ from tpu_sim.isa.chips import Chip
 
 Dims = tuple[int, ...]
 _VMEM_SHARE = 0.7
+_UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates
 _MAX_STAGED_WORDS = 65536
 _SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
 _COMPONENT_CYCLES = 6  # more for each component of its index
@@ -55,17 +57,27 @@ class ScatterCutter:
 
     def cut(self) -> ScatterCut:
         """The cut that is cheapest by estimate."""
-        chunk, pieces = self._update_part()
-        blocks = self._blocks(self.budget - self._update_rows(chunk, pieces))
         is_known = all(o.opcode == "parameter" for o in self.dims.operands)
-        resident = ScatterCut(chunk, pieces, blocks, pieces)
-        if blocks is not None and not is_known:
-            return resident
-        streamed = self._streamed_cycles(pieces)
-        if blocks is not None and self._resident_cycles(resident, blocks) <= streamed:
-            return resident
+        resident = [(self._resident_cycles(c, c.blocks), c) for c in self._resident() if c.blocks]
+        cycles, best = min(resident, key=lambda item: item[0], default=(math.inf, None))
+        if best is not None and not is_known:
+            return best
+        chunk, pieces = self._update_part(_UPDATE_SHARES[0])
+        if best is not None and cycles <= self._streamed_cycles(pieces):
+            return best
         left = self.budget - self._update_rows(chunk, pieces)
         return ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
+
+    def _resident(self) -> Iterator[ScatterCut]:
+        """Cuts with blocks that stay: the less VMEM updates take, the fewer blocks there are."""
+        seen: set[tuple[int, Dims]] = set()
+        for share in _UPDATE_SHARES:
+            part = self._update_part(share)
+            if part not in seen:
+                seen.add(part)
+                chunk, pieces = part
+                blocks = self._blocks(self.budget - self._update_rows(chunk, pieces))
+                yield ScatterCut(chunk, pieces, blocks, pieces)
 
     # updates
 
@@ -93,7 +105,7 @@ class ScatterCutter:
         units = [tile_units(u.array) for u in self.dims.all_updates]
         return tuple(max(sizes) for sizes in zip(*units, strict=True))
 
-    def _update_part(self, share: float = 0.5) -> tuple[int, Dims]:
+    def _update_part(self, share: float) -> tuple[int, Dims]:
         """The largest chunk whose updates take up to `share` of VMEM; of less than one update
         where that is too large."""
         limit = self.budget * share
@@ -157,10 +169,10 @@ class ScatterCutter:
 
     def _block_rows(self, counts: list[int], totals: list[int]) -> int:
         """VMEM rows of a block of every operand and result, with the next block's if there is one."""
-        slots = 2 if counts == totals else 4
+        slots = 1 if counts == totals else 2
         extent = self._extent(counts)
         return sum(
-            slots * SUBLANES * box_vreg_tiles(o.array, extent) + 2 * GUARD_ROWS
+            slots * _windows_of(o) * SUBLANES * box_vreg_tiles(o.array, extent) + 2 * GUARD_ROWS
             for o in self.dims.operands
         )
 
@@ -180,7 +192,7 @@ class ScatterCutter:
         )
 
     def _copy_cycles(self) -> float:
-        moved = 2 * sum(byte_size(o.array) for o in self.dims.operands)
+        moved = sum(_windows_of(o) * byte_size(o.array) for o in self.dims.operands)
         return moved / self.chip.hbm_bytes_per_cycle
 
     def _updates(self) -> int:
@@ -213,6 +225,11 @@ class ScatterCutter:
         around = self._around_rows(pieces) * 2 * 512 / self.chip.hbm_bytes_per_cycle
         trip = _TRIP_CYCLES * (self.chip.dma_latency_cycles + self.chip.dma_wait_cycles)
         return copied + self._updates() * parts * (trip + around)
+
+
+def _windows_of(operand: HloInstruction) -> int:
+    """An operand that the kernel makes itself has a window for the result alone."""
+    return 2 if operand.opcode == "parameter" else 1
 
 
 def around(size: int, unit: int, piece: int) -> int:

@@ -12,7 +12,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
-from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
+from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_points
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
@@ -39,7 +39,10 @@ class TileUpdate:
         combiner: Combiner,
         targets: Sequence[VmemArray],
         places: Sequence[Sequence[SReg]],
+        when: SReg = -1,
     ) -> None:
+        """`when`: an sreg; the matrices, of few tiles, stay as they are where that is 0."""
+        self._when = when
         self._emitter = emitter
         self._combiner = combiner
         zero = tuple(const(0) for _ in targets[0].shape.dims)
@@ -52,7 +55,7 @@ class TileUpdate:
     def _major(self, number: int, target: VmemArray, places: Sequence[SReg]) -> tuple[Expr, ...]:
         found: list[Expr] = []
         for dim, (place, size) in enumerate(zip(places, target.majors, strict=True)):
-            variable = Var(f"matrix{number}.{dim}", 0, size - 1)
+            variable = Var(f"matrix{number}.{dim}.{place}", 0, size - 1)
             self._emitter.sregs[variable] = place
             found.append(var(variable))
         return tuple(found)
@@ -65,6 +68,10 @@ class TileUpdate:
         def body(point: TilePoint) -> None:
             self._tile(updates, index, space, point)
 
+        if self._when >= 0:
+            for point in tile_points(space):
+                body(point)
+            return
         cost = _OPS_PER_TILE * first.packing * len(updates)
         TileLoops(self._emitter.builder, self._emitter.sregs).run(space, cost, body)
 
@@ -89,6 +96,9 @@ class TileUpdate:
                 for number, target in enumerate(self._targets)
             ]
             state = self._combiner.finish(ops, self._combiner.combine(ops, old, new))
+            if self._when >= 0:
+                mask = ops.compare_integer("ne", ops.splat(self._when), 0)
+                state = [ops.select(mask, a, b) for a, b in zip(state, old, strict=True)]
             for values, value in zip(made, state, strict=True):
                 values.append(value)
         for target, majors, values in zip(self._targets, self._majors, made, strict=True):

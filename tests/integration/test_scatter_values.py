@@ -141,3 +141,46 @@ def test_operands_that_are_not_arrays_in_memory(dtype: str) -> None:
     if not dtype.startswith("f8"):  # whose sums round: once or after every update
         check(tupled(lines, results, binary("f", "add", dtype)), args)
     check(tupled(lines, results, TAKE.format(dtype)), args)
+
+
+MANY_ROWS = (
+    # type, operand, number of updates
+    ("f32", (20, 128), 37),
+    ("f32", (20, 200), 33),
+    ("bf16", (40, 130), 21),
+    ("s8", (40, 128), 35),
+    ("pred", (20, 128), 19),
+    ("f32", (9, 8, 32), 40),
+    ("bf16", (9, 20, 32), 18),
+    ("f32", (6, 3, 1, 5), 24),
+)
+
+
+@pytest.mark.parametrize("opcode", ["add", "maximum", ""])
+@pytest.mark.parametrize(("dtype", "dims", "count"), MANY_ROWS)
+def test_updates_that_go_through_one_body(
+    opcode: str, dtype: str, dims: tuple[int, ...], count: int
+) -> None:
+    """Several a turn of the loop, some to the same place, some outside, and those left over."""
+    kind = BY_NAME[dtype]
+    opcode = "or" if opcode and dtype == "pred" else opcode
+    last = f"ROOT f.c = {dtype}[] {opcode}(f.a, f.b)" if opcode else ""
+    body = (
+        f"f {{\n  f.a = {dtype}[] parameter(0)\n"
+        f"  {'' if opcode else 'ROOT '}f.b = {dtype}[] parameter(1)\n  {last}\n}}\n"
+    )
+    shape, many = (f"{dtype}[{','.join(map(str, d))}]" for d in (dims, (count, *dims[1:])))
+    window = ",".join(map(str, range(1, len(dims))))
+    lines = [
+        f"x = {shape} parameter(0)",
+        f"i = s32[{count},1] parameter(1)",
+        f"u = {many} parameter(2)",
+        f"s = {shape} scatter(x, i, u), update_window_dims={{{window}}}, inserted_window_dims={{0}}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f",
+    ]
+    index = np.random.default_rng(count).integers(-2, dims[0] + 2, (count, 1)).astype(np.int32)
+    index[-3:] = index[0] = 1
+    values = [random_values(kind, d, n) for n, d in enumerate((dims, (count, *dims[1:])))]
+    if dtype == "bf16":  # sums that need no rounding
+        values = [(v != v[:1]).astype(v.dtype) for v in values]
+    check(tupled(lines, {"s": shape}, body), [values[0], index, values[1]])
