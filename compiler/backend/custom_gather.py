@@ -5,7 +5,8 @@
     resident   the operand lies in VMEM; every result element computes its place and reads it by
                an indexed load (any gather)
     rows       the operand stays in HBM; one DMA a slice, many in flight (slices that are whole rows
-               or whole trailing matrices of a large operand)
+               or whole trailing matrices of a large operand); in VMEM where it fits and slices
+               are many
 
 Start indices outside the operand are clamped, as HLO says.
 """
@@ -28,6 +29,7 @@ from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.window_search import search
 from compiler.backend.custom import CustomKernel
+from compiler.backend.custom_gather_resident import ResidentRows, copies_in_vmem
 from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.custom_gather_stream import StreamedGather
 from compiler.backend.pipeline import Pipeline, StepContext
@@ -54,7 +56,11 @@ def emit_gather(kernel: CustomKernel) -> None:
                 kernel.root.span,
             )
     if has_rows(dims) and not is_wide(dims, kernel.chip.vmem_bytes):
-        RowGather(kernel, dims).emit()
+        rows = RowGather(kernel, dims)
+        number = kernel.body.parameters.index(dims.operand)
+        shapes = kernel.fusion.operands[number].array, kernel.fusion.array
+        way = ResidentRows(kernel, rows) if copies_in_vmem(dims, shapes, kernel.chip) else rows
+        way.emit()
     elif is_large(dims, kernel.chip.vmem_bytes):
         StreamedGather(kernel, dims).emit()
     else:

@@ -28,7 +28,7 @@ _STAGED_ROWS_BYTES = 4 << 20
 """Packed rows brought to VMEM at a time."""
 _VMEM_SHARE = 1 / 16
 """Of VMEM, where that is less."""
-_STREAMED_VECTORS = 16384
+STREAMED_VECTORS = 16384
 """Slices whose indices are staged at a time where they are too many to be staged together."""
 
 
@@ -40,8 +40,8 @@ class RowGather:
         self.builder = kernel.builder
         self.dims = dims
         self.count = math.prod(dims.gather.array.dims[d] for d in dims.batch_dims)
-        indexed = len(dims.start_map) + len(dims.operand_batch)
-        self.is_row = indexed == dims.operand.array.rank - 1
+        self.indexed = len(dims.start_map) + len(dims.operand_batch)
+        self.is_row = self.indexed == dims.operand.array.rank - 1
         operand = kernel.fusion.operands[kernel.body.parameters.index(dims.operand)]
         self.source = hbm_tiling(operand.array)
         self.target = hbm_tiling(kernel.fusion.array)
@@ -52,7 +52,7 @@ class RowGather:
         if is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
             form = IndexForm(len(dims.start_map), False, False)
             shape = arguments[dims.indices].shape
-            block = min(self.count, _STREAMED_VECTORS)
+            block = min(self.count, STREAMED_VECTORS)
             self.words = IndexWords(
                 self.builder, kernel.smem, shape, self.indices_argument, form, block
             )
@@ -62,15 +62,16 @@ class RowGather:
 
     def emit(self) -> None:
         """Emit everything."""
-        if self.words is None:
-            self._stage_indices()
+        self.stage_indices()
         if self.is_row and self.source.packing > 1:
             self._packed_rows()
         else:
             self._direct()
 
-    def _stage_indices(self) -> None:
-        """Fetch the indices whole and put them into SMEM."""
+    def stage_indices(self) -> None:
+        """Fetch the indices whole and put them into SMEM, unless they come in parts."""
+        if self.words is not None:
+            return
         b = self.builder
         node = self.dims.indices
         number = self.kernel.body.parameters.index(node)
@@ -89,7 +90,7 @@ class RowGather:
         array = whole_array(shape, window, guard=GUARD_ROWS)
         self.staging.emit(VectorEmitter(b, {node: array}, {}, {}))
 
-    def _starts(self, number: SReg) -> list[SReg]:
+    def starts(self, number: SReg) -> list[SReg]:
         """The clamped start index of slice `number`, by operand dimension."""
         d = self.dims
         starts: list[SReg] = [0] * (len(d.start_map) + len(d.operand_batch))
@@ -108,7 +109,7 @@ class RowGather:
     def _source_address(self, number: SReg) -> SReg:
         """The first granule of slice `number`, and the phase of its row in its words."""
         b = self.builder
-        starts = self._starts(number)
+        starts = self.starts(number)
         majors = starts[:-1] if self.is_row else starts
         address = b.argument(self.operand_argument)
         for start, stride in zip(majors, self.source.major_strides(), strict=False):
@@ -123,7 +124,7 @@ class RowGather:
         descriptor = b.descriptor(self._direct_descriptor())
         flag = b.flag()
         result = b.argument(self.kernel.interface.results[0].index)
-        block = self.count if self.words is None else min(self.count, _STREAMED_VECTORS)
+        block = self.count if self.words is None else min(self.count, STREAMED_VECTORS)
         with b.loop(-(-self.count // block), "blocks") as step:
             first = b.smuli(step, block)
             if self.words is not None:
@@ -143,8 +144,7 @@ class RowGather:
         return DmaDescriptor(HBM, HBM, self._block_granules())
 
     def _block_granules(self) -> int:
-        indexed = len(self.dims.start_map) + len(self.dims.operand_batch)
-        return self.source.major_strides()[indexed - 1]
+        return self.source.major_strides()[self.indexed - 1]
 
     def _target_offset(self, number: SReg) -> SReg:
         """Granules from the result's start to slice `number`."""
@@ -167,7 +167,7 @@ class RowGather:
         room = min(_STAGED_ROWS_BYTES, int(self.kernel.chip.vmem_bytes * _VMEM_SHARE))
         most = max(1, room // (unit * cols * 512))
         if self.words is not None:
-            most = max(1, min(most, _STREAMED_VECTORS // unit))
+            most = max(1, min(most, STREAMED_VECTORS // unit))
         block = max(n for n in range(1, min(most, tiles) + 1) if tiles % n == 0)
         majors = tuple(grid_dim(f"g{i}", 1, size, 1) for i, size in enumerate(result.dims[:-2]))
         row_dim = grid_dim("rows", unit, tiles, block)
@@ -218,7 +218,7 @@ class RowGather:
         places: list[SReg] = []
         for part in range(packing):
             row = b.smin(b.saddi(b.smuli(group, packing), part), b.saddi(valid, -1))
-            start = self._starts(b.sadd(first, row))[-1]
+            start = self.starts(b.sadd(first, row))[-1]
             shifts.append(b.emit("vsplat", b.smuli(b.sandi(start, packing - 1), bits)))
             places.append(b.smuli(row, cols))
         tile, inside = b.sshri(group, 3), b.sandi(group, 7)

@@ -248,7 +248,7 @@ class Scatter:
             return False
         if is_matrix:
             return all(t.row_tiles * t.col_tiles <= _FEW_TILES for t in targets)
-        is_whole = self.cut.pieces[-1:] == dims[-1:] and dims[-1] > 1 and len(dims) > 1
+        is_whole = self.cut.pieces[-1:] == dims[-1:] and len(dims) > 1
         whole_columns = all(t.extent[-1] == dims[-1] and t.col_tiles <= _FEW_TILES for t in targets)
         return is_whole and whole_columns
 
@@ -441,7 +441,7 @@ class Scatter:
         with ExitStack() as scope:
             if when >= 0:
                 when = b.sand(when, inside)
-                places = [[b.ssel(when, at, 0) for at in where] for where in places]
+                places = [[self._where(when, at) for at in where] for where in places]
             elif b.constant(inside) != 1:
                 scope.enter_context(b.if_(inside))
             matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
@@ -452,6 +452,11 @@ class Scatter:
                     *({**offsets, rank - 2: row, rank - 1: col}[dim] for dim in windows),
                 ),
             )
+
+    def _where(self, when: SReg, place: SReg) -> SReg:
+        """The place, or the first one where there is nothing to do."""
+        b = self.builder
+        return place if b.constant(place) == 0 else b.ssel(when, place, 0)
 
     def _local_places(
         self,
@@ -492,7 +497,7 @@ class Scatter:
         with ExitStack() as scope:
             if when >= 0:
                 when = b.sand(when, inside)
-                places = [[b.ssel(when, at, 0) for at in where] for where in places]
+                places = [[self._where(when, at) for at in where] for where in places]
             elif b.constant(inside) != 1:
                 scope.enter_context(b.if_(inside))
             width, whole = self.cut.pieces[last], self.dims.window_size(last)

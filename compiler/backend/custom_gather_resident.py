@@ -1,0 +1,178 @@
+"""gather of rows or trailing matrices of an operand that fits VMEM: whole registers are copied there.
+
+    bring the operand to VMEM
+    for each block of the result:
+        for each slice: its rows' registers, from the place that its index says
+
+A DMA for each slice takes the engine ten cycles or more, however short it is; here the scalar unit
+works out a slice's place in a few, and results leave in large blocks. Rows are put together
+eight to a register; matrices are registers as they are, of any type.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.analysis.gather_dims import GatherDims
+from compiler.analysis.indexing_boxes import tile_units, whole_box
+from compiler.analysis.kernel_vmem import SUBLANES, box_vreg_tiles
+from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
+from compiler.backend.custom import CustomKernel
+from compiler.backend.custom_gather_rows import STREAMED_VECTORS, RowGather
+from compiler.backend.index_scalars import emit_index
+from compiler.backend.pipeline import Pipeline, StepContext
+from compiler.backend.vector.arrays import VmemArray
+from compiler.hlo.shape import ArrayShape
+from compiler.llo.ir import SReg, VReg
+from tpu_sim.isa.chips import Chip
+
+_OPERAND_SHARE = 0.6  # of VMEM
+_RESULT_TILES = 1024  # registers of a block of the result
+_FEW_TILES = 8  # of a slice
+_FEWEST_SLICES = 64
+_TOGETHER = 8
+_SLICE_CYCLES = 3  # to find a slice and copy its first register, about
+_DMA_CYCLES = 12  # of a slice that is a transfer of its own
+
+
+def copies_in_vmem(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Chip) -> bool:
+    """Whether this way is possible and estimated to be the faster one.
+
+    `shapes` are those of the operand and of the result, with their layouts.
+    """
+    source, result = shapes
+    count = math.prod(result.dims[d] for d in dims.batch_dims)
+    indexed = len(dims.start_map) + len(dims.operand_batch)
+    is_row = indexed == source.rank - 1
+    inner = (1, *source.dims[indexed:]) if is_row else source.dims[indexed:]
+    tiles = box_vreg_tiles(source.with_dims(inner).with_layout(None), inner)
+    rows = SUBLANES * box_vreg_tiles(source, source.dims)
+    if count < _FEWEST_SLICES or tiles > _FEW_TILES or not dims.batch_dims:
+        return False
+    if (is_row and source.dtype.packing > 1) or rows > _OPERAND_SHARE * chip.vmem_rows:
+        return False
+    rate = chip.hbm_bytes_per_cycle
+    moved = byte_size(result) / rate
+    here = byte_size(source) / rate + max(moved, count * (_SLICE_CYCLES + tiles - 1))
+    return here < max(2 * moved, count * _DMA_CYCLES)
+
+
+class ResidentRows:
+    """Emits such a gather; `rows` knows where slices start."""
+
+    def __init__(self, kernel: CustomKernel, rows: RowGather) -> None:
+        self.kernel = kernel
+        self.builder = kernel.builder
+        self.rows = rows
+        self.dims = rows.dims
+        self.result = kernel.fusion.array
+        self.inner = 1 if rows.is_row else self.result.rank - len(self.dims.batch_dims)
+
+    def emit(self) -> None:
+        """Emit everything."""
+        self.rows.stage_indices()
+        plan = self._plan()
+        operands = dict(
+            zip(self.kernel.body.parameters, self.kernel.interface.operands, strict=True)
+        )
+        inputs = [operands[self.dims.operand]]
+        results = list(self.kernel.interface.results)
+        Pipeline(self.builder, plan, inputs, results, {}).emit(self._compute)
+
+    def _plan(self) -> WindowPlan:
+        """The operand whole; blocks of the result along the dimension that numbers slices."""
+        *majors, count = self.result.dims[: self.result.rank - self.inner]
+        trailing = self.result.dims[self.result.rank - self.inner :]
+        unit = tile_units(self.result)[-2] if self.rows.is_row else 1
+        tiles = -(-count // unit)
+        one = (*(1 for _ in majors), unit, *trailing)
+        most = max(1, _RESULT_TILES // box_vreg_tiles(self.result, one))
+        if self.rows.words is not None:
+            most = max(1, min(most, STREAMED_VECTORS // unit))
+        block = max(n for n in range(1, min(most, tiles) + 1) if tiles % n == 0)
+        grid = (
+            *(grid_dim(f"g{i}", 1, extent, 1) for i, extent in enumerate(majors)),
+            grid_dim("slices", unit, tiles, block),
+        )
+        box = whole_box(self.result)
+        low = (*(d.origin for d in grid), *box.low[len(grid) :])
+        extent = (*(1 for _ in majors), min(count, block * unit), *trailing)
+        output = OperandWindow(self.kernel.root, self.result, low, extent)
+        number = self.kernel.body.parameters.index(self.dims.operand)
+        shape = self.kernel.fusion.operands[number].array
+        whole = whole_box(shape)
+        operand = OperandWindow(self.dims.operand, shape, whole.low, whole.extent)
+        self.block, self.count = block * unit, count
+        return WindowPlan(grid, (operand,), (output,))
+
+    def _compute(self, context: StepContext) -> None:
+        b = self.builder
+        (source,), (target,) = context.inputs, context.outputs
+        numbering = self.result.dims[: self.result.rank - self.inner]
+        first = b.sconst(0)
+        for expr, size in zip(target.origin, numbering, strict=False):
+            first = b.sadd(b.smuli(first, size), emit_index(b, expr, context.sregs))
+        if self.rows.words is not None:
+            self.rows.words.stage(first, 0)
+        copy = self._row_tile if self.rows.is_row else self._matrices
+        steps, rest = divmod(self.block, _TOGETHER)
+        if self.rows.is_row and rest:
+            steps, rest = steps + 1, 0  # the last tile's padding
+        with b.loop(steps, "slices") as step:
+            copy(source, target, first, b.smuli(step, _TOGETHER), _TOGETHER)
+        if rest:
+            b.new_block()
+            copy(source, target, first, b.sconst(steps * _TOGETHER), rest)
+
+    def _row_tile(
+        self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, count: int
+    ) -> None:
+        """Eight rows of the result, a register for each column tile."""
+        b = self.builder
+        columns = source.col_tiles
+        places = [self._row_place(source, first, b.saddi(at, n)) for n in range(count)]
+        base = b.sadd(target.base, b.smuli(at, columns))
+        for column in range(columns):
+            made: VReg = -1
+            for number, place in enumerate(places):
+                row = b.emit("vld", source.window, place, 8 * column, 0)  # in all sublanes
+                if number:
+                    mask = b.emit("vcmp.ge.s32", b.emit("vsublane"), b.emit("vmovi", number))
+                    row = b.emit("vsel", mask, row, made)
+                made = row
+            b.emit("vst", target.window, base, 8 * column, 1, made)
+
+    def _row_place(self, source: VmemArray, first: SReg, number: SReg) -> SReg:
+        b = self.builder
+        if self.count % SUBLANES:
+            number = b.smin(number, b.sconst(self.count - 1))
+        *majors, row = self.rows.starts(b.sadd(first, number))
+        tile = b.sadd(b.smuli(self._linear(majors), source.row_tiles), b.sshri(row, 3))
+        if source.col_tiles == 1 and not majors:
+            return b.sadd(source.base, row)
+        word = b.smuli(tile, 8 * source.col_tiles)
+        return b.sadd(source.base, b.sadd(word, b.sandi(row, SUBLANES - 1)))
+
+    def _matrices(
+        self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, count: int
+    ) -> None:
+        """Slices that are whole registers."""
+        b = self.builder
+        inner = self.dims.operand.array.dims[self.rows.indexed :]
+        rows = math.prod(inner[:-2]) * source.row_tiles * source.col_tiles * SUBLANES
+        base = b.sadd(target.base, b.smuli(at, rows))
+        for number in range(count):
+            starts = self.rows.starts(b.sadd(first, b.saddi(at, number)))
+            place = b.sadd(source.base, b.smuli(self._linear(starts), rows))
+            for row in range(0, rows, SUBLANES):
+                value = b.emit("vld", source.window, place, row, 1)
+                b.emit("vst", target.window, base, number * rows + row, 1, value)
+
+    def _linear(self, starts: list[SReg]) -> SReg:
+        """The number of the matrix (of those that the slices' index runs over)."""
+        b = self.builder
+        number: SReg = 0
+        for start, size in zip(starts, self.dims.operand.array.dims, strict=False):
+            number = b.sadd(b.smuli(number, size), start)
+        return number
