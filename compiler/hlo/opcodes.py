@@ -174,7 +174,8 @@ _MACHINE_ROWS = (
 """Not XLA's: passes make them.
 
     multiply-add  ``a * b + c`` of f32 with one rounding
-    pair-fft      (roots, re[, im]): the transform of f32[a, b, c] along dimension 1 or 2, as (re, im);
+    pair-fft      (roots, re[, im]): the transform of f32[a, b, c] along dimension 1 or 2, as (re, im)
+                  or as re alone;
                   `roots` is the constant `compiler.hlo.fourier.roots` of its length.
 """
 

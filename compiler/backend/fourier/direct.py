@@ -57,7 +57,7 @@ class DirectSums:
         below = b.ssub(b.sadd(first, b.sconst(n - 1)), group)
         above = b.saddi(b.sadd(first, group), 1)
         for row, step, sign in ((below, -1, -self._sign), (above, 1, self._sign)):
-            for place, word in zip(target, self._turned(even, crossed, sign), strict=True):
+            for place, word in zip(target, self._turned(even, crossed, sign), strict=False):
                 base = b.sadd(place.base, row)
                 self._ops.emit("vst", place.window, base, 0, step, self._scaled(word))
 
@@ -72,7 +72,7 @@ class DirectSums:
             words.append(total)
         words += [ops.real(0)] * (len(target) - len(words))
         mask = ops.emit("vcmp.lt.s32", ops.sublane(), ops.integer(1))
-        for place, word in zip(target, words, strict=True):
+        for place, word in zip(target, words, strict=False):
             base = b.sadd(place.base, first)
             ops.emit("vst.msk", place.window, base, 0, 1, self._scaled(word), mask)
 

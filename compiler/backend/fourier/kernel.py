@@ -70,9 +70,7 @@ class FourierKernel:
         """Emit everything."""
         b = self.builder
         roots = self._spread_roots()
-        spare = [self._spare("a")] if len(self.stages) > 1 or self.is_turned else []
-        if self.is_turned:
-            spare.append(self._spare("b"))
+        spare = [self._spare(number) for number in range(self._spare_blocks)]
         arguments = [self._argument(operand) for operand in self.inputs]
         pipeline = Pipeline(
             b,
@@ -89,26 +87,34 @@ class FourierKernel:
 
     def _compute(self, step: StepContext, roots: Roots, spare: list[tuple[Part, ...]]) -> None:
         self.builder.new_block()
-        source, target = _parts(step.inputs), _parts(step.outputs)
+        source, result = _parts(step.inputs), _parts(step.outputs)
         turner = Turner(self.builder, self._turned())
         if self.is_turned:
             turner.to_columns(source, spare[0])
-            source = spare[0][: len(source)]
+            blocks = [spare[0][: len(source)], *(spare[(n + 1) % 2] for n in self._passes)]
+        else:
+            # stages go to the result and to spare blocks in turn, the last one to the result
+            between = (*result, *spare[-1][len(result) :])
+            blocks = [
+                source,
+                *((between, spare[0])[(len(self._passes) - 1 - n) % 2] for n in self._passes),
+            ]
+        blocks[-1] = blocks[-1][: len(result)]
         sign, scale = (1, 1 / self.dims[self.dim]) if self.is_inverse else (-1, 1.0)
         if not self.stages:
-            there = spare[1] if self.is_turned else target
             sums = DirectSums(self.builder, roots, self.dims[self.dim], sign, scale)
-            sums.emit(self.cut.units, self.cut.unit_rows, source, there)
-            source = there
+            sums.emit(self.cut.units, self.cut.unit_rows, blocks[0], blocks[1])
         loops = StageLoops(self.builder, roots, sign)
         for number, stage in enumerate(self.stages):
-            left = len(self.stages) - 1 - number
-            between = target if left % 2 == 0 else spare[0]
-            there = spare[(number + 1) % 2] if self.is_turned else between
-            loops.emit(self._shape(stage), source, there, scale if left == 0 else 1.0)
-            source = there
+            factor = scale if number == len(self.stages) - 1 else 1.0
+            loops.emit(self._shape(stage), blocks[number], blocks[number + 1], factor)
         if self.is_turned:
-            turner.to_rows(source, target)
+            turner.to_rows(blocks[-1], result)
+
+    @property
+    def _passes(self) -> range:
+        """Numbers of the passes over a block, of stages or of sums."""
+        return range(max(1, len(self.stages)))
 
     def _shape(self, stage: Stage) -> StageShape:
         return StageShape(stage, self.cut.units, self.cut.unit_rows)
@@ -156,7 +162,8 @@ class FourierKernel:
 
     def _most_units(self, rows: int) -> int:
         """Units whose blocks VMEM has room for."""
-        blocks = 2 * (len(self.inputs) + 2) + (4 if self.is_turned else 2)
+        streams = len(self.inputs) + len(self.kernel.interface.results)
+        blocks = 2 * streams + 2 * self._spare_blocks
         table = root_rows(self.dims[self.dim]) * (BLOCK + 1)
         room = int(self.kernel.chip.vmem_rows * _VMEM_SHARE) - table
         columns = -(-rows // BLOCK) * BLOCK if self.is_turned else rows
@@ -180,9 +187,15 @@ class FourierKernel:
         number = self.kernel.body.parameters.index(operand)
         return self.kernel.interface.operands[number]
 
-    def _spare(self, name: str) -> tuple[Part, ...]:
+    @property
+    def _spare_blocks(self) -> int:
+        """Blocks besides those of operands and results: their imaginary part may be wanted too."""
+        return 1 if len(self.kernel.interface.results) == 2 and not self.is_turned else 2
+
+    def _spare(self, number: int) -> tuple[Part, ...]:
         rows = self.cut.units * self.cut.unit_rows + self.guard
-        return tuple(Part(self.builder.window(f"{name}.{part}", rows), 0) for part in ("re", "im"))
+        names = (f"spare{number}.{part}" for part in ("re", "im"))
+        return tuple(Part(self.builder.window(name, rows), 0) for name in names)
 
     # roots
 

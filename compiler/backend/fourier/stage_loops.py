@@ -169,7 +169,7 @@ class StageLoops:
             scaled = value if scale == 1 else self._butterfly.scaled(value, scale)
             offset = u * stage.done * stage.left
             im = scaled[1] if scaled[1] is not None else ops.real(0)
-            for part, word in zip(target, (scaled[0], im), strict=True):
+            for part, word in zip(target, (scaled[0], im), strict=False):  # im may not be wanted
                 self._store(part, writes, offset, along.write, word, mask)
 
     def _rooted(self, stage: Stage, value: Value, t: int, root: SReg, stride: int) -> Value:

@@ -16,6 +16,7 @@ from compiler.hlo.evaluator.context import (
 )
 from compiler.hlo.fourier import roots
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import TupleShape
 
 
 def _double(array: Array) -> Array:
@@ -105,7 +106,8 @@ def _pair_fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     value = _double(real) if not rest else _double(real) + 1j * _double(rest[0])
     is_inverse = attribute.text(instr, "fft_type") == "IFFT"
     result = (np.fft.ifft if is_inverse else np.fft.fft)(value, axis=dim)
-    return result.real.astype(np.float32), result.imag.astype(np.float32)
+    real, imag = result.real.astype(np.float32), result.imag.astype(np.float32)
+    return (real, imag) if isinstance(instr.shape, TupleShape) else real
 
 
 LINALG_HANDLERS: dict[str, Handler] = {

@@ -179,7 +179,8 @@ def _pair_fft(q: Inference) -> Shape:
     q.require(lengths == (n,), f"fft_length {list(lengths)} does not fit {dims_text(parts[0])}")
     q.require(has_kernel(n), f"{n} points are many, and no product of small primes")
     q.require(roots.dims == (root_rows(n), LANES), f"{dims_text(roots)} are not the roots of {n}")
-    return TupleShape((plain(F32, parts[0].dims), plain(F32, parts[0].dims)))
+    result = plain(F32, parts[0].dims)
+    return result if isinstance(q.declared, ArrayShape) else TupleShape((result, result))
 
 
 def _rng(q: Inference) -> Shape:

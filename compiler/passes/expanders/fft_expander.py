@@ -23,6 +23,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
 Complex = npt.NDArray[np.complex128]
@@ -68,24 +69,32 @@ def expand_fft(instr: Instr, most_points: int) -> Instr | None:
     value = _split(e, operand)
     rank = operand.array.rank
     others = range(rank - len(lengths), rank - 1)
-    for dim in others if kind == "IRFFT" else ():
-        value = lines.transform(value, dim, is_inverse=True)
-    if kind == "IRFFT":
-        value = _mirrored(e, value, lengths[-1])
-    value = lines.transform(value, rank - 1, is_inverse=is_inverse)
-    if kind == "IRFFT":
-        return value.re
+    dims = [*others, rank - 1]
     if kind == "RFFT":
-        width = lengths[-1] // 2 + 1
-        value = _map(value, lambda x: e.part(x, rank - 1, 0, width))
-    for dim in others:
-        value = lines.transform(value, dim, is_inverse=is_inverse)
-    return e.instruction("complex", (value.re, _imag(e, value)))
+        dims.reverse()
+    for dim in dims:
+        is_half = dim == dims[-1] and (kind == "IRFFT" or _is_only_real_read(instr))
+        if kind == "IRFFT" and dim == rank - 1:
+            value = _mirrored(e, value, lengths[-1])
+        value = lines.transform(value, dim, is_inverse=is_inverse, is_half=is_half)
+        if kind == "RFFT" and dim == rank - 1:
+            value = _map(value, lambda x: e.part(x, rank - 1, 0, lengths[-1] // 2 + 1))
+    return value.re if kind == "IRFFT" else e.instruction("complex", (value.re, _imag(e, value)))
+
+
+def _is_only_real_read(instr: Instr) -> bool:
+    """Whether nothing reads imaginary parts: they need not be made, zeros stand for them."""
+    is_root = instr.computation is not None and instr.computation.root is instr
+    return not is_root and all(user.opcode == "real" for user in instr.users)
 
 
 def _split(e: Emitter, operand: Instr) -> Pair:
     if not operand.array.dtype.is_complex:
         return Pair(operand, None)
+    if operand.opcode == "convert" and not operand.operands[0].array.dtype.is_complex:
+        return Pair(e.cast(operand.operands[0], F32), None)
+    if operand.opcode == "complex" and splat_value(operand.operands[1]) == 0:
+        return Pair(operand.operands[0], None)
     return Pair(e.unary("real", operand), e.unary("imag", operand))
 
 
@@ -104,18 +113,18 @@ class Lines:
         self.e = e
         self.most_points = most_points
 
-    def transform(self, value: Pair, dim: int, *, is_inverse: bool) -> Pair:
-        """Along one dimension; the inverse is scaled by 1/n."""
+    def transform(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool = False) -> Pair:
+        """Along one dimension; the inverse is scaled by 1/n. With `is_half` real parts will do."""
         n = value.re.array.dims[dim]
         if n == 1:
             return value
         if not has_kernel(n) and not is_smooth(n):
             return self._chirp(value, dim, is_inverse=is_inverse)
         if n > self.most_points:
-            return self._cut(value, dim, is_inverse=is_inverse)
-        return self._kernel(value, dim, is_inverse=is_inverse)
+            return self._cut(value, dim, is_inverse=is_inverse, is_half=is_half)
+        return self._kernel(value, dim, is_inverse=is_inverse, is_half=is_half)
 
-    def _kernel(self, value: Pair, dim: int, *, is_inverse: bool) -> Pair:
+    def _kernel(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool) -> Pair:
         """One `pair-fft`; of few columns a row for each."""
         e, dims = self.e, value.re.array.dims
         before, n, after = math.prod(dims[:dim]), dims[dim], math.prod(dims[dim + 1 :])
@@ -123,7 +132,8 @@ class Lines:
         flat = _map(value, lambda x: e.shaped(x, shape))
         if along == 1 and after * _FEW_COLUMNS < LANES and before * after >= LANES:
             turned = _map(flat, e.swap_last)
-            done = _map(self._kernel(turned, 2, is_inverse=is_inverse), e.swap_last)
+            done = self._kernel(turned, 2, is_inverse=is_inverse, is_half=is_half)
+            done = _map(done, e.swap_last)
         else:
             parts = (flat.re,) if flat.im is None else (flat.re, flat.im)
             kind = "IFFT" if is_inverse else "FFT"
@@ -131,11 +141,15 @@ class Lines:
                 "pair-fft",
                 (e.table(F32, roots(n)), *parts),
                 {"fft_type": kind, "fft_length": (n,), "dimensions": (along,)},
+                flat.re.shape if is_half else None,
             )
-            done = Pair(e.get_tuple_element(made, 0), e.get_tuple_element(made, 1))
+            if is_half:
+                done = Pair(made, None)
+            else:
+                done = Pair(e.get_tuple_element(made, 0), e.get_tuple_element(made, 1))
         return _map(done, lambda x: e.shaped(x, dims))
 
-    def _cut(self, value: Pair, dim: int, *, is_inverse: bool) -> Pair:
+    def _cut(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool) -> Pair:
         """``x[j1 n2 + j2]`` to ``X[k1 + n1 k2]``."""
         e, dims = self.e, value.re.array.dims
         n = dims[dim]
@@ -147,7 +161,7 @@ class Lines:
         places = np.outer(np.arange(n1, dtype=np.int64), np.arange(n2, dtype=np.int64))
         sign = 1 if is_inverse else -1
         twiddled = _times(e, inner, np.exp(sign * 2j * np.pi * places / n), dim)
-        outer = self.transform(twiddled, dim + 1, is_inverse=is_inverse)
+        outer = self.transform(twiddled, dim + 1, is_inverse=is_inverse, is_half=is_half)
         order = (*range(dim), dim + 1, dim, *range(dim + 2, len(cut)))
         return _map(outer, lambda x: e.reshape(e.transpose(x, order), dims))
 

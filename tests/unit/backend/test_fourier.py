@@ -21,7 +21,7 @@ ENTRY e {{
   t = f32[{rows},128] parameter(0)
   re = {shape} parameter(1)
   im = {shape} parameter(2)
-  ROOT f = ({shape}, {shape}) pair-fft(t, {parts}), fft_type={kind}, fft_length={{{n}}}, dimensions={{{dim}}}
+  ROOT f = {result} pair-fft(t, {parts}), fft_type={kind}, fft_length={{{n}}}, dimensions={{{dim}}}
 }}
 """
 
@@ -74,10 +74,15 @@ def test_eight_butterflies_at_a_time() -> None:
     assert StageShape(only, 3, 16).guard_rows == 5 * 16
 
 
-def _text(dims: tuple[int, int, int], dim: int, kind: str, parts: int) -> str:
+def _text(
+    dims: tuple[int, int, int], dim: int, kind: str, parts: int, is_half: bool = False
+) -> str:
     shape, n = f"f32[{','.join(map(str, dims))}]", dims[dim]
     names = ", ".join(("re", "im")[:parts])
-    return TEXT.format(rows=root_rows(n), shape=shape, parts=names, kind=kind, n=n, dim=dim)
+    result = shape if is_half else f"({shape}, {shape})"
+    return TEXT.format(
+        rows=root_rows(n), shape=shape, parts=names, kind=kind, n=n, dim=dim, result=result
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +117,10 @@ def test_kernels(dims: tuple[int, int, int], dim: int) -> None:
         got = runs[0].outputs[0] + 1j * runs[0].outputs[1]
         error = np.sqrt(np.mean(np.abs(got - want) ** 2) / np.mean(np.abs(want) ** 2))
         assert error < 2.0**-24 * (0.5 + 0.4 * np.log2(dims[dim]))
+    half = compile_text(_text(dims, dim, "IFFT", 2, is_half=True))
+    (alone,) = run_compiled(half, [roots(dims[dim]), re, im]).outputs
+    both = compile_text(_text(dims, dim, "IFFT", 2))
+    np.testing.assert_array_equal(alone, run_compiled(both, [roots(dims[dim]), re, im]).outputs[0])
 
 
 @pytest.mark.parametrize(

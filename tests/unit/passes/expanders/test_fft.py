@@ -7,8 +7,12 @@ import numpy.typing as npt
 import pytest
 
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.parser import parse_module
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.pipeline import run_pipeline
 from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
 from tests.support.run_hlo import compile_text
+from tpu_sim.isa.chips import load_chip
 
 TEXT = """HloModule m
 ENTRY e {{
@@ -111,3 +115,24 @@ def test_a_transform_of_doubles_is_refused() -> None:
     text = TEXT.format(operand="c128[4]", result="c128[4]", kind="FFT", lengths="4")
     with pytest.raises(UnsupportedError, match="convert to f32 or c64"):
         expanded(text, [np.zeros(4, np.complex128)], ["fft-expander"])
+
+
+def test_parts_that_are_zero_or_unread_are_left_out() -> None:
+    """A transform of reals made complex reads one array; where only reals are read it leaves one."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[8,64] parameter(0)
+  z = c64[8,64] convert(x)
+  f = c64[8,64] fft(z), fft_type=IFFT, fft_length={8,64}
+  ROOT r = f32[8,64] real(f)
+}
+"""
+    x = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    assert_close(reference(text, [x]), on_machine(text, [x]), 2e-6)
+    module = parse_module(text, "test.hlo")
+    run_pipeline(module, load_chip("v5e"), passes=["fft-expander", "algebraic-simplifier", "dce"])
+    first, second = (i for i in module.entry if i.opcode == "pair-fft")
+    assert len(first.operands) == 2
+    assert isinstance(first.shape, TupleShape)
+    assert len(second.operands) == 3
+    assert isinstance(second.shape, ArrayShape)

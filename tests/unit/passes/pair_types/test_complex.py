@@ -86,6 +86,26 @@ def test_divide_by_zero_and_infinity() -> None:
     assert got[2] == 0 and got[3] == 0
 
 
+def test_divide_by_a_real_number() -> None:
+    """Two quotients, with C's answers for zeros and infinities."""
+    text = """HloModule m
+ENTRY e {
+  a = c64[6] parameter(0)
+  x = f32[6] parameter(1)
+  b = c64[6] convert(x)
+  ROOT r = c64[6] divide(a, b)
+}
+"""
+    a = np.array([3 - 4j, 1 + 1j, complex(np.inf, 1), 2 - 3j, 0, 1e30j], np.complex64)
+    x = np.array([2, 0, 1, -np.inf, 0, 1e-9], np.float32)
+    with np.errstate(all="ignore"):
+        ((want, got),) = before_and_after(text, [a, x])
+    assert got[0] == 1.5 - 2j
+    assert same(np.isinf(want), np.isinf(got))
+    assert got[3] == 0 and np.isnan(got[4])
+    assert sum(i.opcode == "divide" for i in rewritten(text).entry) == 2
+
+
 @pytest.mark.parametrize("opcode", ["maximum", "minimum"])
 def test_order_by_real_then_imaginary_part(opcode: str) -> None:
     a, b = values(1), values(2)
