@@ -13,6 +13,9 @@ from typing import NamedTuple
 from tpu_sim.jit.moves import is_move, moved
 from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Use
 
+_CHEAP_COST = 4
+"""Operations that are rather repeated in a later level than kept for it."""
+
 
 class Shape(Enum):
     """Which loop is outermost."""
@@ -128,3 +131,25 @@ def _level_after(source: int, is_lane: bool) -> int:
     if source % 2 == 0:
         return source if is_lane else source + 1
     return source + 1 if is_lane else source + 2
+
+
+def rematerialized_values(component: Component, direct: frozenset[int]) -> frozenset[int]:
+    """Values cheaper to recompute in each level than to keep: constants, leaves, loads."""
+    moved_values = {moved(op.arguments) for op in component.ops if is_moving(op)}
+    for op in component.ops:
+        if op.role not in LANE_ROLES and not is_moving(op):
+            moved_values.update(a.value for a in op.arguments if isinstance(a, Use))
+    cost: dict[int, int] = {}
+    for index, op in enumerate(component.ops):
+        if index in direct or op.role is Role.LEAF:
+            cost[index] = 1
+        elif is_moving(op):
+            if moved(op.arguments) in direct and index not in moved_values:
+                cost[index] = 2
+        elif op.role is Role.POINT and index not in moved_values:
+            sources = {a.value for a in op.arguments if isinstance(a, Use)}
+            if sources <= cost.keys():
+                total = 1 + sum(cost[source] for source in sources)
+                if total <= _CHEAP_COST:
+                    cost[index] = total
+    return frozenset(cost)

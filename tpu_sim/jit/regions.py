@@ -30,6 +30,7 @@ from tpu_sim.jit.component import (
     direct_values,
     is_moving,
     levels_of,
+    rematerialized_values,
     shape_of,
 )
 from tpu_sim.jit.crossing import CHUNKS
@@ -37,7 +38,8 @@ from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes, mask_of_bits
 from tpu_sim.jit.moves import move_chunk, moved
-from tpu_sim.jit.values import LANE_ROLES, Role, Scalar, Use
+from tpu_sim.jit.partial_values import partial_values
+from tpu_sim.jit.values import Role, Scalar, Use
 
 CHUNK_BYTES = 64
 ROW_BYTES = 512
@@ -45,8 +47,6 @@ VREG_BYTES = 4096
 _RESULT = 2
 ROW_BUFFER_BYTES = (_RESULT + 1) * ROW_BYTES
 """Scratch memory for a row or column of each operand of a crossing operation and of its result."""
-_CHEAP_COST = 4
-"""Operations that are rather repeated in a later level than kept for it."""
 _TO_SECOND_CACHE = "i32 0, i32 2, i32 1"
 """Of a prefetch: data to be read, into the second cache. A few rows of many tiles overflow the first."""
 
@@ -75,35 +75,18 @@ class ComponentEmitter:
         self._ahead: dict[int, str] = {}
         self._slots: dict[int, int] = {}
         self._slot_width = VREG_BYTES if self.shape is Shape.FULL else ROW_BYTES
+        self._partial = partial_values(component, self._direct)
+        self._partial_places = {part.value: n for n, part in enumerate(self._partial)}
+        apart = {i for part in self._partial for i in part.ops if i not in self._direct}
         self._level_ops: dict[int, list[int]] = {}
         for index, level in enumerate(self.levels):
-            self._level_ops.setdefault(level, []).append(index)
-        self._rematerialized = self._find_rematerialized()
-        self.scratch_bytes = ROW_BUFFER_BYTES
+            if index not in apart:
+                self._level_ops.setdefault(level, []).append(index)
+        self._rematerialized = rematerialized_values(component, self._direct)
+        self._first_slot = ROW_BUFFER_BYTES + len(self._partial) * VREG_BYTES
+        self.scratch_bytes = self._first_slot
         if self.shape is not Shape.FLAT:
             self._assign_slots()
-
-    def _find_rematerialized(self) -> frozenset[int]:
-        """Values cheaper to recompute in each level than to keep: constants, leaves, loads."""
-        direct = self._direct
-        moved_values = {moved(op.arguments) for op in self.component.ops if is_moving(op)}
-        for op in self.component.ops:
-            if op.role not in LANE_ROLES and not is_moving(op):
-                moved_values.update(a.value for a in op.arguments if isinstance(a, Use))
-        cost: dict[int, int] = {}
-        for index, op in enumerate(self.component.ops):
-            if index in direct or op.role is Role.LEAF:
-                cost[index] = 1
-            elif is_moving(op):
-                if moved(op.arguments) in direct and index not in moved_values:
-                    cost[index] = 2
-            elif op.role is Role.POINT and index not in moved_values:
-                sources = {a.value for a in op.arguments if isinstance(a, Use)}
-                if sources <= cost.keys():
-                    total = 1 + sum(cost[source] for source in sources)
-                    if total <= _CHEAP_COST:
-                        cost[index] = total
-        return frozenset(cost)
 
     def _assign_slots(self) -> None:
         """Give each value that crosses levels a slot, reusing slots of dead values."""
@@ -138,6 +121,14 @@ class ComponentEmitter:
     def emit(self) -> str:
         """The instructions of the function body."""
         self._find_pieces()
+        for part in self._partial:
+            with self._frame(None) as frame:
+                chunk = _ChunkScope(self, frame)
+                for index in part.ops:
+                    chunk.emit(index)
+                pointer = self.partial_pointer(part.value, frame.vreg_bytes)
+                assert pointer is not None
+                self.emitter.store("<16 x i32>", chunk.fetch(part.value), pointer, CHUNK_BYTES)
         match self.shape:
             case Shape.FLAT:
                 self._lane_level(0, None)
@@ -244,9 +235,17 @@ class ComponentEmitter:
             )
         return sorted(needed)
 
+    def partial_pointer(self, index: int, vreg_bytes: str) -> str | None:
+        """Where a chunk of a value that was computed beforehand lies; None for other values."""
+        place = self._partial_places.get(index)
+        if place is None:
+            return None
+        start = ROW_BUFFER_BYTES + place * VREG_BYTES
+        return self.emitter.offset(self.emitter.offset("%scratch", vreg_bytes), start)
+
     def slot_pointer(self, index: int, slot_bytes: str) -> str:
         """Where a chunk of a value that crosses levels lies."""
-        base = ROW_BUFFER_BYTES + self._slots[index] * self._slot_width
+        base = self._first_slot + self._slots[index] * self._slot_width
         return self.emitter.offset(self.emitter.offset("%scratch", slot_bytes), base)
 
     def place_of(self, index: int, sublane: str, column: str) -> str:
@@ -385,7 +384,10 @@ class _ChunkScope:
             self.emit(index)
             return self._values[index]
         op = self._owner.component.ops[index]
-        pointer = self._owner.slot_pointer(index, self._mask_or_vreg(op, self._frame.slot_bytes))
+        pointer = self._owner.partial_pointer(index, self._frame.vreg_bytes)
+        if pointer is None:
+            at = self._mask_or_vreg(op, self._frame.slot_bytes)
+            pointer = self._owner.slot_pointer(index, at)
         self._values[index] = self._load(op, pointer)
         return self._values[index]
 

@@ -1,0 +1,77 @@
+"""Which parts of a component get loops of their own, and that machines agree where some do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.run_hlo import compile_text, run_compiled
+from tpu_sim.jit.component import Component, LocalOp, direct_values
+from tpu_sim.jit.partial_values import partial_values
+from tpu_sim.jit.values import Role, Use
+
+REDUCE = """HloModule m
+%combine (p: f32[], q: f32[]) -> f32[] {{
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %r = f32[] {opcode}(%p, %q)
+}}
+ENTRY e {{
+  x = f32[{rows},{columns}] parameter(0)
+  z = f32[] constant(0)
+  ROOT s = f32[{rows}] reduce(x, z), dimensions={{1}}, to_apply=%combine
+}}
+"""
+
+
+def _chain(count: int, kept: int = -1) -> Component:
+    """The sum of so many vregs, one after the other, stored; so is the partial sum `kept`."""
+    ops = [LocalOp(Role.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
+    total = 0
+    for k in range(1, count):
+        ops.append(LocalOp(Role.POINT, "vadd.f32", (Use(total), Use(k)), False))
+        total = len(ops) - 1
+    for value in {total, kept} - {-1}:
+        ops.append(LocalOp(Role.STORE, "", (Use(value),), False, 1, 8 * value))
+    return Component(tuple(ops), (0, 1))
+
+
+def _balanced(count: int) -> Component:
+    ops = [LocalOp(Role.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
+    left = list(range(count))
+    while len(left) > 1:
+        ops.append(LocalOp(Role.POINT, "vadd.f32", (Use(left[0]), Use(left[1])), False))
+        left = [*left[2:], len(ops) - 1]
+    ops.append(LocalOp(Role.STORE, "", (Use(left[0]),), False, 1, 0))
+    return Component(tuple(ops), (0, 1))
+
+
+def _streams(component: Component) -> list[int]:
+    found = partial_values(component, direct_values(component))
+    return [sum(component.ops[i].role is Role.LOAD for i in part.ops) for part in found]
+
+
+def test_a_tree_is_cut_into_sums_of_eight() -> None:
+    assert _streams(_balanced(32)) == [8, 8, 8, 8]
+    assert _streams(_balanced(8)) == []
+
+
+def test_one_chain_is_not_cut() -> None:
+    """Only its first part reads few vregs and nothing else."""
+    assert _streams(_chain(32)) == []
+
+
+def test_what_others_read_stays() -> None:
+    """A sum of two that is stored as well is no inner value of another part."""
+    whole = _balanced(16)
+    ops = (*whole.ops, LocalOp(Role.STORE, "", (Use(16),), False, 1, 8))
+    assert _streams(Component(ops, (0, 1))) == [4, 8]
+
+
+@pytest.mark.parametrize("opcode", ["add", "maximum"])
+@pytest.mark.parametrize(("rows", "columns"), [(16, 4096), (9, 2100)])
+def test_long_rows(opcode: str, rows: int, columns: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+    compiled = compile_text(REDUCE.format(opcode=opcode, rows=rows, columns=columns))
+    results = [run_compiled(compiled, [x], machine).outputs[0] for machine in ("numpy", "llvm")]
+    np.testing.assert_array_equal(results[0], results[1])
