@@ -176,6 +176,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
+    "dimension-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "fusion": Contract(
         requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, S32_INDICES, WHOLE_BYTES, LANES)
     ),

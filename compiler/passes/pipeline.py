@@ -23,6 +23,7 @@ from compiler.passes.convolution_folding import fold_convolutions
 from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
+from compiler.passes.dimension_order.assignment import order_dimensions
 from compiler.passes.dot_canonicalizer import canonicalize_dots
 from compiler.passes.expanders.custom_call_expander import expand_custom_calls
 from compiler.passes.expanders.fft_expander import expand_ffts
@@ -99,6 +100,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("stacked-state", compact_stacked_state),
         FunctionPass("gather-canonicalizer", canonicalize_gathers),
         FunctionPass("scatter-canonicalizer", canonicalize_scatters),
+        FunctionPass("dimension-order", order_dimensions),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
@@ -151,6 +153,7 @@ PIPELINE: tuple[str, ...] = (
     "constant-folding",
     "cse",
     "dce",
+    "dimension-order",
     "fusion",
     "wrap-fusions",
     "layout-assignment",
@@ -234,6 +237,9 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
+    ("dot-canonicalizer", "dimension-order", "it knows the dimensions of a dot on the matrix unit"),
+    ("pair-types", "dimension-order", "it makes two arrays of one"),
+    ("dimension-order", "fusion", "what stands between two orders fuses with either side"),
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
     ("fusion", "wrap-fusions", "what is wrapped alone is not fused any more"),
     ("wrap-fusions", "layout-assignment", "only what is outside fusions gets a layout"),

@@ -1,0 +1,1 @@
+"""Which dimension of each array lies along lanes, chosen by cost, and HLO rewritten into that order."""

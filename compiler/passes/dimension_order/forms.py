@@ -1,0 +1,233 @@
+"""In which orders of dimensions an operation can take its operands and give its result.
+
+An elementwise operation takes all in the order of its result; a slice or a reduce gives what it
+takes. A dot of many small matrices is computed in lanes when its result lies along one of their
+dimensions (`is_in_lanes`). What has no form of its own (a gather, a dot on the matrix unit, a custom
+call) wants all descending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.hlo.dtypes import F32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.dimension_order.orders import Dims, Order, descending, restricted
+from compiler.passes.dot_canonicalizer import dot_sides
+from compiler.rewrite.dims import reshape_groups
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+End = tuple[int, int]
+"""A dimension of an operand (its number), or of the result (-1)."""
+RESULT = -1
+_MOST_PRODUCTS = 1 << 13
+"""Products of a small matrix with another, where a dot may be computed in lanes."""
+_MOST_CONTRACTED = 32
+
+
+@dataclass(frozen=True)
+class Form:
+    """The order of each operand (empty for scalars), and of every array that comes out."""
+
+    operands: tuple[Order, ...]
+    result: Order
+
+
+def is_elementwise(instr: Instr) -> bool:
+    """Whether elements come from the same elements of operands of the result's dimensions."""
+    if instr.opcode in ("bitcast-convert", "copy"):
+        return instr.operands[0].array.dims == instr.array.dims
+    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
+
+
+def result_shape(instr: Instr) -> ArrayShape:
+    """The array an operation gives, or the first of several of the same dimensions."""
+    shape = instr.shape.elements[0] if isinstance(instr.shape, TupleShape) else instr.shape
+    assert isinstance(shape, ArrayShape)
+    return shape
+
+
+def form(instr: Instr, orders: Sequence[Order], wanted: Order) -> Form:
+    """The form of an operation whose operands lie in `orders` and whose result shall be `wanted`."""
+    if is_elementwise(instr):
+        return Form(tuple(wanted if o.array.rank else () for o in instr.operands), wanted)
+    if instr.opcode in _FORMS:
+        return _FORMS[instr.opcode](instr, tuple(orders), wanted)
+    return plain(instr)
+
+
+def plain(instr: Instr) -> Form:
+    """Everything descending."""
+    taken = tuple(
+        descending(o.shape.rank) if isinstance(o.shape, ArrayShape) else () for o in instr.operands
+    )
+    return Form(taken, descending(result_shape(instr).rank))
+
+
+def _created(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form((), wanted)
+
+
+def _broadcast(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    mapping = dims_attr(instr)
+    return Form(
+        (tuple(sorted(range(len(mapping)), key=lambda i: wanted.index(mapping[i]))),), wanted
+    )
+
+
+def _transpose(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    permutation = dims_attr(instr)
+    return Form(orders, tuple(permutation.index(d) for d in orders[0]))
+
+
+def _reduce(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    count = len(instr.operands) // 2
+    reduced = dims_attr(instr)
+    first = orders[0]
+    kept = [d for d in range(len(first)) if d not in reduced]
+    if isinstance(instr.shape, TupleShape) and restricted(first, kept) != wanted:
+        first = (*reduced, *(kept[i] for i in wanted))  # its results are one tuple
+    return Form((first,) * count + ((),) * count, restricted(first, kept))
+
+
+def _as_it_lies(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form((orders[0], *((),) * (len(orders) - 1)), orders[0])
+
+
+def _concatenate(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form((wanted,) * len(orders), wanted)
+
+
+def _update(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form((wanted, wanted, *((),) * (len(orders) - 2)), wanted)
+
+
+def _reshape(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    source, target = instr.operands[0].array.dims, instr.array.dims
+    found = _carried(source, target, orders[0])
+    return plain(instr) if found is None else Form(orders, found)
+
+
+def _carried(source: Dims, target: Dims, order: Order) -> Order | None:
+    """The order of reshaped dimensions, where those that are merged or split lie side by side."""
+    if 0 in source:
+        return None
+    place = {d: i for i, d in enumerate(d for d in order if source[d] != 1)}
+    parts: list[tuple[int, Dims]] = []
+    for old, new in reshape_groups(source, target):
+        large = [d for d in old if source[d] != 1]
+        places = [place[d] for d in large]
+        if places and places != list(range(places[0], places[0] + len(places))):
+            return None
+        parts.append((places[0] if places else -1, new))
+    return tuple(d for _, new in sorted(parts, key=lambda p: p[0]) for d in new)
+
+
+def is_in_lanes(dot: Instr, wanted: Order) -> bool:
+    """Whether a dot is computed as products and sums of vregs: its result lies along many rows."""
+    return wanted != descending(len(wanted)) and may_be_in_lanes(dot)
+
+
+def may_be_in_lanes(dot: Instr) -> bool:
+    """Whether a dot is small enough to be products and sums, in some order."""
+    dtypes = (dot.array.dtype, *(o.array.dtype for o in dot.operands))
+    if not all(d.is_float and d.bits <= F32.bits for d in dtypes) or 0 in dot.array.dims:
+        return False
+    left, right = dot_sides(dot)
+    k = left.size(left.contracting)
+    products = k * left.size(left.free) * right.size(right.free)
+    batch = left.size(left.batch)
+    widest = max(batch, left.size(left.free), right.size(right.free))
+    return 0 < k <= _MOST_CONTRACTED and products * batch <= widest * _MOST_PRODUCTS
+
+
+def _dot(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    if not is_in_lanes(instr, wanted):
+        return plain(instr)
+    taken = []
+    for side, kept in zip(dot_sides(instr), dot_places(instr), strict=True):
+        rest = sorted(kept, key=lambda d: wanted.index(kept[d]))
+        taken.append((*side.contracting, *rest))
+    return Form(tuple(taken), wanted)
+
+
+def dot_places(dot: Instr) -> tuple[dict[int, int], dict[int, int]]:
+    """For both operands: which dimension of the result each dimension becomes."""
+    left, right = dot_sides(dot)
+    lead = len(left.batch)
+    first = {d: i for i, d in enumerate((*left.batch, *left.free))}
+    second = {d: i for i, d in enumerate(right.batch)}
+    second |= {d: lead + len(left.free) + i for i, d in enumerate(right.free)}
+    return first, second
+
+
+_FORMS = {
+    "iota": _created,
+    "constant": _created,
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reduce": _reduce,
+    "slice": _as_it_lies,
+    "reverse": _as_it_lies,
+    "pad": _as_it_lies,
+    "dynamic-slice": _as_it_lies,
+    "concatenate": _concatenate,
+    "dynamic-update-slice": _update,
+    "reshape": _reshape,
+    "dot": _dot,
+}
+"""Operations with a form of their own; the others are `plain`."""
+
+
+def is_movable(instr: Instr) -> bool:
+    """Whether an operation has a form other than the plain one."""
+    if instr.opcode == "dot":
+        return may_be_in_lanes(instr)
+    return instr.opcode in _FORMS or is_elementwise(instr)
+
+
+def ties(instr: Instr) -> Iterator[tuple[End, End]]:
+    """Pairs of dimensions that are best moved together."""
+    if instr.opcode == "broadcast":
+        yield from (((0, i), (RESULT, d)) for i, d in enumerate(dims_attr(instr)))
+    elif instr.opcode == "transpose":
+        yield from (((0, p), (RESULT, i)) for i, p in enumerate(dims_attr(instr)))
+    elif instr.opcode == "reduce":
+        yield from _reduce_ties(instr)
+    elif instr.opcode == "reshape":
+        for old, new in reshape_groups(instr.operands[0].array.dims, instr.array.dims):
+            if len(old) == len(new) == 1:
+                yield (0, old[0]), (RESULT, new[0])
+    elif instr.opcode == "dot":
+        if may_be_in_lanes(instr):
+            yield from _dot_ties(instr)
+    elif is_elementwise(instr) or instr.opcode in _FORMS:
+        rank = result_shape(instr).rank
+        for slot, operand in enumerate(instr.operands):
+            if operand.array.rank == rank and (is_elementwise(instr) or slot in _data_slots(instr)):
+                yield from (((slot, d), (RESULT, d)) for d in range(rank))
+
+
+def _data_slots(instr: Instr) -> range:
+    if instr.opcode == "concatenate":
+        return range(len(instr.operands))
+    return range(2 if instr.opcode == "dynamic-update-slice" else 1)
+
+
+def _reduce_ties(instr: Instr) -> Iterator[tuple[End, End]]:
+    reduced = dims_attr(instr)
+    kept = [d for d in range(instr.operands[0].array.rank) if d not in reduced]
+    for slot in range(len(instr.operands) // 2):
+        yield from (((0, d), (slot, d)) for d in range(instr.operands[0].array.rank) if slot)
+    yield from (((0, d), (RESULT, i)) for i, d in enumerate(kept))
+
+
+def _dot_ties(dot: Instr) -> Iterator[tuple[End, End]]:
+    for slot, places in enumerate(dot_places(dot)):
+        yield from (((slot, d), (RESULT, place)) for d, place in places.items())
+    left, right = dot_sides(dot)
+    yield from (((0, a), (1, b)) for a, b in zip(left.contracting, right.contracting, strict=True))

@@ -1,0 +1,285 @@
+"""Chooses an order of dimensions for every array of a program, by estimated cycles.
+
+The arrays that waste most are looked at one after another: two of their dimensions are tried as the
+minor ones, here and in all arrays where these dimensions appear (`Arrays.dim`). The move that saves most
+is taken if it saves anything, after the reorderings it needs at the edges of that region. Then
+every array of the region is asked once more whether it had rather stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from compiler.analysis.trip_count import expected_trips
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays, array_leaves
+from compiler.passes.dimension_order.forms import Form, form, is_in_lanes, is_movable, result_shape
+from compiler.passes.dimension_order.orders import (
+    Order,
+    descending,
+    physical,
+    regroup_cycles,
+    reorder_cycles,
+    transfer_cycles,
+    vregs,
+)
+from compiler.passes.dot_canonicalizer import dot_sides
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+_LEAST_WASTE = 4.0
+"""How many times the bytes of its best order an array must take to be looked at."""
+_LEAST_SAVED_CYCLES = 2000.0
+"""What a move must save, weighted by how often it runs."""
+_MOST_ARRAYS = 64
+"""Arrays that are looked at."""
+_UNKNOWN_TRIPS = 10
+_LANE_SUM_CYCLES = 6.0
+"""To sum a vreg over its lanes."""
+_MATRIX_CYCLES = 100.0
+"""For one small matrix product on the matrix unit, whatever its size."""
+_PASS_CYCLES = 2.0
+"""For 8 rows to pass a 128x128 block of weights, the units working in parallel."""
+
+
+class OrderPlan:
+    """The order of each array, and what the program costs with it."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.arrays = Arrays(module)
+        self.orders: dict[int, Order] = {}
+        self.entry = module.entry
+        self._weights = _weights(module)
+
+    def order(self, instr: Instr, index: int = 0) -> Order:
+        """The order of an array."""
+        shape = instr.shape.elements[index] if isinstance(instr.shape, TupleShape) else instr.shape
+        assert isinstance(shape, ArrayShape)
+        return self.orders.get(self.arrays.home(instr, index)) or descending(shape.rank)
+
+    def operand_orders(self, instr: Instr) -> list[Order]:
+        """The orders of an instruction's operands; empty for what is no array."""
+        return [self.order(o) if isinstance(o.shape, ArrayShape) else () for o in instr.operands]
+
+    def form(self, instr: Instr) -> Form:
+        """How an operation takes its operands and gives its result."""
+        return form(instr, self.operand_orders(instr), self.order(instr))
+
+    def improve(self) -> bool:
+        """Look at the arrays that waste most; return whether any got another order."""
+        tried: set[tuple[int, int]] = set()
+        for home in self._wasteful():
+            self._improve(home, tried)
+        return bool(self.orders)
+
+    # Costs.
+
+    def cycles(self, instr: Instr) -> float:
+        """Estimated cycles of an operation with the reorderings of its operands and its result."""
+        total = self._cycles(instr)
+        return total * self._weights.get(instr.computation, 1.0) if total else 0.0
+
+    def _cycles(self, instr: Instr) -> float:
+        if instr.opcode in HANDED_ON:
+            return self._handing_on(instr)
+        if not any(True for _ in array_leaves(instr.shape)):
+            return 0.0
+        taken, wanted = self.form(instr), self.order(instr)
+        shape = result_shape(instr)
+        total = reorder_cycles(shape, taken.result, wanted)
+        if total and not is_movable(instr):  # it is stored as it comes out, too
+            total += 2 * transfer_cycles(shape, taken.result)
+        for operand, order, lies in zip(
+            instr.operands, taken.operands, self.operand_orders(instr), strict=True
+        ):
+            if order != lies and isinstance(operand.shape, ArrayShape):
+                total += reorder_cycles(operand.array, lies, order)
+        if instr is self.entry.root:
+            total += reorder_cycles(shape, wanted, descending(shape.rank))
+        return total + self._own_cycles(instr, taken) + self._storage(instr, shape, wanted)
+
+    def _handing_on(self, instr: Instr) -> float:
+        if instr.opcode != "tuple":
+            return 0.0
+        return sum(
+            reorder_cycles(o.array, self.order(o), self.order(instr, i))
+            for i, o in enumerate(instr.operands)
+            if isinstance(o.shape, ArrayShape)
+        )
+
+    def _storage(self, instr: Instr, shape: ArrayShape, order: Order) -> float:
+        if instr.opcode in ("constant", "iota") or not _is_stored(instr):
+            return 0.0
+        return 2 * transfer_cycles(shape, order)
+
+    def _own_cycles(self, instr: Instr, taken: Form) -> float:
+        shape = result_shape(instr)
+        count = vregs(physical(shape.dims, taken.result))
+        if instr.opcode == "dot":
+            return self._dot_cycles(instr, taken.result)
+        if instr.opcode in ("reduce", "reshape", "broadcast"):
+            operand, order = instr.operands[0].array, taken.operands[0]
+            lies = physical(operand.dims, order)
+            if instr.opcode == "reduce":
+                is_lane = order[-1] in dims_attr(instr) if order else False
+                return vregs(lies) * (_LANE_SUM_CYCLES if is_lane else 1.0)
+            if instr.opcode == "reshape":
+                return regroup_cycles(operand.with_dims(lies), physical(shape.dims, taken.result))
+            large = [d for d in order if operand.dims[d] != 1]
+            is_along = not large or dims_attr(instr)[large[-1]] == taken.result[-1]
+            return count if is_along else count + vregs(lies) * _LANE_SUM_CYCLES
+        return float(count)
+
+    def _dot_cycles(self, dot: Instr, order: Order) -> float:
+        left, right = dot_sides(dot)
+        k = left.size(left.contracting)
+        if is_in_lanes(dot, order):
+            return 2.0 * k * vregs(physical(dot.array.dims, order))
+        m, n = left.size(left.free), right.size(right.free)
+        blocks = -(-m // 8) * -(-k // 128) * -(-n // 128)
+        return left.size(left.batch) * (_MATRIX_CYCLES + _PASS_CYCLES * blocks)
+
+    # Moves.
+
+    def _wasteful(self) -> list[int]:
+        found: dict[int, float] = {}
+        for home, members in self.arrays.members.items():
+            instr, index = members[0]
+            shape = _leaf(instr, index)
+            if home in self.arrays.fixed or shape.rank < 2 or 0 in shape.dims:
+                continue
+            before = transfer_cycles(shape, descending(shape.rank))
+            best = min(transfer_cycles(shape, o) for o in _minor_orders(shape))
+            if before >= _LEAST_WASTE * best:
+                weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
+                found[home] = (before - best) * weight
+        most = sorted(found, key=lambda h: -found[h])
+        return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES][:_MOST_ARRAYS]
+
+    def _improve(self, home: int, tried: set[tuple[int, int]]) -> None:
+        instr, index = self.arrays.members[home][0]
+        shape = _leaf(instr, index)
+        best: tuple[float, dict[int, Order]] | None = None
+        for pair in _pairs(shape):
+            classes = tuple(self.arrays.dim(instr, d, index) if d >= 0 else -1 for d in pair)
+            second, minor = classes
+            if (second, minor) in tried:
+                continue
+            tried.add((second, minor))
+            moved = self._moved(second, minor)
+            saved = self._saved(moved)
+            if saved > _LEAST_SAVED_CYCLES and (best is None or saved > best[0]):
+                best = saved, moved
+        if best is not None:
+            self.orders.update(best[1])
+            self._settle(best[1])
+
+    def _moved(self, second: int, minor: int) -> dict[int, Order]:
+        """New orders of all arrays that have a dimension of class `minor`."""
+        moved = {}
+        for home, members in self.arrays.members.items():
+            if home in self.arrays.fixed:
+                continue
+            instr, index = members[0]
+            shape = _leaf(instr, index)
+            classes = [self.arrays.dim(instr, d, index) for d in range(shape.rank)]
+            if minor not in classes:
+                continue
+            rank = {second: 2, minor: 3}
+            key = [
+                0 if shape.dims[d] == 1 else rank.get(c, 1) if c >= 0 else 1
+                for d, c in enumerate(classes)
+            ]
+            now = self.order(instr, index)
+            order = tuple(sorted(now, key=lambda d: key[d]))
+            if order != now:
+                moved[home] = order
+        return moved
+
+    def _saved(self, moved: dict[int, Order]) -> float:
+        """Cycles that new orders save."""
+        around = list(self._around(moved))
+        before = sum(self.cycles(i) for i in around)
+        kept = {home: self.orders.get(home) for home in moved}
+        self.orders.update(moved)
+        after = sum(self.cycles(i) for i in around)
+        self._restore(kept)
+        return before - after
+
+    def _restore(self, kept: dict[int, Order | None]) -> None:
+        for home, order in kept.items():
+            if order is None:
+                self.orders.pop(home, None)
+            else:
+                self.orders[home] = order
+
+    def _around(self, homes: Collection[int]) -> Iterable[Instr]:
+        """The operations that give or take these arrays."""
+        found: dict[Instr, None] = {}
+        for home in homes:
+            for instr, index in self.arrays.members[home]:
+                found[instr] = None
+                if isinstance(instr.shape, TupleShape) and index:
+                    continue
+                found.update(dict.fromkeys(instr.users))
+        return found
+
+    def _settle(self, moved: dict[int, Order]) -> None:
+        """Let every moved array go back by itself where that is cheaper; twice, as one asks another."""
+        for _ in range(2):
+            for home in moved:
+                if home not in self.orders:
+                    continue
+                instr, index = self.arrays.members[home][0]
+                back = descending(_leaf(instr, index).rank)
+                if self._saved({home: back}) > 0:
+                    del self.orders[home]
+
+
+def _leaf(instr: Instr, index: int) -> ArrayShape:
+    shape = instr.shape.elements[index] if isinstance(instr.shape, TupleShape) else instr.shape
+    assert isinstance(shape, ArrayShape)
+    return shape
+
+
+def _is_stored(instr: Instr) -> bool:
+    """Whether a result likely goes through memory: fusion keeps the others in registers."""
+    if not is_movable(instr) or instr.opcode == "dot" or len(instr.users) != 1:
+        return True
+    user = next(iter(instr.users))
+    return not is_movable(user) or user.opcode in HANDED_ON
+
+
+def _pairs(shape: ArrayShape) -> Iterator[tuple[int, int]]:
+    """Dimensions to try as second-minor and minor; -1 for whichever comes."""
+    large = [d for d in range(shape.rank) if shape.dims[d] != 1]
+    for minor in large:
+        yield -1, minor
+        yield from ((second, minor) for second in large if second != minor)
+
+
+def _minor_orders(shape: ArrayShape) -> Iterator[Order]:
+    for second, minor in _pairs(shape):
+        ones = [d for d in range(shape.rank) if shape.dims[d] == 1]
+        rest = [d for d in range(shape.rank) if d not in (second, minor) and d not in ones]
+        yield (*ones, *rest, *((second,) if second >= 0 else ()), minor)
+
+
+def _weights(module: HloModule) -> dict[HloComputation | None, float]:
+    """How often each computation runs."""
+    weights: dict[HloComputation | None, float] = {module.entry: 1.0}
+    pending = [module.entry]
+    while pending:
+        computation = pending.pop()
+        for instr in computation:
+            if instr.opcode not in ("while", "conditional"):
+                continue
+            trips = 1.0
+            if instr.opcode == "while":
+                found = expected_trips(instr)
+                trips = float(_UNKNOWN_TRIPS if found is None else found)
+            for called in instr.called_computations():
+                weights[called] = weights.get(called, 0.0) + trips * weights[computation]
+                pending.append(called)
+    return weights
