@@ -108,11 +108,16 @@ def _update(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
 
 def _reshape(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     source, target = instr.operands[0].array.dims, instr.array.dims
-    found = _carried(source, target, orders[0])
-    return plain(instr) if found is None else Form(orders, found)
+    given = carried(source, target, orders[0])
+    if given == wanted:
+        return Form(orders, wanted)
+    taken = carried(target, source, wanted)
+    if taken is not None:
+        return Form((taken,), wanted)
+    return plain(instr) if given is None else Form(orders, given)
 
 
-def _carried(source: Dims, target: Dims, order: Order) -> Order | None:
+def carried(source: Dims, target: Dims, order: Order) -> Order | None:
     """The order of reshaped dimensions, where those that are merged or split lie side by side."""
     if 0 in source:
         return None

@@ -22,9 +22,12 @@ Order = tuple[int, ...]
 _TILE_BYTES = 4 * LANES * SUBLANES
 TILE_TRANSFER_CYCLES = 7.5
 """To move a tile between HBM and VMEM."""
-_TURN_CYCLES = 8.0
-"""To bring another dimension into the lanes, for a vreg of the wider side."""
-_SHUFFLE_CYCLES = 2.0
+_TURN_CYCLES = 3.0
+"""To bring another dimension into the lanes, for a vreg of the wider side: the transpose unit."""
+_GATHER_CYCLES = 80.0
+"""The same where the one that lay along lanes is in another tile afterwards, for a vreg of the
+result: each of its rows comes from a register of its own."""
+_SHUFFLE_CYCLES = 1.0
 """To bring another dimension into the sublanes."""
 
 
@@ -64,27 +67,19 @@ def reorder_cycles(shape: ArrayShape, source: Order, target: Order) -> float:
     if source == target or 0 in shape.dims:
         return 0.0
     before, after = physical(shape.dims, source), physical(shape.dims, target)
-    return regroup_cycles(shape.with_dims(before), after, _minor(shape.dims, source, target))
-
-
-def _minor(dims: Dims, source: Order, target: Order) -> int:
-    """How many minor dimensions two orders share, 2 at most; those of size 1 move none."""
-    a, b = ([d for d in order if dims[d] != 1] for order in (source, target))
+    a, b = ([d for d in order if shape.dims[d] != 1] for order in (source, target))
     if a == b:
-        return -1
-    shared = 0
-    while shared < min(2, len(a)) and a[-1 - shared] == b[-1 - shared]:
-        shared += 1
-    return shared
+        return regroup_cycles(shape.with_dims(before), after)
+    wider = max(vregs(before), vregs(after))
+    if a[-1] == b[-1]:
+        return 0.0 if a[-2] == b[-2] else wider * _SHUFFLE_CYCLES
+    return wider * _TURN_CYCLES if a[-1] in b[-2:] else vregs(after) * _GATHER_CYCLES
 
 
-def regroup_cycles(shape: ArrayShape, dims: Dims, shared: int = -1) -> float:
-    """Cycles to give an array other dimensions; `shared` minor ones stay, -1 where none moves."""
-    if shared == -1 and (0 in shape.dims or is_bitcast(shape, shape.with_dims(dims))):
+def regroup_cycles(shape: ArrayShape, dims: Dims) -> float:
+    """Cycles to give an array other dimensions, all in descending order."""
+    if 0 in shape.dims or shape.dims[-2:] == dims[-2:] or is_bitcast(shape, shape.with_dims(dims)):
         return 0.0
+    is_same_lane = shape.dims[-1:] == dims[-1:]
     wider = max(vregs(shape.dims), vregs(dims))
-    is_same_lane = shape.dims[-1:] == dims[-1:] if shared == -1 else shared > 0
-    is_same_tile = shape.dims[-2:] == dims[-2:] if shared == -1 else shared > 1
-    if is_same_tile:
-        return 0.0
     return wider * (_SHUFFLE_CYCLES if is_same_lane else _TURN_CYCLES)

@@ -8,13 +8,20 @@ every array of the region is asked once more whether it had rather stay.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays, array_leaves
-from compiler.passes.dimension_order.forms import Form, form, is_in_lanes, is_movable, result_shape
+from compiler.passes.dimension_order.forms import (
+    Form,
+    form,
+    is_elementwise,
+    is_in_lanes,
+    is_movable,
+    result_shape,
+)
 from compiler.passes.dimension_order.orders import (
     Order,
     descending,
@@ -25,20 +32,35 @@ from compiler.passes.dimension_order.orders import (
     vregs,
 )
 from compiler.passes.dot_canonicalizer import dot_sides
+from compiler.rewrite.dims import without_ones
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
+Orders = dict[int, Order]
 _LEAST_WASTE = 4.0
 """How many times the bytes of its best order an array must take to be looked at."""
 _LEAST_SAVED_CYCLES = 2000.0
 """What a move must save, weighted by how often it runs."""
+_LEAST_GAIN = 1.5
+"""How many times smaller an array must become to be among those a move is for."""
+_LEAST_SHARE = 0.08
+"""What share of the cycles around it a move must save: estimates are not better."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
 _UNKNOWN_TRIPS = 10
+_OTHER_BRANCH = 0.05
+_STORED_FOR = HANDED_ON | {"dot"}
 _LANE_SUM_CYCLES = 6.0
 """To sum a vreg over its lanes."""
 _MATRIX_CYCLES = 100.0
 """For one small matrix product on the matrix unit, whatever its size."""
+_CUTTING = frozenset(
+    {"concatenate", "dynamic-slice", "dynamic-update-slice", "pad", "reverse", "slice"}
+)
+_NO_BLOCK = 1.0
+"""How many times more it costs to turn an array between operations of a kernel, or parts of it."""
+_ELEMENT_CYCLES = 600.0
+"""For a vreg of a dot's operand that is turned and then merged."""
 _PASS_CYCLES = 2.0
 """For 8 rows to pass a 128x128 block of weights, the units working in parallel."""
 
@@ -48,9 +70,17 @@ class OrderPlan:
 
     def __init__(self, module: HloModule) -> None:
         self.arrays = Arrays(module)
-        self.orders: dict[int, Order] = {}
-        self.entry = module.entry
+        self.orders: Orders = {}
+        self.module = module
         self._weights = _weights(module)
+        self._having: dict[int, list[int]] = {}
+        """Arrays that may be moved, by the classes of their dimensions."""
+        for home, members in self.arrays.members.items():
+            instr, index = members[0]
+            if home not in self.arrays.fixed:
+                rank = _leaf(instr, index).rank
+                for found in dict.fromkeys(self.arrays.dim(instr, d, index) for d in range(rank)):
+                    self._having.setdefault(found, []).append(home)
 
     def order(self, instr: Instr, index: int = 0) -> Order:
         """The order of an array."""
@@ -87,15 +117,19 @@ class OrderPlan:
             return 0.0
         taken, wanted = self.form(instr), self.order(instr)
         shape = result_shape(instr)
-        total = reorder_cycles(shape, taken.result, wanted)
+        is_cutting = instr.opcode in _CUTTING
+        total = _turned_inside(instr, reorder_cycles(shape, taken.result, wanted), is_cutting)
         if total and not is_movable(instr):  # it is stored as it comes out, too
             total += 2 * transfer_cycles(shape, taken.result)
         for operand, order, lies in zip(
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                total += reorder_cycles(operand.array, lies, order)
-        if instr is self.entry.root:
+                turn = reorder_cycles(operand.array, lies, order)
+                total += _turned_inside(operand, turn, is_cutting)
+        if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
+            total += _ELEMENT_CYCLES * vregs(instr.operands[0].array.dims)
+        if instr is self.module.entry.root:
             total += reorder_cycles(shape, wanted, descending(shape.rank))
         return total + self._own_cycles(instr, taken) + self._storage(instr, shape, wanted)
 
@@ -123,7 +157,8 @@ class OrderPlan:
             lies = physical(operand.dims, order)
             if instr.opcode == "reduce":
                 is_lane = order[-1] in dims_attr(instr) if order else False
-                return vregs(lies) * (_LANE_SUM_CYCLES if is_lane else 1.0)
+                sums = vregs((*lies[:-1], 1)) * _LANE_SUM_CYCLES if is_lane else 0.0
+                return vregs(lies) + sums
             if instr.opcode == "reshape":
                 return regroup_cycles(operand.with_dims(lies), physical(shape.dims, taken.result))
             large = [d for d in order if operand.dims[d] != 1]
@@ -147,10 +182,12 @@ class OrderPlan:
         for home, members in self.arrays.members.items():
             instr, index = members[0]
             shape = _leaf(instr, index)
-            if home in self.arrays.fixed or shape.rank < 2 or 0 in shape.dims:
+            if home in self.arrays.fixed or shape.rank < 2 or shape.element_count < 2:
                 continue
+            if not any(_is_stored(i) or is_elementwise(i) for i, _ in members):
+                continue  # index arithmetic of what is computed of it
             before = transfer_cycles(shape, descending(shape.rank))
-            best = min(transfer_cycles(shape, o) for o in _minor_orders(shape))
+            best = min(transfer_cycles(shape, _with_minor(shape, *p)) for p in _pairs(shape))
             if before >= _LEAST_WASTE * best:
                 weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
                 found[home] = (before - best) * weight
@@ -160,36 +197,51 @@ class OrderPlan:
     def _improve(self, home: int, tried: set[tuple[int, int]]) -> None:
         instr, index = self.arrays.members[home][0]
         shape = _leaf(instr, index)
-        best: tuple[float, dict[int, Order]] | None = None
+        now = transfer_cycles(shape, self.order(instr, index))
+        best: tuple[float, Orders] | None = None
         for pair in _pairs(shape):
-            classes = tuple(self.arrays.dim(instr, d, index) if d >= 0 else -1 for d in pair)
-            second, minor = classes
+            if _LEAST_GAIN * transfer_cycles(shape, _with_minor(shape, *pair)) > now:
+                continue
+            second, minor = (self.arrays.dim(instr, d, index) if d >= 0 else -1 for d in pair)
             if (second, minor) in tried:
                 continue
             tried.add((second, minor))
-            moved = self._moved(second, minor)
-            saved = self._saved(moved)
-            if saved > _LEAST_SAVED_CYCLES and (best is None or saved > best[0]):
-                best = saved, moved
+            everywhere = self._moved(second, minor)
+            for moved in (everywhere, self._gaining(everywhere)):
+                saved = self._saved(moved)
+                if best is None or saved > best[0]:
+                    best = saved, everywhere
         if best is not None:
-            self.orders.update(best[1])
-            self._settle(best[1])
+            self._take(best[1])
 
-    def _moved(self, second: int, minor: int) -> dict[int, Order]:
+    def _take(self, moved: Orders) -> None:
+        """Give arrays new orders where that saves enough."""
+        kept = {home: self.orders.get(home) for home in moved}
+        gaining = self._gaining(moved)
+        results: list[tuple[float, dict[int, Order | None]]] = []
+        for start in (gaining, moved):
+            around = self._around(moved)
+            before = self._total(around)
+            self._set(start)
+            self._settle(moved, kept)
+            results.append((before - self._total(around), {h: self.orders.get(h) for h in moved}))
+            self._set(kept)
+        saved, orders = max(results, key=lambda r: r[0])
+        changed = [h for h in moved if orders[h] != kept[h]]
+        cost = self._total(self._around(changed))
+        if saved > _LEAST_SAVED_CYCLES and saved > _LEAST_SHARE * cost:
+            self._set(orders)
+
+    def _moved(self, second: int, minor: int) -> Orders:
         """New orders of all arrays that have a dimension of class `minor`."""
-        moved = {}
-        for home, members in self.arrays.members.items():
-            if home in self.arrays.fixed:
-                continue
-            instr, index = members[0]
+        moved: Orders = {}
+        for home in self._having.get(minor, ()):
+            instr, index = self.arrays.members[home][0]
             shape = _leaf(instr, index)
             classes = [self.arrays.dim(instr, d, index) for d in range(shape.rank)]
-            if minor not in classes:
-                continue
-            rank = {second: 2, minor: 3}
             key = [
-                0 if shape.dims[d] == 1 else rank.get(c, 1) if c >= 0 else 1
-                for d, c in enumerate(classes)
+                0 if size == 1 else 3 if c == minor else 2 if c == second else 1
+                for size, c in zip(shape.dims, classes, strict=True)
             ]
             now = self.order(instr, index)
             order = tuple(sorted(now, key=lambda d: key[d]))
@@ -197,18 +249,32 @@ class OrderPlan:
                 moved[home] = order
         return moved
 
-    def _saved(self, moved: dict[int, Order]) -> float:
+    def _gaining(self, moved: Orders) -> Orders:
+        """Those of the new orders that make their array itself smaller."""
+        gaining: Orders = {}
+        for home, order in moved.items():
+            instr, index = self.arrays.members[home][0]
+            shape = _leaf(instr, index)
+            now = transfer_cycles(shape, self.order(instr, index))
+            if now > _LEAST_GAIN * transfer_cycles(shape, order):
+                gaining[home] = order
+        return gaining
+
+    def _saved(self, moved: Mapping[int, Order | None]) -> float:
         """Cycles that new orders save."""
-        around = list(self._around(moved))
-        before = sum(self.cycles(i) for i in around)
+        around = self._around(moved)
+        before = self._total(around)
         kept = {home: self.orders.get(home) for home in moved}
-        self.orders.update(moved)
-        after = sum(self.cycles(i) for i in around)
-        self._restore(kept)
+        self._set(moved)
+        after = self._total(around)
+        self._set(kept)
         return before - after
 
-    def _restore(self, kept: dict[int, Order | None]) -> None:
-        for home, order in kept.items():
+    def _total(self, instructions: Iterable[Instr]) -> float:
+        return sum(self.cycles(i) for i in instructions)
+
+    def _set(self, orders: Mapping[int, Order | None]) -> None:
+        for home, order in orders.items():
             if order is None:
                 self.orders.pop(home, None)
             else:
@@ -225,16 +291,26 @@ class OrderPlan:
                 found.update(dict.fromkeys(instr.users))
         return found
 
-    def _settle(self, moved: dict[int, Order]) -> None:
-        """Let every moved array go back by itself where that is cheaper; twice, as one asks another."""
+    def _settle(self, moved: Orders, kept: Mapping[int, Order | None]) -> None:
+        """Let every array of a region choose by itself; twice, as one choice asks for another."""
         for _ in range(2):
-            for home in moved:
-                if home not in self.orders:
-                    continue
-                instr, index = self.arrays.members[home][0]
-                back = descending(_leaf(instr, index).rank)
-                if self._saved({home: back}) > 0:
-                    del self.orders[home]
+            for home, order in moved.items():
+                other = kept[home] if self.orders.get(home) == order else order
+                choice = {home: other}
+                if self._saved(choice) > 0:
+                    self._set(choice)
+
+
+def _turned_inside(value: Instr, cycles: float, is_cut: bool) -> float:
+    """What a turn costs: the transpose unit takes whole blocks of stored arrays, nothing else."""
+    is_block = not is_cut and (value.opcode in HANDED_ON or _is_stored(value))
+    return cycles if is_block else cycles * _NO_BLOCK
+
+
+def _is_for_matrix_unit(reshape: Instr) -> bool:
+    before, after = reshape.operands[0].array.dims, reshape.array.dims
+    is_merging = without_ones(before)[-1:] != without_ones(after)[-1:]
+    return is_merging and any(u.opcode == "dot" for u in reshape.users)
 
 
 def _leaf(instr: Instr, index: int) -> ArrayShape:
@@ -245,10 +321,9 @@ def _leaf(instr: Instr, index: int) -> ArrayShape:
 
 def _is_stored(instr: Instr) -> bool:
     """Whether a result likely goes through memory: fusion keeps the others in registers."""
-    if not is_movable(instr) or instr.opcode == "dot" or len(instr.users) != 1:
+    if not is_movable(instr) or instr.opcode == "dot" or not instr.users:
         return True
-    user = next(iter(instr.users))
-    return not is_movable(user) or user.opcode in HANDED_ON
+    return any(not is_movable(u) or u.opcode in _STORED_FOR for u in instr.users)
 
 
 def _pairs(shape: ArrayShape) -> Iterator[tuple[int, int]]:
@@ -259,11 +334,11 @@ def _pairs(shape: ArrayShape) -> Iterator[tuple[int, int]]:
         yield from ((second, minor) for second in large if second != minor)
 
 
-def _minor_orders(shape: ArrayShape) -> Iterator[Order]:
-    for second, minor in _pairs(shape):
-        ones = [d for d in range(shape.rank) if shape.dims[d] == 1]
-        rest = [d for d in range(shape.rank) if d not in (second, minor) and d not in ones]
-        yield (*ones, *rest, *((second,) if second >= 0 else ()), minor)
+def _with_minor(shape: ArrayShape, second: int, minor: int) -> Order:
+    """The descending order but for the minor dimensions, and for those of size 1, which go first."""
+    ones = [d for d in range(shape.rank) if shape.dims[d] == 1]
+    rest = [d for d in range(shape.rank) if d not in (second, minor) and d not in ones]
+    return (*ones, *rest, *((second,) if second >= 0 else ()), minor)
 
 
 def _weights(module: HloModule) -> dict[HloComputation | None, float]:
@@ -275,11 +350,18 @@ def _weights(module: HloModule) -> dict[HloComputation | None, float]:
         for instr in computation:
             if instr.opcode not in ("while", "conditional"):
                 continue
-            trips = 1.0
-            if instr.opcode == "while":
-                found = expected_trips(instr)
-                trips = float(_UNKNOWN_TRIPS if found is None else found)
-            for called in instr.called_computations():
-                weights[called] = weights.get(called, 0.0) + trips * weights[computation]
+            for called, times in _runs(instr):
+                weights[called] = weights.get(called, 0.0) + times * weights[computation]
                 pending.append(called)
     return weights
+
+
+def _runs(instr: Instr) -> Iterator[tuple[HloComputation, float]]:
+    """What control flow runs, and how often by the best guess."""
+    called = instr.called_computations()
+    if instr.opcode == "while":
+        found = expected_trips(instr)
+        yield from ((c, float(_UNKNOWN_TRIPS if found is None else found)) for c in called)
+        return
+    for branch in called:  # an estimate without values takes the last one, too
+        yield branch, 1.0 if branch is called[-1] else _OTHER_BRANCH

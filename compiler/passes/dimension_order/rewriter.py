@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from compiler.analysis.call_graph import drop_unreachable
 from compiler.hlo.dtypes import F32, DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
@@ -60,6 +61,7 @@ class OrderRewriter:
                     remove_dead(instr)
             if instructions:
                 computation.sort()
+        drop_unreachable(self._plan.module)
         return sum(map(len, touched.values()))
 
     def _is_touched(self, instr: Instr) -> bool:
@@ -93,7 +95,7 @@ class OrderRewriter:
                 instr.set_operands([self._made.get(o, o) for o in instr.operands])
         root = computation.root_instruction
         if root in self._made:
-            is_entry = computation is self._plan.entry
+            is_entry = computation is self._plan.module.entry
             rank = result_shape(root).rank if isinstance(root.shape, ArrayShape) else 0
             order = descending(rank) if is_entry else self._plan.order(root)
             computation.root = self._view(root, order)
