@@ -94,11 +94,10 @@ class OrderRewriter:
             elif instr.opcode in ("conditional", "opt-barrier"):
                 instr.set_operands([self._made.get(o, o) for o in instr.operands])
         root = computation.root_instruction
-        if root in self._made:
-            is_entry = computation is self._plan.module.entry
-            rank = result_shape(root).rank if isinstance(root.shape, ArrayShape) else 0
-            order = descending(rank) if is_entry else self._plan.order(root)
-            computation.root = self._view(root, order)
+        if isinstance(root.shape, ArrayShape):
+            order = self._plan.order(root)
+            is_entry = computation is self._plan.module.entry  # whose result stays as it is
+            computation.root = self._view(root, descending(len(order)) if is_entry else order)
 
     def _compute(self, instr: Instr) -> None:
         """Make an operation anew in its form."""
