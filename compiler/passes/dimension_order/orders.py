@@ -19,7 +19,7 @@ from compiler.hlo.shape import ArrayShape
 Dims = tuple[int, ...]
 Order = tuple[int, ...]
 
-_TILE_BYTES = 4 * LANES * SUBLANES
+TILE_BYTES = 4 * LANES * SUBLANES
 TILE_TRANSFER_CYCLES = 7.5
 """To move a tile between HBM and VMEM."""
 _TURN_CYCLES = 3.0
@@ -58,7 +58,7 @@ def vregs(dims: Dims) -> int:
 def transfer_cycles(shape: ArrayShape, order: Order) -> float:
     """Cycles to write or read an array in HBM."""
     stored = shape.with_dims(physical(shape.dims, order))
-    return byte_size(stored) / _TILE_BYTES * TILE_TRANSFER_CYCLES
+    return byte_size(stored) / TILE_BYTES * TILE_TRANSFER_CYCLES
 
 
 @lru_cache(1 << 14)

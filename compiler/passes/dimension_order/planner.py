@@ -8,6 +8,7 @@ every array of the region is asked once more whether it had rather stay.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from compiler.analysis.trip_count import expected_trips
@@ -23,6 +24,8 @@ from compiler.passes.dimension_order.forms import (
     result_shape,
 )
 from compiler.passes.dimension_order.orders import (
+    TILE_BYTES,
+    TILE_TRANSFER_CYCLES,
     Order,
     descending,
     physical,
@@ -41,9 +44,13 @@ _LEAST_WASTE = 4.0
 """How many times the bytes of its best order an array must take to be looked at."""
 _LEAST_SAVED_CYCLES = 2000.0
 """What a move must save, weighted by how often it runs."""
+_LEAST_PROGRAM_SHARE = 0.01
+"""What share of the program's cycles a move must save."""
+_ROOM_SHARE = 8
+"""An array larger than this part of the memory is stored compactly wherever it can be."""
 _LEAST_GAIN = 1.5
 """How many times smaller an array must become to be among those a move is for."""
-_LEAST_SHARE = 0.08
+_LEAST_SHARE = 0.12
 """What share of the cycles around it a move must save: estimates are not better."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
@@ -54,11 +61,8 @@ _LANE_SUM_CYCLES = 6.0
 """To sum a vreg over its lanes."""
 _MATRIX_CYCLES = 100.0
 """For one small matrix product on the matrix unit, whatever its size."""
-_CUTTING = frozenset(
-    {"concatenate", "dynamic-slice", "dynamic-update-slice", "pad", "reverse", "slice"}
-)
-_NO_BLOCK = 1.0
-"""How many times more it costs to turn an array between operations of a kernel, or parts of it."""
+_SPLAT = frozenset({"constant", "iota"})
+_NO_ROOM = 1000.0
 _ELEMENT_CYCLES = 600.0
 """For a vreg of a dot's operand that is turned and then merged."""
 _PASS_CYCLES = 2.0
@@ -68,11 +72,13 @@ _PASS_CYCLES = 2.0
 class OrderPlan:
     """The order of each array, and what the program costs with it."""
 
-    def __init__(self, module: HloModule) -> None:
+    def __init__(self, module: HloModule, hbm_bytes: int) -> None:
         self.arrays = Arrays(module)
         self.orders: Orders = {}
         self.module = module
         self._weights = _weights(module)
+        self._room_cycles = hbm_bytes / _ROOM_SHARE / TILE_BYTES * TILE_TRANSFER_CYCLES
+        self._least_saved = _LEAST_SAVED_CYCLES
         self._having: dict[int, list[int]] = {}
         """Arrays that may be moved, by the classes of their dimensions."""
         for home, members in self.arrays.members.items():
@@ -98,6 +104,10 @@ class OrderPlan:
 
     def improve(self) -> bool:
         """Look at the arrays that waste most; return whether any got another order."""
+        room, self._room_cycles = self._room_cycles, math.inf
+        total = sum(self._total(computation) for computation in self.arrays.computations)
+        self._room_cycles = room
+        self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
         tried: set[tuple[int, int]] = set()
         for home in self._wasteful():
             self._improve(home, tried)
@@ -117,16 +127,14 @@ class OrderPlan:
             return 0.0
         taken, wanted = self.form(instr), self.order(instr)
         shape = result_shape(instr)
-        is_cutting = instr.opcode in _CUTTING
-        total = _turned_inside(instr, reorder_cycles(shape, taken.result, wanted), is_cutting)
+        total = reorder_cycles(shape, taken.result, wanted)
         if total and not is_movable(instr):  # it is stored as it comes out, too
             total += 2 * transfer_cycles(shape, taken.result)
         for operand, order, lies in zip(
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                turn = reorder_cycles(operand.array, lies, order)
-                total += _turned_inside(operand, turn, is_cutting)
+                total += reorder_cycles(operand.array, lies, order)
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
             total += _ELEMENT_CYCLES * vregs(instr.operands[0].array.dims)
         if instr is self.module.entry.root:
@@ -143,9 +151,12 @@ class OrderPlan:
         )
 
     def _storage(self, instr: Instr, shape: ArrayShape, order: Order) -> float:
-        if instr.opcode in ("constant", "iota") or not _is_stored(instr):
+        if not _takes_room(instr):
             return 0.0
-        return 2 * transfer_cycles(shape, order)
+        cycles = transfer_cycles(shape, order)
+        if cycles > self._room_cycles:
+            return _NO_ROOM * cycles
+        return 2 * cycles if _is_stored(instr) else 0.0
 
     def _own_cycles(self, instr: Instr, taken: Form) -> float:
         shape = result_shape(instr)
@@ -184,11 +195,13 @@ class OrderPlan:
             shape = _leaf(instr, index)
             if home in self.arrays.fixed or shape.rank < 2 or shape.element_count < 2:
                 continue
-            if not any(_is_stored(i) or is_elementwise(i) for i, _ in members):
-                continue  # index arithmetic of what is computed of it
             before = transfer_cycles(shape, descending(shape.rank))
+            is_large = before > self._room_cycles and any(_takes_room(i) for i, _ in members)
+            is_computed = any(_is_stored(i) or is_elementwise(i) for i, _ in members)
+            if not is_computed and not is_large:
+                continue  # index arithmetic of what is computed of it
             best = min(transfer_cycles(shape, _with_minor(shape, *p)) for p in _pairs(shape))
-            if before >= _LEAST_WASTE * best:
+            if before >= (_LEAST_GAIN if is_large else _LEAST_WASTE) * best:
                 weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
                 found[home] = (before - best) * weight
         most = sorted(found, key=lambda h: -found[h])
@@ -229,7 +242,7 @@ class OrderPlan:
         saved, orders = max(results, key=lambda r: r[0])
         changed = [h for h in moved if orders[h] != kept[h]]
         cost = self._total(self._around(changed))
-        if saved > _LEAST_SAVED_CYCLES and saved > _LEAST_SHARE * cost:
+        if saved > self._least_saved and saved > _LEAST_SHARE * cost:
             self._set(orders)
 
     def _moved(self, second: int, minor: int) -> Orders:
@@ -301,12 +314,6 @@ class OrderPlan:
                     self._set(choice)
 
 
-def _turned_inside(value: Instr, cycles: float, is_cut: bool) -> float:
-    """What a turn costs: the transpose unit takes whole blocks of stored arrays, nothing else."""
-    is_block = not is_cut and (value.opcode in HANDED_ON or _is_stored(value))
-    return cycles if is_block else cycles * _NO_BLOCK
-
-
 def _is_for_matrix_unit(reshape: Instr) -> bool:
     before, after = reshape.operands[0].array.dims, reshape.array.dims
     is_merging = without_ones(before)[-1:] != without_ones(after)[-1:]
@@ -321,9 +328,16 @@ def _leaf(instr: Instr, index: int) -> ArrayShape:
 
 def _is_stored(instr: Instr) -> bool:
     """Whether a result likely goes through memory: fusion keeps the others in registers."""
+    if instr.opcode in _SPLAT:
+        return False
     if not is_movable(instr) or instr.opcode == "dot" or not instr.users:
         return True
     return any(not is_movable(u) or u.opcode in _STORED_FOR for u in instr.users)
+
+
+def _takes_room(instr: Instr) -> bool:
+    """Whether a result may be stored, at worst."""
+    return _is_stored(instr) or instr.opcode == "concatenate"
 
 
 def _pairs(shape: ArrayShape) -> Iterator[tuple[int, int]]:
