@@ -149,8 +149,15 @@ class Arrays:
             self.fixed.update(self.home(end, index) for index, _ in array_leaves(end.shape))
         for computation in self.computations:
             for instr in computation:
-                if isinstance(instr.shape, TupleShape) and instr.opcode not in _ORDERED_TUPLES:
+                if isinstance(instr.shape, TupleShape) and not _is_ordered(instr):
                     self.fixed.update(self.home(instr, i) for i, _ in array_leaves(instr.shape))
+
+
+def _is_ordered(instr: Instr) -> bool:
+    """Whether the orders of a tuple's arrays may be chosen: it is no part of another tuple."""
+    if instr.opcode not in _ORDERED_TUPLES or instr.opcode == "get-tuple-element":
+        return False
+    return all(user.opcode != "tuple" for user in instr.users)
 
 
 def _shape(leaf: Leaf) -> ArrayShape:

@@ -88,9 +88,10 @@ class OrderRewriter:
             if instr.opcode not in HANDED_ON:
                 self._compute(instr)
             elif instr.opcode == "tuple":
-                orders = [self._plan.order(instr, i) for i, _ in array_leaves(instr.shape)]
-                assert len(orders) == len(instr.operands)
-                instr.set_operands(map(self._view, instr.operands, orders))
+                operands = list(instr.operands)
+                for index, _ in array_leaves(instr.shape):
+                    operands[index] = self._view(operands[index], self._plan.order(instr, index))
+                instr.set_operands(operands)
             elif instr.opcode in ("conditional", "opt-barrier"):
                 instr.set_operands([self._made.get(o, o) for o in instr.operands])
         root = computation.root_instruction
