@@ -73,7 +73,14 @@ def _with_layouts(rng: random.Random, line: str) -> str:
 def _with_metadata(rng: random.Random, line: str) -> str:
     if " = " not in line or rng.random() < 0.5 or "constant(" in line:
         return line
-    return line + f', metadata={{op_name="jit(f)/op{rng.randrange(9)}" source_line=7}}'
+    said = (
+        f'metadata={{op_name="jit(f)/op{rng.randrange(9)}" source_line=7}}',
+        'metadata={op_type="add" op_name="a/b[x=(1, 2)]" source_file="/f.py" source_line=3}',
+        'frontend_attributes={a="b",c="1"}',
+        "sharding={replicated}",
+    )
+    attribute = rng.choices(said, (4, 2, 1, 1))[0]
+    return line if attribute.partition("=")[0] + "=" in line else f"{line}, {attribute}"
 
 
 def _any(row: Maker) -> bool:

@@ -30,6 +30,8 @@ _COMMON = (1, 1, 2, 3, 5, 7, 8, 9, 16)
 _REAL = (12, 32, 49, 64, 100, 128, 197, 224, 256, 384, 512, 768, 1000, 1024, 2048, 4096, 8192)
 _LONG = (16384, 32000, 50257, 65536, 1_000_003, 4_194_304, 20_000_000)
 _RANKS = (0, 1, 1, 2, 2, 2, 3, 3, 4, 5)
+_HIGH_RANKS = (6, 7, 8)
+MOST_RANK = 8
 
 
 def dtype(rng: random.Random, wanted: tuple[str, ...] = ALL) -> str:
@@ -59,11 +61,12 @@ def dims(
     rng: random.Random,
     most: int,
     least_rank: int = 0,
-    most_rank: int = 5,
+    most_rank: int = MOST_RANK,
     draw: Callable[[random.Random], int] = size,
 ) -> tuple[int, ...]:
     """Dimensions of at most `most` elements."""
-    rank = min(max(rng.choice(_RANKS), least_rank), most_rank)
+    drawn = rng.choice(_HIGH_RANKS if rng.random() < 0.03 else _RANKS)
+    rank = min(max(drawn, least_rank), most_rank)
     sizes = [draw(rng) for _ in range(rank)]
     while math.prod(sizes) > most:
         at = max(range(rank), key=lambda d: sizes[d])

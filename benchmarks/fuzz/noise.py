@@ -55,6 +55,7 @@ _MANTISSA = {
     "f8e5m2fnuz": 3, "f8e4m3fn": 4, "f8e4m3": 4, "f8e4m3b11fnuz": 4, "f8e4m3fnuz": 4,
     "f8e3m4": 5, "f4e2m1fn": 2, "f8e8m0fnu": 1,
 }  # fmt: skip
+_NAN = complex(np.nan, np.nan)
 _MOVES = DATA_MOVEMENT | TUPLE_ONLY | CONTROL_FLOW | ASYNC
 _LEAVES = frozenset(
     {"parameter", "constant", "iota", "select", "bitcast-convert", "fusion", "sort", "topk"}
@@ -165,6 +166,8 @@ class NoisyInterpreter(Interpreter):
             return self._divided(operands, result)
         if instr.opcode == "atan2" and result.dtype.kind == "c":
             result = self._across_the_cuts(operands, result)
+        if instr.opcode == "power" and result.dtype.kind == "c":
+            result = self._endless(operands, result)
         return self._jitter(result, 4.0)
 
     def _units(self, dtype_name: str, units: float) -> float:
@@ -196,6 +199,11 @@ class NoisyInterpreter(Interpreter):
         for part in (result.real, result.imag):
             part[(part == 0) & self._some(part.shape)] *= -1
         return result
+
+    def _endless(self, operands: Sequence[Array], result: Array) -> Array:
+        """A complex power of infinities is nothing that is defined: NaN may stand for it."""
+        free = ~np.logical_and.reduce([np.isfinite(o) for o in operands])
+        return np.where(free & self._some(result.shape), _NAN, result).astype(result.dtype)
 
     def _across_the_cuts(self, operands: Sequence[Array], result: Array) -> Array:
         """A complex atan2 of elements near a cut, on either side of it.

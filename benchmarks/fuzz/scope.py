@@ -191,7 +191,9 @@ class Scope:
         along = self.rng.randrange(len(dims))
         return self.add(f"iota(), iota_dimension={along}", dtype, dims, float(dims[along]))
 
-    def dims(self, least_rank: int = 0, most_rank: int = 5, most: int = 0) -> tuple[int, ...]:
+    def dims(
+        self, least_rank: int = 0, most_rank: int = kinds.MOST_RANK, most: int = 0
+    ) -> tuple[int, ...]:
         """Dimensions of a new array."""
         most = most or self.program.most_elements
         is_real = self.program.is_real and most > 100
@@ -215,7 +217,7 @@ class Scope:
         self,
         dtypes: tuple[str, ...] = kinds.ALL,
         least_rank: int = 0,
-        most_rank: int = 5,
+        most_rank: int = kinds.MOST_RANK,
         tame: bool = False,
         accept: Callable[[Value], bool] = lambda value: True,
     ) -> Value:

@@ -12,6 +12,7 @@ from benchmarks.fuzz.makers import (
     random_bits,
     reductions,
     sorting,
+    states,
     tuples,
     windows,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "random_bits",
     "reductions",
     "sorting",
+    "states",
     "tuples",
     "windows",
 ]

@@ -32,11 +32,11 @@ def result_type(scope: Scope, dtype: str) -> str:
 def dot(scope: Scope) -> Value | None:
     """Any dimensions contracted or batched, in any order."""
     rng = scope.rng
-    x = scope.pick(_TYPES, most_rank=4, tame=True, accept=lambda v: v.count <= scope.room(4000))
+    x = scope.pick(_TYPES, most_rank=6, tame=True, accept=lambda v: v.count <= scope.room(4000))
     order = rng.sample(range(x.rank), x.rank)
-    contracting = order[: rng.choice((0, 1, 1, 1, 2)) if x.rank else 0]
+    contracting = order[: rng.choice((0, 1, 1, 1, 2, 3)) if x.rank else 0]
     rest = [d for d in order if d not in contracting]
-    batch = rest[: rng.choice((0, 0, 1, 2))]
+    batch = rest[: rng.choice((0, 0, 1, 2, 3))]
     free = [d for d in range(x.rank) if d not in contracting and d not in batch]
     fresh = [scope.size() for _ in range(rng.choice((0, 1, 1, 1, 2)))]
     roles = [(x.dims[d], "b", d) for d in batch] + [(x.dims[d], "c", d) for d in contracting]
@@ -46,7 +46,7 @@ def dot(scope: Scope) -> Value | None:
     result = [x.dims[d] for d in batch + free] + [n for n, role, _ in roles if role == "f"]
     depth = math.prod(x.dims[d] for d in contracting)
     room = scope.program.most_elements
-    if len(dims) > 5 or math.prod(dims) > room or math.prod(result) > room or len(result) > 6:
+    if len(dims) > 8 or math.prod(dims) > room or math.prod(result) > room or len(result) > 8:
         return None
     if depth * math.prod(result) > 3e6 and not scope.program.is_real:
         return None
@@ -60,7 +60,9 @@ def dot(scope: Scope) -> Value | None:
         parts.append(f"lhs_contracting_dims={{{listed(contracting)}}}")
         parts.append(f"rhs_contracting_dims={{{listed(place[d] for d in contracting)}}}")
     if rng.random() < 0.1 and x.dtype == "f32":
-        parts.append("operand_precision={highest,highest}")
+        parts.append(
+            rng.choice(("operand_precision={highest,highest}", "algorithm=dot_f32_f32_f32"))
+        )
     call = ", ".join([f"dot({x.name}, {y.name})", *parts])
     return scope.add(call, result_type(scope, x.dtype), result, max(1, depth) * x.most * y.most)
 

@@ -57,7 +57,11 @@ def call(scope: Scope) -> Value:
         (name, tuple(i for _, i in inner.captured), tuple(results), as_tuple)
     )
     operands = ", ".join(outer.name for outer, _ in inner.captured)
-    return _unpack(scope, results, as_tuple, f"call({operands}), to_apply={name}")
+    text = f"call({operands}), to_apply={name}"
+    if scope.rng.random() < 0.15:
+        text += ', is_composite=true, frontend_attributes={composite.name="my.op",'
+        text += 'composite.attributes={},composite.version="1"}'
+    return _unpack(scope, results, as_tuple, text)
 
 
 def _kind(value: Value) -> str:

@@ -125,7 +125,7 @@ def gather(scope: Scope) -> Value | None:
     kept = [s for d, s in enumerate(sizes) if d not in gone]
     batch = [n for i, n in enumerate(roles.index_dims) if i != roles.vector_dim]
     rank = len(kept) + len(batch)
-    if rank > 6 or math.prod(kept) * math.prod(batch) > 3 * scope.program.most_elements:
+    if rank > 8 or math.prod(kept) * math.prod(batch) > 3 * scope.program.most_elements:
         return None
     offsets = sorted(rng.sample(range(rank), len(kept)))
     a, b = iter(kept), iter(batch)
@@ -164,7 +164,7 @@ def scatter(scope: Scope) -> Value | None:
     ]
     batch = [n for i, n in enumerate(roles.index_dims) if i != roles.vector_dim]
     rank = len(kept) + len(batch)
-    if rank > 6 or math.prod(kept) * math.prod(batch) > 3 * scope.program.most_elements:
+    if rank > 8 or math.prod(kept) * math.prod(batch) > 3 * scope.program.most_elements:
         return None
     window = sorted(rng.sample(range(rank), len(kept)))
     a, b = iter(kept), iter(batch)

@@ -17,9 +17,9 @@ def listed(numbers: object) -> str:
 @maker("broadcast", weight=2)
 def broadcast(scope: Scope) -> Value | None:
     """New dimensions, operand dimensions in any place (XLA wants them in order)."""
-    x = scope.pick(most_rank=4)
+    x = scope.pick(most_rank=7)
     rng, fresh = scope.rng, scope.rng.choice((1, 1, 1, 2, 3))
-    rank = min(x.rank + fresh, 5)
+    rank = min(x.rank + fresh, max(5, x.rank + 1))
     room = scope.program.most_elements // max(1, x.count)
     places = sorted(rng.sample(range(rank), x.rank))
     dims = [0] * rank
@@ -45,7 +45,7 @@ def other_dims(scope: Scope, count: int) -> tuple[int, ...]:
     sizes.append(count)
     sizes += [1] * scope.rng.choice((0, 0, 0, 1, 2))
     scope.rng.shuffle(sizes)
-    return tuple(sizes[:1]) if len(sizes) > 5 and count else tuple(sizes)
+    return tuple(sizes)
 
 
 @maker("reshape", "bitcast", weight=2)
@@ -53,7 +53,7 @@ def reshape(scope: Scope) -> Value | None:
     """Any dimensions of as many elements."""
     x = scope.pick()
     dims = () if x.count == 1 and scope.rng.random() < 0.3 else other_dims(scope, x.count)
-    if math.prod(dims) != x.count or len(dims) > 6:
+    if math.prod(dims) != x.count or len(dims) > 8:
         return None
     opcode = "bitcast" if scope.rng.random() < 0.15 else "reshape"
     return scope.add(f"{opcode}({x.name})", x.dtype, dims, x.most)

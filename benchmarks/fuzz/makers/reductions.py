@@ -37,8 +37,42 @@ def combiner(scope: Scope, dtypes: Sequence[str], for_scatter: bool = False) -> 
         opcode = rng.choice(choices)
         if opcode == "second":
             return _second(scope, dtypes[0]), False
+        if rng.random() < 0.12:
+            written = _written_out(scope, opcode, dtypes[0])
+            if written:
+                return written, opcode in GROWS
         return program.pair(opcode, dtypes[0]), opcode in GROWS or opcode == "multiply"
     return _several(scope, dtypes, for_scatter)
+
+
+def _written_out(scope: Scope, opcode: str, dtype: str) -> str:
+    """The same function in other operations; empty where there is none."""
+    t = f"{dtype}[]"
+    bodies: dict[str, str] = {}
+    if dtype not in ("pred", "c64"):
+        for word, direction in (("maximum", "GE"), ("minimum", "LE")):
+            bodies[word] = (
+                f"  c = pred[] compare(a, b), direction={direction}\n"
+                f"  n = pred[] compare(a, a), direction=NE\n  t = pred[] or(c, n)\n"
+                f"  ROOT r = {t} select(t, a, b)"
+            )
+        if kinds.is_float(dtype):
+            bodies = {}  # NaN and zeros of both signs: another function, that depends on the order
+    if dtype in ("bf16", "f16"):
+        bodies["add"] = (
+            f"  p = f32[] convert(a)\n  q = f32[] convert(b)\n  s = f32[] add(p, q)\n"
+            f"  ROOT r = {t} convert(s)"
+        )
+    if dtype == "pred" or kinds.is_integer(dtype):
+        bodies["or"] = (
+            f"  p = {t} not(a)\n  q = {t} not(b)\n  s = {t} and(p, q)\n  ROOT r = {t} not(s)"
+        )
+        bodies["add"] = f"  ROOT r = {t} add(b, a)"
+    if opcode not in bodies:
+        return ""
+    name = scope.program.name("written")
+    head = f"  a = {t} parameter(0)\n  b = {t} parameter(1)\n"
+    return scope.program.computation(name, head + bodies[opcode])
 
 
 def _second(scope: Scope, dtype: str) -> str:

@@ -19,11 +19,13 @@ def sort(scope: Scope) -> Value:
         scope.like(kinds.dtype(rng), x.dims) if rng.random() < 0.7 else x
         for _ in range(rng.choice((0, 0, 1, 1, 2)))
     ]
-    total = kinds.is_float(x.dtype) and (not x.is_tame or rng.random() < 0.5)
+    total = kinds.is_float(x.dtype) and (not _is_of_numbers(x) or rng.random() < 0.5)
     strict = ("LT", "GT")
     direction = rng.choice(strict)
     second = bool(others) and rng.random() < 0.2 and others[0].dtype in kinds.INTEGERS
     apply = _order(scope, [x, *others], direction, total, second)
+    if rng.random() < 0.4:
+        apply = _usual_order(scope, [x, *others], direction)
     names = ", ".join(v.name for v in [x, *others])
     call = f"sort({names}), dimensions={{{along}}}, is_stable=true, to_apply={apply}"
     if not others:
@@ -31,6 +33,11 @@ def sort(scope: Scope) -> Value:
     name = scope.raw(f"({', '.join(v.shape for v in [x, *others])})", call)
     made = [scope.element(name, i, v.dtype, v.dims, v.most) for i, v in enumerate([x, *others])]
     return rng.choice(made)
+
+
+def _is_of_numbers(x: Value) -> bool:
+    """Whether there is no NaN, which has no place in an order: bounds of what is known do not say."""
+    return x.name.rpartition("_")[2] in ("tame", "whole", "positive")
 
 
 def _order(scope: Scope, operands: list[Value], direction: str, total: bool, second: bool) -> str:
@@ -49,6 +56,52 @@ def _order(scope: Scope, operands: list[Value], direction: str, total: bool, sec
         lines.append(f"  ROOT r = pred[] compare(a0, b0), direction={direction}{order}")
     name = scope.program.name("order")
     return scope.program.computation(name, "\n".join(lines))
+
+
+def _usual_order(scope: Scope, operands: list[Value], direction: str) -> str:
+    """As frameworks write it: zeros alike, all NaN alike and last, ties by further keys; or by a
+    function of the key."""
+    rng = scope.rng
+    lines = []
+    for i, v in enumerate(operands):
+        lines.append(f"  a{i} = {v.dtype}[] parameter({2 * i})")
+        lines.append(f"  b{i} = {v.dtype}[] parameter({2 * i + 1})")
+    sortable = [i for i, v in enumerate(operands) if not kinds.is_complex(v.dtype)]
+    count = rng.randint(1, len(sortable)) if sortable[0] == 0 else 1
+    by_size = operands[0].dtype in ("f32", "s32", "bf16", "f16", "s16", "s8") and rng.random() < 0.3
+    result = ""
+    for i in reversed(sortable[:count]):
+        dtype = operands[i].dtype
+        names = [_key(lines, f"{side}{i}", dtype, by_size and i == 0) for side in "ab"]
+        order = ", type=TOTALORDER" if kinds.is_float(dtype) else ""
+        lines.append(f"  lt{i} = pred[] compare({', '.join(names)}), direction={direction}{order}")
+        if not result:
+            result = f"lt{i}"
+            continue
+        lines.append(f"  eq{i} = pred[] compare({', '.join(names)}), direction=EQ{order}")
+        lines.append(f"  next{i} = pred[] and(eq{i}, {result})")
+        lines.append(f"  or{i} = pred[] or(lt{i}, next{i})")
+        result = f"or{i}"
+    lines.append(f"  ROOT r = pred[] and({result}, {result})")
+    return scope.program.computation(scope.program.name("order"), "\n".join(lines))
+
+
+def _key(lines: list[str], name: str, dtype: str, by_size: bool) -> str:
+    """What is compared of an operand; its lines."""
+    if by_size:
+        lines.append(f"  {name}_size = {dtype}[] abs({name})")
+        name = f"{name}_size"
+    if not kinds.is_float(dtype):
+        return name
+    lines += [
+        f"  {name}_o = {dtype}[] constant(0)",
+        f"  {name}_z = pred[] compare({name}, {name}_o), direction=EQ",
+        f"  {name}_p = {dtype}[] select({name}_z, {name}_o, {name})",
+        f"  {name}_n = pred[] compare({name}, {name}), direction=NE",
+        f"  {name}_q = {dtype}[] constant(nan)",
+        f"  {name}_k = {dtype}[] select({name}_n, {name}_q, {name}_p)",
+    ]
+    return f"{name}_k"
 
 
 @maker("topk", weight=0.4)

@@ -58,8 +58,8 @@ def _along(scope: Scope, size: int, plain: bool) -> Along:
     low, high = (rng.choice((0, 0, 1, window - 1, window // 2)) for _ in range(2))
     if plain:
         return Along(window, stride, low, high)
-    if rng.random() < 0.1:
-        low = -rng.randint(0, min(2, size // 2))
+    if rng.random() < 0.2:
+        low, high = (rng.choice((0, 1, -rng.randint(0, min(2, size // 2)))) for _ in range(2))
     return Along(
         window, stride, low, high, rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, 3))
     )
@@ -73,7 +73,7 @@ def _window(scope: Scope, dims: tuple[int, ...], plain: bool = False) -> list[Al
 def reduce_window(scope: Scope) -> Value | None:
     """Of one operand, seldom of two."""
     rng = scope.rng
-    x = scope.pick(least_rank=1, most_rank=4, tame=rng.random() < 0.85)
+    x = scope.pick(least_rank=1, most_rank=7, tame=rng.random() < 0.85)
     window = _window(scope, x.dims)
     if math.prod(w.size for w in window) > 300:
         return None
@@ -81,8 +81,9 @@ def reduce_window(scope: Scope) -> Value | None:
     if math.prod(dims) > 3 * scope.program.most_elements or (0 in dims and rng.random() < 0.8):
         return None
     operands = [x]
-    if rng.random() < 0.1:
-        operands.append(scope.like(kinds.dtype(rng, ("f32", "s32", "u8")), x.dims))
+    if rng.random() < 0.15:
+        for _ in range(rng.choice((1, 1, 2))):
+            operands.append(scope.like(kinds.dtype(rng, ("f32", "s32", "u8", "bf16")), x.dims))
     starts = [
         scope.constant(v.dtype) if rng.random() < 0.6 else scope.like(v.dtype, ()) for v in operands
     ]
