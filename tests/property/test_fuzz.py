@@ -99,6 +99,41 @@ def test_rounding_is_no_difference_and_all_else_is() -> None:
     assert _difference(3, 0)
 
 
+SORTED = """HloModule m
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=LT, type=TOTALORDER
+}
+ENTRY e {
+  i = f32[9] iota(), iota_dimension=0
+  two = f32[] constant(0.25)
+  q = f32[9] broadcast(two), dimensions={}
+  m = f32[9] multiply(i, q)
+  a = f32[9] asin(m)
+  ROOT s = f32[9] sort(a), dimensions={0}, to_apply=less
+}
+"""
+
+
+def test_what_a_machine_may_choose_is_no_difference() -> None:
+    (want,) = evaluated(SORTED, [])
+    numbers = want[np.isfinite(want)]
+    assert len(numbers) == 5
+    nans = np.full(4, np.nan, np.float32)
+
+    def found(got: np.ndarray) -> bool:
+        def again(seed: int, scale: float) -> list[np.ndarray]:
+            return evaluate_noisily(parse_module(SORTED), [], seed, scale)
+
+        tainted = is_tainted(parse_module(SORTED))
+        return difference([got], [want], again, tainted) is not None
+
+    assert not found(np.concatenate([nans, numbers]))  # NaN of either sign, all alike
+    assert not found(np.concatenate([numbers, nans]))
+    assert found(np.concatenate([numbers[:4], nans, numbers[:1]]))
+
+
 def test_the_minimiser_keeps_what_fails() -> None:
     text = generate(3)
     opcode = "get-tuple-element" if "get-tuple-element" in text else "parameter"
