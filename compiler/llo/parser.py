@@ -19,7 +19,7 @@ from compiler.llo.ir import (
 from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Call, DmaDescriptor, DmaDim
+from tpu_sim.isa.program import OWN_CORE, Call, DmaDescriptor, DmaDim
 from tpu_sim.isa.text import parse_instr
 
 _QUOTED = r'("(?:[^"\\]|\\.)*")'
@@ -31,7 +31,9 @@ _KERNEL = re.compile(
     rf"variables \[(.*?)\] note {_QUOTED} {{"
 )
 _WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)")
-_DESCRIPTOR = re.compile(r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]")
+_DESCRIPTOR = re.compile(
+    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: core (\d+))?"
+)
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = re.compile(rf"block {_QUOTED} {{")
 _LOOP = re.compile(rf"loop s(\d+) = 0 \.\. (s?)(\d+)( parallel)? {_QUOTED} {{")
@@ -120,7 +122,7 @@ class _Parser:
             self._fail(f"number {number}, want {want}: tables are listed in order")
 
     def _descriptor(self, found: re.Match[str]) -> DmaDescriptor:
-        _, source, target, window, chunk, dims_text = found.groups()
+        _, source, target, window, chunk, dims_text, core = found.groups()
         self._at -= 1
         if source not in _SPACES or target not in _SPACES:
             self._fail("want the spaces hbm, vmem or smem")
@@ -133,7 +135,8 @@ class _Parser:
             dims.append(DmaDim(steps, int(match[2]), int(match[3])))
         self._at += 1
         window_id = int(window) if window is not None else -1
-        return DmaDescriptor(_SPACES[source], _SPACES[target], int(chunk), tuple(dims), window_id)
+        spaces, peer = (_SPACES[source], _SPACES[target]), int(core) if core else OWN_CORE
+        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, peer)
 
     def _body(self) -> list[LloNode]:
         nodes: list[LloNode] = []

@@ -26,6 +26,7 @@ from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.library import library_text
 from tpu_sim.jit.pass_forms import pass_forms
 from tpu_sim.jit.program_translator import RUN, translate_program
+from tpu_sim.machine.fabric import LocalFabric
 from tpu_sim.machine.memory import HbmMemory
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -112,6 +113,7 @@ class EmulatedHost:
         context = ExecutionContext(chip, Memories(chip), translated.sizes)
         context.reset(program.smem_words)
         context.words[Word.UNTIL] = _CYCLE_LIMIT
+        context.attach_fabric(LocalFabric(chip))
         context.attach_hbm(0, hbm.size_bytes)
         sizes = {int(word): len(mapping) for word, mapping in context._mappings.items()}
         head = [

@@ -25,13 +25,13 @@ from tpu_sim.isa.timing import (
     PASS_BITS,
     WORD_BYTES,
     DmaCost,
-    dma_cost,
     dma_times,
     result_ready_cycles,
     unit_free,
     wait_end,
 )
 from tpu_sim.machine import dma
+from tpu_sim.machine.fabric import Fabric, LocalFabric
 from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
@@ -59,11 +59,13 @@ class BundleExecutor:
         kernel: Kernel | None,
         races: RaceDetector | None,
         nan: int | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
         self._state = state
         self._hbm = hbm
         self._kernel = kernel
         self._races = races
+        self._fabric = fabric or LocalFabric(state.chip)
         self._vector = NumpyLanes((SUBLANES, LANES), nan)
         self._scalar = NumpyLanes((1,))
 
@@ -378,7 +380,7 @@ class BundleExecutor:
         sizes = {HBM: len(self._hbm.bytes), SMEM: state.smem.nbytes}
         transfer = dma.resolve(descriptor, window, addresses, counts, sizes)
         cause = transfer_cause(descriptor)
-        cost = dma_cost(descriptor.src_space, descriptor.dst_space, state.chip)
+        cost = self._fabric.cost(descriptor.src_space, descriptor.dst_space)
         return lambda: self._start_transfer(transfer, cost, number, cause)
 
     def _start_transfer(

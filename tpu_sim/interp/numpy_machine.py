@@ -14,6 +14,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Program, While, spill_rows
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
+from tpu_sim.machine.fabric import Fabric, LocalFabric
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import MAIN, FlatNode, NodeTable, Step, node_table
@@ -29,7 +30,7 @@ class NumpyMachine:
     A run longer than `max_cycles` ends with `CycleLimitFault` (`tpu_sim.machine.run`). `nan` are the bits
     of each NaN that the vector unit gives, None for what the host gives; `window_words` is what windows
     hold when a kernel starts, None for what was there. Both are no part of the machine: what differs
-    between two choices depends on them.
+    between two choices depends on them. `fabric` says what transfers cost.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class NumpyMachine:
         max_cycles: int | None = None,
         nan: int | None = None,
         window_words: int | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
         self.nan = nan
         self.window_words = POISON if checked else window_words
         self.chip = chip
+        self.fabric = fabric or LocalFabric(chip)
         self.checked = checked
         self.max_cycles = max_cycles
         self._accepted: Program | None = None
@@ -82,6 +85,7 @@ class _NumpyCore:
         self.table: NodeTable = node_table(program, machine.chip)
         self._chip = machine.chip
         self._state = CoreState(machine.chip, len(self.table.calls))
+        self._fabric = machine.fabric
         self._races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
         self._nan = machine.nan
         self._window_words = machine.window_words
@@ -176,7 +180,7 @@ class _NumpyCore:
         if number not in self._executors:
             kernel = None if number == MAIN else self.table.bodies[number].kernel
             self._executors[number] = BundleExecutor(
-                self._state, self.hbm, kernel, self._races, self._nan
+                self._state, self.hbm, kernel, self._races, self._nan, self._fabric
             )
         return self._executors[number]
 

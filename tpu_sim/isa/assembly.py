@@ -25,6 +25,7 @@ from typing import Protocol
 
 from tpu_sim.isa.program import (
     HBM,
+    OWN_CORE,
     SMEM,
     VMEM,
     Block,
@@ -106,7 +107,8 @@ def descriptor_text(descriptor: DmaDescriptor) -> str:
         f"{COUNT_NAMES.get(dim.count, dim.count)} x {dim.src_stride} -> {dim.dst_stride}"
         for dim in descriptor.dims
     )
-    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]"
+    core = f" core {descriptor.core}" if descriptor.core != OWN_CORE else ""
+    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]{core}"
 
 
 class LoopFacts(Protocol):

@@ -13,6 +13,7 @@ from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import (
+    OWN_CORE,
     Block,
     Bundle,
     Call,
@@ -54,7 +55,9 @@ _BUFFER = re.compile(_form("buffer Q Q N at N size N Q").pattern + rf"(?:\s*host
 _CONSTANT = _form("constant at N size N {")
 _KERNEL = _form("kernel Q args N flags N spill N at N flops N ops N least N note Q {")
 _WINDOW = _form("window w# Q rows N + N")
-_DESCRIPTOR = re.compile(r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\]")
+_DESCRIPTOR = re.compile(
+    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: core (\d+))?"
+)
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = _form("block Q {")
 _LOOP = re.compile(rf"loop s(\d+) = 0 \.\. (\d+|s\d+)( parallel)? ({_QUOTED}) {{")
@@ -213,7 +216,7 @@ class _Parser:
             self._fail(f"number {number}, want {want}: tables are listed in order")
 
     def _descriptor(self, found: tuple[str, ...]) -> DmaDescriptor:
-        _, source, target, window, chunk, dims_text = found
+        _, source, target, window, chunk, dims_text, core = found
         if source not in _SPACES or target not in _SPACES:
             self._at -= 1
             self._fail("want the spaces hbm, vmem or smem")
@@ -229,7 +232,8 @@ class _Parser:
             dims.append(DmaDim(steps, int(src_stride), int(dst_stride)))
         window_id = int(window) if window is not None else -1
         spaces = (_SPACES[source], _SPACES[target])
-        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id)
+        peer = int(core) if core is not None else OWN_CORE
+        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, peer)
 
     def _body(self) -> list[Node]:
         nodes: list[Node] = []

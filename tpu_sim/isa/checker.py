@@ -21,6 +21,7 @@ from tpu_sim.isa.errors import HazardError, ProgramError, TargetError
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
+    OWN_CORE,
     SMEM,
     SPILL_ROWS,
     VMEM,
@@ -118,6 +119,8 @@ def _check_descriptor(descriptor: DmaDescriptor, kernel: Kernel, where: str) -> 
         raise ProgramError(f"memory spaces {spaces}, want {_SPACES}", where)
     if not (0 if VMEM in spaces else -1) <= descriptor.window < len(kernel.windows):
         raise ProgramError(f"window {descriptor.window}, want 0..{len(kernel.windows) - 1}", where)
+    if descriptor.core != OWN_CORE:
+        raise ProgramError(f"core {descriptor.core}: no fabric reaches another core", where)
     extent, chunks = descriptor.chunk, 1
     if not 1 <= descriptor.chunk <= _MAX_STRIDE:
         raise ProgramError(f"chunk {descriptor.chunk}, want 1..{_MAX_STRIDE}", where)

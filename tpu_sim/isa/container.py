@@ -26,7 +26,7 @@ from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
 
 MAGIC = b"TPUX\0"
-VERSION = 3
+VERSION = 4
 _PREFIX = struct.Struct("<5sHIQQ")
 _DIGEST_BYTES = 32
 
@@ -153,7 +153,7 @@ def _kernel_json(kernel: Kernel, writer: CodeWriter) -> Json:
 def _descriptor_json(descriptor: DmaDescriptor) -> Json:
     dims: list[Json] = [[dim.count, dim.src_stride, dim.dst_stride] for dim in descriptor.dims]
     spaces = [descriptor.src_space, descriptor.dst_space]
-    return [*spaces, descriptor.chunk, descriptor.window, dims]
+    return [*spaces, descriptor.chunk, descriptor.window, dims, descriptor.core]
 
 
 def _program(header: dict[str, Json], code: bytes, data: memoryview, *, lazily: bool) -> Program:
@@ -207,9 +207,9 @@ def _kernel(item: Json, reader: CodeReader) -> Kernel:
 
 
 def _descriptor(item: Json) -> DmaDescriptor:
-    source, target, chunk, window, dims = take(item, int, int, int, int, list)
+    source, target, chunk, window, dims, core = take(item, int, int, int, int, list, int)
     levels = tuple(DmaDim(*take(dim, int, int, int)) for dim in dims)
-    return DmaDescriptor(source, target, chunk, levels, window)
+    return DmaDescriptor(source, target, chunk, levels, window, core)
 
 
 def _buffer(item: Json) -> HbmBuffer:

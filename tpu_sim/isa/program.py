@@ -121,12 +121,18 @@ class DmaDim:
     dst_stride: int
 
 
+OWN_CORE = -1
+"""In a descriptor, the core that runs the kernel."""
+
+
 @dataclass(frozen=True)
 class DmaDescriptor:
     """A strided copy, outermost dimension first, of chunks of `chunk` contiguous units.
 
     A unit is 512 bytes, except when one side is SMEM: then it is one 4-byte word (the HBM address
-    is still in granules). `window` is the kernel's window a VMEM side lies in, -1 if none.
+    is still in granules). `window` is the kernel's window a VMEM side lies in, -1 if none. `core` is
+    the core that the target belongs to: `OWN_CORE` is the one that runs the kernel, and today's fabrics
+    know no other.
     """
 
     src_space: int
@@ -134,6 +140,7 @@ class DmaDescriptor:
     chunk: int
     dims: tuple[DmaDim, ...] = ()
     window: int = -1
+    core: int = OWN_CORE
 
 
 @dataclass

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tpu_sim.isa.causes import Counts, transfer_cause
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import HBM, DmaDescriptor
-from tpu_sim.isa.timing import descriptor_unit_bytes, dma_cost
+from tpu_sim.isa.timing import descriptor_unit_bytes
 from tpu_sim.jit.clock_kernels import (
     FINISH,
     MAX_ELAPSED,
@@ -24,6 +24,7 @@ from tpu_sim.jit.clock_kernels import (
 )
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.scope import FunctionScope
+from tpu_sim.machine.fabric import ROUTES
 
 
 class BlockClock:
@@ -83,12 +84,10 @@ class BlockClock:
     def transfer(self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]) -> None:
         """A DMA started by the bundle that issues now (before `issue` of that bundle)."""
         size = self._transfer_bytes(descriptor, counts)
-        sides = (descriptor.src_space == HBM) + (descriptor.dst_space == HBM)
-        cost = dma_cost(descriptor.src_space, descriptor.dst_space, self._scope.chip)
+        spaces = (descriptor.src_space, descriptor.dst_space)
         self._emitter.do(
-            f"call void @{TRANSFER}(ptr %ctx, i64 {flag}, i64 {size}, i64 {sides}, "
-            f"i64 {cost.factor}, i64 {cost.setup}, i64 {cost.latency}, "
-            f"i64 {int(transfer_cause(descriptor))}, i64 {self._now()})"
+            f"call void @{TRANSFER}(ptr %ctx, i64 {flag}, i64 {size}, i64 {spaces.count(HBM)}, "
+            f"i64 {ROUTES.index(spaces)}, i64 {int(transfer_cause(descriptor))}, i64 {self._now()})"
         )
 
     def _transfer_bytes(self, descriptor: DmaDescriptor, counts: tuple[str, str]) -> str:

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.timing import FRACTION_BITS, PASS_BITS
-from tpu_sim.jit.context import Word
+from tpu_sim.jit.context import COST_WORDS, Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.machine.schema import READY_RING
 
@@ -27,7 +27,7 @@ TALLY_WORDS = 1 + len(Cause)
 CLOCK_DECLARATIONS = f"""
 declare i64 @{RUN_STEPS}(ptr, ptr, i64)
 declare i64 @{WAIT}(ptr, i64, i64, i64)
-declare void @{TRANSFER}(ptr, i64, i64, i64, i64, i64, i64, i64, i64)
+declare void @{TRANSFER}(ptr, i64, i64, i64, i64, i64, i64)
 declare void @{FINISH}(ptr, ptr, i64)
 declare void @{COUNT_RANGE}(ptr, ptr)
 """
@@ -205,19 +205,20 @@ def _wait_function() -> str:
 
 
 def _transfer_function() -> str:
-    """`dma_times`, for a transfer of a `DmaCost`."""
-    cost = "i64 %factor, i64 %setup, i64 %latency"
-    parameters = f"i64 %flag, i64 %size, i64 %sides, {cost}, i64 %cause, i64 %now"
+    """`dma_times`, for a transfer on a route whose cost the fabric gave (`Word.DMA_COSTS`)."""
+    parameters = "i64 %flag, i64 %size, i64 %sides, i64 %route, i64 %cause, i64 %now"
     f = _ClockFunction(f"void @{TRANSFER}(ptr %ctx, {parameters})")
     e = f.emitter
-    scaled = e.value("mul i64 %size, %factor")
+    row = f.word(Word.DMA_COSTS, e.value(f"mul i64 %route, {COST_WORDS}"))
+    factor, setup, latency = (f.load(e.offset(row, 8 * word)) for word in range(COST_WORDS))
+    scaled = e.value(f"mul i64 %size, {factor}")
     scaled = e.value(f"add i64 {scaled}, {(1 << FRACTION_BITS) - 1}")
     cycles = e.value(f"lshr i64 {scaled}, {FRACTION_BITS}")
-    cycles = e.value(f"add i64 {cycles}, %setup")
+    cycles = e.value(f"add i64 {cycles}, {setup}")
     engine = f.word(Word.DMA_FREE)
     free = e.value(f"add i64 {f.later('%now', f.load(engine))}, {cycles}")
     e.store("i64", free, engine, 8)
-    done = e.value(f"add i64 {free}, %latency")
+    done = e.value(f"add i64 {free}, {latency}")
     flag = f.word(Word.FLAG_DONE, "%flag")
     e.store("i64", f.later(done, f.load(flag)), flag, 8)
     e.store("i64", "%cause", f.word(Word.FLAG_CAUSE, "%flag"), 8)

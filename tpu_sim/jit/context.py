@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tpu_sim.isa.causes import LOWERED
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
+from tpu_sim.machine.fabric import ROUTES, Fabric
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
 from tpu_sim.machine.schema import MAX_UNITS, OFFSETS, STATE_WORDS
 
@@ -36,6 +37,8 @@ carried vregs and its transpose blocks, and the indices of its current transpose
 _OWN_BYTES = VREG_BYTES
 OWN_STATE = -_OWN_BYTES
 """The same of the words, up to `Word.FLAG_DONE`, of a range of iterations that the thread runs."""
+
+COST_WORDS = 3
 
 Words = npt.NDArray[np.int64]
 
@@ -96,7 +99,8 @@ class Word(IntEnum):
     CALL_CYCLES = VMEM + 22
     MOST_RECORDS = VMEM + 23
     COMPONENTS = VMEM + 24  # the table of the program's component functions
-    HEAD = VMEM + 25  # per unit: results popped so far, if any are left
+    DMA_COSTS = VMEM + 25  # by route: factor, setup and latency, as the fabric gave them
+    HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block
     WINDOWS = ACTIVE + MAX_UNITS
@@ -196,6 +200,13 @@ class ExecutionContext:
     def scratch_address(self, thread: int) -> int:
         """Host address of a thread's own scratch memory."""
         return self._first_scratch + thread * self.scratch_step
+
+    def attach_fabric(self, fabric: Fabric) -> None:
+        """Ask what transfers cost from now on."""
+        costs = [fabric.cost(*route) for route in ROUTES]
+        numbers = [(cost.factor, cost.setup, cost.latency) for cost in costs]
+        end = Word.DMA_COSTS + COST_WORDS * len(ROUTES)
+        self.words[Word.DMA_COSTS : end] = np.array(numbers, np.int64).reshape(-1)
 
     def attach_hbm(self, address: int, size_bytes: int) -> None:
         """Let native code see an HBM of `size_bytes` at host `address`."""

@@ -43,6 +43,7 @@ from tpu_sim.jit.stored_translation import dump_translation, load_translation
 from tpu_sim.jit.workers import run_interruptibly, worker_pool
 from tpu_sim.machine.checkpoint import load_checkpoint
 from tpu_sim.machine.disk_cache import cache_key, open_cache
+from tpu_sim.machine.fabric import Fabric, LocalFabric
 from tpu_sim.machine.faults import (
     DmaCountFault,
     MachineFault,
@@ -82,7 +83,7 @@ class LlvmMachine:
     A run longer than `max_cycles` ends with `CycleLimitFault` (`tpu_sim.machine.run`).
     `cache=False` keeps no object code on disk. With several `threads`, independent work of a block
     (components, runs of different MXUs) is shared between host threads; results and cycles do not
-    depend on their number.
+    depend on their number. `fabric` says what transfers cost.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class LlvmMachine:
         max_cycles: int | None = None,
         cache: bool = True,
         codegen_level: int = 0,
+        fabric: Fabric | None = None,
     ) -> None:
         if checked:
             raise ValueError("checked runs need the NumPy machine: tpu_sim.system.create_machine")
@@ -103,6 +105,7 @@ class LlvmMachine:
         if chip.sregs > MAX_SREGS:
             raise ChipError(f"{chip.name}: at most {MAX_SREGS} sregs")
         self.chip = chip
+        self.fabric = fabric or LocalFabric(chip)
         self.threads = threads
         self.max_cycles = max_cycles
         self.library = installed_library(cache)
@@ -200,6 +203,7 @@ class LlvmMachine:
                 )
             core = self.running = NativeCore(self, native, context, hbm)
             context.reset(native.program.smem_words)
+            context.attach_fabric(self.fabric)
             context.attach_hbm(*((0, 0) if hbm is None else (hbm.address, hbm.size_bytes)))
             return core
 
