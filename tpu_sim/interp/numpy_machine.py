@@ -17,10 +17,18 @@ from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
 from tpu_sim.machine.fabric import Fabric, LocalFabric
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.machine.node_table import MAIN, FlatNode, NodeTable, Step, node_table
+from tpu_sim.machine.node_table import (
+    MAIN,
+    FlatNode,
+    NodeTable,
+    Step,
+    first_waits,
+    node_table,
+)
 from tpu_sim.machine.race_detector import POISON, RaceDetector
 from tpu_sim.machine.result import ExecutionResult, execution_result
-from tpu_sim.machine.run import Run
+from tpu_sim.machine.run import Run, Stop
+from tpu_sim.machine.schema import MAX_FLAGS
 from tpu_sim.machine.state import CoreState
 
 
@@ -112,7 +120,7 @@ class _NumpyCore:
         """The state itself."""
         return self._state
 
-    def advance(self, until: int) -> bool:
+    def advance(self, until: int) -> Stop:
         """See `tpu_sim.machine.run.Core`."""
         try:
             with np.errstate(all="ignore"):
@@ -121,15 +129,23 @@ class _NumpyCore:
             bundle = format_bundle(self._bundle) if self._bundle else ""
             raise type(fault)(fault.message, self.body_name, bundle) from fault
 
-    def _walk(self, until: int) -> bool:
+    def _walk(self, until: int) -> Stop:
         state = self._state
         while True:
             node = self.table.bodies[state.body].nodes[state.node]
             if node.step is Step.END and state.body == MAIN:
-                return True
+                return Stop.DONE
+            if self._waits(node):
+                return Stop.WAITING
             takes_time = self._node(node)
             if takes_time and state.now >= until:
-                return False
+                return Stop.PAUSED
+
+    def _waits(self, node: FlatNode) -> bool:
+        """Whether a block may not begin before another core has raised a flag."""
+        state = self._state
+        flags = [flag + state.sreg(sreg) for flag, sreg in first_waits(node)]
+        return any(0 <= flag < MAX_FLAGS and state.flag_pending[flag] > 0 for flag in flags)
 
     def _node(self, node: FlatNode) -> bool:
         """Do one node; whether time may have passed."""

@@ -22,7 +22,7 @@ CALL_DECLARATIONS = f"""
 declare void @{BEGIN_CALL}(ptr)
 declare void @{END_CALL}(ptr)
 """
-ENDED, PAUSED, CALLS = 0, -1, -2
+ENDED, PAUSED, CALLS, WAITS = 0, -1, -2, -3
 """What a function of a body returns, if it is not the number of a fault site."""
 _COUNTERS = (
     *(int(word) for word in (Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)),

@@ -13,7 +13,7 @@ from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.timing import FRACTION_BITS, PASS_BITS
 from tpu_sim.jit.context import COST_WORDS, Word
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.machine.schema import READY_RING
+from tpu_sim.machine.schema import MAX_FLAGS, READY_RING
 
 _PREFIX = "tpuc_kernel_v1_clock_"
 RUN_STEPS = _PREFIX + "steps"
@@ -21,7 +21,8 @@ WAIT = _PREFIX + "wait"
 TRANSFER = _PREFIX + "transfer"
 FINISH = _PREFIX + "finish"
 COUNT_RANGE = _PREFIX + "count_range"
-CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, FINISH, COUNT_RANGE)
+IS_PENDING = _PREFIX + "is_pending"
+CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, FINISH, COUNT_RANGE, IS_PENDING)
 TALLY_WORDS = 1 + len(Cause)
 """`Word.NOW` and the cycles by cause behind it: what a range of iterations counts for itself."""
 CLOCK_DECLARATIONS = f"""
@@ -30,6 +31,7 @@ declare i64 @{WAIT}(ptr, i64, i64, i64)
 declare void @{TRANSFER}(ptr, i64, i64, i64, i64, i64, i64)
 declare void @{FINISH}(ptr, ptr, i64)
 declare void @{COUNT_RANGE}(ptr, ptr)
+declare i1 @{IS_PENDING}(ptr, i64)
 """
 
 
@@ -106,6 +108,7 @@ def clock_text() -> str:
     """The functions of this module."""
     functions = [_pop_function(), _unit_function(), _matmul_function(), _steps_function()]
     functions += [_wait_function(), _transfer_function(), _finish_function(), _range_function()]
+    functions.append(_pending_function())
     return "\n".join(functions)
 
 
@@ -119,6 +122,17 @@ def _finish_function() -> str:
         cause, cycles = (f.load(e.offset(pair, offset)) for offset in (8, 16))
         f.add(f.word(Word.CAUSES, cause), cycles)
     return f.define()
+
+
+def _pending_function() -> str:
+    """Whether another core has yet to raise a flag; false for a number that no flag has."""
+    f = _ClockFunction(f"i1 @{IS_PENDING}(ptr %ctx, i64 %flag)")
+    e = f.emitter
+    with e.when(e.value(f"icmp uge i64 %flag, {MAX_FLAGS}")):
+        e.do("ret i1 false")
+        e.place(e.new_label())
+    pending = f.load(f.word(Word.FLAG_PENDING, "%flag"))
+    return f.define(f"i1 {e.value(f'icmp sgt i64 {pending}, 0')}")
 
 
 def _range_function() -> str:

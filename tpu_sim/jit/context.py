@@ -71,6 +71,7 @@ class Word(IntEnum):
     TRIPS = OFFSETS["trips"]
     FLAG_DONE = OFFSETS["flag_done"]
     FLAG_CAUSE = OFFSETS["flag_cause"]
+    FLAG_PENDING = OFFSETS["flag_pending"]
     READY = OFFSETS["mrf_ready"]
 
     VMEM = STATE_WORDS
@@ -224,7 +225,7 @@ class ExecutionContext:
         self.words[Word.SMEM_END] = 0
         ctypes.memset(int(self.words[Word.TOTALS]), 0, self._calls * RECORD_WORDS * 8)
         self.words[: Word.READY] = 0
-        self.words[Word.FLAG_CAUSE : Word.READY] = int(LOWERED)
+        self.words[Word.FLAG_CAUSE : Word.FLAG_PENDING] = int(LOWERED)
         self.words[Word.TRANSPOSE_INDEX] = 0
         self.words[Word.WINDOW_COUNT] = 0
 

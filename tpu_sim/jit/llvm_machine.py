@@ -22,7 +22,7 @@ from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
-from tpu_sim.jit.calls import ENDED
+from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
 from tpu_sim.jit.context import ExecutionContext, Memories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
@@ -54,7 +54,7 @@ from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import NodeTable, body_name, node_table
 from tpu_sim.machine.result import RECORD_WORDS, ExecutionResult, execution_result
-from tpu_sim.machine.run import Run
+from tpu_sim.machine.run import Run, Stop
 from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS, READY_RING, STATE_WORDS
 from tpu_sim.machine.state import LANES, CoreState
 
@@ -65,6 +65,9 @@ _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.DMA_COUNT: DmaCountFault,
     FaultKind.FLAG: DmaCountFault,
 }
+
+
+_STOPS = {ENDED: Stop.DONE, PAUSED: Stop.PAUSED, WAITS: Stop.WAITING}
 
 
 @dataclass(frozen=True)
@@ -262,13 +265,13 @@ class NativeCore:
         """Where it stands: "main" or a kernel."""
         return body_name(self.program, int(self.context.words[Word.BODY]))
 
-    def advance(self, until: int) -> bool:
+    def advance(self, until: int) -> Stop:
         """See `tpu_sim.machine.run.Core`."""
         status = self._machine.advance(self, until)
         if status > ENDED:
             site = self.native.translated.sites[status - 1]
             raise _FAULTS[site.kind](site.message, site.kernel, site.bundle)
-        return status == ENDED
+        return _STOPS[status]
 
     def result(self) -> ExecutionResult:
         """What it all took so far."""

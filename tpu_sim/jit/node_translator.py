@@ -14,13 +14,13 @@ from tpu_sim.isa.program import Block, Call, If, Loop, Node, While
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import CALLS, ENDED
 from tpu_sim.jit.clock import finish
-from tpu_sim.jit.clock_kernels import COUNT_RANGE
+from tpu_sim.jit.clock_kernels import COUNT_RANGE, IS_PENDING
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.loop_ranges import RANGE_WORDS, RUN_RANGE, RangeWord
 from tpu_sim.jit.parallel_loops import fills_transpose, work_to_share
 from tpu_sim.jit.scope import FunctionScope, LoopScope, label_of
-from tpu_sim.machine.node_table import FlatBody, FlatNode, Step
+from tpu_sim.machine.node_table import FlatBody, FlatNode, Step, first_waits
 
 _RANGES_PER_THREAD = 4
 _RANGE_WORK = 300
@@ -127,6 +127,7 @@ class NodeTranslator:
             case Step.START, _:
                 self._start()
             case Step.RUN, Block() as block:
+                self._wait(number, node)
                 self._end_time(self._block(node, block), number + 1)
             case Step.ENTER, Loop() | While() as loop:
                 return self._enter(number, node, loop)
@@ -153,6 +154,16 @@ class NodeTranslator:
         return BlockTranslator(
             self._scope, block, node.issued or [], self._occupancy, self._dma_function
         ).translate()
+
+    def _wait(self, number: int, node: FlatNode) -> None:
+        """Come back later to a block that may not begin yet."""
+        e = self._emitter
+        for flag, sreg in first_waits(node):
+            wide = e.value(f"sext i32 {self._scope.read_sreg(sreg)} to i64")
+            pending = e.value(
+                f"call i1 @{IS_PENDING}(ptr %ctx, i64 {e.value(f'add i64 {wide}, {flag}')})"
+            )
+            self._scope.wait_if(pending, number)
 
     def _dma_function(self, number: int) -> str:
         if self._dma is None:

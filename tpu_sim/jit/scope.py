@@ -13,7 +13,7 @@ from enum import Enum
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
-from tpu_sim.jit.calls import PAUSED
+from tpu_sim.jit.calls import PAUSED, WAITS
 from tpu_sim.jit.commands import Commands
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
@@ -91,7 +91,7 @@ class FunctionScope:
         self.entries: dict[int, str] = {}
         """Labels to go on at, for nodes that stand in another function."""
         self._fault_edges: list[tuple[str, str]] = []
-        self._pause_edges: list[tuple[str, int]] = []
+        self._pause_edges: list[tuple[str, int, int]] = []
         self._table = TaskTable(self.emitter)
         self._constants = ConstantTable(f"{function}_table")
         self.commands = Commands(self.emitter, self._constants)
@@ -145,8 +145,17 @@ class FunctionScope:
 
     def pause_if(self, condition: str, node: int) -> None:
         """Return if the ``i1`` holds, to go on at `node` later; else go on there now."""
-        self._pause_edges.append((self.emitter.block, node))
-        self.emitter.branch(condition, "pause", label_of(node))
+        self._return_if(condition, node, PAUSED, label_of(node))
+
+    def wait_if(self, condition: str, node: int) -> None:
+        """Return if the ``i1`` holds, to come back to `node`, which waits for another core."""
+        following = self.emitter.new_label()
+        self._return_if(condition, node, WAITS, following)
+        self.emitter.place(following)
+
+    def _return_if(self, condition: str, node: int, status: int, following: str) -> None:
+        self._pause_edges.append((self.emitter.block, node, status))
+        self.emitter.branch(condition, "pause", following)
 
     # faults
 
@@ -207,12 +216,14 @@ class FunctionScope:
     def _pause_block(self) -> list[str]:
         if not self._pause_edges:
             return []
-        edges = ", ".join(f"[{node}, %{block}]" for block, node in self._pause_edges)
+        nodes = ", ".join(f"[{node}, %{block}]" for block, node, _ in self._pause_edges)
+        statuses = ", ".join(f"[{status}, %{block}]" for block, _, status in self._pause_edges)
         e = Emitter("p")
         e.place("pause")
-        e.do(f"%pause_node = phi i64 {edges}")
+        e.do(f"%pause_node = phi i64 {nodes}")
+        e.do(f"%pause_status = phi i32 {statuses}")
         e.store("i64", "%pause_node", e.offset(self.core, int(Word.NODE) * 8), 8)
-        e.do(f"ret i32 {PAUSED}")
+        e.do("ret i32 %pause_status")
         return e.lines
 
 

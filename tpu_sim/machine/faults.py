@@ -41,5 +41,9 @@ class UninitializedReadFault(MachineFault):
     """A VMEM row or spill slot was read before anything wrote it (checked runs only)."""
 
 
+class DeadlockFault(MachineFault):
+    """The run waits for another core, and nobody is left that could raise the flag."""
+
+
 class CycleLimitFault(MachineFault):
     """The run passed its cycle limit."""

@@ -15,18 +15,22 @@ counters of their own, main's and the kernel's apart.
     CALL                   the kernel's body, then the next node
     END                    back to main, or the end of the run
 
-Time passes in RUN, AGAIN and CALL. After each of these, and nowhere else, a run may be paused.
+Time passes in RUN, AGAIN and CALL. After each of these, and nowhere else, a run may be paused. A block
+whose first bundle waits for a sync flag that another core has yet to raise does not begin: the run
+waits there, until the flag is raised. A wait behind the first bundle looks at times alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 from tpu_sim.isa.causes import Counts, IssueCauses
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.rows.misc import DMA_WAIT
 
 MAIN = 0
 """The number of main among the bodies; kernel n of a program is body n + 1."""
@@ -70,12 +74,21 @@ class FlatBody:
     kernel: Kernel
     nodes: list[FlatNode]
 
-    @property
+    @cached_property
     def pauses(self) -> frozenset[int]:
-        """The nodes that a paused run may go on with."""
+        """The nodes that a paused run, or one that waits, may go on with."""
         after = {n + 1 for n, node in enumerate(self.nodes) if node.step in (Step.RUN, Step.CALL)}
         again = {node.target for node in self.nodes if node.step is Step.AGAIN}
-        return frozenset({0} | after | again)
+        waits = {n for n, node in enumerate(self.nodes) if first_waits(node)}
+        return frozenset({0} | after | again | waits)
+
+
+def first_waits(node: FlatNode) -> list[tuple[int, int]]:
+    """Flag and sreg of the waits in a block's first bundle: those that may wait for another core."""
+    block = node.source
+    if not isinstance(block, Block) or not block.bundles:
+        return []
+    return [(i.operands[0], i.operands[1]) for i in block.bundles[0] if i.row is DMA_WAIT]
 
 
 @dataclass(frozen=True)

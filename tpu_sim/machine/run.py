@@ -7,17 +7,26 @@ for and Ctrl-C are the same thing there; what it means is decided here.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Protocol
 
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.checkpoint import Checkpoint, dump_checkpoint
-from tpu_sim.machine.faults import CycleLimitFault, MachineFault
+from tpu_sim.machine.faults import CycleLimitFault, DeadlockFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.state import CoreState
 
 DEFAULT_MAX_CYCLES = 1 << 40
 _MOST_CYCLES = (1 << 62) - 1
+
+
+class Stop(Enum):
+    """Why a sequencer came back."""
+
+    DONE = "the end of main"
+    PAUSED = "a border where the cycle had come"
+    WAITING = "a wait for another core"
 
 
 class Core(Protocol):
@@ -43,8 +52,8 @@ class Core(Protocol):
         """The cycle at which the next bundle would issue."""
         ...
 
-    def advance(self, until: int) -> bool:
-        """Walk on: true at the end of main, false at the first border where cycle `until` has come.
+    def advance(self, until: int) -> Stop:
+        """Walk on: to the end of main, the first border where cycle `until` has come, or a wait.
 
         Raises `MachineFault`, after which the state means nothing.
         """
@@ -73,6 +82,8 @@ class Run:
         self._is_broken = False
         self.is_done = is_done
         """Whether it came to the end of main."""
+        self.is_waiting = False
+        """Whether it stands before a wait for another core (`CoreState.raise_flag`)."""
 
     @property
     def cycle(self) -> int:
@@ -90,7 +101,7 @@ class Run:
         return self.run_until(self.cycle)
 
     def run_until(self, cycle: int | None = None) -> bool:
-        """Run to the first border at which `cycle` has come, or to the end; true at the end.
+        """Run to the first border at which `cycle` has come, a wait, or the end; true at the end.
 
         On the LLVM machine an exception that a signal's handler raises meanwhile, as Ctrl-C does, leaves
         the run paused.
@@ -100,18 +111,21 @@ class Run:
             return True
         limit = self._max_cycles + 1
         try:
-            self.is_done = self._core.advance(limit if cycle is None else min(cycle, limit))
+            stop = self._core.advance(limit if cycle is None else min(cycle, limit))
         except MachineFault:
             self._is_broken = True
             raise
-        if not self.is_done and self._core.now >= limit:
+        self.is_done, self.is_waiting = stop is Stop.DONE, stop is Stop.WAITING
+        if stop is Stop.PAUSED and self._core.now >= limit:
             self._is_broken = True
             raise CycleLimitFault(f"the run passed {self._max_cycles} cycles", self._core.body_name)
         return self.is_done
 
     def finish(self) -> ExecutionResult:
         """Run to the end; what it all took."""
-        self.run_until()
+        if not self.run_until():
+            message = "the run waits for another core to raise a sync flag, and there is none"
+            raise DeadlockFault(message, self._core.body_name)
         return self.result
 
     @property

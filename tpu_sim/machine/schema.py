@@ -52,6 +52,11 @@ SCHEMA = (
     Field("trips", 2 * LOOP_DEPTH, "iterations that loops are to do"),
     Field("flag_done", MAX_FLAGS, "cycle at which all transfers on a flag are done"),
     Field("flag_cause", MAX_FLAGS, "what a wait for a flag counts as; a wait makes it `LOWERED`"),
+    Field(
+        "flag_pending",
+        MAX_FLAGS,
+        "raises by other cores that are expected; below 0: that came before",
+    ),
     Field("mrf_ready", MAX_UNITS * READY_RING, "per MXU a ring: when each result may be popped"),
 )
 

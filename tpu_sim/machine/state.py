@@ -83,6 +83,7 @@ class CoreState:
         self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
         self.counters, self.trips = self._field("counters"), self._field("trips")
         self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
+        self.flag_pending = self._field("flag_pending")
         self.sregs: U32 = self._field("sregs").view(np.uint32)
         if chip.sregs > MAX_SREGS:  # tests count on as many as a program names
             self.sregs = np.zeros(chip.sregs, np.uint32)
@@ -108,6 +109,15 @@ class CoreState:
             array[:] = 0
         self.mrf_pushed[:] = 0
         self.mrf_popped[:] = 0
+
+    def expect_raise(self, flag: int) -> None:
+        """Another core is going to raise a sync flag, or has done so."""
+        self.flag_pending[flag] += 1
+
+    def raise_flag(self, flag: int, cycle: int) -> None:
+        """Another core raises a sync flag at a cycle, whether or not it is expected yet."""
+        self.flag_pending[flag] -= 1
+        self.flag_done[flag] = max(int(self.flag_done[flag]), cycle)
 
     def begin_call(self, number: int) -> None:
         """A kernel is called now: what it costs is counted from here."""
