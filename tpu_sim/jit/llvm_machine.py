@@ -112,7 +112,7 @@ class LlvmMachine:
         self.threads = threads
         self.max_cycles = max_cycles
         self.library = installed_library(cache)
-        self.running: NativeCore | None = None
+        self._begun = 0
         self._worker_address = self.library.address(WORKER)
         self._cache = open_cache(wanted=cache)
         self._engine = Engine(detect_host(), self._cache, codegen_level)
@@ -204,17 +204,21 @@ class LlvmMachine:
                 context = self._contexts[native.module] = ExecutionContext(
                     self.chip, self._memories, native.translated.sizes
                 )
-            core = self.running = NativeCore(self, native, context, hbm)
+                context.attach_fabric(self.fabric)
+            self._begun += 1
             context.reset(native.program.smem_words)
-            context.attach_fabric(self.fabric)
             context.attach_hbm(*((0, 0) if hbm is None else (hbm.address, hbm.size_bytes)))
-            return core
+            return NativeCore(self, native, context, hbm, self._begun)
+
+    def check_current(self, core: NativeCore) -> None:
+        """Raise `RuntimeError` if a later run has the core."""
+        if core.number != self._begun:
+            raise RuntimeError("another run has begun on this machine: save a run before that")
 
     def advance(self, core: NativeCore, until: int) -> int:
         """Run what a core has to do up to a border at or behind `until`; returns the status."""
         with self._lock:
-            if self.running is not core:
-                raise RuntimeError("another run has begun on this machine: save a run before that")
+            self.check_current(core)
             try:
                 with self._helpers(core):
                     return run_interruptibly(core.native.entry, core.context, until)
@@ -237,7 +241,10 @@ class NativeCore:
         native: NativeProgram,
         context: ExecutionContext,
         hbm: HbmMemory | None,
+        number: int,
     ) -> None:
+        """`number` is that of the run, counted by the machine."""
+        self.number = number
         self.native = native
         self.context = context
         self.program = native.program
@@ -281,8 +288,7 @@ class NativeCore:
 
     def state(self) -> CoreState:
         """See `tpu_sim.machine.run.Core`."""
-        if self._machine.running is not self:
-            raise RuntimeError("another run has begun on this machine: save a run before that")
+        self._machine.check_current(self)
         settle_windows(self.context, self._machine.library)
         state = self._state()
         read_state(self.context, state, self.native.translated.rings[state.body])

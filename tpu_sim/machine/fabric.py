@@ -1,6 +1,6 @@
 """The fabric between memories: what a transfer costs is asked of it, never compiled in.
 
-Machines ask when a run starts or goes on, native code looks the answers up when a transfer starts.
+It is asked when a transfer starts; native code then looks up what its machine was told of the route.
 `LocalFabric` is a chip with one core; that of a slice knows other cores and the links to them.
 """
 
