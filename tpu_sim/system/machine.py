@@ -10,6 +10,7 @@ from tpu_sim.isa.program import Program
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.machine.run import Run
 
 ENGINES = ("llvm", "numpy")
 
@@ -19,6 +20,14 @@ class Machine(Protocol):
 
     def run(self, program: Program, hbm: HbmMemory) -> ExecutionResult:
         """Execute `program` on `hbm`."""
+        ...
+
+    def start(self, program: Program, hbm: HbmMemory) -> Run:
+        """A run that stands at the start of `program`, to be stepped."""
+        ...
+
+    def restore(self, program: Program, hbm: HbmMemory, data: bytes) -> Run:
+        """A run that stands where the one did whose `Run.save` gave `data`, on whatever machine."""
         ...
 
 
