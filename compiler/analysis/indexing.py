@@ -143,10 +143,10 @@ def coefficient(expr: Expr, variable: Var) -> int | None:
 
 def linearize(index: Iterable[Expr], dims: Iterable[int]) -> Expr:
     """The row-major position of `index` in an array of `dims`."""
-    position = const(0)
+    position: Expr | None = None
     for expr, size in zip(index, dims, strict=True):
-        position = position * size + expr
-    return position
+        position = expr if position is None else position * size + expr
+    return const(0) if position is None else position
 
 
 def delinearize(position: Expr, dims: tuple[int, ...]) -> tuple[Expr, ...]:

@@ -114,17 +114,21 @@ def leaf_indices(
 ) -> dict[HloInstruction, list[Index]]:
     """Every index at which `node` at `index` reads a parameter or a node in `stop`."""
     found: dict[HloInstruction, list[Index]] = {}
-    seen = {(node, index)}
+    one_of_each = {index: index}  # so that equal indices are one object, known by its address
+    seen = {(node, id(index))}
     pending = [(node, index)]
     while pending:
         current, at = pending.pop()
         if current.opcode == "parameter" or (current in stop):
             found.setdefault(current, []).append(at)
             continue
-        for key in operand_reads(current, at):
+        for operand, read in operand_reads(current, at):
+            if read is not at:
+                read = one_of_each.setdefault(read, read)
+            key = (operand, id(read))
             if key not in seen:
                 seen.add(key)
-                pending.append(key)
+                pending.append((operand, read))
     return found
 
 
@@ -140,6 +144,10 @@ def _join(shape: ArrayShape, a: Box, b: Box) -> Box:
     lows: list[Expr] = []
     extents: list[int] = []
     for d, size in enumerate(shape.dims):
+        if a.low[d] is b.low[d]:
+            lows.append(a.low[d])
+            extents.append(max(a.extent[d], b.extent[d]))
+            continue
         distance = b.low[d] - a.low[d]
         least, most = close_bounds(distance)
         first = min(0, least)

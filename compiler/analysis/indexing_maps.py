@@ -15,6 +15,7 @@ fail the index may lie outside the operand.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -153,12 +154,22 @@ def _reshape(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     source, target = instr.operands[0].array.dims, instr.array.dims
     result: list[Expr] = []
     i = j = 0
-    while i < len(source) or j < len(target):
-        end_i, end_j = _next_group(source, target, i, j)
+    for end_i, end_j in _groups(source, target):
         position = linearize(index[j:end_j], target[j:end_j])
         result.extend(delinearize(position, source[i:end_i]))
         i, j = end_i, end_j
     return [OperandAccess(0, tuple(result))]
+
+
+@lru_cache(maxsize=4096)
+def _groups(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The ends of runs of dimensions with equal products, from the first to the last."""
+    ends: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        i, j = _next_group(source, target, i, j)
+        ends.append((i, j))
+    return tuple(ends)
 
 
 def _next_group(

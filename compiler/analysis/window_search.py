@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from compiler.analysis.boxes import leaf_boxes
 from compiler.analysis.dot_parts import DotParts
@@ -220,9 +221,10 @@ def _block(dim: IterationDim, limit: int) -> int:
     return even
 
 
-def _divisors(number: int) -> list[int]:
+@lru_cache
+def _divisors(number: int) -> tuple[int, ...]:
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
+    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def grid_orders(space: IterationSpace, body: FusionBody) -> list[tuple[int, ...]]:
