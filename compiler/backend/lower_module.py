@@ -32,7 +32,7 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
 from compiler.llo.printer import print_llo
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import HBM, HbmBuffer, Program
+from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program
 
 Progress = Callable[[str], None]
 
@@ -68,13 +68,7 @@ def lower_module(
 
     Raises KernelLimitError for kernels that would have to be smaller.
     """
-    scalar_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
-    if scalar_words > chip.smem_words:
-        raise ResourceExhaustedError(
-            f"{module.name}: {scalar_words} words of SMEM for scalars, {chip.name} has "
-            f"{chip.smem_words}"
-        )
-    smem = SmemScratch(scalar_words, chip.smem_words)
+    smem = _smem_scratch(module, buffers, chip)
     library = KernelLibrary(KernelTarget(chip, options, smem))
 
     def lower_main() -> LloKernel:
@@ -82,40 +76,68 @@ def lower_module(
         ControlLowering(builder, buffers, library).lower(module.entry)
         return builder.finish()
 
-    timings = {"llo": 0.0, "schedule": 0.0}
     main = finalize_main(lower_main(), chip)
-    kernels = {}
-    refused: dict[HloInstruction, KernelLimitError] = {}
-    remarks: list[str] = []
+    kernels = _Kernels(library, chip)
     for name in list(library.requests):
         if progress is not None:
             progress(f"kernel {name}")
-        start = time.perf_counter()
-        try:
-            llo = library.lower(name)
-            remarks += llo.remarks
-            lowered = time.perf_counter()
-            kernels[name] = finalize_kernel(llo, chip)
-        except KernelLimitError as error:
-            refused[library.requests[name].instr] = error
-            continue
-        timings["llo"] += lowered - start
-        timings["schedule"] += time.perf_counter() - lowered
-    if refused:
-        first = next(iter(refused.values()))
-        first.instructions = tuple(refused)
-        raise first
+        kernels.add(name)
     program = Program(
         target=chip.name,
-        kernels=kernels,
+        kernels=kernels.finished(),
         main=main,
         buffers=_hbm_buffers(module, buffers),
         constants=_constants(module, buffers),
         hbm_bytes=buffers.peak_bytes,
-        smem_words=scalar_words + smem.used,
+        smem_words=smem.base + smem.used,
         metadata={"module": module.name},
     )
-    return LoweredModule(program, library, lower_main, remarks, timings)
+    return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
+
+
+def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> SmemScratch:
+    """The SMEM behind arguments and scalars; ResourceExhaustedError where these do not fit."""
+    scalar_words = ARGUMENT_WORDS + -(-buffers.smem_bytes // 4)
+    if scalar_words > chip.smem_words:
+        raise ResourceExhaustedError(
+            f"{module.name}: {scalar_words} words of SMEM for scalars, {chip.name} has "
+            f"{chip.smem_words}"
+        )
+    return SmemScratch(scalar_words, chip.smem_words)
+
+
+class _Kernels:
+    """The kernels of a program as they are made; `timings` are seconds by stage."""
+
+    def __init__(self, library: KernelLibrary, chip: Chip) -> None:
+        self.remarks: list[str] = []
+        self.timings = {"llo": 0.0, "schedule": 0.0}
+        self._library = library
+        self._chip = chip
+        self._kernels: dict[str, Kernel] = {}
+        self._refused: dict[HloInstruction, KernelLimitError] = {}
+
+    def add(self, name: str) -> None:
+        """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
+        start = time.perf_counter()
+        try:
+            llo = self._library.lower(name)
+            self.remarks += llo.remarks
+            lowered = time.perf_counter()
+            self._kernels[name] = finalize_kernel(llo, self._chip)
+        except KernelLimitError as error:
+            self._refused[self._library.requests[name].instr] = error
+            return
+        self.timings["llo"] += lowered - start
+        self.timings["schedule"] += time.perf_counter() - lowered
+
+    def finished(self) -> dict[str, Kernel]:
+        """All kernels; raises the first one's error, with all that broke a limit."""
+        if self._refused:
+            first = next(iter(self._refused.values()))
+            first.instructions = tuple(self._refused)
+            raise first
+        return self._kernels
 
 
 def _constants(module: HloModule, buffers: BufferAssignment) -> list[tuple[int, bytes]]:
