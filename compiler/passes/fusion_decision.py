@@ -14,9 +14,7 @@ from compiler.passes.fusion_nodes import Access, Node, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
-MAX_ROW_REDUCTIONS = (
-    48  # of one kernel: each computes anew what lies between it and the ones before
-)
+MAX_ROW_REDUCTIONS = 48  # of one kernel: each computes anew what lies before it
 MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion
 MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay in VMEM
 VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
