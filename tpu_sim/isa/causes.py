@@ -8,9 +8,10 @@ their own. Both machines count by these rules, so the counts of a call add up to
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.instruction import Slot
+from tpu_sim.isa.instruction import Row, Slot
 from tpu_sim.isa.program import HBM, Block, Bundle, Call, DmaDescriptor, If, Loop, Node, While
 
 
@@ -37,7 +38,9 @@ class Cause(IntEnum):
 LOWERED = Cause.DMA_IN
 """What a wait for a flag counts as if nothing was started on it since the last one."""
 _PUSHES = frozenset({"matpush", "matpush_t", "matswap"})
-_QUIET_SLOTS = frozenset({Slot.SCALAR, Slot.MISC})
+_RANKED = (Cause.LATENCY, Cause.SCALAR, Cause.VECTOR, Cause.MXU_WEIGHTS, Cause.MXU)
+"""What a bundle counts as by what is in it: the last that some instruction stands for."""
+_MULTIPLIES = _RANKED.index(Cause.MXU)
 
 
 Counts = list[tuple[Cause, int]]
@@ -89,13 +92,14 @@ class IssueCauses:
         self._counts[id(loop)] = [(cause, cycles) for cause, cycles in split if cycles]
 
     def _block(self, block: Block, busy: int) -> Counts:
-        counts = [0] * len(Cause)
+        counts = [0] * len(_RANKED)
         for bundle in block.bundles:
-            if _multiplies(bundle):
+            rank = _bundle_rank(bundle)
+            if rank == _MULTIPLIES:
                 busy = self._chip.matmul_cycles
-            counts[Cause.MXU if busy > 0 else _own_cause(bundle)] += 1
+            counts[_MULTIPLIES if busy > 0 else rank] += 1
             busy -= 1
-        return [(cause, counts[cause]) for cause in Cause if counts[cause]]
+        return sorted((cause, n) for cause, n in zip(_RANKED, counts, strict=True) if n)
 
     def _left_of_all(self, nodes: list[Node], busy: int) -> int:
         for node in nodes:
@@ -108,7 +112,10 @@ class IssueCauses:
             case Block():
                 occupied = self._chip.matmul_cycles
                 tail = node.bundles[-occupied:]
-                since = next((i for i, b in enumerate(reversed(tail)) if _multiplies(b)), None)
+                since = next(
+                    (i for i, b in enumerate(reversed(tail)) if _bundle_rank(b) == _MULTIPLIES),
+                    None,
+                )
                 if since is None:
                     return max(0, busy - len(node.bundles))
                 return occupied - 1 - since
@@ -123,17 +130,19 @@ class IssueCauses:
                 return 0
 
 
-def _multiplies(bundle: Bundle) -> bool:
-    return any(instr.row.effect == "matmul" for instr in bundle)
+def _bundle_rank(bundle: Bundle) -> int:
+    """The place in `_RANKED` of what a bundle counts as by itself."""
+    return max([_row_rank(instr.row) for instr in bundle], default=0)
 
 
-def _own_cause(bundle: Bundle) -> Cause:
-    if not bundle:
-        return Cause.LATENCY
-    if any(instr.row.effect in _PUSHES for instr in bundle):
-        return Cause.MXU_WEIGHTS
-    quiet = all(instr.row.slot in _QUIET_SLOTS for instr in bundle)
-    return Cause.SCALAR if quiet else Cause.VECTOR
+@cache
+def _row_rank(row: Row) -> int:
+    if row.effect == "matmul":
+        return _MULTIPLIES
+    if row.effect in _PUSHES:
+        return _RANKED.index(Cause.MXU_WEIGHTS)
+    is_quiet = row.slot in (Slot.SCALAR, Slot.MISC)
+    return _RANKED.index(Cause.SCALAR if is_quiet else Cause.VECTOR)
 
 
 def transfer_cause(descriptor: DmaDescriptor) -> Cause:
