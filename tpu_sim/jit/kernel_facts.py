@@ -6,6 +6,8 @@ from collections import Counter
 
 from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of
 
+_SWAPS = frozenset({"xpose_swap", "xpose_swap16"})
+
 
 def most_swaps(body: list[Node]) -> int:
     """Most swaps of a transpose unit in one block."""
@@ -13,13 +15,13 @@ def most_swaps(body: list[Node]) -> int:
 
 
 def _swaps(block: Block) -> int:
-    swaps = Counter(
+    units = [
         instr.operands[0]
         for bundle in block.bundles
         for instr in bundle
-        if instr.row.effect.startswith("xpose_swap")
-    )
-    return max(swaps.values(), default=0)
+        if instr.row.effect in _SWAPS
+    ]
+    return max(Counter(units).values(), default=0)
 
 
 def unswapped_units(body: list[Node]) -> set[int]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from tpu_sim.isa.facts import SREG, row_facts
-from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.instruction import Instr, Row
 from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of
 
 MIN_WORK = 400
@@ -254,12 +255,17 @@ class _Walk:
         rows: _Value = None
         base = sources[0]
         if "indexed" not in instr.row.effect and base is not None:
-            offset = instr.operands[instr.row.operand_index("k")]
-            reach = 7 * instr.operands[instr.row.operand_index("stride")]
+            offset_at, stride_at = _offset_and_stride(instr.row)
+            offset, reach = instr.operands[offset_at], 7 * instr.operands[stride_at]
             rows = base.plus(_Affine(low=offset + min(0, reach), high=offset + max(0, reach)))
         self.accesses.setdefault(window, []).append(rows)
         if instr.row.effect in _STORES:
             self.stored.add(window)
+
+
+@cache
+def _offset_and_stride(row: Row) -> tuple[int, int]:
+    return row.operand_index("k"), row.operand_index("stride")
 
 
 def _evaluate(instr: Instr, sources: list[_Value]) -> _Value:
