@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.analysis.buffer_check import check_buffers
@@ -103,6 +103,9 @@ def _lowered(
                 lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
+            if any(i.opcode == "while" for i in fusions):
+                kernel_options = replace(kernel_options, loops_in_vmem=False)
+                continue
             with _timed("passes", timings, options.progress):
                 again = split_kernels(module, chip, fusions, options.precision)
             if again is None:

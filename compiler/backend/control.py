@@ -31,7 +31,7 @@ from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, SMEM
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-_NO_CODE = frozenset(
+NO_CODE = frozenset(
     {
         "parameter",
         "tuple",
@@ -48,8 +48,15 @@ class ControlLowering:
     """Emits the instructions of control computations into main's builder."""
 
     def __init__(
-        self, builder: LloBuilder, buffers: BufferAssignment, library: KernelLibrary
+        self,
+        builder: LloBuilder,
+        buffers: BufferAssignment,
+        library: KernelLibrary,
+        loop_kernel: Callable[[HloInstruction], str | None] = lambda _: None,
     ) -> None:
+        """`loop_kernel` names the kernel that runs a whole while loop, if one can."""
+        self._loop_kernel = loop_kernel
+        self._no_code = NO_CODE
         self.builder = builder
         self.buffers = buffers
         self.library = library
@@ -65,7 +72,7 @@ class ControlLowering:
     def lower(self, computation: HloComputation) -> None:
         """Emit a computation's instructions in schedule order."""
         for instr in computation:
-            if instr.opcode in _NO_CODE:
+            if instr.opcode in self._no_code:
                 continue
             lower = self._lower_opcode.get(instr.opcode)
             if lower is None:
@@ -89,7 +96,7 @@ class ControlLowering:
             return
         b = self.builder
         value = _scalar_bits(instr)
-        b.emit("sst", 0, _word(places[0]), b.sconst(value))
+        b.emit("sst", 0, smem_word(places[0]), b.sconst(value))
 
     def _fusion(self, instr: HloInstruction) -> None:
         called = instr.attrs["calls"]
@@ -105,13 +112,13 @@ class ControlLowering:
         b = self.builder
         values: dict[HloInstruction, SReg] = {}
         for parameter, place in zip(called.parameters, self._operand_slices(instr), strict=True):
-            values[parameter] = b.emit("sld", 0, _word(place))
+            values[parameter] = b.emit("sld", 0, smem_word(place))
         emitter = ScalarEmitter(b, values)
         root = called.root_instruction
         results = root.operands if root.opcode == "tuple" else [root]
         computed = [emitter.emit(result) for result in results]
         for value, place in zip(computed, self._slices(instr), strict=True):
-            b.emit("sst", 0, _word(place), value)
+            b.emit("sst", 0, smem_word(place), value)
 
     def _kernel(self, instr: HloInstruction) -> None:
         """Store arguments and call; an operand and a result in one HBM range are in place."""
@@ -141,12 +148,12 @@ class ControlLowering:
         for argument, place in zip(interface.operands, operands, strict=True):
             value = self._address(place)
             if argument.place is Place.SMEM:
-                value = b.emit("sld", 0, _word(place))
+                value = b.emit("sld", 0, smem_word(place))
             b.emit("sst", 0, argument.index, value)
         for argument, place in zip(interface.results, results, strict=True):
             value = self._address(place)
             if argument.place is Place.SMEM:
-                value = b.sconst(_word(place))
+                value = b.sconst(smem_word(place))
             b.emit("sst", 0, argument.index, value)
         b.call(name, instr.name)
 
@@ -162,7 +169,7 @@ class ControlLowering:
             raise UnsupportedError(f"%{instr.name}: copy of a tuple; copy its arrays", instr.span)
         if all(p.space == SMEM for p in (*sources, *targets)):
             b = self.builder
-            b.emit("sst", 0, _word(targets[0]), b.emit("sld", 0, _word(sources[0])))
+            b.emit("sst", 0, smem_word(targets[0]), b.emit("sld", 0, smem_word(sources[0])))
             return
         name = self.library.kernel_for(instr)
         self._call_kernel(instr, name, sources, targets)
@@ -173,6 +180,10 @@ class ControlLowering:
         self.lower(called)
 
     def _while(self, instr: HloInstruction) -> None:
+        kernel = self._loop_kernel(instr)
+        if kernel is not None:
+            self.builder.call(kernel, instr.name)
+            return
         condition, body = instr.attrs["condition"], instr.attrs["body"]
         assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
         trips = expected_trips(instr)
@@ -189,11 +200,11 @@ class ControlLowering:
                 f"%{instr.name}: found a control scalar in HBM, want it in SMEM", instr.span
             )
         self.builder.new_block()
-        return self.builder.emit("sld", 0, _word(place))
+        return self.builder.emit("sld", 0, smem_word(place))
 
     def _conditional(self, instr: HloInstruction) -> None:
         index = self._load_scalar(instr.operands[0])
-        self._branches(_branches(instr), index, is_predicate=_is_predicated(instr))
+        self._branches(branches_of(instr), index, is_predicate=_is_predicated(instr))
 
     def _branches(
         self, branches: Sequence[HloComputation], index: SReg, *, is_predicate: bool
@@ -232,7 +243,8 @@ def _has_no_elements(instr: HloInstruction) -> bool:
     return all(shape.element_count == 0 for shape in leaves(instr.shape))
 
 
-def _word(place: Allocation) -> int:
+def smem_word(place: Allocation) -> int:
+    """The word of SMEM where a scalar lies."""
     assert place.space == SMEM
     return ARGUMENT_WORDS + place.offset // 4
 
@@ -244,7 +256,8 @@ def _scalar_bits(instr: HloInstruction) -> int:
     return f32_bits(float(value)) if instr.array.dtype == F32 else int(value)
 
 
-def _branches(instr: HloInstruction) -> tuple[HloComputation, ...]:
+def branches_of(instr: HloInstruction) -> tuple[HloComputation, ...]:
+    """The computations that a conditional chooses from."""
     if "branch_computations" in instr.attrs:
         found = instr.attrs["branch_computations"]
         assert isinstance(found, tuple)

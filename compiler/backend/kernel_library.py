@@ -7,6 +7,7 @@ its LLO text, because finalizing a kernel consumes its LLO.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.analysis.kernel_work import kernel_work
@@ -22,12 +23,14 @@ from compiler.llo.ir import LloKernel
 class KernelRequest:
     """A kernel to lower: the instruction it runs and which operand shares the result's buffer.
 
-    `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range.
+    `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range. `lower` makes what
+    is no fusion or copy.
     """
 
     name: str
     instr: HloInstruction
     in_place: tuple[tuple[int, int], ...] = ()
+    lower: Callable[[], LloKernel] | None = None
 
 
 class KernelLibrary:
@@ -47,9 +50,17 @@ class KernelLibrary:
             self.requests[name] = KernelRequest(name, instr, in_place)
         return name
 
+    def loop_kernel(self, loop: HloInstruction, lower: Callable[[], LloKernel]) -> str:
+        """The name of a kernel that runs a loop; it is nobody else's."""
+        name = self._free_name(loop.name)
+        self.requests[name] = KernelRequest(name, loop, lower=lower)
+        return name
+
     def lower(self, name: str) -> LloKernel:
         """The LLO of a kernel, made anew."""
         request = self.requests[name]
+        if request.lower is not None:
+            return request.lower()
         lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
         llo = lower(name, request.instr, request.in_place, self.target)
         work = kernel_work(request.instr, request.in_place)

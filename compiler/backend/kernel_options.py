@@ -12,9 +12,11 @@ PRECISIONS = ("default", "high", "highest")
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """`precision` of f32 dots: one, three or six bf16 passes."""
+    """`precision` of f32 dots: one, three or six bf16 passes. `loops_in_vmem`: loops whose arrays
+    fit VMEM are one kernel."""
 
     precision: str = "default"
+    loops_in_vmem: bool = True
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

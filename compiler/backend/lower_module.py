@@ -22,6 +22,7 @@ from compiler.backend.device_bytes import device_bytes
 from compiler.backend.finalize import finalize_kernel, finalize_main
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
+from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
@@ -70,10 +71,11 @@ def lower_module(
     """
     smem = _smem_scratch(module, buffers, chip)
     library = KernelLibrary(KernelTarget(chip, options, smem))
+    loops = LoopKernels(buffers, library)
 
     def lower_main() -> LloKernel:
         builder = LloBuilder("main", chip, calls=True)
-        ControlLowering(builder, buffers, library).lower(module.entry)
+        ControlLowering(builder, buffers, library, loops.kernel_for).lower(module.entry)
         return builder.finish()
 
     main = finalize_main(lower_main(), chip)

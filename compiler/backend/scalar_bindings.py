@@ -21,6 +21,13 @@ def bind_scalars(
     for parameter, argument in zip(body.parameters, operands, strict=True):
         if argument.place is Place.SMEM:
             scalars[parameter] = builder.argument(argument.index)
+    return scalars, bind_starts(builder, body, scalars)
+
+
+def bind_starts(
+    builder: LloBuilder, body: FusionBody, scalars: dict[HloInstruction, SReg]
+) -> dict[Var, SReg]:
+    """The start variables' sregs; what starts are computed from joins `scalars`."""
     emitter = ScalarEmitter(builder, dict(scalars))
     starts: dict[Var, SReg] = {}
     for node in body.computation:
@@ -31,4 +38,4 @@ def bind_scalars(
             operand = start_operand(variable)
             value = scalars[operand] = emitter.emit(operand)
             starts[variable] = emit_clamp(builder, value, variable.low, variable.high)
-    return scalars, starts
+    return starts

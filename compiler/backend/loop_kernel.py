@@ -1,0 +1,421 @@
+"""A while loop as one kernel, whose arrays stay in VMEM for all iterations.
+
+    bring what lies in HBM before the loop: the state, constants
+    while the condition holds (its scalars lie in SMEM, as in main):
+        every fusion's stages over whole arrays, from windows to windows
+    write back what the body makes anew
+
+Main calls a kernel for every instruction of a loop's body: a thousand cycles each, and the latency
+of a transfer in and out. Where everything that the loop touches fits VMEM, none of that is needed.
+What shares a range of HBM, by buffer assignment, shares a window here, so that updates in place
+stay that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
+from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.analysis.indexing_maps import start_variable
+from compiler.analysis.iteration_space import iteration_space
+from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.window_search import make_plan
+from compiler.analysis.windows import Blocks
+from compiler.backend.clear import emit_clear
+from compiler.backend.control import NO_CODE, ControlLowering, branches_of, smem_word
+from compiler.backend.kernel import dot_flops
+from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.pipeline import StepContext
+from compiler.backend.row_update import Replacement, RowUpdate
+from compiler.backend.scalar_bindings import bind_starts
+from compiler.backend.stages import StageEmitter
+from compiler.backend.tile_update import TileUpdate, can_update_tiles
+from compiler.backend.transfer import box_pieces, box_tiles, hbm_tiling
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.llo.builder import LloBuilder
+from compiler.llo.ir import LloKernel, SReg
+from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
+
+_VMEM_SHARE = 0.85
+_MOST_ROWS = 0.92  # with what stages keep
+_MOST_INSTRUCTIONS = 64
+_MOST_CONVERTED = 256
+"""Registers of an array that a bitcast may have to move."""
+_STAGES = frozenset({"kLoop", "kInput", "kOutput"})
+
+Place = tuple[int, object]
+
+
+class LoopKernel(ControlLowering):
+    """Emits one loop; what it cannot do raises UnsupportedError."""
+
+    def __init__(
+        self, loop: HloInstruction, buffers: BufferAssignment, library: KernelLibrary
+    ) -> None:
+        builder = LloBuilder(loop.name, library.target.chip)
+        super().__init__(builder, buffers, library)
+        self.loop = loop
+        self.chip = library.target.chip
+        self.precision = library.target.options.precision
+        self._no_code = NO_CODE - {"bitcast"}
+        self._lower_opcode["bitcast"] = self._bitcast
+        self._arrays: dict[Place, VmemArray] = {}
+        self._rows = 0
+        self._times = 1
+
+    def emit(self) -> LloKernel:
+        """The whole kernel."""
+        b = self.builder
+        b.source = self.loop.name
+        b.note = f"{self.loop.name} loop in VMEM"
+        body = _computations(self.loop)
+        count = sum(i.opcode not in NO_CODE for computation in body for i in computation)
+        if count > _MOST_INSTRUCTIONS:
+            raise _cannot(self.loop, "its body is long")
+        fetched = dict.fromkeys(self._state(self.loop))
+        for computation in body:
+            for instr in computation:
+                for shape, place in self._leaves(instr):
+                    if place.space == HBM:
+                        array = self._array(instr, shape, place)
+                        if instr.opcode == "constant":
+                            fetched[shape, place] = None
+        for array in self._arrays.values():
+            emit_clear(b, array)
+        b.new_block()
+        self._move([pair for pair in fetched if pair[1].space == HBM], to_vmem=True)
+        self._while(self.loop)
+        b.new_block()
+        self.builder.source = self.loop.name
+        self._move(self._changed(), to_vmem=False)
+        return b.finish()
+
+    def _leaves(self, instr: HloInstruction) -> list[tuple[ArrayShape, Allocation]]:
+        return list(zip(leaves(instr.shape), self._slices(instr), strict=True))
+
+    def _state(self, loop: HloInstruction) -> list[tuple[ArrayShape, Allocation]]:
+        """The loop's state; it lies in one place before, in and after the loop."""
+        found = self._leaves(loop)
+        body = loop.attrs["body"]
+        assert isinstance(body, HloComputation)
+        for other in (loop.operands[0], body.parameters[0], body.root_instruction):
+            if [place.offset for _, place in self._leaves(other)] != [p.offset for _, p in found]:
+                raise _cannot(loop, "its state moves")
+        return found
+
+    def _changed(self) -> list[tuple[ArrayShape, Allocation]]:
+        """The state that the body does not hand on as it is."""
+        body = self.loop.attrs["body"]
+        assert isinstance(body, HloComputation)
+        root = body.root_instruction
+        found: dict[tuple[ArrayShape, Allocation], None] = {}
+        for number, pair in enumerate(self._leaves(self.loop)):
+            next_value = root.operands[number] if root.opcode == "tuple" else root
+            is_kept = (
+                next_value.opcode == "get-tuple-element"
+                and next_value.operands[0] is body.parameters[0]
+                and next_value.attrs["index"] == number
+            )
+            if not is_kept and pair[1].space == HBM:
+                found[pair] = None
+        return list(found)
+
+    # arrays
+
+    def _array(self, instr: HloInstruction, shape: ArrayShape, place: Allocation) -> VmemArray:
+        """The window of what lies at a place in HBM, for arrays that VMEM arranges alike."""
+        if shape.minor_to_major != tuple(reversed(range(shape.rank))):
+            raise _cannot(instr, "its dimensions lie in another order")
+        key = (place.offset, _arrangement(shape))
+        known = self._arrays.get(key)
+        if known is None:
+            rows = buffer_rows(shape, shape.dims)
+            self._rows += rows
+            if self._rows > _VMEM_SHARE * self.chip.vmem_rows:
+                raise _cannot(self.loop, "its arrays do not fit VMEM")
+            window = self.builder.window(f"at{place.offset}", rows)
+            known = self._arrays[key] = whole_array(_bare(shape), window, guard=GUARD_ROWS)
+            self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
+        return whole_array(_bare(shape), known.window, guard=GUARD_ROWS)
+
+    def _move(self, pairs: Sequence[tuple[ArrayShape, Allocation]], *, to_vmem: bool) -> None:
+        """Bring arrays from HBM, or write them back, all in flight together."""
+        b = self.builder
+        flag = b.flag()
+        for shape, place in pairs:
+            array = self._array(self.loop, shape, place)
+            tiles = box_tiles(shape, shape.dims)
+            for piece in box_pieces(hbm_tiling(shape), tiles, array.window, to_vmem=to_vmem):
+                hbm = b.saddi(self._address(place), piece.hbm_offset)
+                ends = hbm, b.sconst(piece.vmem_offset)
+                descriptor = b.descriptor(piece.descriptor)
+                limit = piece.dynamic_limit
+                count = b.sconst(min(limit, tiles.rows)) if limit >= 0 else 0
+                b.emit(
+                    "dma.start", descriptor, *(ends if to_vmem else ends[::-1]), flag, 0, count, 0
+                )
+        if pairs:
+            b.emit("dma.wait", flag, 0)
+        b.new_block()
+
+    # instructions
+
+    def _while(self, instr: HloInstruction) -> None:
+        times, self._times = self._times, self._times * (expected_trips(instr) or 1)
+        super()._while(instr)
+        self._times = times
+
+    def _kernel(self, instr: HloInstruction) -> None:
+        body = fusion_body(instr)
+        root = body.computation.root_instruction
+        self.builder.new_block()
+        if instr.attrs.get("kind", "kLoop") in _STAGES:
+            self._stages(instr, body, str(instr.attrs.get("kind", "kLoop")))
+        elif root.opcode == "dynamic-update-slice" and root.operands[0].opcode == "parameter":
+            self._update(instr, body, root)
+        elif root.opcode == "dynamic-update-slice":
+            self._stages(instr, body, "kLoop")
+        else:
+            raise _cannot(instr, f"a {root.opcode} has a kernel of its own")
+        self.builder.new_block()
+
+    def _inputs(
+        self, instr: HloInstruction, body: FusionBody
+    ) -> tuple[dict[HloInstruction, VmemArray], dict[HloInstruction, SReg], dict[Var, SReg]]:
+        """Arrays, scalars and start indices that a fusion reads."""
+        arrays: dict[HloInstruction, VmemArray] = {}
+        scalars: dict[HloInstruction, SReg] = {}
+        places = self._operand_slices(instr)
+        for parameter, operand, place in zip(body.parameters, instr.operands, places, strict=True):
+            if place.space == SMEM:
+                scalars[parameter] = self._word_at(place)
+            else:
+                arrays[parameter] = self._array(instr, operand.array, place)
+        return arrays, scalars, bind_starts(self.builder, body, scalars)
+
+    def _stages(self, instr: HloInstruction, body: FusionBody, kind: str) -> None:
+        """A fusion's stages over whole arrays."""
+        b = self.builder
+        arrays, scalars, starts = self._inputs(instr, body)
+        parts = dot_parts(body.dot, self.precision)
+        b.flops += self._times * dot_flops(body)
+        space = iteration_space(body, kind, parts)
+        order = tuple(range(len(space.dims)))
+        blocks = Blocks(tuple(d.tiles for d in space.dims), order)
+        plan = make_plan(instr, body, space, blocks, leaves(instr.shape))
+        outputs: list[VmemArray] = []
+        scalar_results: list[tuple[VmemArray, Allocation]] = []
+        later: list[tuple[VmemArray, VmemArray]] = []
+        held = {array.window for array in arrays.values()}
+        for shape, place in self._leaves(instr):
+            if place.space != HBM:
+                outputs.append(self._scratch(f"scalar.{instr.name}", shape))
+                scalar_results.append((outputs[-1], place))
+                continue
+            target = self._array(instr, shape, place)
+            if target.window in held and (len(body.roots) > 1 or body.materialised):
+                later.append((self._scratch(f"new.{instr.name}", shape), target))
+                target = later[-1][0]  # another stage or root may still read what is there
+            outputs.append(target)
+        sregs = {**starts, **{d.variable: 0 for d in plan.grid}}
+        inputs = [arrays[window.node] for window in plan.inputs]
+        context = StepContext(sregs, [0] * len(plan.grid), inputs, outputs)
+        StageEmitter(b, self.chip, body, plan, scalars, parts).emit(context)
+        b.new_block()
+        for made, target in later:
+            self._transfer(made, target)
+        for array, place in scalar_results:
+            self._to_scalar(array, place)
+
+    def _update(self, instr: HloInstruction, body: FusionBody, root: HloInstruction) -> None:
+        """An update in place: computed, then moved to where it belongs."""
+        if body.materialised:
+            raise _cannot(instr, "its update is reduced")
+        arrays, scalars, starts = self._inputs(instr, body)
+        ((shape, place),) = self._leaves(instr)
+        target = self._array(instr, shape, place)
+        operand, update = root.operands[:2]
+        emitter = VectorEmitter(self.builder, arrays, dict(starts), scalars)
+        if arrays[operand].window != target.window:
+            emitter.emit_stage([operand], [target])
+            self.builder.new_block()
+        if update.opcode != "parameter":
+            made = self._scratch(f"update.{instr.name}", update.array)
+            emitter.emit_stage([update], [made])
+            emitter.bindings[update] = made
+            self.builder.new_block()
+        places = [starts[start_variable(root, d)] for d in range(shape.rank)]
+        self._put(emitter, update, target, places)
+
+    def _put(
+        self, emitter: VectorEmitter, update: HloInstruction, target: VmemArray, places: list[SReg]
+    ) -> None:
+        """Move an update's matrices, or its rows, into the target."""
+        b = self.builder
+        dims, whole = update.array.dims, target.shape.dims
+        is_matrix = (
+            len(dims) >= 2 and dims[-2:] == whole[-2:] and can_update_tiles([target.shape.dtype])
+        )
+        inner = 2 if is_matrix else 1
+        offsets: list[Expr] = []
+        with ExitStack() as loops:
+            for d, size in enumerate(dims[:-inner]):
+                counter = loops.enter_context(b.loop(size, f"update{d}"))
+                variable = Var(f"put{d}.{counter}", 0, size - 1)
+                emitter.sregs[variable] = counter
+                offsets.append(var(variable) if size > 1 else const(0))
+                places[d] = b.sadd(places[d], counter)
+            if is_matrix:
+                tiles = TileUpdate(emitter, Replacement(), [target], [places[:-2]])
+                tiles.emit([update], lambda row, col: (*offsets, row, col))
+            else:
+                row = RowUpdate(emitter, Replacement(), [target], [places])
+                row.emit([update], lambda lane: (*offsets, lane), dims[-1])
+
+    def _scratch(self, name: str, shape: ArrayShape) -> VmemArray:
+        rows = buffer_rows(shape, shape.dims)
+        window = self.builder.window(name, rows)
+        self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
+        return whole_array(_bare(shape), window, guard=GUARD_ROWS)
+
+    def _copy(self, instr: HloInstruction) -> None:
+        (source,), (target,) = self._operand_slices(instr), self._slices(instr)
+        if source == target or source.space == target.space == SMEM:
+            super()._copy(instr)
+            return
+        if target.space == SMEM:
+            self._to_scalar(self._array(instr, instr.operands[0].array, source), target)
+            return
+        if source.space == SMEM:
+            self._from_scalar(source, self._array(instr, instr.array, target))
+            return
+        self._moved(instr, source, target)
+
+    def _bitcast(self, instr: HloInstruction) -> None:
+        """Another view of the same place: moved where VMEM arranges it otherwise."""
+        (source,), (target,) = self._operand_slices(instr), self._slices(instr)
+        if source.space == SMEM or target.space == SMEM:
+            if source != target:
+                raise _cannot(instr, "a scalar becomes an array")
+            return
+        if _arrangement(instr.operands[0].array) == _arrangement(instr.array):
+            return
+        if self._array(instr, instr.array, target).word_rows > 8 * _MOST_CONVERTED:
+            raise _cannot(instr, "it moves a large array")
+        self._moved(instr, source, target)
+
+    def _transfer(self, source: VmemArray, target: VmemArray) -> None:
+        """Copy an array of the same shape."""
+        node = HloInstruction("parameter", "made", source.shape, ())
+        emitter = VectorEmitter(self.builder, {node: source}, {}, {})
+        emitter.emit_stage([node], [target])
+        self.builder.new_block()
+
+    def _moved(self, instr: HloInstruction, source: Allocation, target: Allocation) -> None:
+        """The operand's elements in order, in the result's dimensions and place."""
+        operand = instr.operands[0].array
+        node = HloInstruction("parameter", f"{instr.name}.from", _bare(operand), ())
+        bindings = {node: self._array(instr, operand, source)}
+        value = node
+        if operand.dims != instr.array.dims:
+            value = HloInstruction("reshape", f"{instr.name}.as", _bare(instr.array), (node,))
+        self.builder.new_block()
+        emitter = VectorEmitter(self.builder, bindings, {}, {})
+        emitter.emit_stage([value], [self._array(instr, instr.array, target)])
+        self.builder.new_block()
+
+    # scalars
+
+    def _word_at(self, place: Allocation) -> SReg:
+        return self.builder.emit("sld", 0, smem_word(place))
+
+    def _from_scalar(self, place: Allocation, array: VmemArray) -> None:
+        """A scalar of SMEM as an array of one element."""
+        b = self.builder
+        if array.shape.dtype.bits != 32:
+            raise _cannot(self.loop, "a scalar that becomes an array is not of 32 bits")
+        b.new_block()
+        value = b.emit("vsplat", self._word_at(place))
+        b.emit("vst", array.window, array.base, 0, 1, value)
+        b.new_block()
+
+    def _to_scalar(self, array: VmemArray, place: Allocation) -> None:
+        """One word of VMEM to its place in SMEM."""
+        b = self.builder
+        if array.shape.dtype.bits != 32:
+            raise _cannot(self.loop, "a scalar that is computed from arrays is not of 32 bits")
+        flag = b.flag()
+        descriptor = b.descriptor(DmaDescriptor(VMEM, SMEM, 1, (), array.window))
+        b.emit("dma.start", descriptor, 0, b.sconst(smem_word(place)), flag, 0, 0, 0)
+        b.emit("dma.wait", flag, 0)
+        b.new_block()
+
+
+class LoopKernels:
+    """Which loops of a program are kernels of their own."""
+
+    def __init__(self, buffers: BufferAssignment, library: KernelLibrary) -> None:
+        self.buffers = buffers
+        self.library = library
+        self._names: dict[HloInstruction, str | None] = {}
+
+    def kernel_for(self, loop: HloInstruction) -> str | None:
+        """The name of the kernel that runs a loop; None where main runs it."""
+        if not self.library.target.options.loops_in_vmem:
+            return None
+        if loop not in self._names:
+            self._names[loop] = self._made(loop)
+        return self._names[loop]
+
+    def _made(self, loop: HloInstruction) -> str | None:
+        def emit() -> LloKernel:
+            return LoopKernel(loop, self.buffers, self.library).emit()
+
+        try:
+            made = [emit()]
+        except CompileError:
+            return None
+        rows = sum(window.rows for window in made[0].windows)
+        if rows > _MOST_ROWS * self.library.target.chip.vmem_rows:
+            return None
+        return self.library.loop_kernel(loop, lambda: made.pop() if made else emit())
+
+
+def _computations(loop: HloInstruction) -> list[HloComputation]:
+    """The condition and body of a loop, and what they call."""
+    found: list[HloComputation] = []
+    pending = [loop.attrs["condition"], loop.attrs["body"]]
+    while pending:
+        computation = pending.pop()
+        assert isinstance(computation, HloComputation)
+        found.append(computation)
+        for instr in computation:
+            if instr.opcode == "while":
+                pending += [instr.attrs["condition"], instr.attrs["body"]]
+            elif instr.opcode == "conditional":
+                pending += branches_of(instr)
+    return found
+
+
+def _arrangement(shape: ArrayShape) -> tuple[object, ...]:
+    """What the order of an array's elements in VMEM depends on."""
+    if shape.rank < 2:
+        return (shape.dtype.name, shape.dims)
+    return (shape.dtype.name, math.prod(shape.dims[:-2]), *shape.dims[-2:])
+
+
+def _bare(shape: ArrayShape) -> ArrayShape:
+    return shape.with_layout(None)
+
+
+def _cannot(instr: HloInstruction, why: str) -> UnsupportedError:
+    return UnsupportedError(f"%{instr.name} does not stay in VMEM: {why}", instr.span)

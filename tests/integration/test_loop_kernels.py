@@ -1,0 +1,213 @@
+"""Loops that are one kernel: every kind of instruction in their bodies, on both machines."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from compiler import driver
+from compiler.backend.kernel_options import KernelOptions
+from tests.support.against_evaluator import check
+from tests.support.run_hlo import compile_text
+
+COMPARE = """
+cond {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant({trips})
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+"""
+ADD = """add {
+  add.a = f32[] parameter(0)
+  add.b = f32[] parameter(1)
+  ROOT add.c = f32[] add(add.a, add.b)
+}
+"""
+
+
+def loop(state: list[str], body: list[str], results: list[str], trips: int = 5) -> str:
+    """A module whose loop has `state` after its counter; element k of it is v<k> in `body`."""
+    whole = f"(s32[], {', '.join(state)})"
+    shapes = enumerate(state)
+    taken = [f"v{k} = {s} get-tuple-element(q), index={k + 1}" for k, s in shapes]
+    inputs = [f"x{k} = {s} parameter({k})" for k, s in enumerate(state)]
+    ends = [f"r{k} = {s} get-tuple-element(w), index={k + 1}" for k, s in enumerate(state)]
+    names = ", ".join(f"x{k}" for k in range(len(state)))
+    return "\n".join(
+        [
+            "HloModule loops\n",
+            ADD + COMPARE.format(state=whole, trips=trips),
+            "body {",
+            f"q = {whole} parameter(0)",
+            "j = s32[] get-tuple-element(q), index=0",
+            "one = s32[] constant(1)",
+            "k = s32[] add(j, one)",
+            *taken,
+            *body,
+            f"ROOT t = {whole} tuple(k, {', '.join(results)})",
+            "}",
+            "ENTRY main {",
+            *inputs,
+            "zero = s32[] constant(0)",
+            f"s = {whole} tuple(zero, {names})",
+            f"w = {whole} while(s), condition=cond, body=body",
+            *ends,
+            f"ROOT r = ({', '.join(state)}) tuple({', '.join(f'r{k}' for k in range(len(state)))})",
+            "}",
+        ]
+    )
+
+
+BODIES = {
+    "a row a turn": (
+        ["f32[5,200]", "f32[1,200]"],
+        [
+            "z = s32[] constant(0)",
+            "d = f32[1,200] dynamic-slice(v0, j, z), dynamic_slice_sizes={1,200}",
+            "a = f32[1,200] add(d, v1)",
+            "u = f32[5,200] dynamic-update-slice(v0, a, j, z)",
+        ],
+        ["u", "a"],
+    ),
+    "columns, in place of bytes": (
+        ["s8[40,9]", "s8[40,1]"],
+        [
+            "z = s32[] constant(0)",
+            "d = s8[40,1] dynamic-slice(v0, z, j), dynamic_slice_sizes={40,1}",
+            "a = s8[40,1] add(d, v1)",
+            "u = s8[40,9] dynamic-update-slice(v0, a, z, k)",
+        ],
+        ["u", "a"],
+    ),
+    "matrices of a stack": (
+        ["f32[5,3,16,20]", "f32[16,20]"],
+        [
+            "z = s32[] constant(0)",
+            "d = f32[1,1,16,20] dynamic-slice(v0, j, one, z, z), dynamic_slice_sizes={1,1,16,20}",
+            "e = f32[16,20] reshape(d)",
+            "a = f32[16,20] multiply(e, v1)",
+            "b = f32[1,1,16,20] reshape(a)",
+            "u = f32[5,3,16,20] dynamic-update-slice(v0, b, j, z, z, z)",
+        ],
+        ["u", "a"],
+    ),
+    "products and sums": (
+        ["f32[24,24]", "f32[24]"],
+        [
+            "f = f32[] constant(0)",
+            "d = f32[24,24] dot(v0, v0), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+            "l = f32[] constant(-3)",
+            "h = f32[] constant(3)",
+            "m = f32[24,24] clamp(l, d, h)",
+            "a = f32[24] reduce(m, f), dimensions={0}, to_apply=add",
+            "b = f32[24] add(a, v1)",
+        ],
+        ["m", "b"],
+    ),
+    "a swap": (["f32[9,130]", "f32[9,130]"], ["n = f32[9,130] negate(v0)"], ["v1", "n"]),
+    "scalars on both sides": (
+        ["f32[300]", "f32[]"],
+        [
+            "f = f32[] constant(0)",
+            "b = f32[300] broadcast(v1), dimensions={}",
+            "a = f32[300] subtract(v0, b)",
+            "m = f32[] reduce(a, f), dimensions={0}, to_apply=add",
+            "l = f32[] constant(-3)",
+            "h = f32[] constant(3)",
+            "n = f32[] clamp(l, m, h)",
+        ],
+        ["a", "n"],
+    ),
+    "vectors and rows": (
+        ["f32[1,260]", "f32[260]"],
+        ["a = f32[260] reshape(v0)", "b = f32[260] add(a, v1)", "c = f32[1,260] reshape(b)"],
+        ["c", "a"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_values(name: str) -> None:
+    state, body, results = BODIES[name]
+    text = loop(state, body, results)
+    rng = np.random.default_rng(3)
+    arrays = []
+    for shape in state:
+        dtype, _, dims = shape.rstrip("]").partition("[")
+        sizes = tuple(int(n) for n in dims.split(",") if n)
+        arrays.append(rng.integers(-4, 5, sizes).astype({"f32": np.float32, "s8": np.int8}[dtype]))
+    check(text, arrays)
+    assert _kernels(text) == {"w"}
+
+
+def _kernels(text: str) -> set[str]:
+    kernels = compile_text(text, "default").program.kernels.values()
+    return {kernel.note.split()[0] for kernel in kernels if kernel.note.endswith("loop in VMEM")}
+
+
+def test_loops_within_loops_are_one_kernel() -> None:
+    state = "(s32[], f32[8,128])"
+    text = f"""HloModule nest
+inner_cond {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+inner {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8,128] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[8,128] add(x, x)
+  ROOT t = {state} tuple(j, y)
+}}
+outer_cond {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(4)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+outer {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[8,128] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  zero = s32[] constant(0)
+  s = {state} tuple(zero, x)
+  w = {state} while(s), condition=inner_cond, body=inner
+  y = f32[8,128] get-tuple-element(w), index=1
+  h = f32[] constant(0.25)
+  b = f32[8,128] broadcast(h), dimensions={{}}
+  z = f32[8,128] multiply(y, b)
+  ROOT t = {state} tuple(j, z)
+}}
+ENTRY main {{
+  x = f32[8,128] parameter(0)
+  zero = s32[] constant(0)
+  s = {state} tuple(zero, x)
+  w = {state} while(s), condition=outer_cond, body=outer
+  ROOT r = f32[8,128] get-tuple-element(w), index=1
+}}
+"""
+    check(text, [np.arange(1024, dtype=np.float32).reshape(8, 128)])
+    assert len(_kernels(text)) == 1
+
+
+def test_what_does_not_fit_runs_in_main() -> None:
+    state = ["f32[4096,4096]", "f32[4096,4096]", "f32[4096,4096]"]
+    body = ["a = f32[4096,4096] add(v0, v1)", "b = f32[4096,4096] multiply(a, v2)"]
+    assert not _kernels(loop(state, body, ["b", "v1", "v2"]))
+
+
+def test_loops_may_be_left_to_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = loop(*BODIES["a row a turn"])
+    assert _kernels(text)
+    in_main = partial(KernelOptions, loops_in_vmem=False)
+    monkeypatch.setattr(driver, "KernelOptions", in_main)
+    assert not _kernels(text)
