@@ -25,7 +25,7 @@ from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import run_pipeline, split_kernels
+from compiler.passes.pipeline import PIPELINE, find_passes, run_pipeline, split_kernels
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -123,6 +123,10 @@ def run_passes(
 ) -> list[PassTiming]:
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
+    if options.skip:
+        find_passes(options.skip)
+        wanted = PIPELINE if names is None else names
+        names = tuple(n for n in wanted if n not in options.skip)
     return run_pipeline(
         module,
         chip,

@@ -16,7 +16,8 @@ class CompileOptions:
     `precision` of f32 dots: "default" one bf16 pass, "high" three, "highest" six. `dump_dir` gets
     the HLO after every pass. `progress` is told what is being done. `f64_as_f32` computes f64 as
     f32 and c128 as c64 instead of refusing them; the host keeps its types. `windows` sets a dot's or
-    convolution's elements of M, K and N in a grid step by its name, or its kernel's.
+    convolution's elements of M, K and N in a grid step by its name, or its kernel's. `skip` names
+    passes to leave out; one that a later pass requires cannot be.
     """
 
     precision: str = "default"
@@ -24,6 +25,7 @@ class CompileOptions:
     progress: Progress | None = field(default=None, metadata={"changes_program": False})
     f64_as_f32: bool = False
     windows: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    skip: tuple[str, ...] = ()
 
     def program_key(self) -> str:
         """A text that is equal for options that give equal programs."""

@@ -61,6 +61,9 @@ _window = click.option(
     metavar="NAME=bm,bk,bn",
     help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
 )
+_skip = click.option(
+    "--skip", multiple=True, metavar="PASS", help="leave out a pass, by its name (repeatable)"
+)
 _max_cycles = click.option(
     "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
 )
@@ -108,6 +111,7 @@ def cli() -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
@@ -132,6 +136,7 @@ def run(**options: object) -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 @_trace
@@ -148,6 +153,7 @@ def estimate(**options: object) -> None:
 @_precision
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 def compile_command(**options: object) -> None:

@@ -21,6 +21,7 @@ from compiler.passes.dimension_order.forms import (
     is_elementwise,
     is_in_lanes,
     is_movable,
+    may_be_in_lanes,
     result_shape,
 )
 from compiler.passes.dimension_order.orders import (
@@ -203,7 +204,8 @@ class OrderPlan:
             best = min(transfer_cycles(shape, _with_minor(shape, *p)) for p in _pairs(shape))
             if before >= (_LEAST_GAIN if is_large else _LEAST_WASTE) * best:
                 weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
-                found[home] = (before - best) * weight
+                dots = [i for i, _ in members if i.opcode == "dot" and may_be_in_lanes(i)]
+                found[home] = (before - best) * weight + self._total(dots)
         most = sorted(found, key=lambda h: -found[h])
         return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES][:_MOST_ARRAYS]
 
