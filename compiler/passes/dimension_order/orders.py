@@ -24,6 +24,8 @@ TILE_TRANSFER_CYCLES = 7.5
 """To move a tile between HBM and VMEM."""
 _TURN_CYCLES = 3.0
 """To bring another dimension into the lanes, for a vreg of the wider side: the transpose unit."""
+_SMALL_TURN_CYCLES = 36.0
+"""The same for a vreg that is turned by itself, as its matrix fills no more."""
 _GATHER_CYCLES = 80.0
 """The same where the one that lay along lanes is in another tile afterwards, for a vreg of the
 result: each of its rows comes from a register of its own."""
@@ -62,8 +64,13 @@ def transfer_cycles(shape: ArrayShape, order: Order) -> float:
 
 
 @lru_cache(1 << 14)
-def reorder_cycles(shape: ArrayShape, source: Order, target: Order) -> float:
-    """Cycles to bring an array from one order into another, inside a kernel."""
+def reorder_cycles(
+    shape: ArrayShape, source: Order, target: Order, is_regrouped: bool = False
+) -> float:
+    """Cycles to bring an array from one order into another, inside a kernel.
+
+    Beside a reshape that breaks up lanes (`is_regrouped`) small matrices are turned together.
+    """
     if source == target or 0 in shape.dims:
         return 0.0
     before, after = physical(shape.dims, source), physical(shape.dims, target)
@@ -73,7 +80,12 @@ def reorder_cycles(shape: ArrayShape, source: Order, target: Order) -> float:
     wider = max(vregs(before), vregs(after))
     if a[-1] == b[-1]:
         return 0.0 if a[-2] == b[-2] else wider * _SHUFFLE_CYCLES
-    return wider * _TURN_CYCLES if a[-1] in b[-2:] else vregs(after) * _GATHER_CYCLES
+    if a[-1] not in b[-2:]:
+        return vregs(after) * _GATHER_CYCLES
+    if is_regrouped:
+        return wider * _TURN_CYCLES
+    blocks = LANES / min(LANES, max(before[-1], after[-1]))
+    return wider * min(_TURN_CYCLES * blocks, _SMALL_TURN_CYCLES)
 
 
 def regroup_cycles(shape: ArrayShape, dims: Dims) -> float:

@@ -128,19 +128,21 @@ class OrderPlan:
             return 0.0
         taken, wanted = self.form(instr), self.order(instr)
         shape = result_shape(instr)
-        total = reorder_cycles(shape, taken.result, wanted)
+        own = self._own_cycles(instr, taken)
+        breaks_lanes = instr.opcode == "reshape" and own > 0
+        total = reorder_cycles(shape, taken.result, wanted, breaks_lanes)
         if total and not is_movable(instr):  # it is stored as it comes out, too
             total += 2 * transfer_cycles(shape, taken.result)
         for operand, order, lies in zip(
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                total += reorder_cycles(operand.array, lies, order)
+                total += reorder_cycles(operand.array, lies, order, breaks_lanes)
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
             total += _ELEMENT_CYCLES * vregs(instr.operands[0].array.dims)
         if instr is self.module.entry.root:
             total += reorder_cycles(shape, wanted, descending(shape.rank))
-        return total + self._own_cycles(instr, taken) + self._storage(instr, shape, wanted)
+        return total + own + self._storage(instr, shape, wanted)
 
     def _handing_on(self, instr: Instr) -> float:
         if instr.opcode != "tuple":
