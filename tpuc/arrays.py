@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 import zlib
@@ -34,6 +35,7 @@ def loaded(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> Iterator[Arr
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            _expect_no_more(path, archive, prefix, len(shapes))
             for i, shape in enumerate(shapes):
                 yield _checked(path, f"{prefix}{i}", _member(archive, f"{prefix}{i}"), shape)
     except KeyError as error:
@@ -44,6 +46,19 @@ def loaded(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> Iterator[Arr
         raise CompileError(f"cannot read {path}: damaged, or no .npz file ({error})") from error
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _expect_no_more(path: str, archive: zipfile.ZipFile, prefix: str, count: int) -> None:
+    """Refuse arrays of the kind that the model has no place for: they were made for another one."""
+    numbered = re.compile(rf"{prefix}(\d+)\.npy")
+    found = (numbered.fullmatch(name) for name in archive.NameToInfo)
+    numbers = sorted(int(match[1]) for match in found if match)
+    has_all = set(range(count)) <= set(numbers)  # one that is missing is said first
+    if has_all and numbers and numbers[-1] >= count:
+        takes = (
+            f"{prefix}0 to {prefix}{count - 1}" if count > 1 else f"{prefix}0" if count else "none"
+        )
+        raise CompileError(f"{path} has an array {prefix}{numbers[-1]}; the model wants {takes}")
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Array:

@@ -5,6 +5,7 @@ Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standar
 
 from __future__ import annotations
 
+import errno
 import importlib
 import math
 import os
@@ -253,17 +254,22 @@ def _run() -> None:
         sys.exit(1)
 
 
+_NO_MEMORY = "error: this computer has not enough memory for the model"
+
+
 def _describe(error: Exception) -> str:
     """One message; an exception that is no user error is named as our bug."""
     if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
         text = str(error)
         return text if text.startswith("error") else f"error: {text}"
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return _NO_MEMORY
     if isinstance(error, OSError):
         return f"error: {error.filename or 'standard output'}: {error.strerror or error}"
     if isinstance(error, RecursionError):
         return "error: the model is nested too deep"
     if isinstance(error, MemoryError):
-        return "error: this computer has not enough memory for the model"
+        return _NO_MEMORY
     return (
         f"internal error: {type(error).__name__}: {error}\n"
         "This is a bug of tpuc; run again with TPUC_DEBUG=1 for the traceback and report it."

@@ -22,6 +22,8 @@ _ENDLESS_NUMBER = re.compile(r"\d{4000,}")
 def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
     """Parse HLO text, StableHLO text or StableHLO bytecode; raises CompileError."""
     text = source if isinstance(source, str) else bytecode_to_text(source, file)
+    if not text.strip():
+        raise CompileError(f"{file} is empty: want HLO text or StableHLO")
     try:
         return parse_stablehlo(text, file) if is_mlir(text) else parse_module(text, file)
     except ValueError as error:  # Python refuses to read numbers of thousands of digits

@@ -239,3 +239,29 @@ def test_a_failed_run_leaves_the_old_output(call: Call, model: Path, tmp_path: P
     out.write_bytes(b"old")
     assert call("run", model, "--outputs", out, "--max-cycles", "1").code == 1
     assert out.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("option", ["--inputs", "--expect"])
+def test_arrays_that_the_model_has_no_place_for(
+    option: str, call: Call, model: Path, tmp_path: Path
+) -> None:
+    prefix = "in" if option == "--inputs" else "out"
+    path = tmp_path / "a.npz"
+    x = np.zeros((8, 128), np.float32)
+    np.savez(path, **{f"{prefix}{n}": x for n in (0, 1, 7)}, other=x)  # type: ignore[arg-type]
+    done = call("run", model, option, path)
+    assert done.code == 1
+    assert f"has an array {prefix}7; the model wants" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+@pytest.mark.parametrize("name", ["m.hlo", "m.mlir"])
+def test_an_empty_model(text: str, name: str, call: Call, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    for command in ("run", "estimate", "opt", "eval"):
+        done = call(command, path)
+        assert done.code == 1
+        assert "is empty" in done.err
+        assert done.err.count("\n") == 1
