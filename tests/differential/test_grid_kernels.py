@@ -24,6 +24,7 @@ from tpu_sim.isa.program import (
     Window,
 )
 from tpu_sim.jit import dma_copies, hbm_windows, parallel_loops
+from tpu_sim.jit.context import Word
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
@@ -187,6 +188,8 @@ def test_loops_are_shared_and_windows_read_in_place() -> None:
     program = Grid(CHIP, STEPS, BEHIND, double).program(HBM_BYTES)
     text = LlvmMachine(CHIP, threads=2, cache=False).prepare(program).translated.text
     assert "@kernel1_loop0(" in text
+    # not UNTIL: a run that Python asks back for its signals shares its loops all the same
+    assert f"getelementptr i8, ptr %ctx, i64 {8 * Word.GOAL}\n" in text
     assert f"call i64 @{hbm_windows.RESOLVE}(" in text
     assert f"call i1 @{hbm_windows.REFER}(" in text
 

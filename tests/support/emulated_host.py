@@ -112,7 +112,7 @@ class EmulatedHost:
         name = self._link("program", translated.text)
         context = ExecutionContext(chip, Memories(chip), translated.sizes)
         context.reset(program.smem_words)
-        context.words[Word.UNTIL] = _CYCLE_LIMIT
+        context.words[Word.UNTIL] = context.words[Word.GOAL] = _CYCLE_LIMIT
         context.attach_fabric(LocalFabric(chip))
         context.attach_hbm(0, hbm.size_bytes)
         sizes = {int(word): len(mapping) for word, mapping in context._mappings.items()}

@@ -100,7 +100,10 @@ class Word(IntEnum):
     CALL_CYCLES = VMEM + 22
     MOST_RECORDS = VMEM + 23
     COMPONENTS = VMEM + 24  # the table of the program's component functions
-    DMA_COSTS = VMEM + 25  # by route: factor, setup and latency, as the fabric gave them
+    GOAL = (
+        VMEM + 25
+    )  # the cycle that the run is to go to; it may come back to Python before (UNTIL)
+    DMA_COSTS = VMEM + 26  # by route: factor, setup and latency, as the fabric gave them
     HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block

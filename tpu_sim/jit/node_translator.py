@@ -112,12 +112,9 @@ class NodeTranslator:
     def _end_time(self, now: str, following: int) -> None:
         """Go on, or pause at a border behind which time is `now`."""
         self._goes_to(following)
-        is_past = self._emitter.value(f"icmp sge i64 {now}, {self._until()}")
+        is_past = self._emitter.value(f"icmp sge i64 {now}, {self._scope.load_word(Word.UNTIL)}")
         self._scope.pause_if(is_past, following)
         self._is_open = False
-
-    def _until(self) -> str:
-        return self._scope.load_word(Word.UNTIL)
 
     # nodes
 
@@ -233,7 +230,8 @@ class NodeTranslator:
         function = self._loop_function(test, node)
         shared, alone, calling = (e.new_label() for _ in range(3))
         most = e.value(f"add i64 {scope.load_word(Word.NOW)}, {_most_cycles([loop], scope)}")
-        e.branch(e.value(f"icmp slt i64 {most}, {self._until()}"), shared, alone)
+        ends_before = e.value(f"icmp slt i64 {most}, {scope.load_word(Word.GOAL)}")
+        e.branch(ends_before, shared, alone)
         e.place(alone)
         scope.store_word(Word.NODE, str(test))
         e.jump(calling)

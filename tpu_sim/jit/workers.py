@@ -166,6 +166,7 @@ def run_interruptibly(entry: Callable[[int], int], context: ExecutionContext, un
     is not over soon comes back now and then. What a handler raises ends this, the run being paused.
     """
     words = context.words
+    words[Word.GOAL] = until
     if current_thread() is not main_thread():
         words[Word.UNTIL] = until
         return entry(context.address)
