@@ -22,7 +22,8 @@ def page(models: Sequence[Model], target: str, worst: int) -> str:
     """The page as Markdown."""
     kernels = [kernel for model in models for kernel in model.kernels]
     parts = [
-        f"# Distance from the roofline\n\nWritten by `python -m benchmarks.distance FOLDER --reference FILE` for {target}. "
+        "# Distance from the roofline\n\nWritten by `python -m benchmarks.distance FOLDER "
+        f"--reference FILE` for {target}. "
         "A kernel's roofline is the time for its least bytes at HBM's published rate, its products "
         "at the MXUs' peak or its elementwise operations in all vector slots, whichever is longest "
         "([timing-model.md](timing-model.md)); *lost* is what it takes beyond. A ratio marked * "
