@@ -16,7 +16,7 @@ from tpu_sim.jit.values import Role, Use
 
 _MANY_STREAMS = 12
 _MOST_STREAMS = 8
-_FEWEST_STREAMS = 4
+_FEWEST_STREAMS = 6
 
 
 @dataclass(frozen=True)

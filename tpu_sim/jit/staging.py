@@ -17,6 +17,8 @@ from typing import NamedTuple
 from tpu_sim.isa.program import VMEM, Kernel
 from tpu_sim.jit.values import Address, Argument, Role, ValueOp
 
+_MANY_LOADS = 8
+"""Common loads from which two components become one."""
 _CHEAP_OPERATIONS = 8
 _CHEAP_OPERATIONS_WITH_LOAD = 4
 
@@ -185,7 +187,11 @@ class Staging:
         return set(cost)
 
     def components(self, stage: int) -> list[list[int]]:
-        """Connected lane operations of a stage, cheap values left out, in program order."""
+        """Connected lane operations of a stage, cheap values left out, in program order.
+
+        Those that read many vregs alike, as the sums and the differences of the same values do, go
+        together too: memory is read once for all.
+        """
         members = [op.index for op in self._lane_ops[stage] if op.index not in self.cheap]
         parent = {i: i for i in members}
 
@@ -206,7 +212,33 @@ class Staging:
         groups: dict[int, list[int]] = {}
         for i in members:
             groups.setdefault(find(i), []).append(i)
-        return list(groups.values())
+        return self._with_common_loads(list(groups.values()))
+
+    def _with_common_loads(self, groups: list[list[int]]) -> list[list[int]]:
+        """Join each group to the one before it where most of its many loads are that one's too."""
+        found: list[list[int]] = []
+        loads: set[int] = set()
+        for group in groups:
+            own = self._free_loads(group)
+            common = len(own & loads)
+            if found and common >= _MANY_LOADS and 2 * common >= len(own):
+                found[-1] = sorted(found[-1] + group)
+                loads |= own
+            else:
+                found.append(group)
+                loads = own
+        return found
+
+    def _free_loads(self, group: list[int]) -> set[int]:
+        """The free loads that a group reads, through cheap values too."""
+        pending = [j for i in group for j in self.ops[i].uses if j in self.cheap]
+        seen = set(pending)
+        while pending:
+            for j in self.ops[pending.pop()].uses:
+                if j not in seen and j in self.cheap:
+                    seen.add(j)
+                    pending.append(j)
+        return {j for j in seen if self.ops[j].role is Role.LOAD}
 
     def state_ops(self, stage: int) -> list[ValueOp]:
         """The state operations of a stage, in program order."""

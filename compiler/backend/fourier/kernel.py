@@ -27,7 +27,7 @@ from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
 
 _TILES = 16
-_STEP_ROWS = 2048
+_STEP_ROWS = 1024
 """Of each part, about what a grid step takes: long enough for its transfers to run at full speed."""
 _VMEM_SHARE = 0.8
 

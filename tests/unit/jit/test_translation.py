@@ -98,6 +98,22 @@ def test_shared_constants_do_not_join_components() -> None:
     assert component_count([block(constant, *tiles)]) == 1
 
 
+def sums_and_differences(loads: int) -> list[Node]:
+    """A sum and a difference of the same vregs in pairs, each stored."""
+    code: list[tuple[str, tuple[int, ...]]] = [("vld", (n, 0, 0, 2 * n, 1)) for n in range(loads)]
+    for number, name in enumerate(("vadd.f32", "vsub.f32")):
+        total = 30 + number
+        code.append(("vmov", (total, 0)))
+        code += [(name, (total, total, n)) for n in range(1, loads)]
+        code.append(("vst", (1, 0, 8 * number, 1, total)))
+    return [block(*code)]
+
+
+def test_components_that_read_the_same_are_one() -> None:
+    assert component_count(sums_and_differences(12)) == 1
+    assert component_count(sums_and_differences(4)) == 2
+
+
 def test_estimate_module_has_no_vector_code() -> None:
     text = translate_program(program([block(*scale_tile(0))]), CHIP, ESTIMATE).text
     assert "<16 x" not in text
