@@ -32,9 +32,9 @@ def expanded(
     return evaluate(module, list(inputs), "highest")
 
 
-def on_machine(text: str, inputs: Sequence[Array]) -> list[Array]:
+def on_machine(text: str, inputs: Sequence[Array], target: str = "v5e") -> list[Array]:
     """What the compiled program gives."""
-    outputs = tpuc.compile(text, precision="highest")(*inputs)
+    outputs = tpuc.compile(text, target=target, precision="highest")(*inputs)
     return [outputs] if isinstance(outputs, np.ndarray) else list(outputs)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32
-from compiler.hlo.fourier import LANES, MOST_DIRECT, has_kernel, is_smooth, roots
+from compiler.hlo.fourier import LANES, has_kernel, is_smooth, root_rows, roots
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -31,8 +31,9 @@ MOST_POINTS = 4096
 """Of a transform in one kernel."""
 _VMEM_SHARE = 0.7
 _ROW_BYTES = 512
-_ROWS_A_POINT = 14
-"""In VMEM: blocks of both parts in two buffers, twice between stages, and the point's roots."""
+_STREAM_ROWS = 8
+_SPARE_ROWS = 4
+"""A point's rows in VMEM: both parts of operand and result in two buffers; two blocks between stages."""
 _FEW_COLUMNS = 3
 """How many times fewer than the lanes make two transposes pay."""
 
@@ -47,15 +48,14 @@ class Pair:
 
 def expand_ffts(module: HloModule, context: PassContext) -> bool:
     """Expand every `fft`."""
-    room = int(context.chip.vmem_bytes * _VMEM_SHARE) // (_ROW_BYTES * _ROWS_A_POINT)
-    most = max(MOST_DIRECT, min(MOST_POINTS, room))
-    return expand(module, context, {"fft": lambda instr: expand_fft(instr, most)})
+    rows = int(context.chip.vmem_bytes * _VMEM_SHARE) // _ROW_BYTES
+    return expand(module, context, {"fft": lambda instr: expand_fft(instr, rows)})
 
 
-def expand_fft(instr: Instr, most_points: int) -> Instr | None:
+def expand_fft(instr: Instr, vmem_rows: int) -> Instr | None:
     """The transform over the last dimensions, the real-valued one always the last."""
     e = Emitter.at(instr)
-    lines = Lines(e, most_points)
+    lines = Lines(e, vmem_rows)
     operand, kind = instr.operands[0], str(instr.attrs["fft_type"])
     if operand.array.dtype.name not in ("f32", "c64"):
         raise UnsupportedError(
@@ -107,22 +107,29 @@ def _map(value: Pair, function: Callable[[Instr], Instr]) -> Pair:
 
 
 class Lines:
-    """Transforms of values along a dimension; a kernel takes up to `most_points`."""
+    """Transforms of values along a dimension; a kernel takes `vmem_rows` rows of VMEM at most."""
 
-    def __init__(self, e: Emitter, most_points: int) -> None:
+    def __init__(self, e: Emitter, vmem_rows: int) -> None:
         self.e = e
-        self.most_points = most_points
+        self.vmem_rows = vmem_rows
 
     def transform(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool = False) -> Pair:
         """Along one dimension; the inverse is scaled by 1/n. With `is_half` real parts will do."""
         n = value.re.array.dims[dim]
         if n == 1:
             return value
-        if not has_kernel(n) and not is_smooth(n):
+        if self._fits(n):
+            return self._kernel(value, dim, is_inverse=is_inverse, is_half=is_half)
+        if not is_smooth(n):
             return self._chirp(value, dim, is_inverse=is_inverse)
-        if n > self.most_points:
-            return self._cut(value, dim, is_inverse=is_inverse, is_half=is_half)
-        return self._kernel(value, dim, is_inverse=is_inverse, is_half=is_half)
+        return self._cut(value, dim, is_inverse=is_inverse, is_half=is_half)
+
+    def _fits(self, n: int) -> bool:
+        """Whether one kernel takes lines of n points: blocks of them, and a row for each root."""
+        if n > MOST_POINTS or not has_kernel(n):
+            return False
+        blocks = _STREAM_ROWS * (-(-n // LANES) * LANES) + _SPARE_ROWS * n
+        return blocks + LANES * root_rows(n) < self.vmem_rows
 
     def _kernel(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool) -> Pair:
         """One `pair-fft`; of few columns a row for each."""
@@ -153,7 +160,13 @@ class Lines:
         """``x[j1 n2 + j2]`` to ``X[k1 + n1 k2]``."""
         e, dims = self.e, value.re.array.dims
         n = dims[dim]
-        n1 = next(f for f in range(min(self.most_points, math.isqrt(n)), 0, -1) if n % f == 0)
+        factors = (f for f in range(math.isqrt(n), 1, -1) if n % f == 0 and self._fits(f))
+        n1 = next(factors, 0)
+        if not n1:
+            raise UnsupportedError(
+                f"%{e.near.name}: fft of {n} points: VMEM has no room for one of their factors; "
+                "take a chip with more"
+            )
         n2 = n // n1
         cut = (*dims[:dim], n1, n2, *dims[dim + 1 :])
         inner = _map(value, lambda x: e.reshape(x, cut))

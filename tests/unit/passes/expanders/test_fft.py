@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -136,3 +138,16 @@ ENTRY e {
     assert isinstance(first.shape, TupleShape)
     assert len(second.operands) == 3
     assert isinstance(second.shape, ArrayShape)
+
+
+@pytest.mark.parametrize("megabytes", [1, 2])
+def test_little_vmem(tmp_path: Path, megabytes: int) -> None:
+    """Lines that do not fit are cut, sums whose roots do not fit are convolutions."""
+    chip = tmp_path / "small.toml"
+    size = megabytes << 20
+    chip.write_text(
+        f'base = "v5e"\nname = "small"\nvmem_bytes = {{ value = {size}, provenance = "assumed" }}\n'
+    )
+    for length in (1024, 127):
+        text, x = _case("FFT", 2, length)
+        assert_close(reference(text, [x]), on_machine(text, [x], str(chip)), 2e-6)
