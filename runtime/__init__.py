@@ -1,1 +1,1 @@
-"""Clients, devices, buffers, executables: what runs a compiled program."""
+"""Clients of many devices: memories, buffers, executables, calls. Imports the compiler and `tpu_sim`."""

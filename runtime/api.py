@@ -1,4 +1,4 @@
-"""The functions behind `tpuc.compile` and `tpuc.device_put`."""
+"""The functions behind `tpuc.compile`, `tpuc.devices` and `tpuc.device_put`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from compiler.frontends.recognition import is_bytecode, is_model_text
 from compiler.options import CompileOptions
 from runtime.buffer import Array
 from runtime.buffer import device_put as put_on_device
-from runtime.client import client_for
+from runtime.client import Device, client_for, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of, read_checked
-from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.errors import ProgramError, TpuxError
 
 DEFAULT_TARGET = "v5e"
@@ -25,13 +24,16 @@ DEFAULT_TARGET = "v5e"
 
 def compile(
     source: str | bytes | Path,
-    target: str = DEFAULT_TARGET,
+    target: str | Device = DEFAULT_TARGET,
     precision: str | None = None,
     *,
     machine: MachineOptions | None = None,
     options: CompileOptions | None = None,
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
+
+    `target` is a chip, a slice (``v5e:4x2``) or one of its devices. A program for one device runs
+    on any of them, where its arguments lie; one for several is refused.
 
     `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
     by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
@@ -49,22 +51,26 @@ def compile(
         if options is not None:
             message = f"{name} is compiled already: options are for compiling a model"
             raise ValueError(message)
-        executable = load_executable(Path(name), machine, _unless(target, DEFAULT_TARGET))
+        executable = load_executable(Path(name), machine, _unless_default(target))
         _expect_precision(executable, precision)
         return executable
     chosen = options or CompileOptions(precision=precision or "default")
+    device = device_for(target)
+    client_size = 1 if isinstance(target, Device) else len(client_for(target).devices)
 
     def compile_now() -> Compilation:
         """The compiler is heavy to import and not needed for what is in the store."""
         compiler = importlib.import_module("runtime.compilation")
-        made: Compilation = compiler.compile_source(text, name, target, chosen)
+        made: Compilation = compiler.compile_source(text, name, client_size, device.chip, chosen)
         return made
 
-    return executable_of(text, target, chosen, machine or MachineOptions(), compile_now)
+    return executable_of(
+        text, device, chosen, machine or MachineOptions(), compile_now, client_size
+    )
 
 
 def load_executable(
-    path: Path, machine: MachineOptions | None = None, target: str | None = None
+    path: Path, machine: MachineOptions | None = None, target: str | Device | None = None
 ) -> Executable:
     """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``.
 
@@ -72,9 +78,9 @@ def load_executable(
     """
     started = time.perf_counter()
     machine = machine or MachineOptions()
-    chip = load_chip(target) if target is not None else None
+    chip = device_for(target).chip if target is not None else None
     program, digest = read_checked(path, chip, machine)
-    device = client_for(target or program.target).devices[0]
+    device = device_for(target if target is not None else program.target)
     seconds = time.perf_counter() - started
     stages = {"load": seconds}
     try:
@@ -83,8 +89,8 @@ def load_executable(
         raise TpuxError(str(error), str(path)) from error
 
 
-def _unless(value: str, default: str) -> str | None:
-    return None if value == default else value
+def _unless_default(target: str | Device) -> str | Device | None:
+    return None if target == DEFAULT_TARGET else target
 
 
 def _expect_precision(executable: Executable, precision: str | None) -> None:
@@ -117,6 +123,11 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
         raise CompileError(message) from error
 
 
-def device_put(value: npt.ArrayLike, target: str = DEFAULT_TARGET) -> Array:
-    """Place a host array in the emulated HBM of `target`'s first device, in device layout."""
-    return put_on_device(value, client_for(target).devices[0])
+def devices(target: str = DEFAULT_TARGET) -> list[Device]:
+    """The devices of a chip or slice: ``v5e``, ``v5e:4x2``, a chip file."""
+    return list(client_for(target).devices)
+
+
+def device_put(value: npt.ArrayLike | Array, target: str | Device = DEFAULT_TARGET) -> Array:
+    """Place an array in the emulated HBM of a device, or of a target's first one, in device layout."""
+    return put_on_device(value, device_for(target))

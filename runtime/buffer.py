@@ -1,8 +1,6 @@
-"""`Array`: a value that lies in emulated HBM, in device layout."""
+"""`Array`: a value that lies in emulated HBM, in device layout, and the `Buffer` it lies in."""
 
 from __future__ import annotations
-
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +9,10 @@ from compiler.hlo.device_types import plane_type
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
+from runtime.arena import Arena
 from runtime.client import Device
+from runtime.memory import Memory
+from runtime.queue import Task
 from runtime.storage import (
     read_planes,
     stored_bytes,
@@ -25,35 +26,116 @@ _DISCARDED_BYTES = 1 << 20
 of an array that moves out and in again are wanted again."""
 
 
+class Buffer:
+    """The storage of one array's planes (`runtime.storage`) in a device's HBM.
+
+    It has a block of its own, or lies at `places` of a program's arena: a result stays where the
+    program left it until that program runs again (by then most results are no longer wanted), an
+    argument that a program leaves as it is for as long as it is passed again. The result of a call
+    that has not ended has neither, and `task` is the call. Whoever moves or reads it holds
+    ``memory.lock``. The block is free when the last one who holds the buffer lets go of it.
+    """
+
+    __slots__ = (
+        "__weakref__", "_arena", "_block", "_is_new", "_places", "is_lent", "memory", "plane_count",
+        "size_bytes", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self, memory: Memory, size_bytes: int, plane_count: int, task: Task | None = None
+    ) -> None:
+        """Storage for planes of `size_bytes` together: a new block, or none yet if `task` makes it."""
+        self.memory = memory
+        self.size_bytes = size_bytes
+        self.plane_count = plane_count
+        self.task = task
+        self._block: int | None = None
+        self._arena: Arena | None = None
+        self._places: tuple[int, ...] = ()
+        self._is_new = task is None
+        self.is_lent = False  # it lies where the next run of a program may write
+        if task is None:
+            self._block = memory.allocate(size_bytes)
+
+    def wait(self) -> None:
+        """Return when the value is there; raise what the call that was to make it failed with."""
+        task = self.task
+        if task is not None:
+            task.result()
+            self.task = None
+
+    def planes(self) -> list[Bytes]:
+        """Views of the bytes of each plane, valid while ``memory.lock`` is held."""
+        size = self.size_bytes // self.plane_count
+        if self._block is not None:
+            hbm = self.memory.hbm
+            return [hbm.view(self._block + k * size, size) for k in range(self.plane_count)]
+        assert self._arena is not None, "it lies somewhere: its task has ended"
+        hbm = self._arena.hbm
+        return [hbm.view(place, size) for place in self._places]
+
+    def lie_at(self, arena: Arena, places: tuple[int, ...]) -> None:
+        """It is a result, and its value is there."""
+        self._arena, self._places, self.task, self.is_lent = arena, places, None, True
+
+    def settle(self, arena: Arena, places: tuple[int, ...]) -> None:
+        """Lie at `places` of the arena, where a copy is already, and nowhere else.
+
+        A result that another program has lent stays there.
+        """
+        block = self._block
+        if block is None and self._arena is not arena:
+            return
+        self._arena, self._places, self.is_lent = arena, places, False
+        arena.settled.add(self)
+        if block is not None:
+            self._block = None
+            if self._is_new and self.size_bytes >= _DISCARDED_BYTES:
+                self.memory.hbm.discard(block, self.size_bytes)
+            self._is_new = False
+            self.memory.allocator.release(block)
+
+    def leave_arena(self) -> None:
+        """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
+        if self._block is not None:
+            return
+        sources = self.planes()
+        self._block = self.memory.allocate(self.size_bytes)
+        self.memory.copy(sources, self.planes())
+        self._arena, self.is_lent = None, False
+
+    def is_lent_by(self, arena: Arena) -> bool:
+        """Whether it lies in that arena as a result."""
+        return self.is_lent and self._arena is arena
+
+    def lies_at(self, arena: Arena, places: tuple[int, ...]) -> bool:
+        """Whether it has no block of its own but lies in that arena, at exactly these `places`."""
+        return self._block is None and self._arena is arena and self._places == places
+
+    def __del__(self) -> None:
+        block = getattr(self, "_block", None)
+        if block is not None:
+            self.memory.allocator.release(block)
+
+
 class Array:
     """An array on a device, never changed. `numpy()` or `np.asarray` copies it to the host.
 
-    One that is passed for a donated parameter (``input_output_alias``) is given up: the result lies
-    in its place. Like one after `delete`, it keeps shape and dtype, and any other use raises
-    `RuntimeError`.
+    The result of a call may still be in the making: whoever asks for values waits for them, and gets
+    the error if the call failed. One that is passed for a donated parameter (``input_output_alias``)
+    is given up: the result lies in its place. Like one after `delete`, it keeps shape and dtype, and
+    any other use raises `RuntimeError`.
 
-    Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout. Its planes
-    (`runtime.storage`) follow each other in a block of HBM, which is freed when the object dies. A
-    program's result stays where the program left it, at `places`, until the next program runs:
-    by then most results are no longer wanted, and the others move to blocks of their own. An
-    argument that a program leaves as it is lies in that program's arena, and only there, until
-    another program runs.
+    Attributes: `shape` and `dtype` as in NumPy, `device_shape` with the tiled layout.
     """
 
-    def __init__(
-        self, device: Device, device_shape: ArrayShape, places: tuple[int, ...] = ()
-    ) -> None:
+    __slots__ = ("__weakref__", "_buffer", "_why_deleted", "device", "device_shape")
+
+    def __init__(self, device: Device, device_shape: ArrayShape, buffer: Buffer) -> None:
         self.device = device
         self.device_shape = device_shape
-        self.size_bytes = stored_bytes(device_shape)
-        self._places = places
-        self._block: int | None = None
-        self._is_new = not places
+        self._buffer: Buffer | None = buffer
         self._why_deleted = ""
-        if places:
-            device.lent.append(ref(self))
-        else:
-            self._block = device.allocator.allocate(self.size_bytes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,65 +147,55 @@ class Array:
         """NumPy element type."""
         return self.device_shape.dtype.numpy
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in device memory, padding included."""
+        return stored_bytes(self.device_shape)
+
     def numpy(self) -> npt.NDArray[np.generic]:
-        """Copy to the host."""
-        with self.device.lock:  # no program may run over it or move it meanwhile
-            return read_planes(self.planes(), self.device_shape)
+        """Copy to the host; waits until the value is there."""
+        self.buffer().wait()
+        with self.device.memory.lock:  # nothing may move meanwhile
+            return read_planes(self.buffer().planes(), self.device_shape)
+
+    def buffer(self) -> Buffer:
+        """What it lies in. Raises `RuntimeError`, with the reason, if it was deleted."""
+        if self._buffer is None:
+            kind = f"{self.device_shape.dtype}{list(self.shape)}"
+            raise RuntimeError(f"the tpuc.Array of {kind} {self._why_deleted}")
+        return self._buffer
 
     def planes(self) -> list[Bytes]:
-        """Views of the bytes of each plane in device memory, valid while `device.lock` is held."""
-        self.expect_alive()
-        count = plane_type(self.device_shape.dtype)[1]
-        size = self.size_bytes // count
-        places = self._places
-        if self._block is not None:
-            places = tuple(self._block + k * size for k in range(count))
-        return [self.device.hbm.view(place, size) for place in places]
+        """Views of the bytes of each plane, valid while ``device.memory.lock`` is held."""
+        self.buffer().wait()
+        return self.buffer().planes()
 
-    def settle(self, places: tuple[int, ...]) -> None:
-        """Lie at `places` in the arena, where a copy is already, and give up the own block."""
-        if self._block is None:
-            return
-        self._places = places
-        self.device.settled.add(self)
-        self._give_up_block()
+    def block_until_ready(self) -> Array:
+        """Wait until the value is there, and return the array."""
+        self.buffer().wait()
+        return self
 
-    def leave_arena(self) -> None:
-        """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
-        if self._block is not None or self._why_deleted:
-            return
-        sources = self.planes()
-        self._block = self.device.allocator.allocate(self.size_bytes)
-        self.device.copy(sources, self.planes())
-
-    def lies_at(self, places: tuple[int, ...]) -> bool:
-        """Whether it has no block of its own but lies in the arena, at exactly these `places`."""
-        return self._block is None and self._places == places and not self._why_deleted
+    def is_ready(self) -> bool:
+        """Whether nobody would have to wait for the value, or the error."""
+        task = self.buffer().task
+        return task is None or task.is_ended
 
     def is_deleted(self) -> bool:
         """Whether its value is gone: by `delete`, or since a call that it was donated to."""
-        return bool(self._why_deleted)
+        return self._buffer is None
 
     def delete(self, why: str = "by delete()") -> None:
-        """Give its memory back now. `why` completes the message of any later use."""
-        with self.device.lock:
-            self._why_deleted = self._why_deleted or f"was deleted {why}"
-            self._give_up_block()
+        """Give its memory back, now or when a call that needs it has ended; waits for none.
 
-    def expect_alive(self) -> None:
-        """Raise `RuntimeError`, with the reason, if it was deleted."""
-        if self._why_deleted:
-            kind = f"{self.device_shape.dtype}{list(self.shape)}"
-            raise RuntimeError(f"the tpuc.Array of {kind} {self._why_deleted}")
+        `why` completes the message of any later use.
+        """
+        self._why_deleted = self._why_deleted or f"was deleted {why}"
+        self._buffer = None
 
-    def _give_up_block(self) -> None:
-        block, self._block = self._block, None
-        if block is None:
-            return
-        if self._is_new and self.size_bytes >= _DISCARDED_BYTES:
-            self.device.hbm.discard(block, self.size_bytes)
-        self._is_new = False
-        self.device.allocator.release(block)
+    def undelete(self, other: Array) -> None:
+        """Have the value of `other`, if that has one."""
+        if other._buffer is not None:
+            self._buffer, self._why_deleted = other._buffer, ""
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -135,18 +207,13 @@ class Array:
         return host if dtype is None else host.astype(dtype)
 
     def __repr__(self) -> str:
-        end = ", deleted" if self._why_deleted else ""
+        end = ", deleted" if self._buffer is None else ""
         kind = f"{self.device_shape.dtype}{list(self.shape)}"
-        return f"tpuc.Array({kind}, {self.device.chip.name}{end})"
-
-    def __del__(self) -> None:
-        block = getattr(self, "_block", None)
-        if block is not None:
-            self.device.allocator.release(block)
+        return f"tpuc.Array({kind}, {self.device.name}{end})"
 
 
-def device_put(value: npt.ArrayLike, device: Device) -> Array:
-    """Copy a host array to `device` in its default tiled layout.
+def device_put(value: npt.ArrayLike | Array, device: Device) -> Array:
+    """Copy a host array, or one of any device, to `device` in its default tiled layout.
 
     Host f64 and s64 become f32 and s32, as in JAX by default. Raises `CompileError` for a dtype
     that HLO does not have and for integers that do not fit 32 bits, `ResourceExhaustedError` when HBM
@@ -154,6 +221,7 @@ def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """
     host = np.asarray(value)
     dtype = device_dtype(host.dtype, warns=isinstance(value, np.ndarray))
-    array = Array(device, with_default_layout(ArrayShape(from_numpy(dtype), host.shape)))
-    write_planes(fitted(host, dtype), array.device_shape, array.planes())
-    return array
+    shape = with_default_layout(ArrayShape(from_numpy(dtype), host.shape))
+    buffer = Buffer(device.memory, stored_bytes(shape), plane_type(shape.dtype)[1])
+    write_planes(fitted(host, dtype), shape, buffer.planes())
+    return Array(device, shape, buffer)

@@ -1,109 +1,83 @@
-"""Client and device: one emulated chip, its HBM, and the machine that executes on it.
-
-A device's HBM is shared by everything: a program's own arena lies at offset 0 while it runs, and
-buffers placed by `device_put` lie at the top, growing downwards.
-"""
+"""Client and devices: what a target has, each device with its memory, its core and its queue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from threading import RLock
-from typing import Protocol
-from weakref import WeakSet
 
-from compiler.diagnostics import ResourceExhaustedError
-from runtime.allocator import HbmAllocator
-from runtime.transfer import Bytes
-from tpu_sim.isa.chips import Chip, load_chip
-from tpu_sim.machine.fork_lock import ForkLock
-from tpu_sim.machine.memory import HbmMemory
+from runtime.machines import Core
+from runtime.memory import Memory
+from runtime.queue import Queue
+from runtime.topology import Coordinates, Topology, parse_target
+from tpu_sim.isa.chips import Chip
 
 
-class Tenant(Protocol):
-    """A value that may lie in the arena after the program that made it has ended."""
-
-    def leave_arena(self) -> None:
-        """Move to a block of its own, if it has none."""
-
-
-@dataclass
 class Device:
-    """One chip: `hbm` holds its memory, `allocator` the part above the running program.
+    """What runs one program at a time: a TensorCore with its HBM.
 
-    `lock` is held while a program's arena is written or read. `lent` are weak references to
-    results that lie in the arena; they leave it before any program runs. `settled` are arguments
-    that lie there; they leave it before another program runs. `copied_bytes` counts what moved from
-    place to place in HBM for arrays' sake.
+    `id` counts the devices of a client, `coords` is where its chip stands in the slice, and
+    `core_on_chip` tells the devices of one chip apart. Calls on it are done in the order they were made
+    (`queue`), on its own `core`, in its own `memory`. What is not used costs nothing.
     """
 
-    chip: Chip
-    hbm: HbmMemory
-    allocator: HbmAllocator
-    resident: object = None  # the executable whose constants are in HBM
-    arena_bytes: int = 0
-    lock: ForkLock = field(default_factory=lambda: ForkLock(RLock))
-    lent: list[Callable[[], Tenant | None]] = field(default_factory=list)
-    settled: WeakSet[Tenant] = field(default_factory=WeakSet)
-    copied_bytes: int = 0
+    process_index = 0  # all devices are of this process
 
-    def copy(self, sources: Sequence[Bytes], targets: Sequence[Bytes]) -> None:
-        """Copy the planes of an array to places that are at least as large."""
-        for source, target in zip(sources, targets, strict=True):
-            target[: source.size] = source
-            self.copied_bytes += source.size
+    def __init__(
+        self,
+        chip: Chip,
+        memory: Memory | None = None,
+        topology: Topology | None = None,
+        id: int = 0,
+    ) -> None:
+        self.chip = chip
+        topology = topology or Topology(chip)
+        self.id = id
+        chip_number, self.core_on_chip = divmod(id, topology.devices_per_chip)
+        self.coords: Coordinates = topology.coordinates(chip_number)
+        self.device_kind = topology.device_kind
+        self.name = chip.name if topology.chip_count == 1 else f"{chip.name}:{id}"
+        self.memory = memory or Memory(chip.hbm_bytes)
+        self.core = Core(chip)
+        self.queue = Queue(f"tpuc-device-{self.name}")
 
-    def clear_arena(self, owner: object, staying: Collection[Tenant] = ()) -> None:
-        """Let what `owner` would overwrite, and somebody still holds, leave the arena.
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories whose arrays it can use: its HBM."""
+        return (self.memory,)
 
-        Of the lent results those `staying` do not: `owner` takes them over where they lie.
-        """
-        stay = {id(tenant) for tenant in staying}
-        remaining: list[Callable[[], Tenant | None]] = []
-        for lent in self.lent:
-            tenant = lent()
-            if tenant is not None and id(tenant) in stay:
-                remaining.append(lent)
-            elif tenant is not None:
-                tenant.leave_arena()  # twice is once, should a later one find no room
-        self.lent[:] = remaining
-        if self.resident is not owner:
-            for settled in list(self.settled):
-                settled.leave_arena()
-            self.settled.clear()
+    def memory_stats(self) -> dict[str, int]:
+        """`Memory.stats` of its HBM."""
+        return self.memory.stats()
 
-    def claim_arena(self, owner: object, size_bytes: int) -> bool:
-        """Give [0, size_bytes) to `owner`; return whether its constants must be written again."""
-        if not self.allocator.claim_floor(size_bytes):
-            limit = self.allocator.low_water_bytes
-            raise ResourceExhaustedError(
-                f"RESOURCE_EXHAUSTED: the program needs {size_bytes:,} bytes of HBM; {limit:,} of "
-                f"{self.chip.hbm_bytes:,} are free below the arrays placed by device_put"
-            )
-        changed = self.resident is not owner
-        self.resident = owner
-        self.arena_bytes = size_bytes
-        return changed
+    def __repr__(self) -> str:
+        place = ", ".join(map(str, self.coords))
+        return (
+            f"Device(id={self.id}, {self.device_kind}, coords=({place}), core={self.core_on_chip})"
+        )
 
 
-@dataclass
 class Client:
-    """The devices of one process (a single chip for now)."""
+    """The devices of a target. Chips are numbered along x first, devices chip by chip."""
 
-    devices: list[Device]
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        count = topology.chip_count * topology.devices_per_chip
+        self.devices = [Device(topology.chip, None, topology, id) for id in range(count)]
 
 
 def client_for(target: str) -> Client:
-    """Return the client of a chip name or chip file; one per process and chip.
+    """Return the client of a target (`runtime.topology`); one per process and topology.
 
     Two spellings of a name or path give the same client, and a chip file that was edited another.
     """
-    return _client_of(load_chip(target))
+    return _client_of(parse_target(target))
+
+
+def device_for(target: str | Device) -> Device:
+    """The device itself, or the first one of a target."""
+    return target if isinstance(target, Device) else client_for(target).devices[0]
 
 
 @cache
-def _client_of(chip: Chip) -> Client:
+def _client_of(topology: Topology) -> Client:
     """A client is never dropped: arrays on it may be passed to programs made at any later time."""
-    hbm = HbmMemory.for_chip(chip)
-    return Client([Device(chip, hbm, HbmAllocator(chip.hbm_bytes))])
+    return Client(topology)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.pytree import TreeDef, flatten, unflatten
@@ -20,6 +19,7 @@ from compiler.hlo.printer import print_module
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET
 from runtime.buffer import Array
+from runtime.client import Device, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of
@@ -42,7 +42,7 @@ class JitFunction:
     def __init__(
         self,
         function: Callable[..., object],
-        target: str = DEFAULT_TARGET,
+        target: str | Device = DEFAULT_TARGET,
         precision: str = "default",
         static: Sequence[str] = (),
     ) -> None:
@@ -53,6 +53,7 @@ class JitFunction:
         self.static = frozenset(static)
         self.executable: Executable | None = None
         self._signature = inspect.signature(function)
+        self._positional = _positional_names(self._signature)
         self._cache: dict[object, _Compiled] = {}
         unknown = self.static - set(self._signature.parameters)
         if unknown:
@@ -61,24 +62,34 @@ class JitFunction:
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function on the chip; the result is a tree like the function's."""
-        bound = self._signature.bind(*args, **kwargs)  # defaults stay the function's own affair
-        statics = {k: v for k, v in bound.arguments.items() if k in self.static}
-        dynamic = {k: v for k, v in bound.arguments.items() if k not in self.static}
+        if not kwargs and len(args) == len(self._positional):
+            arguments = dict(zip(self._positional, args, strict=True))
+        else:  # defaults stay the function's own affair
+            arguments = self._signature.bind(*args, **kwargs).arguments
+        statics = {k: v for k, v in arguments.items() if k in self.static}
+        dynamic = {k: v for k, v in arguments.items() if k not in self.static}
         leaves, tree = flatten(dynamic)
+        types = [abstract_type(leaf) for leaf in leaves]
         key = (
             tuple(_static_key(name, statics[name]) for name in sorted(statics)),
             tree,
-            tuple(_signature_of(leaf) for leaf in leaves),
+            tuple(
+                (tuple(getattr(leaf, "shape", ())), type.dtype, type.is_weak)
+                for leaf, type in zip(leaves, types, strict=True)
+            ),
         )
         compiled = self._cache.get(key)
         if compiled is None:
             compiled = self._cache[key] = self._compile(dynamic, statics)
         self.executable = compiled.executable
-        arrays = [leaf if isinstance(leaf, Array) else _host_value(leaf) for leaf in leaves]
+        arrays = [
+            leaf if isinstance(leaf, Array) else fitted(np.asarray(leaf), type.dtype)
+            for leaf, type in zip(leaves, types, strict=True)
+        ]
         sized = [leaf for leaf in leaves if hasattr(leaf, "shape")]
         on_device = bool(sized) and all(isinstance(leaf, Array) for leaf in sized)
-        results = compiled.executable.call(arrays, on_device=on_device)
-        return unflatten(compiled.out_tree, list(results))
+        run = compiled.executable.call(arrays, on_device=on_device)
+        return unflatten(compiled.out_tree, run.results)
 
     def _compile(self, dynamic: dict[str, object], statics: dict[str, object]) -> _Compiled:
         def call(arguments: dict[str, object]) -> object:
@@ -88,16 +99,16 @@ class JitFunction:
 
         call.__name__ = getattr(self.function, "__name__", "function")
         module, _, out_tree = trace(call, (dynamic,))
-        options = CompileOptions(precision=self.precision)
+        options, device = CompileOptions(precision=self.precision), device_for(self.target)
 
         def compile_now() -> Compilation:
             compiler = importlib.import_module("runtime.compilation")
-            made: Compilation = compiler.compile_hlo(module, self.target, options)
+            made: Compilation = compiler.compile_hlo(module, device.chip, options)
             return made
 
         text = print_module(module)
         machine = MachineOptions()
-        executable = executable_of(text, self.target, options, machine, compile_now)
+        executable = executable_of(text, device, options, machine, compile_now)
         return _Compiled(executable, out_tree)
 
 
@@ -105,7 +116,7 @@ class JitFunction:
 def jit(
     function: Callable[..., object],
     *,
-    target: str = ...,
+    target: str | Device = ...,
     precision: str = ...,
     static: Sequence[str] = ...,
 ) -> JitFunction: ...
@@ -115,7 +126,7 @@ def jit(
 def jit(
     function: None = None,
     *,
-    target: str = ...,
+    target: str | Device = ...,
     precision: str = ...,
     static: Sequence[str] = ...,
 ) -> Callable[[Callable[..., object]], JitFunction]: ...
@@ -124,7 +135,7 @@ def jit(
 def jit(
     function: Callable[..., object] | None = None,
     *,
-    target: str = DEFAULT_TARGET,
+    target: str | Device = DEFAULT_TARGET,
     precision: str = "default",
     static: Sequence[str] = (),
 ) -> JitFunction | Callable[[Callable[..., object]], JitFunction]:
@@ -143,9 +154,9 @@ def _static_key(name: str, value: object) -> tuple[str, type, object]:
     return name, type(value), value
 
 
-def _signature_of(leaf: object) -> tuple[object, ...]:
-    return (tuple(getattr(leaf, "shape", ())), abstract_type(leaf))
-
-
-def _host_value(leaf: object) -> npt.NDArray[np.generic]:
-    return fitted(np.asarray(leaf), abstract_type(leaf).dtype)
+def _positional_names(signature: inspect.Signature) -> tuple[str, ...]:
+    """The parameters in order if a call that gives them all, without names, binds one to each."""
+    parameters = signature.parameters.values()
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        return ()
+    return tuple(p.name for p in parameters)

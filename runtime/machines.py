@@ -1,11 +1,16 @@
-"""Which machine executes a program: the LLVM one or the NumPy one, with the same results."""
+"""Which machine executes a program: the LLVM one or the NumPy one, with the same results.
+
+A machine is a core: it belongs to a device and is made once for all programs that run there.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runtime.queue import RunInterruptedError
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.host import processor_count
@@ -13,7 +18,13 @@ from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
 from tpu_sim.jit.program_translator import estimate_kind
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
-from tpu_sim.system import machine as system
+from tpu_sim.machine.run import Run
+from tpu_sim.system.machine import Machine, create_machine
+
+_FIRST_PIECE_CYCLES = 20_000
+"""A tenth of a millisecond on the LLVM machine, a tenth of a second on the NumPy machine."""
+_PIECE_SECONDS = 0.05
+"""A run that may be cancelled looks about this often."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +41,36 @@ class MachineOptions:
     cache: bool = True
 
 
-class Machine(Protocol):
-    """A program made ready on some machine."""
+class Runnable(Protocol):
+    """A program made ready on the machine of one device."""
 
-    def run(self, hbm: HbmMemory) -> ExecutionResult:
-        """Execute once on the given memory."""
+    def run(
+        self, hbm: HbmMemory, is_cancelled: Callable[[], bool] | None = None
+    ) -> ExecutionResult:
+        """Execute once on the given memory.
+
+        One that may be cancelled asks now and then whether it is, and then raises
+        `RunInterruptedError`.
+        """
+
+    def on(self, core: Core, options: MachineOptions) -> Runnable:
+        """The same on another core of such a chip; nothing is translated again."""
 
 
 @dataclass
 class _OnNumpy:
-    machine: system.Machine
+    machine: Machine
     program: Program
 
-    def run(self, hbm: HbmMemory) -> ExecutionResult:
-        return self.machine.run(self.program, hbm)
+    def run(
+        self, hbm: HbmMemory, is_cancelled: Callable[[], bool] | None = None
+    ) -> ExecutionResult:
+        if is_cancelled is None:
+            return self.machine.run(self.program, hbm)
+        return _finish(self.machine.start(self.program, hbm), is_cancelled)
+
+    def on(self, core: Core, options: MachineOptions) -> Runnable:
+        return core.prepare(self.program, options)
 
 
 @dataclass
@@ -51,8 +78,65 @@ class _OnLlvm:
     machine: LlvmMachine
     program: NativeProgram
 
-    def run(self, hbm: HbmMemory) -> ExecutionResult:
-        return self.machine.run(self.program, hbm)
+    def run(
+        self, hbm: HbmMemory, is_cancelled: Callable[[], bool] | None = None
+    ) -> ExecutionResult:
+        if is_cancelled is None:
+            return self.machine.run(self.program, hbm)
+        return _finish(self.machine.start(self.program, hbm), is_cancelled)
+
+    def on(self, core: Core, options: MachineOptions) -> Runnable:
+        machine = core.machine(options)
+        assert isinstance(machine, LlvmMachine)
+        return _OnLlvm(machine, self.program)
+
+
+def _finish(run: Run, is_cancelled: Callable[[], bool]) -> ExecutionResult:
+    """Run to the end in pieces; how long they take is found out on the way."""
+    cycles = _FIRST_PIECE_CYCLES
+    started = time.perf_counter()
+    while not run.run_until(run.cycle + cycles):
+        if is_cancelled():
+            raise RunInterruptedError("the call was interrupted while it ran")
+        now = time.perf_counter()
+        if now - started < _PIECE_SECONDS:
+            cycles *= 4
+        started = now
+    return run.result
+
+
+class Core:
+    """The core of one device: a machine for each way of executing that somebody asked for."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self._machines: dict[MachineOptions, Machine] = {}
+
+    def machine(self, options: MachineOptions) -> Machine:
+        """The machine that `options` name. The detectors of `checked` live in the NumPy machine."""
+        found = self._machines.get(options)
+        if found is None:
+            found = self._machines[options] = create_machine(
+                self.chip,
+                options.machine,
+                threads=options.threads,
+                checked=options.checked,
+                max_cycles=options.max_cycles,
+                cache=options.cache,
+            )
+        return found
+
+    def prepare(
+        self, program: Program, options: MachineOptions, digest: str | None = None
+    ) -> Runnable:
+        """Make `program` ready; translation happens here.
+
+        With the program's content `digest`, a translation made earlier is taken from disk.
+        """
+        machine = self.machine(options)
+        if isinstance(machine, LlvmMachine):
+            return _OnLlvm(machine, machine.prepare(program, digest=digest))
+        return _OnNumpy(machine, program)
 
 
 def estimate_cycles(
@@ -61,32 +145,13 @@ def estimate_cycles(
     """Count cycles with values off; also returns the seconds that translation took.
 
     `trips` is how often loops run whose trip count depends on data. Only the LLVM machine does it,
-    whatever `options` names; it has the cycles of both.
+    whatever `options` names; it has the cycles of both. It is a machine of its own, so that nobody
+    waits for a run.
     """
     machine = LlvmMachine(chip, max_cycles=options.max_cycles, cache=options.cache)
     started = time.perf_counter()
-    machine.prepare(program, estimate_kind(trips), digest)
+    native = machine.prepare(program, estimate_kind(trips), digest)
     seconds = time.perf_counter() - started
-    return machine.estimate(program, trips), seconds
-
-
-def make_machine(
-    program: Program, chip: Chip, options: MachineOptions, digest: str | None = None
-) -> Machine:
-    """Prepare `program` for the machine that `options` names; translation happens here.
-
-    With the program's content `digest`, a translation made earlier is taken from disk.
-
-    The detectors of `checked` live in the NumPy machine, so a checked run goes there.
-    """
-    machine = system.create_machine(
-        chip,
-        options.machine,
-        threads=options.threads,
-        checked=options.checked,
-        max_cycles=options.max_cycles,
-        cache=options.cache,
-    )
-    if isinstance(machine, LlvmMachine):
-        return _OnLlvm(machine, machine.prepare(program, digest=digest))
-    return _OnNumpy(machine, program)
+    result = machine.estimate(program, trips)
+    del native  # until here it was found ready
+    return result, seconds

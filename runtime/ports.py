@@ -28,7 +28,12 @@ class Port:
     is_kept: bool = False
     is_donated: bool = False
 
-    @property
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of all planes, padding included."""
+        return stored_bytes(self.shape)
+
+    @cached_property
     def places(self) -> tuple[int, ...]:
         """The offset of each plane in HBM."""
         return tuple(buffer.offset_bytes for buffer in self.buffers)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from compiler.options import CompileOptions
-from runtime.client import Device, client_for
+from runtime.client import Device
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.container import (
     checked_program,
     content_digest,
@@ -68,21 +68,20 @@ class _Recompiled:
 
 def executable_of(
     text: str | bytes,
-    target: str,
+    device: Device,
     options: CompileOptions,
     machine: MachineOptions,
     compile: Callable[[], Compilation],
+    client_size: int = 1,
 ) -> Executable:
     """The executable of a model from the store, else from `compile`, which is then kept.
 
-    `text` determines the program together with `target` and `options`. Writing the IR of each
-    stage needs the stages, so `options.dump_dir` compiles always.
+    `text` determines the program together with the chip, `options` and the number of devices.
+    Writing the IR of each stage needs the stages, so `options.dump_dir` compiles always.
     """
     started = time.perf_counter()
-    chip = load_chip(target)
-    device = client_for(target).devices[0]
     cache = open_cache(wanted=machine.cache)
-    key = "" if cache is None else _program_key(text, chip, options)
+    key = "" if cache is None else _program_key(text, device.chip, options, client_size)
     if cache is not None and options.dump_dir is None:
         found = _load(cache, key)
         if found is not None:
@@ -129,9 +128,10 @@ def _fresh(
     return Executable(compiled.program, device, machine, compiled, seconds, stages, digest=digest)
 
 
-def _program_key(text: str | bytes, chip: Chip, options: CompileOptions) -> str:
+def _program_key(text: str | bytes, chip: Chip, options: CompileOptions, client_size: int) -> str:
     source = source_digest(*_SOURCE)
-    return cache_key("program", text, options.program_key(), repr(chip), source)
+    size = str(client_size)
+    return cache_key("program", text, options.program_key(), repr(chip), size, source)
 
 
 def _load(cache: DiskCache, key: str) -> tuple[Program, str] | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from runtime.trace import write_trace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
@@ -68,9 +70,12 @@ class KernelReport:
         }
 
 
+Traced = tuple[Program, Chip, ExecutionResult]
+
+
 @dataclass(frozen=True)
 class Report:
-    """The last execution of an executable, or an estimate. Times in seconds, memory in bytes.
+    """What one execution cost, or would cost (an estimate). Times in seconds, memory in bytes.
 
     `causes` holds the kernels' cycles by cause, and ``main`` the cycles between kernels; they add
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
@@ -94,6 +99,12 @@ class Report:
     assumed_trips: int | None = None
     assumed_loops: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    traced: Traced | None = field(default=None, repr=False, compare=False)
+
+    def write_trace(self, path: str | Path) -> None:
+        """Write what the report adds up as a trace for ui.perfetto.dev; see `runtime.trace`."""
+        assert self.traced is not None, "made by build_report"
+        write_trace(path, *self.traced)
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""
@@ -210,6 +221,7 @@ def build_report(
         assumed_trips=assumed_trips,
         assumed_loops=() if assumed_trips is None else _all_assumed_loops(program),
         remarks=tuple(program.metadata.get("remarks", "").splitlines()),
+        traced=(program, chip, result),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -54,15 +54,29 @@ def _transfer(
     is_write: bool,
     use_cache: bool,
 ) -> bool:
-    tiling = _tiling(shape)
-    if tiling is None:
-        return False
-    strides = [host.strides[d] for d in reversed(shape.minor_to_major)]
-    row_stride, column_stride = _inner_strides(strides, tiling)
-    is_dense = column_stride == host.itemsize or tiling.columns == 1
-    loops = kernels(host.itemsize, is_dense=is_dense, use_cache=use_cache)
+    loops = _loops(shape, host.strides, is_write, use_cache)
     if loops is None:
         return False
+    run, arguments = loops
+    run(host.ctypes.data, device.ctypes.data, arguments.ctypes.data)
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _loops(
+    shape: ArrayShape, host_strides: tuple[int, ...], is_write: bool, use_cache: bool
+) -> tuple[Callable[[int, int, int], object], npt.NDArray[np.int64]] | None:
+    """The native loops for arrays of that shape and those strides, with their arguments."""
+    tiling = _tiling(shape)
+    if tiling is None:
+        return None
+    itemsize = shape.dtype.numpy.itemsize
+    strides = [host_strides[d] for d in reversed(shape.minor_to_major)]
+    row_stride, column_stride = _inner_strides(strides, tiling)
+    is_dense = column_stride == itemsize or tiling.columns == 1
+    loops = kernels(itemsize, is_dense=is_dense, use_cache=use_cache)
+    if loops is None:
+        return None
     majors = _majors(tiling.dims, strides)
     arguments = np.empty(len(Argument) + 2 * len(majors), np.int64)
     arguments[: len(Argument)] = (
@@ -78,9 +92,7 @@ def _transfer(
         column_stride,
     )
     arguments[len(Argument) :] = [number for major in majors for number in major]
-    run = loops.write if is_write else loops.read
-    run(host.ctypes.data, device.ctypes.data, arguments.ctypes.data)
-    return True
+    return loops.write if is_write else loops.read, arguments
 
 
 def _inner_strides(strides: Sequence[int], tiling: _Tiling) -> tuple[int, int]:
@@ -104,7 +116,6 @@ def _majors(dims: tuple[int, ...], strides: Sequence[int]) -> list[tuple[int, in
     return joined or [(1, 0)]
 
 
-@lru_cache(maxsize=4096)
 def _tiling(shape: ArrayShape) -> _Tiling | None:
     width = shape.dtype.numpy.itemsize
     layout = shape.layout

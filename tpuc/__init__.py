@@ -4,6 +4,9 @@
     outs = exe(*arrays)                               # on an emulated TPU
     exe.report.cycles, exe.text("tpu")
 
+    first, second = tpuc.devices("v5e:2x1")           # chips of a slice
+    exe(tpuc.device_put(x, second))                   # runs there; values are waited for when asked
+
     @tpuc.jit                                         # ordinary NumPy code
     def layer(x, w, b): return np.maximum(x @ w + b, 0)
 
@@ -18,19 +21,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from runtime.api import compile, device_put
+    from runtime.api import compile, device_put, devices
     from runtime.buffer import Array
-    from runtime.executable import Executable
+    from runtime.client import Device
+    from runtime.executable import Executable, Run
     from runtime.jit import jit
 
 __version__ = "0.1.0"
-__all__ = ["Array", "Executable", "compile", "device_put", "jit", "__version__"]
+__all__ = [
+    "Array", "Device", "Executable", "Run", "compile", "device_put", "devices", "jit", "__version__",
+]  # fmt: skip
 
 _HOMES = {
     "Array": "runtime.buffer",
+    "Device": "runtime.client",
     "Executable": "runtime.executable",
+    "Run": "runtime.executable",
     "compile": "runtime.api",
     "device_put": "runtime.api",
+    "devices": "runtime.api",
     "jit": "runtime.jit",
 }
 

@@ -26,9 +26,9 @@ from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
-from runtime.buffer import Array as DeviceArray
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.topology import parse_target
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
@@ -92,19 +92,17 @@ def run(
     expected = _expected(expect, [port.shape for port in executable.outputs])
     is_read = bool(outputs) or check or expected is not None
     with _working("executing"), _quiet():
-        results = [
-            _host(r) for r in executable.call(arguments or each, on_device=not is_read) if is_read
-        ]
+        run = executable.call(arguments or each, on_device=not is_read)
+        results = [np.asarray(result) for result in run.results] if is_read else []
+        report = run.report()
     if outputs:
         save_arrays(outputs, results)
     if trace:
-        executable.write_trace(trace)
+        report.write_trace(trace)
     precision = executable.program.metadata.get("precision", "default")
     wanted = _evaluated_anew(model, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
     tolerance = tol if tol is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
-    report = executable.report
-    assert report is not None
     if as_json:
         record = report.to_json() | {"model": model, "random_inputs": inputs is None}
         _print_json(record, differences, tolerance)
@@ -136,7 +134,7 @@ def estimate(
     with _working("estimating"):
         report = executable.estimate(trips)
     if trace:
-        executable.write_trace(trace)
+        report.write_trace(trace)
     if as_json:
         _print_json(report.to_json() | {"model": model}, None, 0.0)
     else:
@@ -391,7 +389,7 @@ def _dump_texts(executable: Executable, folder: Path | None) -> None:
 def _chip(name: str) -> Chip:
     """A chip named on the command line."""
     try:
-        return load_chip(name)
+        return parse_target(name).chip
     except ChipError as error:
         raise click.UsageError(str(error)) from error
 
@@ -423,10 +421,6 @@ def _parse(model: str, *, is_verified: bool = True) -> HloModule:
 def _arguments(path: str | None, shapes: list[ArrayShape], seed: int) -> Iterator[Array]:
     """The inputs, each read or made when it is asked for."""
     return randoms(shapes, seed) if path is None else loaded(path, "in", shapes)
-
-
-def _host(value: Array | DeviceArray) -> Array:
-    return value.numpy() if isinstance(value, DeviceArray) else value
 
 
 def _comparable(model: str, expect: str | None, *, check: bool) -> None:

@@ -71,7 +71,8 @@ class Ours:
         """One call with results in HBM; those of the call before are freed first."""
         assert self._executable is not None
         self._results = ()
-        self._results = self._executable.call(self._arguments, on_device=True)
+        run = self._executable.call(self._arguments, on_device=True).wait()
+        self._results = run.results
 
     def outputs(self) -> Sequence[object]:
         """Arrays of the device."""

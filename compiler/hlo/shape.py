@@ -50,6 +50,18 @@ class ArrayShape:
     layout: Layout | None = None
     dynamic: tuple[bool, ...] = ()
 
+    def __hash__(self) -> int:
+        """Worked out once: shapes are keys of many tables."""
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = hash((self.dtype.name, self.dims, self.layout, self.dynamic))
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        """Hashes of strings are another process's own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
     @property
     def rank(self) -> int:
         """Number of dimensions."""

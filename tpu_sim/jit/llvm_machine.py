@@ -8,13 +8,12 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -58,7 +57,6 @@ from tpu_sim.machine.run import Run, Stop
 from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS, READY_RING, STATE_WORDS
 from tpu_sim.machine.state import LANES, CoreState
 
-_KEPT_PROGRAMS = 64
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
     FaultKind.MEMORY: OutOfMemoryRangeFault,
@@ -118,7 +116,10 @@ class LlvmMachine:
         self._engine = Engine(detect_host(), self._cache, codegen_level)
         self._memories = Memories(chip)
         self._lock = ForkLock(RLock)
-        self._prepared: OrderedDict[tuple[int, ModuleKind], NativeProgram] = OrderedDict()
+        self._prepared: WeakValueDictionary[tuple[int, ModuleKind], NativeProgram] = (
+            WeakValueDictionary()
+        )
+        self._latest: NativeProgram | None = None  # of a caller that holds none
         self._contexts: WeakKeyDictionary[NativeModule, ExecutionContext] = WeakKeyDictionary()
 
     def prepare(
@@ -127,7 +128,7 @@ class LlvmMachine:
         """Translate and compile; raises `ProgramError` for a program that breaks a rule.
 
         `digest` names the program's content, so that a translation found on disk is used without
-        looking at the program at all.
+        looking at the program at all. The native program lives as long as the caller holds it.
         """
         key = (id(program), kind)
         native = self._prepared.get(key)
@@ -136,8 +137,6 @@ class LlvmMachine:
             module = self._engine.link(code)
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN_FUNCTION))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)
-            while len(self._prepared) > _KEPT_PROGRAMS:
-                self._prepared.popitem(last=False)
         return native
 
     def _native_code(
@@ -197,7 +196,9 @@ class LlvmMachine:
             return Run(self._core(native, None), self.max_cycles).finish()
 
     def _core(self, program: Program | NativeProgram, hbm: HbmMemory | None) -> NativeCore:
-        native = program if isinstance(program, NativeProgram) else self.prepare(program)
+        if not isinstance(program, NativeProgram):
+            program = self._latest = self.prepare(program)
+        native = program
         with self._lock:
             context = self._contexts.get(native.module)
             if context is None:

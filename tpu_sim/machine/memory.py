@@ -20,6 +20,8 @@ class HbmMemory:
     """`size_bytes` of zeroed HBM. Offsets are bytes from its start.
 
     `address` is its host address for native code; `bytes` a writable uint8 view of all of it.
+    A `part` is what a core sees through a base and a limit register: addresses from 0, the same
+    bytes. So a program runs wherever in HBM it was put, and reaches nothing else.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -30,6 +32,7 @@ class HbmMemory:
         self._mapping = mmap.mmap(-1, size_bytes, flags=flags)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._mapping.madvise(mmap.MADV_HUGEPAGE)
+        self._start = 0
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
         self.address: int = self.bytes.ctypes.data
 
@@ -37,6 +40,16 @@ class HbmMemory:
     def for_chip(cls, chip: Chip) -> HbmMemory:
         """The whole HBM of a chip."""
         return cls(chip.hbm_bytes)
+
+    def part(self, offset: int, size_bytes: int) -> HbmMemory:
+        """The range as a memory of its own; both are multiples of the granule."""
+        if offset % GRANULE_BYTES or size_bytes % GRANULE_BYTES:
+            raise ValueError(f"HBM range {offset}, {size_bytes}: want multiples of {GRANULE_BYTES}")
+        found = HbmMemory.__new__(HbmMemory)
+        found.bytes = self.view(offset, size_bytes)
+        found.size_bytes, found.address = size_bytes, self.address + offset
+        found._mapping, found._start = self._mapping, self._start + offset
+        return found
 
     def view(self, offset: int, size_bytes: int) -> npt.NDArray[np.uint8]:
         """A writable view of a range; raises `OutOfMemoryRangeFault` if it is not inside HBM."""
@@ -57,11 +70,12 @@ class HbmMemory:
     def discard(self, offset: int, size_bytes: int) -> None:
         """Zero a range, giving its whole pages back to the host."""
         view = self.view(offset, size_bytes)
-        first = -(-offset // _PAGE_BYTES) * _PAGE_BYTES
-        last = (offset + size_bytes) // _PAGE_BYTES * _PAGE_BYTES
+        start = self._start + offset
+        first = -(-start // _PAGE_BYTES) * _PAGE_BYTES
+        last = (start + size_bytes) // _PAGE_BYTES * _PAGE_BYTES
         if last <= first or not hasattr(mmap, "MADV_DONTNEED"):
             view[:] = 0
             return
-        self.bytes[offset:first] = 0
-        self.bytes[last : offset + size_bytes] = 0
+        view[: first - start] = 0
+        view[last - start :] = 0
         self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)

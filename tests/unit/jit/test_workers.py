@@ -119,7 +119,7 @@ def test_a_fork_while_other_threads_hold_locks_runs() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with executable._machine.machine._lock, installation._lock:
+        with executable._runnable.machine._lock, installation._lock:
             held.set()
             done.wait(300)
 
@@ -131,7 +131,7 @@ def test_a_fork_while_other_threads_hold_locks_runs() -> None:
         machine = LlvmMachine(executable.device.chip, cache=False)
         hbm = HbmMemory(executable.program.hbm_bytes)
         there.send(machine.run(executable.program, hbm).cycles)
-        executable._machine.machine.run(executable.program, hbm)
+        executable._runnable.machine.run(executable.program, hbm)
         there.send(True)
 
     context = multiprocessing.get_context("fork")

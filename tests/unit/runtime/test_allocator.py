@@ -17,11 +17,24 @@ CAPACITY = 64 * GRANULE_BYTES
 
 def test_blocks_come_from_the_top_in_whole_granules() -> None:
     allocator = HbmAllocator(CAPACITY)
-    assert allocator.low_water_bytes == CAPACITY
+    assert allocator.largest_free_bytes == CAPACITY
     assert allocator.allocate(1) == CAPACITY - GRANULE_BYTES
     assert allocator.allocate(GRANULE_BYTES + 1) == CAPACITY - 3 * GRANULE_BYTES
-    assert allocator.low_water_bytes == CAPACITY - 3 * GRANULE_BYTES
+    assert allocator.largest_free_bytes == CAPACITY - 3 * GRANULE_BYTES
     assert allocator.used_bytes == 3 * GRANULE_BYTES
+
+
+def test_programs_come_from_the_bottom() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    first, array = allocator.allocate(700, for_program=True), allocator.allocate(700)
+    second = allocator.allocate(1, for_program=True)
+    assert (first, second, array) == (0, 2 * GRANULE_BYTES, CAPACITY - 2 * GRANULE_BYTES)
+    assert allocator.program_bytes == 3 * GRANULE_BYTES
+    assert allocator.array_bytes == 2 * GRANULE_BYTES
+    allocator.release(first)
+    assert allocator.allocate(3 * GRANULE_BYTES, for_program=True) == 3 * GRANULE_BYTES
+    assert allocator.allocate(2 * GRANULE_BYTES, for_program=True) == 0
+    assert allocator.block_count == 4 and allocator.peak_bytes == 8 * GRANULE_BYTES
 
 
 def test_a_block_without_bytes_is_still_a_place_of_its_own() -> None:
@@ -39,14 +52,14 @@ def test_a_hole_is_filled_by_what_fits_and_passed_by_what_does_not() -> None:
 
 def test_a_full_memory_says_who_has_it() -> None:
     allocator = HbmAllocator(CAPACITY)
-    allocator.floor_bytes = 32 * GRANULE_BYTES
+    allocator.allocate(32 * GRANULE_BYTES, for_program=True)
     allocator.allocate(30 * GRANULE_BYTES)
     with pytest.raises(ResourceExhaustedError) as found:
         allocator.allocate(3 * GRANULE_BYTES)
     message = str(found.value)
     assert "RESOURCE_EXHAUSTED: no room for 1,536 bytes" in message
-    assert "15,360 of 32,768 bytes are used by arrays, 16,384 by the program" in message
-    assert allocator.allocate(2 * GRANULE_BYTES) == allocator.floor_bytes
+    assert "15,360 of 32,768 bytes are used by arrays, 16,384 by programs" in message
+    assert allocator.allocate(2 * GRANULE_BYTES) == 32 * GRANULE_BYTES
 
 
 def test_blocks_never_overlap_and_freed_ones_come_back() -> None:
@@ -101,8 +114,9 @@ def test_threads_get_blocks_of_their_own() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert not errors
-    used = sorted(allocator._used)
-    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(used))
+    blocks = allocator._blocks
+    assert all(a + size <= b for (a, size, _), (b, *_) in itertools.pairwise(blocks))
+    assert allocator.used_bytes == sum(size for _, size, _ in blocks)
 
 
 def test_a_release_in_the_middle_of_an_allocation_waits_for_nobody() -> None:
@@ -110,15 +124,5 @@ def test_a_release_in_the_middle_of_an_allocation_waits_for_nobody() -> None:
     block = allocator.allocate(CAPACITY)
     with allocator._lock:  # as a finalizer finds it
         allocator.release(block)
-    assert allocator.low_water_bytes == CAPACITY
+    assert allocator.largest_free_bytes == CAPACITY
     assert allocator.allocate(CAPACITY) == block
-
-
-def test_a_claimed_floor_and_blocks_exclude_each_other() -> None:
-    allocator = HbmAllocator(CAPACITY)
-    block = allocator.allocate(GRANULE_BYTES)
-    assert not allocator.claim_floor(CAPACITY) and allocator.floor_bytes == 0
-    allocator.release(block)
-    assert allocator.claim_floor(CAPACITY)
-    with pytest.raises(ResourceExhaustedError):
-        allocator.allocate(1)

@@ -84,17 +84,17 @@ def test_types_that_hlo_has_not_are_refused() -> None:
 
 def test_memory_comes_back_when_an_array_dies() -> None:
     gc.collect()
-    before = DEVICE.allocator.used_bytes
+    before = DEVICE.memory.allocator.used_bytes
     array = device_put(np.zeros((100, 100), ml_dtypes.bfloat16))
-    assert DEVICE.allocator.used_bytes == before + 104 * 128 * 2
+    assert DEVICE.memory.allocator.used_bytes == before + 104 * 128 * 2
     del array
-    assert DEVICE.allocator.used_bytes == before
+    assert DEVICE.memory.allocator.used_bytes == before
 
 
 def test_an_array_larger_than_hbm_is_refused_and_leaves_no_trace() -> None:
     gc.collect()
-    before = DEVICE.allocator.used_bytes
+    before = DEVICE.memory.allocator.used_bytes
     huge = np.broadcast_to(np.float32(0), (1 << 17, 1 << 17))
     with pytest.raises(ResourceExhaustedError, match="no room for 68,719,476,736 bytes"):
         device_put(huge)
-    assert DEVICE.allocator.used_bytes == before
+    assert DEVICE.memory.allocator.used_bytes == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -37,6 +37,11 @@ def address(array: Array) -> int:
     return int(array.planes()[0].ctypes.data)
 
 
+def ready(arrays: Sequence[np.ndarray | Array]) -> list[Array]:
+    """The results of a call that has ended."""
+    return [array.block_until_ready() for array in arrays if isinstance(array, Array)]
+
+
 @pytest.fixture
 def step() -> Executable:
     return compile(STEP.replace("TYPE", "f32"))
@@ -50,13 +55,13 @@ def state() -> list[Array]:
 def test_state_is_updated_in_place_without_a_copy(step: Executable, state: list[Array]) -> None:
     a, b, x = state
     assert [port.is_donated for port in step.inputs] == [True, True, False]
-    a, b, total = step(a, b, x)
+    a, b, total = ready(step(a, b, x))
     del total  # what is still held of the third result would have to move
-    before, places = step.device.copied_bytes, (address(a), address(b))
+    before, places = step.device.memory.copied_bytes, (address(a), address(b))
     for _ in range(3):
-        a, b = step(a, b, x)[:2]
+        a, b = ready(step(a, b, x))[:2]
         assert (address(a), address(b)) == places
-    assert step.device.copied_bytes == before
+    assert step.device.memory.copied_bytes == before
     np.testing.assert_array_equal(a.numpy(), host(0) + 4 * host(7))
     np.testing.assert_array_equal(b.numpy(), host(100) - 4 * host(7))
     np.testing.assert_array_equal(x.numpy(), host(7))
@@ -64,11 +69,11 @@ def test_state_is_updated_in_place_without_a_copy(step: Executable, state: list[
 
 def test_only_what_is_kept_of_the_results_is_copied(step: Executable, state: list[Array]) -> None:
     a, b, x = state
-    before = step.device.copied_bytes
-    a, b, total = step(a, b, x)
-    assert step.device.copied_bytes == before + 3 * a.size_bytes  # into the program's places
-    a, b, _ = step(a, b, x)
-    assert step.device.copied_bytes == before + 4 * a.size_bytes  # and `total` out of them
+    before = step.device.memory.copied_bytes
+    a, b, total = ready(step(a, b, x))
+    assert step.device.memory.copied_bytes == before + 3 * a.size_bytes  # into the program's places
+    a, b, _ = ready(step(a, b, x))
+    assert step.device.memory.copied_bytes == before + 4 * a.size_bytes  # and `total` out of them
     np.testing.assert_array_equal(total.numpy(), host(0) + host(100))
     np.testing.assert_array_equal(a.numpy(), host(0) + 2 * host(7))
 
@@ -84,9 +89,11 @@ def test_pairs_of_words_are_donated_too() -> None:
 
 def test_a_donated_array_is_gone(step: Executable, state: list[Array]) -> None:
     a, b, x = state
-    used = step.device.allocator.used_bytes
-    results = step(a, b, x)
-    assert step.device.allocator.used_bytes == used - 3 * a.size_bytes  # x lies in the arena
+    used = step.device.memory.allocator.array_bytes
+    results = ready(step(a, b, x))
+    assert (
+        step.device.memory.allocator.array_bytes == used - 3 * a.size_bytes
+    )  # x lies in the arena
     assert (a.is_deleted(), b.is_deleted(), x.is_deleted()) == (True, True, False)
     assert a.shape == SHAPE and a.dtype == np.float32 and "deleted" in repr(a)
     for use in (a.numpy, lambda: np.asarray(a), lambda: device_put(a), lambda: step(b, a, x)):
@@ -139,9 +146,9 @@ def test_arrays_of_an_iterator_are_donated_too(step: Executable, state: list[Arr
     def each() -> Iterator[Array]:
         yield from state
 
-    c, d, _ = step.call(each(), on_device=True)
+    c, d, _ = step.call(each(), on_device=True).results
     assert state[0].is_deleted()
-    e, _, _ = step.call(iter([c, d, state[2]]), on_device=True)
+    e, _, _ = step.call(iter([c, d, state[2]]), on_device=True).results
     np.testing.assert_array_equal(np.asarray(e), host(0) + 2 * host(7))
 
 
@@ -149,12 +156,16 @@ def test_a_call_that_is_refused_deletes_nothing(step: Executable, state: list[Ar
     a, b, x = state
     with pytest.raises(CompileError, match="takes 3 inputs, got 2"):
         step(a, b)
-    allocator = step.device.allocator
-    a, b, total = step(a, b, x)
-    filler = allocator.allocate(allocator.low_water_bytes - allocator.floor_bytes)
+    memory = step.device.memory
+    a, b, total = ready(step(a, b, x))
+    fillers = []
+    with pytest.raises(ResourceExhaustedError):
+        while True:
+            fillers.append(memory.allocate(memory.allocator.largest_free_bytes or 512))
     with pytest.raises(ResourceExhaustedError):  # there is no room for `total` outside
-        step(a, b, x)
-    allocator.release(filler)
+        step(a, b, x)[0].numpy()
+    for filler in fillers:
+        memory.allocator.release(filler)
     np.testing.assert_array_equal(a.numpy(), host(0) + host(7))
     np.testing.assert_array_equal(np.asarray(step(a, b, x)[2]), host(0) + host(100))
     np.testing.assert_array_equal(total.numpy(), host(0) + host(100))
@@ -172,17 +183,19 @@ def test_another_program_finds_the_state_moved(step: Executable, state: list[Arr
 
 def test_after_a_fault_the_donated_arrays_are_gone(step: Executable, state: list[Array]) -> None:
     limited = Executable(step.program, step.device, MachineOptions(max_cycles=10))
-    with pytest.raises(CycleLimitFault):
-        limited(*state)
+    results = limited(*state)
+    for result in results:
+        with pytest.raises(CycleLimitFault):
+            result.numpy()
     assert [array.is_deleted() for array in state] == [True, True, False]
     np.testing.assert_array_equal(state[2].numpy(), host(7))
 
 
 def test_delete_gives_memory_back_at_once() -> None:
     array = device_put(host(0))
-    used = array.device.allocator.used_bytes
+    used = array.device.memory.allocator.array_bytes
     array.delete()
     array.delete()
-    assert array.device.allocator.used_bytes == used - array.size_bytes
+    assert array.device.memory.allocator.array_bytes == used - array.size_bytes
     with pytest.raises(RuntimeError, match=r"was deleted by delete\(\)"):
         array.numpy()

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from runtime.api import compile
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from runtime.report import Report, build_report
+from runtime.report import Report, Traced, build_report
 from runtime.trace import trace_events
 from runtime.unit_use import UnitUse
 from tests.support.random_programs import BlockBuilder
@@ -158,17 +158,20 @@ def cycles_of(events: Iterable[Event]) -> int:
     return sum(e["args"]["cycles"] for e in events)
 
 
+def traced(executable: Executable) -> Traced:
+    found = executable.estimate().traced
+    assert found is not None
+    return found
+
+
 def events_of(executable: Executable) -> list[Event]:
-    executable.estimate()
-    assert executable._result is not None
-    return list(trace_events(executable.program, executable.device.chip, executable._result))
+    return list(trace_events(*traced(executable)))
 
 
 def test_a_trace_shows_every_call_and_every_cycle_of_it(tmp_path: Path) -> None:
     executable, report = executed("gpt2_fwd")
-    executable.estimate()
     path = tmp_path / "trace.json"
-    executable.write_trace(path)
+    executable.estimate().write_trace(path)
     tracks = Tracks(json.loads(path.read_text())["traceEvents"])
     calls = tracks.unit("program")
     assert len(calls) == sum(kernel.calls for kernel in report.kernels)
@@ -219,12 +222,10 @@ def test_units_have_slices_named_by_kernel() -> None:
 def test_units_are_busy_for_what_the_machine_recorded() -> None:
     executable, _ = executed("gpt2_fwd")
     tracks = Tracks(events_of(executable))
-    result = executable._result
-    assert result is not None
+    _, chip, result = traced(executable)
     by_mxu = [cycles_of(tracks.unit(f"MXU {number}")) for number in range(4)]
     assert abs(sum(by_mxu) - result.mxu_busy_cycles) <= 4 * len(result.kernels)  # rounding
     engine = cycles_of(tracks.unit("DMA in")) + cycles_of(tracks.unit("DMA out"))
-    chip = executable.device.chip
     assert result.hbm_bytes / chip.hbm_bytes_per_cycle <= engine <= result.cycles
     issuing = cycles_of(tracks.unit("vector"))
     assert issuing >= result.causes[Cause.VECTOR]
@@ -261,9 +262,8 @@ def test_the_picture_of_a_trace_has_every_track(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable, _ = executed("mlp_train")
-    executable.estimate()
     trace, picture = tmp_path / "t.json", tmp_path / "t.svg"
-    executable.write_trace(trace)
+    executable.estimate().write_trace(trace)
     monkeypatch.setattr("sys.argv", ["trace_picture", str(trace), str(picture)])
     script = Path(__file__).resolve().parents[3] / "docs" / "trace_picture.py"
     runpy.run_path(str(script), run_name="__main__")
@@ -286,28 +286,31 @@ def test_many_calls_share_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_calls_without_records_are_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     executable, report = executed("gpt2_fwd")
-    executable.estimate()
-    assert executable._result is not None
-    runs = executable._result.kernels
+    program, chip, recorded = traced(executable)
+    runs = recorded.kernels
     totals = RunTotals()
     for run in runs[4:]:
         totals.add(run)
-    result = replace(executable._result, kernels=(*runs[:4], *totals.runs()))
+    result = replace(recorded, kernels=(*runs[:4], *totals.runs()))
     monkeypatch.setattr("runtime.trace.MOST_RECORDS", 4)
-    tracks = Tracks(trace_events(executable.program, executable.device.chip, result))
+    tracks = Tracks(trace_events(program, chip, result))
     calls = tracks.unit("program")
     assert len(calls) == 5
     assert calls[-1]["args"]["what"] == f"{len(runs) - 4} calls added up"
     assert cycles_of(calls) == sum(k.cycles for k in report.kernels)
-    summed = build_report(executable.program, executable.device.chip, result, 0, 0, {})
+    summed = build_report(program, chip, result, 0, 0, {})
     assert {k.name: k for k in summed.kernels} == {k.name: k for k in report.kernels}
     assert summed.mxu_utilisation == report.mxu_utilisation
 
 
-def test_there_is_nothing_to_trace_before_a_call(tmp_path: Path) -> None:
-    executable, _ = executed("mlp_train")
-    with pytest.raises(ValueError, match="nothing to trace"):
-        Executable(executable.program, executable.device).write_trace(tmp_path / "t.json")
+def test_the_trace_of_a_run_is_that_of_its_estimate(tmp_path: Path) -> None:
+    executable, report = executed("mlp_train")
+    report.write_trace(tmp_path / "run.json")
+    executable.estimate().write_trace(tmp_path / "estimate.json")
+    run, estimate = (
+        json.loads((tmp_path / name).read_text()) for name in ("run.json", "estimate.json")
+    )
+    assert run == estimate
 
 
 def test_commands_report_the_same_cycles(tmp_path: Path) -> None:

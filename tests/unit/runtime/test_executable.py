@@ -11,15 +11,14 @@ import pytest
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from compiler.hlo import host_types
 from compiler.hlo.host_types import PrecisionWarning
-from runtime.allocator import HbmAllocator
 from runtime.api import compile, device_put, load_executable
 from runtime.buffer import Array
 from runtime.client import Device
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.memory import Memory
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.machine.faults import CycleLimitFault
-from tpu_sim.machine.memory import HbmMemory
 
 SCALED_SUM = """
 HloModule scaled_sum
@@ -133,10 +132,19 @@ def test_after_a_fault_everything_is_loaded_anew() -> None:
     limited = Executable(exe.program, exe.device, MachineOptions(max_cycles=10))
     x, y = operands(7)
     arguments = device_put(x), device_put(y)
+    for _ in range(2):
+        (lost,) = limited(*arguments)
+        assert isinstance(lost, Array)
+        for use in (lost.numpy, lost.block_until_ready):
+            with pytest.raises(CycleLimitFault):
+                use()
+        with pytest.raises(CycleLimitFault):
+            single(exe(lost, arguments[1]))
+        with pytest.raises(CycleLimitFault):
+            limited(x, y)
+        assert (single(exe(*arguments)) == (x + y) * row).all()
     with pytest.raises(CycleLimitFault):
-        limited(*arguments)
-    assert exe.device.resident is None
-    assert (single(exe(*arguments)) == (x + y) * row).all()
+        _ = limited.report
 
 
 def test_wrong_arguments_are_named(model: tuple[Executable, np.ndarray]) -> None:
@@ -208,19 +216,20 @@ def test_a_saved_program_runs_and_holds_no_other_text(
         exe.text("ptx")
 
 
-def test_a_program_that_does_not_fit_below_the_arrays_is_refused(
+def test_a_program_that_does_not_fit_beside_the_arrays_is_refused(
     model: tuple[Executable, np.ndarray],
 ) -> None:
     exe, row = model
     chip = load_chip("v5e")
     size = -(-exe.program.hbm_bytes // 512) * 512 + 2 * 512
-    device = Device(chip, HbmMemory(size), HbmAllocator(size))
+    device = Device(chip, Memory(size))
     small = Executable(exe.program, device)
-    block = device.allocator.allocate(3 * 512)
+    allocator = device.memory.allocator
+    block = allocator.allocate(3 * 512)
     x, y = operands(13)
-    with pytest.raises(ResourceExhaustedError, match="are free below the arrays"):
+    with pytest.raises(ResourceExhaustedError, match="in HBM for the program; 1,536 of"):
         small(x, y)
-    device.allocator.release(block)
+    allocator.release(block)
     assert (single(small(x, y)) == (x + y) * row).all()
     with pytest.raises(ResourceExhaustedError, match="no room for"):
-        device.allocator.allocate(3 * 512)
+        allocator.allocate(3 * 512)

@@ -36,7 +36,9 @@ def test_inputs_survive_a_call_and_results_repeat(name: str) -> None:
         for plane, wanted, buffer in zip(
             argument.planes(), fresh.planes(), port.buffers, strict=True
         ):
-            in_arena = executable.device.hbm.view(buffer.offset_bytes, plane.size)
+            in_arena = executable._loaded[executable.device].arena.hbm.view(
+                buffer.offset_bytes, plane.size
+            )
             assert in_arena.tobytes() == plane.tobytes() == wanted.tobytes()
     assert [np.asarray(out).tobytes() for out in executable(*arguments)] == first
     assert [np.asarray(out).tobytes() for out in executable(*hosts)] == first

@@ -11,6 +11,7 @@ import pytest
 
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from runtime.api import compile, device_put
+from runtime.arena import Arena
 from runtime.buffer import Array
 from runtime.client import client_for
 from runtime.executable import Executable
@@ -34,9 +35,13 @@ def host(start: float) -> np.ndarray:
     return np.arange(start, start + SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
 
 
+def arena(executable: Executable) -> Arena:
+    return executable._loaded[executable.device].arena
+
+
 def lies_in_arena(executable: Executable, array: Array, number: int) -> bool:
     place = executable.inputs[number].buffers[0].offset_bytes
-    wanted = executable.device.hbm.view(place, array.size_bytes)
+    wanted = arena(executable).hbm.view(place, array.size_bytes)
     return array.planes()[0].ctypes.data == wanted.ctypes.data
 
 
@@ -47,14 +52,14 @@ def subtract() -> Executable:
 
 
 def test_a_kept_argument_gives_up_its_block(subtract: Executable) -> None:
-    allocator = subtract.device.allocator
-    before = allocator.used_bytes
+    allocator = subtract.device.memory.allocator
+    before = allocator.array_bytes
     a, b = device_put(host(0)), device_put(host(5))
-    assert allocator.used_bytes == before + a.size_bytes + b.size_bytes
+    assert allocator.array_bytes == before + a.size_bytes + b.size_bytes
     (result,) = subtract(a, b)
     np.testing.assert_array_equal(np.asarray(result), host(0) - host(5))
     assert all(port.is_kept for port in subtract.inputs)
-    assert allocator.used_bytes == before
+    assert allocator.array_bytes == before
     assert lies_in_arena(subtract, a, 0) and lies_in_arena(subtract, b, 1)
     np.testing.assert_array_equal(a.numpy(), host(0))
     np.testing.assert_array_equal(np.asarray(subtract(a, b)[0]), host(0) - host(5))
@@ -90,8 +95,8 @@ def test_one_array_for_two_parameters(subtract: Executable) -> None:
 
 
 def test_what_a_dead_argument_leaves_is_free(subtract: Executable) -> None:
-    allocator = subtract.device.allocator
-    before = allocator.used_bytes
+    allocator = subtract.device.memory.allocator
+    before = allocator.array_bytes
     a, b = device_put(host(0)), device_put(host(5))
     subtract(a, b)
     del a
@@ -101,7 +106,7 @@ def test_what_a_dead_argument_leaves_is_free(subtract: Executable) -> None:
     del b, c
     gc.collect()
     program("multiply")(host(0), host(1))
-    assert allocator.used_bytes == before
+    assert allocator.array_bytes == before
 
 
 def test_a_result_becomes_an_argument(subtract: Executable) -> None:
@@ -119,7 +124,7 @@ def test_arguments_of_an_iterator_are_taken_one_by_one(subtract: Executable) -> 
             made.append(start)
             yield host(start)
 
-    (result,) = subtract.call(each(), on_device=False)
+    (result,) = subtract.call(each(), on_device=False).results
     np.testing.assert_array_equal(result, host(4) - host(1))
     assert made == [4, 1]
     with pytest.raises(CompileError, match="takes 2 inputs, got 1"):
@@ -175,4 +180,4 @@ def test_two_spellings_of_a_chip_file_are_one_device(
     assert client_for(str(tmp_path / "small.toml")).devices[0] is device
     edited = SMALL_CHIP.replace("4194304", "8388608")
     (tmp_path / "small.toml").write_text(edited)
-    assert client_for("small.toml").devices[0].allocator.capacity_bytes == 8388608
+    assert client_for("small.toml").devices[0].memory.size_bytes == 8388608

@@ -1,0 +1,106 @@
+"""`Memory`: a device's HBM, and who has which part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from threading import RLock
+from typing import Protocol
+from weakref import WeakSet
+
+from compiler.diagnostics import ResourceExhaustedError
+from runtime.allocator import HbmAllocator
+from runtime.transfer import Bytes
+from tpu_sim.machine.fork_lock import ForkLock
+from tpu_sim.machine.memory import HbmMemory
+
+_MOST_IDLE_BYTES = 1 << 30
+"""Programs that do not run keep their constants and arguments in HBM, so that the next call finds
+them there. What they keep altogether, beside the program that was called last, costs the host this
+much memory at most."""
+
+
+class Evictable(Protocol):
+    """A program's place in HBM, which it can do without between two calls."""
+
+    size_bytes: int
+    last_use: int
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it takes room, and no call is using it."""
+
+    def evict(self) -> None:
+        """Give the room back. Raises `ResourceExhaustedError` if arrays in it find no other."""
+
+
+class Memory:
+    """`size_bytes` of HBM; host memory is taken for what is touched.
+
+    `lock` is held while data move or are read, and never while a program runs: nobody waits for a
+    run to read what is there already. `copied_bytes` counts what moved from place to place in HBM
+    for arrays' sake.
+    """
+
+    kind = "device"
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.allocator = HbmAllocator(size_bytes)
+        self.lock = ForkLock(RLock)
+        self.copied_bytes = 0
+        self.uses = 0  # calls so far: the clock of `Evictable.last_use`
+        self.programs: WeakSet[Evictable] = WeakSet()
+
+    @cached_property
+    def hbm(self) -> HbmMemory:
+        """The bytes."""
+        return HbmMemory(self.size_bytes)
+
+    def stats(self) -> dict[str, int]:
+        """Bytes in use, their peak and limit, and more; the names are those of JAX."""
+        allocator = self.allocator
+        return {
+            "bytes_in_use": allocator.used_bytes,
+            "peak_bytes_in_use": allocator.peak_bytes,
+            "bytes_limit": self.size_bytes,
+            "num_allocs": allocator.block_count,
+            "largest_free_block_bytes": allocator.largest_free_bytes,
+        }
+
+    def allocate(self, size_bytes: int, *, for_program: bool = False) -> int:
+        """The offset of a new block; what idle programs hold is given up for it, longest idle first."""
+        try:
+            return self.allocator.allocate(size_bytes, for_program=for_program)
+        except ResourceExhaustedError:
+            with self.lock:
+                for program in self._idle_programs():
+                    try:
+                        program.evict()
+                        return self.allocator.allocate(size_bytes, for_program=for_program)
+                    except ResourceExhaustedError:
+                        continue
+            raise
+
+    def limit_idle(self) -> None:
+        """Evict programs, longest idle first, until the others keep little enough."""
+        idle = self._idle_programs()
+        kept = sum(program.size_bytes for program in idle)
+        for program in idle:
+            if kept <= _MOST_IDLE_BYTES:
+                return
+            try:
+                program.evict()
+            except ResourceExhaustedError:
+                continue  # an array that lies there has nowhere else to go
+            kept -= program.size_bytes
+
+    def copy(self, sources: Sequence[Bytes], targets: Sequence[Bytes]) -> None:
+        """Copy the planes of an array to places that are at least as large."""
+        for source, target in zip(sources, targets, strict=True):
+            target[: source.size] = source
+            self.copied_bytes += source.size
+
+    def _idle_programs(self) -> list[Evictable]:
+        idle = [program for program in self.programs if program.is_idle]
+        return sorted(idle, key=lambda program: program.last_use)
