@@ -62,9 +62,6 @@ _window = click.option(
     metavar="NAME=bm,bk,bn",
     help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
 )
-_skip = click.option(
-    "--skip", multiple=True, metavar="PASS", help="leave out a pass, by its name (repeatable)"
-)
 _max_cycles = click.option(
     "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
 )
@@ -112,7 +109,6 @@ def cli() -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
-@_skip
 @_dump_ir
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
@@ -137,7 +133,6 @@ def run(**options: object) -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
-@_skip
 @_dump_ir
 @_no_cache
 @_trace
@@ -154,7 +149,6 @@ def estimate(**options: object) -> None:
 @_precision
 @_f64_as_f32
 @_window
-@_skip
 @_dump_ir
 @_no_cache
 def compile_command(**options: object) -> None:

@@ -65,7 +65,6 @@ def run(
     precision: str | None,
     f64_as_f32: bool,
     windows: tuple[str, ...],
-    skip: tuple[str, ...],
     machine: str,
     threads: int | None,
     checked: bool,
@@ -83,7 +82,7 @@ def run(
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
-    choices = _Choices(target, precision, f64_as_f32, windows, skip, dump_ir)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
     _warn_of_made_up(executable.made_up, is_run=True)
     shapes = [port.shape for port in executable.inputs]
@@ -117,7 +116,6 @@ def estimate(
     precision: str | None,
     f64_as_f32: bool,
     windows: tuple[str, ...],
-    skip: tuple[str, ...],
     trips: int,
     max_cycles: int | None,
     dump_ir: str | None,
@@ -128,7 +126,7 @@ def estimate(
     """``tpuc estimate``: compile or load, count cycles without values, report."""
     _writable(trace)
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
-    choices = _Choices(target, precision, f64_as_f32, windows, skip, dump_ir)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
     _warn_of_made_up(executable.made_up, is_run=False)
     with _working("estimating"):
@@ -148,7 +146,6 @@ def compile_model(
     precision: str | None,
     f64_as_f32: bool,
     windows: tuple[str, ...],
-    skip: tuple[str, ...],
     dump_ir: str | None,
     no_cache: bool,
 ) -> None:
@@ -157,7 +154,7 @@ def compile_model(
         raise click.UsageError(f"{model} is compiled already")
     _writable(output)
     machine = MachineOptions(cache=not no_cache)
-    choices = _Choices(target, precision, f64_as_f32, windows, skip, dump_ir)
+    choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, machine)
     _warn_of_made_up(executable.made_up, is_run=False)
     executable.save(output)
@@ -302,7 +299,6 @@ class _Choices:
     precision: str | None
     f64_as_f32: bool
     windows: tuple[str, ...]
-    skip: tuple[str, ...]
     dump_ir: str | None
 
 
@@ -318,7 +314,6 @@ def _executable(model: str, choices: _Choices, machine: MachineOptions) -> Execu
         dump_dir=Path(choices.dump_ir) if choices.dump_ir else None,
         f64_as_f32=choices.f64_as_f32,
         windows=_windows(choices.windows),
-        skip=choices.skip,
     )
     with _working(f"compiling {model}"), _quiet():
         compiled = compile(
@@ -357,7 +352,7 @@ def _loaded(model: str, choices: _Choices, machine: MachineOptions) -> Executabl
         raise click.UsageError(
             f"{model} was compiled with --precision {saved}, not {choices.precision}"
         )
-    if choices.f64_as_f32 or choices.windows or choices.skip:
+    if choices.f64_as_f32 or choices.windows:
         raise click.UsageError(f"{model} is compiled already; give the model it came from")
     if choices.dump_ir is not None:
         raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
