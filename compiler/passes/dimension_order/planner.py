@@ -51,7 +51,7 @@ _ROOM_SHARE = 8
 """An array larger than this part of the memory is stored compactly wherever it can be."""
 _LEAST_GAIN = 1.5
 """How many times smaller an array must become to be among those a move is for."""
-_LEAST_SHARE = 0.12
+_LEAST_SHARE = 0.3
 """What share of the cycles around it a move must save: estimates are not better."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
