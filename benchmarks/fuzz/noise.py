@@ -282,6 +282,8 @@ class NoisyInterpreter(Interpreter):
                 moved[operand] = self._operand_noise(instr, value)
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
+        if instr.opcode == "reduce" and len(operands) == 2 and _is_product(instr):
+            parts = (self._overflown(instr, operands[0], parts[0]),)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
         return self._signed(noisy if isinstance(result, tuple) else noisy[0])
 
@@ -308,6 +310,17 @@ class NoisyInterpreter(Interpreter):
             for operand in instr.operands[: len(operands) // 2]:
                 found[operand] = np.take(found[operand], order, axis)
         return found
+
+    def _overflown(self, instr: HloInstruction, value: Array, result: Array) -> Array:
+        """A product whose factors above 1 overflow f32, if they come first: NaN, should a zero come
+        after them. The evaluator multiplies complex numbers in more bits."""
+        dims = instr.attrs["dimensions"]
+        with np.errstate(all="ignore"):
+            above = np.log2(np.maximum(np.abs(value.astype(np.complex128)), 1))
+        free = np.asarray(np.sum(above, axis=dims) > 126) & self._some(result.shape)
+        return np.where(free, _NAN if result.dtype.kind == "c" else np.nan, result).astype(
+            result.dtype
+        )
 
     def _with_nans_reordered(
         self, instr: HloInstruction, operands: Sequence[Array]
@@ -413,6 +426,12 @@ def _grid(array: Array) -> tuple[float, float] | None:
 
 def _rounds(body: HloComputation) -> bool:
     return any(is_inexact(i) or any(_rounds(c) for c in i.called_computations()) for i in body)
+
+
+def _is_product(instr: HloInstruction) -> bool:
+    floats = from_numpy(np.dtype(instr.array.dtype.numpy))
+    multiplies = any(i.opcode == "multiply" for c in instr.called_computations() for i in c)
+    return multiplies and (floats.is_float or floats.is_complex)
 
 
 def _multiplies(body: HloComputation) -> bool:
