@@ -18,7 +18,12 @@ from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
-from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
+from compiler.analysis.iteration_space import (
+    IterationDim,
+    IterationSpace,
+    iteration_space,
+    update_space,
+)
 from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.window_cost import least_cycles, plan_cycles
 from compiler.analysis.windows import (
@@ -60,6 +65,17 @@ def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS)
     body = fusion_body(fusion)
     space = iteration_space(body, str(fusion.attrs.get("kind", "kLoop")), parts)
     return search(fusion, body, space, chip, parts)
+
+
+def plan_update(fusion: HloInstruction, body: FusionBody, chip: Chip) -> WindowPlan:
+    """The cheapest plan for a fusion of a dynamic-update-slice; errors as of `plan_windows`.
+
+    Where the operand is an array in memory, only the update moves; else every element of the result.
+    """
+    (root,) = body.roots
+    if root.operands[0].opcode != "parameter":
+        return plan_windows(fusion, chip)
+    return search(fusion, body, update_space(root), chip)
 
 
 def search(

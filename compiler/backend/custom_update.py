@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.analysis.dot_parts import DotParts
-from compiler.analysis.iteration_space import update_space
-from compiler.analysis.window_search import plan_windows, search
+from compiler.analysis.window_search import plan_update
 from compiler.backend.custom import CustomKernel
 from compiler.backend.kernel_calls import Argument
 from compiler.backend.pipeline import Pipeline
@@ -24,10 +23,7 @@ from tpu_sim.isa.program import HBM, DmaDescriptor
 def emit_update(kernel: CustomKernel) -> None:
     """Emit the kernel of a dynamic-update-slice fusion."""
     operand = kernel.root.operands[0]
-    if operand.opcode == "parameter":
-        plan = search(kernel.fusion, kernel.body, update_space(kernel.root), kernel.chip)
-    else:  # the operand is computed too: every element of the result is
-        plan = plan_windows(kernel.fusion, kernel.chip)
+    plan = plan_update(kernel.fusion, kernel.body, kernel.chip)
     arguments = list(kernel.interface.operands)
     (result,) = kernel.interface.results
     if operand.opcode == "parameter":

@@ -15,11 +15,10 @@ from dataclasses import replace as replace_fields
 from itertools import islice
 
 from compiler.analysis.fusion_body import fusion_body
-from compiler.analysis.iteration_space import update_space
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import WindowPlanner
-from compiler.analysis.window_search import search
+from compiler.analysis.window_search import plan_update
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -85,7 +84,7 @@ class Judge:
         """Whether the kernel of a dynamic-update-slice has windows."""
         body = fusion_body(fusion)
         try:
-            search(fusion, body, update_space(body.roots[0]), self.planner.chip)
+            plan_update(fusion, body, self.planner.chip)
         except UnsupportedError:
             return False
         return True

@@ -6,7 +6,7 @@ to the window search alone: what a step reads through an index expression may no
 that are summed may be long, and VMEM may be small. So every fusion is shown to the search. One
 without windows is cut in two: some value of its body is stored by a first kernel and read by a
 second one, and so on with each of the two that still has none (`fusion_cuts` says where). A single
-operation that has none becomes loops over parts of its result (`looped_operations`).
+operation that has none becomes loops over parts of its result (`looped`).
 
 A fusion with windows is cut too where it moves its operands again and again, and two kernels are
 estimated to take much less.
@@ -25,7 +25,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided
 from compiler.passes.fusion_parts import Part, body_of, results_of
 from compiler.passes.layout_assignment import assign_layouts
-from compiler.passes.looped_operations import LOOPED_KERNELS, inputs_of, looped_module
+from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
 from compiler.passes.memory_space_assignment import is_scalar_fusion
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
@@ -121,7 +121,8 @@ class _Legalizer:
     def _looped(
         self, part: Part, values: dict[HloInstruction, HloInstruction]
     ) -> HloInstruction | None:
-        """The result of a part of one operation as loops; None where it has no such form."""
+        """The result of a part of one operation as loops all of whose kernels have windows; None
+        without such a form."""
         node = _only_operation(part)
         if node is None or self.depth >= _MOST_NESTED:
             return None
@@ -131,9 +132,18 @@ class _Legalizer:
         for step in (fuse, wrap_fusions, assign_layouts):
             step(module, PassContext(self.context.chip, planner=self.context.planner))
         context = PassContext(self.context.chip, planner=self.context.planner)
-        _Legalizer(context, self.depth + 1).run(module)
+        inner = _Legalizer(context, self.depth + 1)
+        inner.run(module)
+        if not inner.has_windows(module):
+            return None
         self.context.fallbacks += context.fallbacks[:_MOST_REMARKS]
         return _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
+
+    def has_windows(self, module: HloModule) -> bool:
+        """Whether all kernels of a module have windows."""
+        fusions = [f for c in control_computations(module) for f in c]
+        planned = all(self.judge.has_windows(f) for f in fusions if _is_planned(f))
+        return planned and not any(self._is_too_large(f) for f in fusions)
 
 
 def _is_planned(instr: HloInstruction) -> bool:

@@ -67,6 +67,24 @@ CASES = {
         "  ROOT e = f32[1001,128] tanh(d)",
         "kernels store %d",
     ),
+    "an update at a place that is not known": (
+        "x = f32[300,700] parameter(0)\n  u = f32[261,505] parameter(1)\n"
+        "  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
+        "  ROOT y = f32[300,700] dynamic-update-slice(x, u, i, j)",
+        "in parts, by loops",
+    ),
+    "a computed update of a packed type": (
+        "x = bf16[3,300,700] parameter(0)\n  u = bf16[2,261,505] parameter(1)\n"
+        "  i = s32[] parameter(2)\n  n = s32[] constant(9)\n  j = s32[] subtract(n, i)\n"
+        "  v = bf16[2,261,505] negate(u)\n"
+        "  ROOT y = bf16[3,300,700] dynamic-update-slice(x, v, i, j, j)",
+        "in parts, by loops",
+    ),
+    "an update of a long vector": (
+        "x = s32[300001] parameter(0)\n  u = s32[200003] parameter(1)\n"
+        "  i = s32[] parameter(2)\n  ROOT y = s32[300001] dynamic-update-slice(x, u, i)",
+        "in parts, by loops",
+    ),
     "results with tiles of other sizes": (
         "x = f32[1500,300] parameter(0)\n  z = f32[] constant(0)\n"
         "  e = f32[1500,300] exponential(x)\n"

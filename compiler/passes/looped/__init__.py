@@ -1,0 +1,1 @@
+"""Operations as loops over parts of their result."""

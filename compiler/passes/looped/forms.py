@@ -1,0 +1,128 @@
+"""Operations as loops over parts of their result: the form that always has windows.
+
+Where not even an operation by itself has windows that fit VMEM, a step of its kernel needs more
+than VMEM holds: a transpose of four dimensions whose tiles cross, a reshape whose rows begin
+anywhere, K of a dot in many passes. Then the operation becomes a module of its own that makes
+the result in parts small enough, one after the other. A part may be one element.
+
+    transpose, reduce, ..  a part of the result from the part of each operand behind it
+    dot                    the same, or the sum of products of parts of K
+    concatenate            of halves of its operands
+    reshape                through one dimension: rows are laid end to end, then cut anew
+    dynamic-update-slice   of parts of the update
+
+The module is HLO before fusion. It costs what its kernels cost: two or three a part. There is none
+where not even one element fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.hlo.builder import HloBuilder
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.looped.dots import dot_in_parts
+from compiler.passes.looped.parts import Fits, Instr, apart, in_parts, update_in_parts
+from compiler.passes.looped.reshapes import reshape_in_parts
+from compiler.rewrite.make import dims_attr
+
+
+def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:
+    """A module that computes `node` of its operands that are no constants, as loops.
+
+    None where there is no such form of the operation.
+    """
+    make = _FORMS.get(node.opcode)
+    if make is None or not isinstance(node.shape, ArrayShape):
+        return None
+    builder = HloBuilder(f"looped_{node.opcode}")
+    made: dict[HloInstruction, HloInstruction] = {}
+    for operand in dict.fromkeys(node.operands):
+        made[operand] = _input(builder, operand)
+    near = HloInstruction(node.opcode, node.name, _bare(node.array), (), dict(node.attrs))
+    near.location = node.location
+    near.computation = builder.computation
+    emitter = Emitter(near, builder.computation)
+    for key, value in node.attrs.items():
+        if isinstance(value, HloComputation):
+            near.attrs[key] = _copied(value, builder.module)
+    near.operands = [made[o] for o in node.operands]
+    result = make(emitter, near, fits)
+    return None if result is None else builder.build_entry(result)
+
+
+def _input(builder: HloBuilder, operand: HloInstruction) -> HloInstruction:
+    """An operand in the new module: a constant as it is, else a parameter."""
+    if operand.opcode == "constant":
+        attrs = dict(operand.attrs)
+        return builder.computation.add(
+            HloInstruction("constant", operand.name, _bare(operand.array), (), attrs)
+        )
+    return builder.parameter(_bare(operand.array))
+
+
+def inputs_of(node: HloInstruction) -> list[HloInstruction]:
+    """The operands that are parameters of the node's looped module, in their order."""
+    return [o for o in dict.fromkeys(node.operands) if o.opcode != "constant"]
+
+
+def _bare(shape: ArrayShape) -> ArrayShape:
+    return ArrayShape(shape.dtype, shape.dims)
+
+
+def _copied(called: HloComputation, module: HloModule) -> HloComputation:
+    copy = HloComputation(called.name)
+    made: dict[HloInstruction, HloInstruction] = {}
+    for instr in called:
+        operands = [made[o] for o in instr.operands]
+        made[instr] = copy.add(
+            HloInstruction(instr.opcode, instr.name, instr.shape, operands, dict(instr.attrs))
+        )
+    copy.root = made[called.root_instruction]
+    return module.add_computation(copy)
+
+
+def _transpose(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    order = dims_attr(near)
+    rank = len(order)
+    read = tuple(order.index(d) for d in range(rank))
+    minor = {*range(max(0, rank - 2), rank), *read[-2:]}
+    return in_parts(e, near, fits, (read,), sorted(minor))
+
+
+def _reduce(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    if len(near.operands) != 2 or near.array.rank == 0:
+        return None
+    kept = iter(range(near.array.rank))
+    reduced = dims_attr(near)
+    read = tuple(None if d in reduced else next(kept) for d in range(near.operands[0].array.rank))
+    return in_parts(e, near, fits, (read, ()), range(near.array.rank))
+
+
+def _broadcast(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    return in_parts(e, near, fits, (dims_attr(near),), range(near.array.rank))
+
+
+def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
+    """One half of the operands, the other half, and both together."""
+    count = len(near.operands)
+    if count < 3:
+        return None
+    (axis,) = dims_attr(near)
+    halves = [near.operands[: count // 2], near.operands[count // 2 :]]
+    return e.join([apart(e, e.join(half, axis)) for half in halves], axis)
+
+
+_FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
+    "transpose": _transpose,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "dot": dot_in_parts,
+    "dynamic-update-slice": update_in_parts,
+    "concatenate": _concatenate,
+    "reshape": reshape_in_parts,
+}
+LOOPED_KERNELS = frozenset({"dynamic-update-slice"})
+"""Those of them that have a kernel of their own."""

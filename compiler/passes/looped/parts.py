@@ -1,0 +1,167 @@
+"""Results part by part: how large a part may be, where it begins, and the loop over the parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.expanders.emitter import Emitter
+
+Dims = tuple[int, ...]
+Instr = HloInstruction
+Fits = Callable[[HloInstruction], bool]
+"""Whether an operation by itself has windows."""
+Reads = tuple[tuple[int | None, ...], ...]
+"""For each operand, which dimension of the result each of its dimensions is; None: none."""
+
+_ROUNDINGS = (1024, 128, 32, 8)
+
+
+def in_parts(e: Emitter, near: Instr, fits: Fits, reads: Reads, cut: Sequence[int]) -> Instr | None:
+    """The operation part by part; `cut` are the dimensions of the result that are made shorter.
+
+    None where not even one element by itself fits.
+    """
+    sizes = near.array.dims
+
+    def is_small(chunk: Dims) -> bool:
+        return fits(_part_of(near, reads, chunk)) and fits(update_of(near.array, chunk))
+
+    chunk = small_enough(sizes, cut, is_small)
+    if chunk is None:
+        return None
+    counts = part_counts(sizes, chunk)
+
+    def step(b: Emitter, number: Instr, state: list[Instr]) -> list[Instr]:
+        *operands, total = state
+        starts = starts_of(b, number, sizes, chunk)
+        parts = [
+            _slice_at(b, operand, read, starts, chunk)
+            for operand, read in zip(operands, reads, strict=True)
+        ]
+        made = _again(b, near, parts, chunk)
+        return [*operands, b.dynamic_update_slice(total, apart(b, made), starts)]
+
+    empty = e.full(near.array.dtype, sizes, 0)
+    return e.loop(math.prod(counts), [*near.operands, empty], step)[-1]
+
+
+def update_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    """A dynamic-update-slice as one after another of parts of its update.
+
+    The start is brought inside first: a part's own start never has to be.
+    """
+    target, update, *starts = near.operands
+    sizes, rank = update.array.dims, update.array.rank
+    cut = range(max(0, rank - 2), rank)
+    chunk = small_enough(sizes, cut, lambda part: fits(update_of(target.array, part)))
+    if chunk is None or chunk == sizes:
+        return None
+    firsts: list[Instr] = []
+    for start, whole, size in zip(starts, target.array.dims, sizes, strict=True):
+        inside = e.binary("maximum", e.cast(start, S32), e.constant(S32, 0))
+        firsts.append(e.minimum(inside, e.constant(S32, whole - size)))
+
+    def step(b: Emitter, number: Instr, state: list[Instr]) -> list[Instr]:
+        source, *first, total = state
+        offsets = starts_of(b, number, sizes, chunk)
+        part = apart(b, b.dynamic_slice(source, offsets, chunk))
+        at = [b.add(start, offset) for start, offset in zip(first, offsets, strict=True)]
+        return [source, *first, b.dynamic_update_slice(total, part, at)]
+
+    return e.loop(math.prod(part_counts(sizes, chunk)), [update, *firsts, target], step)[-1]
+
+
+def small_enough(sizes: Dims, cut: Sequence[int], is_small: Callable[[Dims], bool]) -> Dims | None:
+    """The size of a part, halved until it is small: first in the dimensions `cut`, then in any.
+
+    None where a part of one element is not.
+    """
+    chunk = list(sizes)
+    while not is_small(tuple(chunk)):
+        candidates = [d for d in cut if chunk[d] > 1] or [d for d, n in enumerate(chunk) if n > 1]
+        if not candidates:
+            return None
+        longest = max(candidates, key=lambda d: chunk[d])
+        chunk[longest] = half(chunk[longest])
+    return tuple(chunk)
+
+
+def half(size: int) -> int:
+    """About half, in whole tiles where it is longer than some."""
+    size = -(-size // 2)
+    unit = next((unit for unit in _ROUNDINGS if size > unit), 1)
+    return size // unit * unit
+
+
+def part_counts(sizes: Dims, chunk: Dims) -> list[int]:
+    """How many parts there are in each dimension."""
+    return [-(-size // part) for size, part in zip(sizes, chunk, strict=True)]
+
+
+def starts_of(b: Emitter, number: Instr, sizes: Dims, chunk: Dims) -> list[Instr]:
+    """Where part `number` begins; the last one of a dimension ends with it."""
+    starts: list[Instr] = []
+    counts = part_counts(sizes, chunk)
+    for d, (count, part, size) in enumerate(zip(counts, chunk, sizes, strict=True)):
+        if count == 1:
+            starts.append(b.constant(S32, 0))
+            continue
+        place = b.divide(number, b.constant(S32, math.prod(counts[d + 1 :])))
+        place = b.binary("remainder", place, b.constant(S32, count))
+        start = b.multiply(place, b.constant(S32, part))
+        starts.append(b.minimum(start, b.constant(S32, size - part)))
+    return starts
+
+
+def value(shape: ArrayShape) -> Instr:
+    """Some array in memory."""
+    return HloInstruction("parameter", "value", shape, (), {})
+
+
+def update_of(target: ArrayShape, part: Dims) -> Instr:
+    """A part written into an array, by itself."""
+    starts = [value(ArrayShape(S32, ())) for _ in part]
+    operands = [value(target), value(target.with_dims(part)), *starts]
+    return HloInstruction("dynamic-update-slice", "update", target, operands, {})
+
+
+def apart(e: Emitter, operand: Instr) -> Instr:
+    """The value, not to be fused with what reads it."""
+    return e.instruction("opt-barrier", (operand,), None, operand.shape)
+
+
+def _part_of(near: Instr, reads: Reads, chunk: Dims) -> Instr:
+    """The operation on parts of its operands, by itself."""
+    operands = [
+        value(o.array.with_dims(_part_dims(o, read, chunk)))
+        for o, read in zip(near.operands, reads, strict=True)
+    ]
+    shape = near.array.with_dims(chunk)
+    return HloInstruction(near.opcode, near.name, shape, operands, dict(near.attrs))
+
+
+def _part_dims(operand: Instr, read: tuple[int | None, ...], chunk: Dims) -> Dims:
+    pairs = zip(operand.array.dims, read, strict=True)
+    return tuple(size if d is None else chunk[d] for size, d in pairs)
+
+
+def _slice_at(
+    b: Emitter,
+    operand: Instr,
+    read: tuple[int | None, ...],
+    starts: Sequence[Instr],
+    chunk: Dims,
+) -> Instr:
+    if all(d is None for d in read):
+        return operand
+    at = [b.constant(S32, 0) if d is None else starts[d] for d in read]
+    return b.dynamic_slice(operand, at, _part_dims(operand, read, chunk))
+
+
+def _again(b: Emitter, near: Instr, operands: Sequence[Instr], dims: Dims) -> Instr:
+    attrs = {k: v for k, v in near.attrs.items() if k != "metadata"}
+    return b.instruction(near.opcode, operands, attrs, near.array.with_dims(dims))
