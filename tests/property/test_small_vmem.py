@@ -21,6 +21,12 @@ from tests.support.sized_programs import sized_program
 from tpu_sim.isa.chips import Chip, load_chip
 
 COUNT = int(os.environ.get("TPUC_SIZED_PROGRAMS", "0"))
+OR = """or {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT c = pred[] or(a, b)
+}
+"""
 ADD = """add {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -66,6 +72,13 @@ CASES = {
         "  d = f32[1001,128] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
         "  ROOT e = f32[1001,128] tanh(d)",
         "kernels store %d",
+    ),
+    "whether any of many": (
+        "x = f32[600,1400] parameter(0)\n  n = f32[] constant(3.5)\n"
+        "  m = f32[600,1400] broadcast(n), dimensions={}\n"
+        "  p = pred[600,1400] compare(x, m), direction=GT\n  z = pred[] constant(false)\n"
+        "  ROOT y = pred[] reduce(p, z), dimensions={0,1}, to_apply=or",
+        "in parts, by loops",
     ),
     "an update at a place that is not known": (
         "x = f32[300,700] parameter(0)\n  u = f32[261,505] parameter(1)\n"
@@ -114,7 +127,7 @@ def check(text: str, chip: Chip, machine: str = "llvm") -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_ways_out_keep_values(name: str) -> None:
     body, remark = CASES[name]
-    text = f"HloModule m\n{ADD}ENTRY main {{\n  {body}\n}}\n"
+    text = f"HloModule m\n{ADD}{OR}ENTRY main {{\n  {body}\n}}\n"
     said = check(text, small_chip(160 << 10))
     assert remark in said, said
 

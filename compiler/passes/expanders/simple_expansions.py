@@ -15,6 +15,7 @@ from compiler.passes.expanders.convolution_groups import batch_groups_to_feature
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.index_forms import plain_indices
+from compiler.passes.expanders.predicate_reductions import large_as_numbers
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
@@ -237,7 +238,9 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
     computation = instr.attrs["to_apply"]
     assert isinstance(computation, HloComputation)
     root = computation.root_instruction
-    if count == 1 or root.opcode != "tuple":
+    if count == 1:
+        return large_as_numbers(instr)
+    if root.opcode != "tuple":
         return None
     kinds = {"add", "and", "maximum", "minimum", "multiply", "or", "xor"}
     for number, part in enumerate(root.operands):

@@ -6,6 +6,7 @@ anywhere, K of a dot in many passes. Then the operation becomes a module of its 
 the result in parts small enough, one after the other. A part may be one element.
 
     transpose, reduce, ..  a part of the result from the part of each operand behind it
+    reduce of predicates   of numbers
     dot                    the same, or the sum of products of parts of K
     concatenate            of halves of its operands
     reshape                through one dimension: rows are laid end to end, then cut anew
@@ -23,6 +24,7 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
 from compiler.passes.looped.dots import dot_in_parts
 from compiler.passes.looped.parts import Fits, Instr, apart, in_parts, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
@@ -93,8 +95,9 @@ def _transpose(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
 
 
 def _reduce(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
-    if len(near.operands) != 2 or near.array.rank == 0:
-        return None
+    numbers = reduced_as_numbers(e, near)
+    if numbers is not None or len(near.operands) != 2 or near.array.rank == 0:
+        return numbers
     kept = iter(range(near.array.rank))
     reduced = dims_attr(near)
     read = tuple(None if d in reduced else next(kept) for d in range(near.operands[0].array.rank))

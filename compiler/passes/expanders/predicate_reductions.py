@@ -1,0 +1,36 @@
+"""Reductions of predicates as reductions of numbers.
+
+A kernel keeps a partial sum of predicates in mask registers, which have no place in memory: it must
+hold all that is reduced at once. As numbers the sums are cut like any others.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.reducers import reducer_kind
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+
+MOST_WHOLE = 1 << 20
+"""Elements that a kernel holds at once on any chip: fewer are cheaper as predicates."""
+_AS_NUMBERS = {"or": "maximum", "maximum": "maximum", "and": "minimum", "minimum": "minimum"}
+
+
+def reduced_as_numbers(e: Emitter, reduce: Instr) -> Instr | None:
+    """A reduction of one array of predicates by and or or, in s32; None for others."""
+    kind = _AS_NUMBERS.get(reducer_kind(reduce.attrs["to_apply"]) or "")
+    if len(reduce.operands) != 2 or reduce.array.dtype != PRED or kind is None:
+        return None
+    value, init = (e.cast(operand, S32) for operand in reduce.operands)
+    number = e.reduce(value, init, dims_attr(reduce), e.scalar(kind, S32))
+    return e.compare(number, e.like(number, 0), "NE")
+
+
+def large_as_numbers(reduce: Instr) -> Instr | None:
+    """The same for more elements than every chip can hold at once."""
+    if reduce.operands[0].array.element_count <= MOST_WHOLE:
+        return None
+    return reduced_as_numbers(Emitter.at(reduce), reduce)
