@@ -199,7 +199,9 @@ def _described(
         said.append("operands that are read twice are fetched twice")
     if looped:
         said.append("in parts, by loops: " + ", ".join(f"%{n.name} {n.opcode}" for n in looped))
-    return "; ".join(said) or f"its sums are cut ({judge.kind(parts[0])})"
+    has_sums = any(node.opcode == "reduce" for node in parts[0].nodes)
+    changed = "its sums are cut" if has_sums else "all of the result is made"
+    return "; ".join(said) or f"{changed} ({judge.kind(parts[0])})"
 
 
 def _replace_results(fusion: HloInstruction, values: list[HloInstruction]) -> None:

@@ -84,7 +84,7 @@ CASES = {
         "x = f32[300,700] parameter(0)\n  u = f32[261,505] parameter(1)\n"
         "  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
         "  ROOT y = f32[300,700] dynamic-update-slice(x, u, i, j)",
-        "in parts, by loops",
+        "all of the result is made",
     ),
     "a computed update of a packed type": (
         "x = bf16[3,300,700] parameter(0)\n  u = bf16[2,261,505] parameter(1)\n"
@@ -96,7 +96,7 @@ CASES = {
     "an update of a long vector": (
         "x = s32[300001] parameter(0)\n  u = s32[200003] parameter(1)\n"
         "  i = s32[] parameter(2)\n  ROOT y = s32[300001] dynamic-update-slice(x, u, i)",
-        "in parts, by loops",
+        "all of the result is made",
     ),
     "results with tiles of other sizes": (
         "x = f32[1500,300] parameter(0)\n  z = f32[] constant(0)\n"
