@@ -94,11 +94,36 @@ def _keep(result: Tracer, x: Tracer, axes: Sequence[int]) -> Tracer:
     return reshape(result, [1 if axis in axes else n for axis, n in enumerate(x.shape)])
 
 
-def _finish(
-    result: Tracer, opcode: str, initial: object, where: object, dtype: NumpyDType
-) -> Tracer:
-    if where is not True:
-        raise UnsupportedError("reductions: argument 'where' cannot be traced; use np.where")
+def _masked(opcode: str, x: Tracer, where: object) -> Tracer:
+    """The neutral element of a reduction in place of what does not take part."""
+    if where is True:
+        return x
+    opcode = _opcode_for(opcode, x.dtype)
+    neutral = constant_like(x, _identity_value(opcode, x.dtype))
+    return select(_mask(x, where), x, neutral)
+
+
+def _mask(x: Tracer, where: object) -> Tracer:
+    return broadcast_to(convert(as_tracer(x.trace, where), _BOOL), x.shape)
+
+
+def _count_where(x: Tracer, where: object, axes: Sequence[int], *, keepdims: bool) -> Tracer | int:
+    """How many elements take part."""
+    if where is True:
+        return _element_count(x, axes)
+    return fold("add", convert(_mask(x, where), np.float32), axes, keepdims=keepdims)
+
+
+def _over(total: Tracer, count: Tracer | int, less: float = 0) -> Tracer:
+    """`total` over the count, which is made less by so many, but not less than none."""
+    if isinstance(count, int):
+        return binary("divide", total, constant_like(total, max(count - less, 0)))
+    divisor = binary("subtract", count, constant_like(count, less))
+    divisor = binary("maximum", divisor, constant_like(count, 0))
+    return binary("divide", total, convert(divisor, total.dtype))
+
+
+def _finish(result: Tracer, opcode: str, initial: object, dtype: NumpyDType) -> Tracer:
     result = convert(result, dtype)
     if initial is None:
         return result
@@ -122,8 +147,9 @@ def _sum_rule(opcode: str) -> Rule:
         want = x.dtype if dtype is not None else sum_dtype(x.dtype)
         wide = np.float32 if is_floating(want) and want.itemsize < 4 else want
         axes = normal_axes(axis, x.ndim)
-        result = fold(opcode, convert(x, wide), axes, keepdims=bool(keepdims))
-        return _finish(result, opcode, initial, where, want)
+        wide_x = _masked(opcode, convert(x, wide), where)
+        result = fold(opcode, wide_x, axes, keepdims=bool(keepdims))
+        return _finish(result, opcode, initial, want)
 
     return rule
 
@@ -141,8 +167,10 @@ def _extreme_rule(opcode: str) -> Rule:
         axes = normal_axes(axis, x.ndim)
         if initial is None and any(x.shape[i] == 0 for i in axes):
             raise CompileError(f"{opcode} of an empty axis has no value; give `initial`")
-        result = fold(opcode, x, axes, keepdims=bool(keepdims))
-        return _finish(result, opcode, initial, where, x.dtype)
+        if initial is None and where is not True:
+            raise CompileError(f"{opcode} where a mask says has no value for none; give `initial`")
+        result = fold(opcode, _masked(opcode, x, where), axes, keepdims=bool(keepdims))
+        return _finish(result, opcode, initial, x.dtype)
 
     return rule
 
@@ -151,9 +179,9 @@ def _truth_rule(opcode: str) -> Rule:
     def rule(
         trace: Trace, a: object, axis: Axis = None, keepdims: bool = False, where: object = True
     ) -> Tracer:
-        x = convert(as_tracer(trace, a), _BOOL)
+        x = _masked(opcode, convert(as_tracer(trace, a), _BOOL), where)
         result = fold(opcode, x, normal_axes(axis, x.ndim), keepdims=bool(keepdims))
-        return _finish(result, opcode, None, where, _BOOL)
+        return _finish(result, opcode, None, _BOOL)
 
     return rule
 
@@ -175,9 +203,9 @@ def mean(
     want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
     axes = normal_axes(axis, x.ndim)
     wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
-    total = fold("add", wide, axes, keepdims=bool(keepdims))
-    average = binary("divide", total, constant_like(total, _element_count(x, axes)))
-    return _finish(average, "add", None, where, want)
+    total = fold("add", _masked("add", wide, where), axes, keepdims=bool(keepdims))
+    average = _over(total, _count_where(x, where, axes, keepdims=bool(keepdims)))
+    return _finish(average, "add", None, want)
 
 
 def var(
@@ -194,12 +222,12 @@ def var(
     want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
     axes = normal_axes(axis, x.ndim)
     wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
-    centre = mean(trace, wide, axes, keepdims=True)
+    centre = mean(trace, wide, axes, keepdims=True, where=where)
     distance = binary("subtract", wide, broadcast_to(centre, wide.shape))
-    total = fold("add", _squared_size(distance), axes, keepdims=bool(keepdims))
-    divisor = max(_element_count(x, axes) - ddof, 0)
-    result = binary("divide", total, constant_like(total, divisor))
-    return _finish(result, "add", None, where, total.dtype if is_complex(x) else want)
+    squares = _masked("add", _squared_size(distance), where)
+    total = fold("add", squares, axes, keepdims=bool(keepdims))
+    result = _over(total, _count_where(x, where, axes, keepdims=bool(keepdims)), ddof)
+    return _finish(result, "add", None, total.dtype if is_complex(x) else want)
 
 
 def _squared_size(x: Tracer) -> Tracer:

@@ -123,11 +123,17 @@ class Tracer(NDArrayOperatorsMixin):
         if rule is None:
             raise unsupported_function(name)
         kwargs = {
-            k: v for k, v in kwargs.items() if v is not None and not (k == "where" and v is True)
+            k: v
+            for k, v in kwargs.items()
+            if (v is not None or k == "axis") and not (k == "where" and v is True)
         }
         dtype = kwargs.pop("dtype", None) if method == "__call__" else None
         if "out" in kwargs or (method == "__call__" and kwargs):
-            raise UnsupportedError(f"{name}: argument {next(iter(kwargs))!r} cannot be traced")
+            argument = "out" if "out" in kwargs else next(iter(kwargs))
+            hint = {"out": "; use the result", "where": "; use np.where of the result"}
+            raise UnsupportedError(
+                f"{name}: argument {argument!r} cannot be traced{hint.get(argument, '')}"
+            )
         result = self.trace.run(name, rule, (self.trace, *inputs), kwargs)
         return result if dtype is None else result.astype(dtype)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.frontends.numpy.division import DIVISION_UFUNCS
+from compiler.frontends.numpy.float_parts import FLOAT_PART_UFUNCS
 from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_float,
@@ -376,6 +377,7 @@ UFUNCS: dict[np.ufunc, Rule] = {
     **{ufunc: _float_rule(opcode) for ufunc, opcode in _UNARY_FLOAT.items()},
     **{ufunc: _compare_rule(direction) for ufunc, direction in _COMPARISONS.items()},
     **DIVISION_UFUNCS,
+    **FLOAT_PART_UFUNCS,
     np.absolute: _absolute,
     np.add: binary_rule("add"),
     np.arctan2: _float_binary_rule("atan2", needs="np.arctan2"),

@@ -468,10 +468,10 @@ def test_asking_for_a_value_is_refused(use: Callable[[Any], Any]) -> None:
     ("use", "message"),
     [
         (lambda x: np.linalg.svd(x), r"np\.linalg.*svd cannot be traced"),
-        (lambda x: np.nextafter(x, 1), r"np\.nextafter cannot be traced"),
+        (lambda x: np.gcd(x, 1), r"np\.gcd cannot be traced"),
         (lambda x: np.add.accumulate(x), r"np\.add\.accumulate cannot be traced"),
         (lambda x: np.add(x, 1, out=np.zeros((2, 2))), "argument 'out' cannot be traced"),
-        (lambda x: np.sum(x, where=x > 0), "'where' cannot be traced"),
+        (lambda x: np.add(x, 1, where=x > 0), "'where' cannot be traced; use np.where"),
         (lambda x: x[x > 0], r"x\[mask\]"),
         (lambda x: np.where(x > 0), "unknown number"),
         (lambda x: x.__setitem__(0, 1), "cannot be changed"),
@@ -495,6 +495,7 @@ def test_what_is_not_supported_is_named(use: Callable[[Any], Any], message: str)
         (lambda x: x @ np.ones((5, 2), np.float32), "cannot contract 3 with 5"),
         (lambda x: np.sum(x[:0].reshape(0), 0).max(initial=None) + x[:0].max(), "empty axis"),
         (lambda x: x + "text", "no element type"),
+        (lambda x: np.max(x, where=x > 0), "give `initial`"),
     ],
 )
 def test_mistakes_are_compile_errors(use: Callable[[Any], Any], message: str) -> None:
