@@ -217,13 +217,17 @@ def page(rows: Sequence[Row], sets: Sequence[str], asked: str) -> str:
 
 def main() -> int:
     """Compile, print, and with --write rewrite the page. The exit code is 1 if anything fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--set", action="append", default=[], metavar="TITLE=PATH")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", type=Path, help="files, folders or zips: a row each")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="TITLE=PATH", help="a line for all of it"
+    )
     parser.add_argument("--skip", default="", metavar="GLOB", help="files for several devices")
-    parser.add_argument("--timeout", type=float, default=600)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for a model")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--write", action="store_true", help="write the page")
     args = parser.parse_args()
     paths = args.models or [ROOT / "examples"]
     with tempfile.TemporaryDirectory() as folder:

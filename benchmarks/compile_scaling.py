@@ -220,9 +220,11 @@ def measure(name: str, size: int) -> tuple[float, str]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
-    parser.add_argument("--sizes", default="250,500,1000,2000")
+    parser.add_argument("--sizes", default="250,500,1000,2000", help="operations, between commas")
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
     for name in PROGRAMS:

@@ -258,10 +258,12 @@ def page(opcodes: Sequence[str], cells: Sequence[Cell], machine: str) -> str:
 
 def main() -> int:
     """Run the matrix; write the page when all of it was run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--match", default="", help="only opcodes that contain this")
-    parser.add_argument("--machine", default="llvm", choices=("llvm", "numpy"))
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--machine", default="llvm", choices=("llvm", "numpy"), help="what runs")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     args = parser.parse_args()
     opcodes = [name for name in sorted(OPCODES) if args.match in name]
     started = time.perf_counter()

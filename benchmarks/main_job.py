@@ -132,11 +132,13 @@ def page(rows: list[Row], command: str) -> str:
 
 def main() -> None:
     """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--match", default="")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--match", default="", help="only models whose name contains this")
     parser.add_argument("--without", default="", help="leave out models whose name contains this")
-    parser.add_argument("--xla", action="store_true")
-    parser.add_argument("--timeout", type=float, default=1800)
+    parser.add_argument("--xla", action="store_true", help="time XLA on the CPU too")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds for a model")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -61,7 +61,9 @@ def watch_memory() -> None:
 
 def main() -> None:
     """Run the seeds given on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
     parser.add_argument("--xla", action="store_true")

@@ -35,7 +35,11 @@ from tpu_sim.jit.host import NATIVE
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.performance", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.performance",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--workloads", default="", help="names between commas; * and ? match")
     parser.add_argument("--models", type=Path, action="append", default=[], help="NAME_full.hlo")
