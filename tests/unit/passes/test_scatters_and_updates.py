@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from compiler import driver
+from compiler.backend.kernel_options import KernelOptions
 from compiler.hlo.dtypes import BY_NAME
 from tests.support.run_hlo import ADD, MAX, Run, check_text, expected, normal, run_text
 
@@ -174,6 +178,14 @@ ENTRY main {{
 """
 
 
+@pytest.fixture
+def loops_in_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops whose arrays fit VMEM are run by main too, from HBM."""
+    in_main = partial(KernelOptions, loops_in_vmem=False)
+    monkeypatch.setattr(driver, "KernelOptions", in_main)
+
+
+@pytest.mark.usefixtures("loops_in_main")
 @pytest.mark.parametrize(("trips", "kernels"), [(4, 2), (5, 1)])
 def test_an_even_loop_of_a_stencil_copies_nothing(trips: int, kernels: int) -> None:
     text = LOOP.format(dims="512,512", trips=trips, stencil=stencil(512, 512))
@@ -184,6 +196,7 @@ def test_an_even_loop_of_a_stencil_copies_nothing(trips: int, kernels: int) -> N
     assert copies == (1 if trips % 2 == 0 else 1 + trips)
 
 
+@pytest.mark.usefixtures("loops_in_main")
 def test_a_small_state_is_copied() -> None:
     text = LOOP.format(dims="64,128", trips=4, stencil=stencil(64, 128))
     run = check_text(text, [normal(0, 64, 128)], machine="llvm")
