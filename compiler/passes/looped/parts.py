@@ -58,7 +58,7 @@ def update_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
     sizes, rank = update.array.dims, update.array.rank
     cut = range(max(0, rank - 2), rank)
     chunk = small_enough(sizes, cut, lambda part: fits(update_of(target.array, part)))
-    if chunk is None or chunk == sizes:
+    if chunk is None:
         return None
     firsts: list[Instr] = []
     for start, whole, size in zip(starts, target.array.dims, sizes, strict=True):
