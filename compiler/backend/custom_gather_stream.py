@@ -12,7 +12,6 @@ is in flat form (`compiler.analysis.gather_dims.is_flat`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from compiler.analysis.gather_dims import GatherDims
@@ -28,6 +27,7 @@ from compiler.backend.index_words import IndexForm, IndexWords
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scatter_cut import around, smaller
+from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import SReg
@@ -66,7 +66,9 @@ class StreamedGather:
         self.units = tile_units(self.result.shape)
         self.cut = self._cut()
         self.grid = tuple(self._grid())
-        self._part_origin = [self._origin(f"p{dim}") for dim in range(self.rank)]
+        self.parts = SliceParts(
+            self.builder, self.grid, dims.slice_sizes, self.cut.pieces, self.cut.parts
+        )
         kernel.builder.note += " streamed"
         if self.cut.pieces != dims.slice_sizes:
             kernel.builder.remarks.append(
@@ -119,7 +121,7 @@ class StreamedGather:
         return tuple(sizes[d] for d in self.dims.window_dims)
 
     def _origin(self, name: str) -> Expr:
-        return next((d.origin for d in self.grid if d.variable.name == name), const(0))
+        return step_origin(self.grid, name)
 
     # code
 
@@ -159,27 +161,11 @@ class StreamedGather:
             begin = b.smuli(number, group)
             slices = b.smin(b.sconst(group), b.ssub(valid, begin))
             emitter = VectorEmitter(b, {}, dict(context.sregs), {})
-            with self._part_loops(emitter):
+            with self.parts.part_loops(emitter):
                 self._fetch(emitter, first, begin, slices)
                 with b.loop_dynamic(slices, "slices") as index:
                     place = b.sadd(begin, index)
                     self._one_slice(emitter, target, first, place, index)
-
-    @contextmanager
-    def _part_loops(self, emitter: VectorEmitter) -> Iterator[None]:
-        """Loops over the parts of a piece; `_part_origin` is where each starts in the slice."""
-        with ExitStack() as loops:
-            sides = zip(self.cut.pieces, self.cut.parts, strict=True)
-            for dim, (piece, part) in enumerate(sides):
-                origin = self._origin(f"p{dim}")
-                if part < piece:
-                    count = piece // part
-                    counter = loops.enter_context(self.builder.loop(count, f"part{dim}"))
-                    variable = Var(f"part{dim}", 0, count - 1)
-                    emitter.sregs[variable] = counter
-                    origin = origin + var(variable) * part
-                self._part_origin[dim] = origin
-            yield
 
     def _fetch(self, emitter: VectorEmitter, first: SReg, begin: SReg, slices: SReg) -> None:
         """Bring the tiles around the parts of a group of slices."""
@@ -215,7 +201,7 @@ class StreamedGather:
                 word = self._words.component(number, self.dims.start_map.index(dim))
                 last = self.operand.dims[dim] - self.dims.slice_sizes[dim]
                 start = emit_clamp(b, word, 0, last)
-            place = b.sadd(start, emit_index(b, self._part_origin[dim], emitter.sregs))
+            place = b.sadd(start, emit_index(b, self.parts.origin[dim], emitter.sregs))
             unit = tile_units(self.operand)[dim]
             found.append((place, b.smin(b.sdivi(place, unit), b.sconst(self._last_tile(dim)))))
         return found
@@ -240,12 +226,12 @@ class StreamedGather:
         base = b.smuli(index, self._rows)
         held = VmemArray(self.operand, self._window, base, zero, self._extent)
         emitter.bindings[self.dims.operand] = held
-        with self._row_loops(emitter) as offsets:
+        with self.parts.row_loops(emitter, self.rank - 1) as offsets:
             last = self.rank - 1
             places = [place]
             for dim in self.dims.window_dims:
                 low = emit_index(b, self._origin(f"p{dim}"), emitter.sregs)
-                offset = self._part_origin[dim] + (offsets[dim] if dim != last else const(0))
+                offset = self.parts.origin[dim] + (offsets[dim] if dim != last else const(0))
                 places.append(b.ssub(emit_index(b, offset, emitter.sregs), low))
             width = self.cut.pieces[last]
             row = RowUpdate(emitter, Replacement(), [target], [places])
@@ -257,24 +243,3 @@ class StreamedGather:
                 ),
                 width,
             )
-
-    @contextmanager
-    def _row_loops(self, emitter: VectorEmitter) -> Iterator[dict[int, Expr]]:
-        """Loops over the rows of a part; yields the position in it per dimension but the last."""
-        b = self.builder
-        offsets: dict[int, Expr] = {}
-        counters: dict[Var, SReg] = {}
-        with ExitStack() as loops:
-            for dim in range(self.rank - 1):
-                most, size = self.cut.parts[dim], self.dims.slice_sizes[dim]
-                offsets[dim] = const(0)
-                if most == 1 and size % self.cut.pieces[dim] == 0:
-                    continue
-                origin = emit_index(b, self._part_origin[dim], emitter.sregs)
-                trips = b.smin(b.ssub(b.sconst(size), origin), b.sconst(most))
-                counter = loops.enter_context(b.loop_dynamic(trips, f"window{dim}"))
-                variable = Var(f"window{dim}", 0, most - 1)
-                counters[variable] = counter
-                offsets[dim] = var(variable)
-            emitter.sregs.update(counters)
-            yield offsets

@@ -29,6 +29,7 @@ from compiler.backend.index_words import IndexForm, IndexWords
 from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
+from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.transfer import hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
@@ -71,8 +72,8 @@ class Scatter:
         self.operand_units = cutter.operand_units()
         self.around = [cutter.held_around(o, self.cut.parts) for o in dims.operands]
         self.grid = tuple(self._grid())
-        rank = dims.operand.array.rank
-        self._part_origin = [self._origin(f"p{dim}") for dim in range(rank)]
+        sizes = tuple(map(dims.window_size, range(dims.operand.array.rank)))
+        self.parts = SliceParts(self.builder, self.grid, sizes, self.cut.pieces, self.cut.parts)
         self._remark(cutter.windows)
 
     def _remark(self, windows: tuple[int, ...]) -> None:
@@ -107,8 +108,7 @@ class Scatter:
         return next(i for i, d in enumerate(self.grid) if d.variable.name == name)
 
     def _origin(self, name: str) -> Expr:
-        """The first element of the step along a grid dimension; 0 where it is not cut."""
-        return next((d.origin for d in self.grid if d.variable.name == name), const(0))
+        return step_origin(self.grid, name)
 
     def _batch(self) -> Expr:
         """The step's batch."""
@@ -306,27 +306,12 @@ class Scatter:
             if self.cut.blocks is not None:
                 self._rows(emitter, targets, starts, lead)
                 return
-            with self._part_loops(emitter):
+            with self.parts.part_loops(emitter):
                 held = self._held_arrays(emitter, starts)
                 self._move(emitter, held, to_vmem=True)
                 self._rows(emitter, held, starts, lead)
                 b.new_block()
                 self._move(emitter, held, to_vmem=False)
-
-    @contextmanager
-    def _part_loops(self, emitter: VectorEmitter) -> Iterator[None]:
-        """Loops over the parts of a piece; `_part_origin` is where each starts."""
-        with ExitStack() as loops:
-            for dim, (piece, part) in enumerate(zip(self.cut.pieces, self.cut.parts, strict=True)):
-                origin = self._origin(f"p{dim}")
-                if part < piece:
-                    count = piece // part
-                    counter = loops.enter_context(self.builder.loop(count, f"part{dim}"))
-                    variable = Var(f"part{dim}", 0, count - 1)
-                    emitter.sregs[variable] = counter
-                    origin = origin + var(variable) * part
-                self._part_origin[dim] = origin
-            yield
 
     def _held_arrays(self, emitter: VectorEmitter, starts: dict[int, SReg]) -> list[VmemArray]:
         """The tiles around the step's piece of an update, of every operand."""
@@ -355,7 +340,7 @@ class Scatter:
         last = -(-shape.dims[d] // unit) - -(-extent[d] // unit)
         if last <= 0:
             return const(0)
-        place = b.sadd(start, emit_index(b, self._part_origin[d], emitter.sregs))
+        place = b.sadd(start, emit_index(b, self.parts.origin[d], emitter.sregs))
         tile = b.smin(b.sdivi(place, unit), b.sconst(last))
         variable = Var(name, 0, last)
         emitter.sregs[variable] = tile
@@ -393,27 +378,10 @@ class Scatter:
 
     @contextmanager
     def _row_loops(self, emitter: VectorEmitter, rank: int) -> Iterator[dict[int, Expr]]:
-        """Loops over the rows (or matrices) of a piece; yields the position along each of the first
-        `rank` dimensions of the operand."""
-        b = self.builder
-        offsets: dict[int, Expr] = {}
-        counters: dict[Var, SReg] = {}
-        with ExitStack() as loops:
-            for dim in range(rank):
-                origin, most = self._part_origin[dim], self.cut.parts[dim]
-                offsets[dim] = origin
-                if most == 1 and self.dims.window_size(dim) % self.cut.pieces[dim] == 0:
-                    continue
-                left = b.ssub(
-                    b.sconst(self.dims.window_size(dim)), emit_index(b, origin, emitter.sregs)
-                )
-                trips = b.smin(left, b.sconst(most))
-                counter = loops.enter_context(b.loop_dynamic(trips, f"window{dim}"))
-                variable = Var(f"window{dim}", 0, most - 1)
-                counters[variable] = counter
-                offsets[dim] = origin + var(variable)
-            emitter.sregs.update(counters)
-            yield offsets
+        """Loops over the rows (or matrices) of a part; yields the position in the update along each
+        of the first `rank` dimensions of the operand."""
+        with self.parts.row_loops(emitter, rank) as inner:
+            yield {dim: self.parts.origin[dim] + offset for dim, offset in inner.items()}
 
     def _has_whole_matrices(self, targets: Sequence[VmemArray]) -> bool:
         """Whether updates extend over the whole of the last two dimensions, and so do blocks."""
