@@ -40,7 +40,7 @@ def _simple_order(body: HloComputation, arrays: Sequence[Array]) -> Array | None
         return None
     key = widen(arrays[sides[0] // 2])
     if root.attrs.get("type") == "TOTALORDER":
-        key = total_order_key(key)
+        key = total_order_key(arrays[sides[0] // 2])
     elif key.dtype.kind not in "biu" and (key.dtype.kind != "f" or np.isnan(key).any()):
         return None
     if root.attrs["direction"] == "LT":

@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tpuc
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.evaluator.context import Array
 from compiler.hlo.parser import parse_module
@@ -345,3 +347,29 @@ def test_complex_quotients_by_infinity_and_zero() -> None:
 def test_the_sign_of_the_smallest_complex_number() -> None:
     found = unary("sign", "c64", "c64", np.array([complex(2.8e-45, -1.4e-45)], np.complex64))
     np.testing.assert_allclose(found, [(2 - 1j) / np.sqrt(5)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [
+        ("f8e4m3b11fnuz", [0x80, 0xD8, 0x00, 0x58]),  # NaN, -1, 0, 1
+        ("f8e5m2fnuz", [0x80, 0xC0, 0x00, 0x40]),
+        ("f8e5m2", [0xFE, 0xFC, 0x80, 0x00, 0x7C, 0x7E]),  # -NaN, -inf, -0, 0, inf, NaN
+        ("f8e4m3fn", [0xFF, 0xB8, 0x80, 0x00, 0x38, 0x7F]),
+        ("f8e8m0fnu", [0x00, 0x7F, 0x80, 0xFE, 0xFF]),  # 2^-127, 1, 2, 2^127, NaN
+    ],
+)
+def test_total_order_of_narrow_floats(dtype: str, bits: list[int]) -> None:
+    count = len(bits)
+    text = f"""HloModule m
+ENTRY e {{
+  x = {dtype}[{count}] parameter(0)
+  a = {dtype}[{count},{count}] broadcast(x), dimensions={{0}}
+  b = {dtype}[{count},{count}] broadcast(x), dimensions={{1}}
+  ROOT c = pred[{count},{count}] compare(a, b), direction=LT, type=TOTALORDER
+}}"""
+    values = np.array(bits, np.uint8).view(BY_NAME[dtype].numpy)
+    (less,) = evaluate(parse_module(text), [values])
+    np.testing.assert_array_equal(less, np.triu(np.ones((count, count), bool), 1))
+    (got,) = tpuc.compile(text)(values)
+    np.testing.assert_array_equal(got, less)
