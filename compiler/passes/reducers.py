@@ -9,12 +9,15 @@ from compiler.rewrite.pattern import splat_value
 _KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
 
-def reducer_kind(computation: object) -> str | None:
-    """The opcode of a two-parameter computation that is one commutative operation, or None."""
+def reducer_kind(computation: object, kinds: frozenset[str] = _KINDS) -> str | None:
+    """The opcode of a two-parameter computation that is one commutative operation, or None.
+
+    `kinds`: the opcodes that are of interest.
+    """
     if not isinstance(computation, HloComputation) or len(computation.parameters) != 2:
         return None
     root = computation.root_instruction
-    if root.opcode not in _KINDS or set(root.operands) != set(computation.parameters):
+    if root.opcode not in kinds or set(root.operands) != set(computation.parameters):
         return None
     return root.opcode
 

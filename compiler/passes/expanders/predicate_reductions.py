@@ -7,6 +7,7 @@ hold all that is reduced at once. As numbers the sums are cut like any others.
 from __future__ import annotations
 
 from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.reducers import reducer_kind
@@ -16,12 +17,17 @@ Instr = HloInstruction
 
 MOST_WHOLE = 1 << 20
 """Elements that a kernel holds at once on any chip: fewer are cheaper as predicates."""
-_AS_NUMBERS = {"or": "maximum", "maximum": "maximum", "and": "minimum", "minimum": "minimum"}
+_AS_NUMBERS = {
+    **dict.fromkeys(("or", "maximum", "add"), "maximum"),
+    **dict.fromkeys(("and", "minimum", "multiply"), "minimum"),
+    "xor": "xor",
+}
+"""Reducers of predicates, and what they are on 0 and 1."""
 
 
 def reduced_as_numbers(e: Emitter, reduce: Instr) -> Instr | None:
-    """A reduction of one array of predicates by and or or, in s32; None for others."""
-    kind = _AS_NUMBERS.get(reducer_kind(reduce.attrs["to_apply"]) or "")
+    """A reduction of one array of predicates in s32; None for reducers that are no single operation."""
+    kind = _AS_NUMBERS.get(reducer_kind(reduce.attrs["to_apply"], MONOIDS) or "")
     if len(reduce.operands) != 2 or reduce.array.dtype != PRED or kind is None:
         return None
     value, init = (e.cast(operand, S32) for operand in reduce.operands)

@@ -28,16 +28,23 @@ ENTRY e {{
 """
 
 
-@pytest.mark.parametrize("kind", ["or", "and"])
+@pytest.mark.parametrize("kind", ["or", "and", "xor", "add", "multiply"])
 @pytest.mark.parametrize("start", ["false", "true"])
 @pytest.mark.parametrize(("kept", "dims"), [("", "0,1"), ("1000", "1"), ("1100", "0")])
 def test_many_predicates(kind: str, start: str, kept: str, dims: str) -> None:
     text = TEXT.format(kind=kind, start=start, kept=kept, dims=dims, rows=1000)
-    x = np.full((1000, 1100), 9 if kind == "or" else 1, np.int8)
-    x[700, 900] = 3 if kind == "or" else 7
+    is_any = kind not in ("and", "multiply")
+    x = np.full((1000, 1100), 9 if is_any else 1, np.int8)
+    x[700, 900] = 3 if is_any else 7
     check_text(text, [x], machine="llvm")
 
 
 def test_few_stay_predicates() -> None:
     module = parse_module(TEXT.format(kind="or", start="false", kept="", dims="0,1", rows=10))
     assert not expand_simple(module, PassContext(load_chip("v5e")))
+
+
+@pytest.mark.parametrize("kind", ["or", "and", "xor", "add", "multiply"])
+def test_many_are_numbers(kind: str) -> None:
+    text = TEXT.format(kind=kind, start="false", kept="", dims="0,1", rows=1000)
+    assert expand_simple(parse_module(text), PassContext(load_chip("v5e")))
