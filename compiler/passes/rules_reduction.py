@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from compiler.hlo.dtypes import PRED
+from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import has_identity_init, reducer_kind
@@ -12,17 +14,17 @@ from compiler.rewrite.pattern import Match, Op, X, Y, Z
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
 
-# reduce(x over dims of size 1, identity) == reshape(x); 0.0 + -0.0 is 0.0, what is left is -0.0
+# reduce(x over dims of size 1, start) == start op x; 0.0 + -0.0 is 0.0, what is left is -0.0
 @rule("reduce-of-ones", Op("reduce"), ANY_ORDER)
 def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """Drop the reduced dimensions of size 1; with none left the reduce is a reshape."""
+    """Drop the reduced dimensions of size 1; with none left the reduce is one operation or none."""
     if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
         return None
     operand, init = instr.operands
     reduced = dims_attr(instr)
     ones = {d for d in reduced if operand.array.dims[d] == 1}
     if len(ones) == len(reduced):
-        return make.reshape(operand, instr.array.dims) if has_identity_init(instr) else None
+        return _of_one(instr, make.reshape(operand, instr.array.dims))
     if not ones:
         return None
     kept = [d for d in range(operand.array.rank) if d not in ones]
@@ -30,6 +32,17 @@ def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
     dims = tuple(kept.index(d) for d in reduced if d not in ones)
     attrs = {**instr.attrs, "dimensions": dims}
     return emit(instr, "reduce", instr.array, (smaller, init), attrs)
+
+
+def _of_one(reduce: HloInstruction, value: HloInstruction) -> HloInstruction | None:
+    """The start value and the one element, combined."""
+    if has_identity_init(reduce):
+        return value
+    kind = reducer_kind(reduce.attrs["to_apply"], MONOIDS)
+    if kind is None or (reduce.array.dtype == PRED and kind in ("add", "multiply")):
+        return None
+    start = make.broadcast(reduce.operands[1], reduce.array.dims, ())
+    return emit(reduce, kind, reduce.array, (start, value))
 
 
 # reduce(empty, init) == init

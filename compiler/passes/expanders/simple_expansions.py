@@ -16,6 +16,7 @@ from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
+from compiler.passes.reducers import has_identity_init
 from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
@@ -227,17 +228,16 @@ def _group_product(
 
 
 def _simpler_reduces(instr: Instr) -> Instr | None:
-    """Over nothing: the start values. Operands that are combined each by itself: a reduce each,
-    whose start value counts once."""
+    """Over nothing: the start values. Over one element: the computation of start and element.
+    Operands that are combined each by itself: a reduce each, whose start value counts once."""
     count = len(instr.operands) // 2
     if instr.operands[0].array.element_count == 0:
-        e = Emitter.at(instr)
-        sizes = [leaf.dims for leaf in leaves(instr.shape)]
-        starts = zip(instr.operands[count:], sizes, strict=True)
-        return result_of(e, instr, [e.broadcast(start, size) for start, size in starts])
+        return result_of(Emitter.at(instr), instr, _starts(instr))
     computation = instr.attrs["to_apply"]
     assert isinstance(computation, HloComputation)
     root = computation.root_instruction
+    if all(instr.operands[0].array.dims[d] == 1 for d in dims_attr(instr)):
+        return _combined_once(instr, computation)
     if count == 1:
         return large_as_numbers(instr)
     if root.opcode != "tuple":
@@ -256,6 +256,24 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
         )
     ]
     return result_of(e, instr, found)
+
+
+def _starts(reduce: Instr) -> list[Instr]:
+    """The start values, everywhere in the results."""
+    e = Emitter.at(reduce)
+    starts = reduce.operands[len(reduce.operands) // 2 :]
+    shapes = leaves(reduce.shape)
+    return [e.broadcast(start, s.dims) for start, s in zip(starts, shapes, strict=True)]
+
+
+def _combined_once(reduce: Instr, computation: HloComputation) -> Instr:
+    """A reduce that leaves no element out: its start values and the operand, element by element."""
+    e = Emitter.at(reduce)
+    dims = leaves(reduce.shape)[0].dims
+    values = [e.reshape(value, dims) for value in reduce.operands[: len(reduce.operands) // 2]]
+    if has_identity_init(reduce) and len(values) == 1:
+        return values[0]
+    return result_of(e, reduce, e.apply(computation, [*_starts(reduce), *values]))
 
 
 def _real(instr: Instr) -> Instr | None:
