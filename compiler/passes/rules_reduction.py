@@ -21,6 +21,8 @@ def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
     if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
         return None
     operand, init = instr.operands
+    if {operand.array.dtype, init.array.dtype} != {instr.array.dtype}:
+        return None
     reduced = dims_attr(instr)
     ones = {d for d in reduced if operand.array.dims[d] == 1}
     if len(ones) == len(reduced):

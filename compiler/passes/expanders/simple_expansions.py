@@ -269,11 +269,18 @@ def _starts(reduce: Instr) -> list[Instr]:
 def _combined_once(reduce: Instr, computation: HloComputation) -> Instr:
     """A reduce that leaves no element out: its start values and the operand, element by element."""
     e = Emitter.at(reduce)
-    dims = leaves(reduce.shape)[0].dims
-    values = [e.reshape(value, dims) for value in reduce.operands[: len(reduce.operands) // 2]]
+    results = leaves(reduce.shape)
+    values = [e.reshape(value, results[0].dims) for value in reduce.operands[: len(results)]]
     if has_identity_init(reduce) and len(values) == 1:
-        return values[0]
-    return result_of(e, reduce, e.apply(computation, [*_starts(reduce), *values]))
+        return e.cast(values[0], results[0].dtype)
+    arguments = [
+        e.cast(value, parameter.array.dtype)  # may be wider than the operands
+        for value, parameter in zip(
+            [*_starts(reduce), *values], computation.parameters, strict=True
+        )
+    ]
+    found = e.apply(computation, arguments)
+    return result_of(e, reduce, [e.cast(f, r.dtype) for f, r in zip(found, results, strict=True)])
 
 
 def _real(instr: Instr) -> Instr | None:

@@ -62,3 +62,10 @@ def test_one_element_and_the_start(dims: str, reduced: str, kept: str, reducer: 
 
 def test_several_operands() -> None:
     check_text(VARIADIC, [normal(0, 300, 1), normal(1, 300, 1)], machine="llvm")
+
+
+@pytest.mark.parametrize("start", ["5", "-inf"])
+def test_a_wider_computation(start: str) -> None:
+    text = TEXT.format(reducer=REDUCERS["a monoid"], dims="4,1,9", reduced="1", kept="4,9")
+    text = text.replace("x = f32", "x = bf16").replace("constant(5)", f"constant({start})")
+    check_text(text, [normal(0, 4, 1, 9, dtype="bfloat16")], machine="llvm")
