@@ -84,8 +84,6 @@ class RowLoader:
 
     def _load_run(self, array: VmemArray, base: Expr, run: _Run) -> VReg:
         start = base + run.at(0)
-        if run.stride == 0 and start.is_constant:
-            return self.strided(array, const(_filled_row(array, start.constant)), 0)
         if self._is_inside(array, base, run):
             return self.strided(array, start, run.stride)
         if run.stride == 0:
@@ -126,7 +124,9 @@ class RowLoader:
         return self._ops.emit("vrot.slane", word, amount, 0)
 
     def strided(self, array: VmemArray, start: Expr, stride: int) -> VReg:
-        """One ``vld`` at a word row of the buffer."""
+        """One ``vld`` at a word row of the buffer; of a single row of padding, the last before it."""
+        if stride == 0 and start.is_constant:
+            start = const(_filled_row(array, start.constant))
         last = start.range()[1] + max(stride, 0) * (SUBLANES - 1)
         if array.guard and last >= array.word_rows:
             self._ops.builder.needs_rows(array.window, array.word_rows, array.guard)
