@@ -20,7 +20,14 @@ from benchmarks.machine_fuzz.compare import (
 )
 from benchmarks.machine_fuzz.trial import Variant as Plain
 from benchmarks.machine_fuzz.trial import accepted_case, judge, shared_work
-from tests.support.isa_programs import HBM_BYTES, V5E, block, kernel_program, program_text
+from tests.support.isa_programs import (
+    HBM_BYTES,
+    V5E,
+    block,
+    kernel_program,
+    kernel_text,
+    program_text,
+)
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.chips import load_chip
@@ -30,12 +37,17 @@ from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.checkpoint import CheckpointError
 from tpu_sim.machine.faults import CycleLimitFault, OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.node_table import MAIN, node_table
 from tpu_sim.machine.run import Run
 from tpu_sim.machine.schema import SCHEMA
 from tpu_sim.machine.state import CoreState
 
 Machine = NumpyMachine | LlvmMachine
-MACHINES = [NumpyMachine(V5E), LlvmMachine(V5E, cache=False), LlvmMachine(V5E, 2, cache=False)]
+MACHINES: list[Machine] = [
+    NumpyMachine(V5E),
+    LlvmMachine(V5E, cache=False),
+    LlvmMachine(V5E, 2, cache=False),
+]
 NAMES = ["numpy", "llvm", "llvm, two threads"]
 machines = pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
 UNSPECIFIED = ("until", "mrf_ready")
@@ -160,6 +172,26 @@ def test_a_run_goes_from_machine_to_machine(seed: int) -> None:
             assert not compare_pauses(case, source, outcome.cycles, threads)
 
 
+LOOP_AT_THE_END = 'loop s1 = 0 .. 2 "calls" {\ncall "k" site "k.1"\n}'
+BRANCH_AT_THE_END = f"{block('smovi s1 = 0')}if s1 {{\n{block('nop 2')}}} else {{\n}}"
+
+
+@machines
+@pytest.mark.parametrize("main", ["", LOOP_AT_THE_END, BRANCH_AT_THE_END, block("nop 2")])
+def test_a_run_that_is_over_stands_at_the_end_of_main(machine: Machine, main: str) -> None:
+    """Though no time passes before it, so that a run which is not over does not stand there."""
+    program = parse_program(program_text(kernel_text(block("nop 3")), main))
+    run = machine.start(program, HbmMemory(HBM_BYTES))
+    result = run.finish()
+    end = len(node_table(program, V5E).bodies[MAIN].nodes) - 1
+    assert (run.state.body, run.state.node) == (MAIN, end)
+    data = run.save()
+    for other in MACHINES:
+        restored = other.restore(program, HbmMemory(HBM_BYTES), data)
+        assert restored.is_done and restored.finish() == result
+        assert restored.save() == data
+
+
 RESUME = """
 import sys
 from tpu_sim.isa.container import read_tpux
@@ -221,6 +253,14 @@ def test_a_state_outside_the_program_is_refused(machine: Machine, word: str, val
     run, _ = saved()
     at = {field.name: sum(f.count for f in SCHEMA[:n]) for n, field in enumerate(SCHEMA)}[word]
     run.state.words[at] = value
+    with pytest.raises(CheckpointError, match="stands nowhere"):
+        machine.restore(counting(), HbmMemory(HBM_BYTES), run.save())
+
+
+@machines
+def test_a_run_that_is_over_and_stands_elsewhere_is_refused(machine: Machine) -> None:
+    run, _ = saved()
+    run.is_done = True
     with pytest.raises(CheckpointError, match="stands nowhere"):
         machine.restore(counting(), HbmMemory(HBM_BYTES), run.save())
 

@@ -142,6 +142,8 @@ class NodeTranslator:
             case Step.CALL, Call():
                 self._call(number, node)
             case Step.END, _:
+                if self._dma is None:  # main: here the run stands when it is over
+                    self._scope.store_word(Word.NODE, str(number))
                 self._emitter.do(f"ret i32 {ENDED}")
                 self._is_open = False
         return number + 1

@@ -92,10 +92,11 @@ def load_checkpoint(
         raise CheckpointError("parts of the run are missing")
     words = np.zeros_like(state.words)
     _unpack(packed["words"], words)
-    _check_position(words, table, state)
+    is_done = bool(header.get("is_done"))
+    _check_position(words, table, state, is_done)
     for name, array in arrays.items():
         _unpack(packed[name], array)
-    return bool(header["is_done"])
+    return is_done
 
 
 def _arrays(program: Program, state: CoreState, hbm: HbmMemory) -> Iterator[tuple[str, Array]]:
@@ -175,12 +176,21 @@ def _sections(data: bytes) -> tuple[dict[str, Any], bytes]:
     return header, body[end:]
 
 
-def _check_position(words: npt.NDArray[np.int64], table: NodeTable, state: CoreState) -> None:
-    """That the run can go on from where it says it stands."""
+def _check_position(
+    words: npt.NDArray[np.int64], table: NodeTable, state: CoreState, is_done: bool
+) -> None:
+    """That the run can go on from where it says it stands, or that it stands at its end.
+
+    The end of main need not be a node to go on with: no time passes between it and the test of a
+    loop, or the branch, that led to it.
+    """
     told = CoreState(state.chip, words=words, vmem=state.vmem, smem=state.smem,
                      records=state.records, totals=state.totals)  # fmt: skip
     bodies = table.bodies
-    is_known = 0 <= told.body < len(bodies) and told.node in bodies[told.body].pauses
+    if is_done:
+        is_known = told.body == MAIN and told.node == len(bodies[MAIN].nodes) - 1
+    else:
+        is_known = 0 <= told.body < len(bodies) and told.node in bodies[told.body].pauses
     if is_known and told.body != MAIN:
         is_known = told.return_node in bodies[MAIN].pauses and 0 <= told.call < len(table.calls)
     waiting = told.mrf_pushed - told.mrf_popped
