@@ -7,6 +7,7 @@ resolves once everything is known. Malformed values raise ValueError.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,6 +151,7 @@ def _encode_groups(value: object) -> str:
     return "{" + ",".join(_encode_ints(group) for group in value) + "}"
 
 
+_MOST_DEVICES = 1 << 24  # far beyond any slice; groups are spelled out one number a device
 _IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
 
 
@@ -166,6 +168,12 @@ def _decode_replica_groups(
     )
     if len(dims) != 2:
         raise ValueError(f"want [groups,group size]<=[...], found {text}")
+    if math.prod(dims) != math.prod(reshape_dims):
+        raise ValueError(f"the sizes on both sides of <= have other products: {text}")
+    if math.prod(dims) > _MOST_DEVICES:
+        raise ValueError(f"more than {_MOST_DEVICES} devices: {text}")
+    if perm and sorted(perm) != list(range(len(reshape_dims))):
+        raise ValueError(f"T(..) is no permutation of the dimensions before it: {text}")
     return IotaReplicaGroups((dims[0], dims[1]), reshape_dims, perm)
 
 
