@@ -256,6 +256,8 @@ class Body(HloBuilder):
             self.check_operands()
             results = lowering(self, op)
             self.define([results] if isinstance(results, HloInstruction) else list(results))
+        if operations:
+            self.op.fail("the block ends here, without a return")
         return []
 
     def returned(self) -> list[Instr]:

@@ -17,6 +17,11 @@ _STRUCTURE = re.compile(r"[^\[\],]+")
 _PAIR = re.compile(r"\(([^(),]+),([^(),]+)\)")
 
 
+def integer(text: str) -> int:
+    """An integer of MLIR: decimal, with zeros in front if one likes, or hexadecimal."""
+    return int(text, 16 if "x" in text else 10)
+
+
 def parse_dense(text: str, shape: ArrayShape) -> Array:
     """Decode a literal of `shape`; raises ValueError saying what does not fit."""
     if text.startswith("dense_resource"):
@@ -103,7 +108,7 @@ def elements(parts: list[str], dtype: DType) -> Array:
     if dtype.name == "pred":
         return np.array([_boolean(p) for p in parts], np.bool_)
     if dtype.is_integer:
-        return _integers([int(p, 0) for p in parts], dtype)
+        return _integers([integer(p) for p in parts], dtype)
     if dtype.is_complex:
         half = np.dtype(np.float32 if dtype.bits == 64 else np.float64)
         pairs = [p.partition("|") for p in parts]

@@ -13,7 +13,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 
 from compiler.diagnostics import SourceText
 from compiler.frontends.stablehlo import pretty
-from compiler.frontends.stablehlo.dense import float_attribute
+from compiler.frontends.stablehlo.dense import float_attribute, integer
 from compiler.frontends.stablehlo.syntax import (
     Attribute,
     Dense,
@@ -343,7 +343,7 @@ class _Build(Transformer[Token, None]):
         suffix = str(children[1])[1:].strip() if len(children) > 1 else ""
         match token.type:
             case "INTEGER":
-                value = int(token, 0)
+                value = integer(token)
                 return float_attribute(value, suffix) if suffix.startswith(("f", "bf")) else value
             case "FLOAT":
                 return float(token)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from lark import Token
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.stablehlo.dense import integer
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Region, Symbol
 
 _USE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
@@ -152,7 +153,7 @@ def _value(op: Operation, key: str, values: list[Token | dict[str, Attribute]]) 
         return value
     match value.type:
         case "INTEGER":
-            return int(value, 0)
+            return integer(value)
         case "BRACKETS" if "<" not in value:
             return _bracket(value)
         case "STRING":

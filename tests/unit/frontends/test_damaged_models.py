@@ -38,7 +38,7 @@ def test_dimensions_of_one_side_are_refused() -> None:
         parse_model(DOT, "m")
 
 
-def test_a_condition_that_returns_nothing_is_refused() -> None:
+def test_a_block_without_a_return_is_refused() -> None:
     text = """func.func @main(%a: tensor<i32>) -> tensor<i32> {
       %0 = stablehlo.while(%b = %a) : tensor<i32>
       cond {
@@ -48,5 +48,13 @@ def test_a_condition_that_returns_nothing_is_refused() -> None:
       }
       return %0 : tensor<i32>
     }"""
-    with pytest.raises(CompileError, match="returns 0 values"):
+    with pytest.raises(CompileError, match="without a return"):
         parse_model(text, "m")
+
+
+def test_numbers_may_begin_with_zeros() -> None:
+    text = """func.func @main(%a: tensor<2x3xf32>) -> tensor<3x2xf32> {
+      %0 = stablehlo.transpose %a, dims = [01, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      return %0 : tensor<3x2xf32>
+    }"""
+    assert parse_model(text, "m").entry.root_instruction.array.dims == (3, 2)
