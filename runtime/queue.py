@@ -143,9 +143,9 @@ class Queue:
         interrupted."""
         while not last.is_ended:
             try:
-                self._cancel_up_to(last)
                 while not last.is_ended:
                     try:
+                        self._cancel_up_to(last)
                         self._wake()
                         last.look()
                     except BaseException:  # one exception is on its way out already
@@ -154,11 +154,16 @@ class Queue:
                 continue
 
     def _cancel_up_to(self, last: Task) -> None:
+        """Tasks go on meanwhile; one is always pending, current or ended (see `do_pending`)."""
+        tasks = list(self._pending)
         current = self._current
-        for task in [*([current] if current is not None else []), *self._pending]:
-            task.is_cancelled = True
-            if task is last:
-                return
+        if last.is_ended:  # what is current then may have been asked for later
+            return
+        if current is not None and current not in tasks:
+            tasks.insert(0, current)
+        if last in tasks:
+            for task in tasks[: tasks.index(last) + 1]:
+                task.is_cancelled = True
 
     def _do(self, task: Task) -> None:
         """The turn is this thread's."""
@@ -185,6 +190,7 @@ class Queue:
         while self._pending:
             with self._turn:
                 if self._pending:
+                    self._current = self._pending[0]  # before it leaves, for who interrupts it
                     self._do(self._pending.popleft())
 
     def renew(self) -> None:

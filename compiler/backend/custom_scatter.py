@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
+
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_dims
@@ -178,7 +180,8 @@ class Scatter:
     def _component(self, number: SReg, component: int) -> SReg:
         if self._words is None:  # one vector of one word, which the kernel holds
             literal = self.dims.indices.attrs["literal"]
-            return self.builder.sconst(int(literal.reshape(())))  # type: ignore[attr-defined]
+            assert isinstance(literal, np.ndarray)
+            return self.builder.sconst(int(literal.item()))
         return self._words.component(number, component)
 
     def _prepare_stream(self) -> None:
@@ -401,17 +404,12 @@ class Scatter:
         when: SReg,
     ) -> None:
         """Combine a matrix of an update into the block, if it lies there."""
-        b = self.builder
         places = self._local_places(emitter, targets, starts, offsets)
         inside, _ = self._row_is_held([*places[0], 0], targets[0])
         windows = self.dims.operand_window_dims
         rank = self.dims.operand.array.rank
         with ExitStack() as scope:
-            if when >= 0:
-                when = b.sand(when, inside)
-                places = [[self._where(when, at) for at in where] for where in places]
-            elif b.constant(inside) != 1:
-                scope.enter_context(b.if_(inside))
+            when, places = self._guarded(scope, inside, when, places)
             matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
             matrix.emit(
                 self.dims.all_updates,
@@ -421,10 +419,21 @@ class Scatter:
                 ),
             )
 
-    def _where(self, when: SReg, place: SReg) -> SReg:
-        """The place, or the first one where there is nothing to do."""
+    def _guarded(
+        self, scope: ExitStack, inside: SReg, when: SReg, places: list[list[SReg]]
+    ) -> tuple[SReg, list[list[SReg]]]:
+        """What follows happens only `inside`: by a branch, or with `when` by a mask, at the first
+        places where there is nothing to do."""
         b = self.builder
-        return place if b.constant(place) == 0 else b.ssel(when, place, 0)
+        if when >= 0:
+            when = b.sand(when, inside)
+            places = [
+                [at if b.constant(at) == 0 else b.ssel(when, at, 0) for at in where]
+                for where in places
+            ]
+        elif b.constant(inside) != 1:
+            scope.enter_context(b.if_(inside))
+        return when, places
 
     def _local_places(
         self,
@@ -457,17 +466,12 @@ class Scatter:
         when: SReg,
     ) -> None:
         """Combine one row of an update into the block, if it lies there."""
-        b = self.builder
         last = self.dims.operand.array.rank - 1
         column = self._origin(f"p{last}")
         places = self._local_places(emitter, targets, starts, {**offsets, last: column})
         inside, is_cut = self._row_is_held(places[0], targets[0])
         with ExitStack() as scope:
-            if when >= 0:
-                when = b.sand(when, inside)
-                places = [[self._where(when, at) for at in where] for where in places]
-            elif b.constant(inside) != 1:
-                scope.enter_context(b.if_(inside))
+            when, places = self._guarded(scope, inside, when, places)
             width, whole = self.cut.pieces[last], self.dims.window_size(last)
             row = RowUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
             row.emit(

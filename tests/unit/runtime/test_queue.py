@@ -1,0 +1,55 @@
+"""The queue of a device: who is ended by an interrupt, and who is not."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from runtime.queue import Queue, RunInterruptedError, Task
+
+
+class Endless(Task):
+    """Works until it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = Event()
+
+    def work(self) -> None:
+        self.has_begun.set()
+        while not self.is_cancelled:
+            self.look()
+        raise RunInterruptedError("cancelled")
+
+
+class Short(Task):
+    """Nothing to do."""
+
+    def work(self) -> None:
+        pass
+
+
+def test_an_interrupt_ends_the_task_and_those_before_it_only() -> None:
+    queue = Queue("device")
+    first, second, third = Endless(), Endless(), Short()
+    for task in (first, second, third):
+        queue.put(task)
+    assert first.has_begun.wait(10)
+    queue.interrupt(second)
+    third.wait()
+    assert isinstance(first.error, RunInterruptedError)
+    assert isinstance(second.error, RunInterruptedError)
+    assert third.error is None
+    assert not third.is_cancelled
+
+
+def test_an_interrupt_that_comes_too_late_ends_nobody() -> None:
+    queue = Queue("device")
+    over, running = Short(), Endless()
+    queue.put(over)
+    over.wait()
+    queue.put(running)
+    assert running.has_begun.wait(10)
+    queue.interrupt(over)
+    assert not running.is_cancelled
+    queue.interrupt(running)
+    assert running.is_ended
