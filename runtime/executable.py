@@ -19,12 +19,13 @@ from compiler.diagnostics import (
     ResourceExhaustedError,
     made_up_note,
 )
+from compiler.hlo.shape_text import print_shape
 from runtime.arguments import checked, expect_donated_once
 from runtime.buffer import Array, Buffer
 from runtime.client import Device
 from runtime.loaded import Call, LoadedProgram
 from runtime.machines import MachineOptions, Runnable, estimate_cycles
-from runtime.ports import ports
+from runtime.ports import Port, ports
 from runtime.report import Report, build_report
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
@@ -36,6 +37,7 @@ from tpu_sim.machine.fork_lock import ForkLock
 HostArray = npt.NDArray[np.generic]
 Results = list[HostArray] | list[Array]
 
+_MOST_LISTED = 6
 _SHORT_WAIT_SECONDS = 0.1
 """A program that runs no longer is run by a caller who waits for the results. One that waits for the
 device's thread hears Ctrl-C; nobody minds if that takes so long."""
@@ -78,7 +80,13 @@ class Run:
         return self._executable.report_of(self._call)
 
 
-@dataclass(eq=False)
+def _listed(side: Sequence[Port]) -> str:
+    shapes = [print_shape(port.shape.with_layout(None)) for port in side[:_MOST_LISTED]]
+    more = [f"{len(side) - _MOST_LISTED} more"] if len(side) > _MOST_LISTED else []
+    return f"({', '.join([*shapes, *more])})"
+
+
+@dataclass(eq=False, repr=False)
 class Executable:
     """Call it with one array per parameter; it returns the outputs as a list.
 
@@ -110,6 +118,11 @@ class Executable:
         self._lock = ForkLock()
         names = self.program.metadata.get("made_up_constants", "").split()
         self.made_up = made_up_note(names) if names else None
+
+    def __repr__(self) -> str:
+        ends = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
+        kernels = len(self.program.kernels)
+        return f"<tpuc.Executable {ends} for {self.device}, kernels: {kernels}>"
 
     @property
     def report(self) -> Report | None:

@@ -21,22 +21,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
     from runtime.api import compile, device_put, devices
     from runtime.buffer import Array
     from runtime.client import Device
     from runtime.executable import Executable, Run
     from runtime.jit import jit
+    from tpu_sim.isa.chips import ChipError
+    from tpu_sim.isa.errors import ProgramError
+    from tpu_sim.machine.faults import MachineFault
 
 __version__ = "0.1.0"
 __all__ = [
-    "Array", "Device", "Executable", "Run", "compile", "device_put", "devices", "jit", "__version__",
+    "Array", "ChipError", "CompileError", "Device", "Executable", "MachineFault", "ProgramError",
+    "ResourceExhaustedError", "Run", "UnsupportedError", "compile", "device_put", "devices", "jit",
+    "__version__",
 ]  # fmt: skip
 
 _HOMES = {
     "Array": "runtime.buffer",
+    "ChipError": "tpu_sim.isa.chips",
+    "CompileError": "compiler.diagnostics",
     "Device": "runtime.client",
     "Executable": "runtime.executable",
+    "MachineFault": "tpu_sim.machine.faults",
+    "ProgramError": "tpu_sim.isa.errors",
+    "ResourceExhaustedError": "compiler.diagnostics",
     "Run": "runtime.executable",
+    "UnsupportedError": "compiler.diagnostics",
     "compile": "runtime.api",
     "device_put": "runtime.api",
     "devices": "runtime.api",

@@ -1,11 +1,11 @@
 """The ``tpuc`` command. Each command is a thin function over one library call.
 
-Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standard error.
+Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standard error; with
+``--json`` an error is also one JSON object on standard output (`tpuc.failures`).
 """
 
 from __future__ import annotations
 
-import errno
 import importlib
 import math
 import os
@@ -17,6 +17,7 @@ from typing import TypeVar
 import click
 
 from tpuc import __version__
+from tpuc.failures import describe, say_as_json
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 _PRECISION = click.Choice(["default", "high", "highest"])
@@ -172,6 +173,16 @@ def opt(**options: object) -> None:
 
 
 @cli.command()
+@click.argument("model", required=False)
+@_target
+@_f64_as_f32
+@_json
+def passes(**options: object) -> None:
+    """List the HLO passes in their order; with MODEL, what each did to it."""
+    _command("passes")(**options)
+
+
+@cli.command()
 @click.argument("source", metavar="FILE.tpu")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
 @_target_file
@@ -234,6 +245,7 @@ def _run() -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
+        say_as_json("usage", error.format_message())
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -244,27 +256,7 @@ def _run() -> None:
     except Exception as error:
         if os.environ.get("TPUC_DEBUG"):
             raise
-        click.echo(_describe(error), err=True)
+        failure = describe(error)
+        click.echo(failure.text, err=True)
+        say_as_json(failure.kind, failure.message, failure.place)
         sys.exit(1)
-
-
-_NO_MEMORY = "error: this computer has not enough memory for the model"
-
-
-def _describe(error: Exception) -> str:
-    """One message; an exception that is no user error is named as our bug."""
-    if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
-        text = str(error)
-        return text if text.startswith("error") else f"error: {text}"
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return _NO_MEMORY
-    if isinstance(error, OSError):
-        return f"error: {error.filename or 'standard output'}: {error.strerror or error}"
-    if isinstance(error, RecursionError):
-        return "error: the model is nested too deep"
-    if isinstance(error, MemoryError):
-        return _NO_MEMORY
-    return (
-        f"internal error: {type(error).__name__}: {error}\n"
-        "This is a bug of tpuc; run again with TPUC_DEBUG=1 for the traceback and report it."
-    )

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from compiler.diagnostics import CompileError, ElidedConstantsWarning, made_up_note
+from compiler.frontends.recognition import is_bytecode, is_model_text
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.options import CompileOptions
@@ -193,6 +195,25 @@ def _pass_names(listed: str) -> list[str]:
     return names
 
 
+def passes(model: str | None, target: str | None, f64_as_f32: bool, as_json: bool) -> None:
+    """``tpuc passes``: what there is, and what each did to a model."""
+    from compiler.driver import run_passes
+    from tpuc import pass_tables
+
+    timings = None
+    if model is not None:
+        module = _parse(model)
+        _warn_of_f32(f64_as_f32)
+        options = CompileOptions(f64_as_f32=f64_as_f32)
+        timings = run_passes(module, _chip(target or DEFAULT_TARGET), None, options)
+    if as_json:
+        click.echo(json.dumps(pass_tables.as_json(timings)))
+    elif model is None or timings is None:
+        pass_tables.print_passes(tables.console())
+    else:
+        pass_tables.print_timings(tables.console(), model, timings)
+
+
 def asm(source: str, output: str, target: str | None) -> None:
     """``tpuc asm``: bundle text to .tpux, checked as a machine checks it."""
     from tpu_sim.isa.assembly_parser import parse_program
@@ -317,7 +338,7 @@ def _executable(model: str, choices: _Choices, machine: MachineOptions) -> Execu
     )
     with _working(f"compiling {model}"), _quiet():
         compiled = compile(
-            _model_path(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
+            _model_source(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
         )
         _dump_texts(compiled, options.dump_dir)
     return compiled
@@ -389,13 +410,31 @@ def _chip(name: str) -> Chip:
         raise click.UsageError(str(error)) from error
 
 
-def _model_path(model: str) -> Path:
-    """The path of a model; bundle text is none."""
+def _model_source(model: str) -> str | bytes | Path:
+    """The path of a model, which bundle text is none of; or what standard input holds (``-``)."""
     if not model:
         raise click.UsageError("the name of the model is empty")
+    if model == "-":
+        return _standard_input()
     if model.endswith(".tpu"):
         raise click.UsageError(f"{model} is bundle text: make a program of it with `tpuc asm`")
     return Path(model)
+
+
+@cache
+def _standard_input() -> str | bytes:
+    """A model's text or bytecode; read once, for a command may ask for the model twice."""
+    data = sys.stdin.buffer.read()
+    if is_bytecode(data):
+        return data
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"standard input is no UTF-8 text: byte 0x{data[error.start]:02x}"
+        raise CompileError(message) from error
+    if not is_model_text(text):
+        raise CompileError("standard input holds no HLO or StableHLO")
+    return text
 
 
 def _parse(model: str, *, is_verified: bool = True) -> HloModule:
@@ -403,7 +442,7 @@ def _parse(model: str, *, is_verified: bool = True) -> HloModule:
     from compiler.frontends.models import parse_model
     from compiler.hlo.verifier import verify
 
-    text, name = read_source(_model_path(model))
+    text, name = read_source(_model_source(model))
     if text is None:
         raise click.UsageError(f"{model} is a compiled program, not a model")
     with _quiet():

@@ -17,7 +17,7 @@ _MOST_REMARKS = 5
 _SLOWEST = 12
 
 
-def _console() -> Console:
+def console() -> Console:
     """A console that does not squeeze tables when piped. Names are printed as they are."""
     console = Console(markup=False, emoji=False)
     return console if console.is_terminal else Console(width=120, markup=False, emoji=False)
@@ -25,22 +25,22 @@ def _console() -> Console:
 
 def print_report(report: Report, model: str, random_seed: int | None) -> None:
     """Print totals and the slowest kernels of a run."""
-    console = _console()
+    out = console()
     if random_seed is not None:
-        console.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
+        out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
     totals = Table(title=f"{model} on {report.target}", title_justify="left", show_header=False)
     totals.add_column(style="bold")
     totals.add_column(justify="right")
     for name, value in _totals(report):
         totals.add_row(name, value)
-    console.print(totals)
+    out.print(totals)
     if report.assumed_loops:
         loops = ", ".join(report.assumed_loops)
-        console.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}")
+        out.print(f"assumed {report.assumed_trips} trips (--trips) of: {loops}")
     for remark in report.remarks[:_MOST_REMARKS]:
-        console.print(f"remark: {remark}", markup=False)
+        out.print(f"remark: {remark}", markup=False)
     if len(report.remarks) > _MOST_REMARKS:
-        console.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
+        out.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
@@ -60,7 +60,7 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         table.add_column(heading, justify="left" if heading in left else "right")
     for kernel in slowest:
         table.add_row(*_kernel_row(kernel, report.cycles))
-    console.print(table)
+    out.print(table)
 
 
 def _totals(report: Report) -> list[tuple[str, str]]:
@@ -110,7 +110,7 @@ def _kernel_row(kernel: KernelReport, total: int) -> list[str]:
 
 def print_differences(differences: Sequence[Difference], tolerance: float) -> None:
     """Print the error of each output (the worst ten when there are many)."""
-    console = _console()
+    out = console()
     worst = sorted(differences, key=lambda d: -d.normalised)[:10]
     table = Table(title=f"errors (tolerance {tolerance:g})", title_justify="left")
     for heading in ("output", "largest absolute", "largest normalised", ""):
@@ -118,25 +118,25 @@ def print_differences(differences: Sequence[Difference], tolerance: float) -> No
     for d in worst:
         verdict = "ok" if d.normalised <= tolerance else "FAIL"
         table.add_row(f"out{d.output}", f"{d.absolute:.3e}", f"{d.normalised:.3e}", verdict)
-    console.print(table)
+    out.print(table)
     if len(worst) < len(differences):
-        console.print(f"({len(differences) - len(worst)} more outputs, all closer)")
+        out.print(f"({len(differences) - len(worst)} more outputs, all closer)")
 
 
 def print_outputs(results: Sequence[npt.NDArray[np.generic]], random_seed: int | None) -> None:
     """Print a line per output of the evaluator."""
-    console = _console()
+    out = console()
     if random_seed is not None:
-        console.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
+        out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
     for number, array in enumerate(results):
-        console.print(f"out{number}: {array.dtype}{list(array.shape)}")
+        out.print(f"out{number}: {array.dtype}{list(array.shape)}")
 
 
 def print_chips(name: str | None) -> None:
     """Print all chips in brief, or one in full with provenance."""
-    console = _console()
+    out = console()
     if name is not None:
-        console.print(_one_chip(load_chip(name)))
+        out.print(_one_chip(load_chip(name)))
         return
     table = Table()
     for heading in ("chip", "clock GHz", "MXUs", "bf16 TFLOP/s", "HBM GB", "HBM GB/s", "VMEM MiB"):
@@ -151,8 +151,8 @@ def print_chips(name: str | None) -> None:
             f"{chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9:.0f}",
             f"{chip.vmem_bytes / 2**20:.0f}",
         )
-    console.print(table)
-    console.print("tpuc targets NAME shows every parameter with its provenance")
+    out.print(table)
+    out.print("tpuc targets NAME shows every parameter with its provenance")
 
 
 def _one_chip(chip: Chip) -> Table:

@@ -1,0 +1,87 @@
+"""What spares a user a step: models from standard input, errors as JSON, the list of passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tpuc
+from compiler.passes.pipeline import ON_REQUEST, PASSES, PIPELINE
+from tests.support.command_line import MODEL, Call
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _piped(text: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tpuc", *args], input=text, capture_output=True, text=True,
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_model_comes_from_standard_input_and_is_checked() -> None:
+    done = _piped(MODEL, "run", "-", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["errors"][0]["ok"]
+
+
+def test_standard_input_that_is_no_model_is_refused() -> None:
+    done = _piped("", "opt", "-")
+    assert done.returncode == 1
+    assert done.stderr == "error: standard input holds no HLO or StableHLO\n"
+
+
+def test_an_error_is_json_for_who_asked_for_json(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "bad.hlo"
+    path.write_text(MODEL.replace("add(x, x)", "add(x x)"))
+    done = call("estimate", path, "--json")
+    assert done.code == 1
+    error = json.loads(done.out)["error"]
+    assert error["kind"] == "CompileError"
+    assert error["at"] == {"file": str(path), "line": 5, "column": error["at"]["column"]}
+    assert error["message"] in done.err
+
+
+def test_wrong_usage_is_json_too(call: Call, model: Path) -> None:
+    done = call("estimate", model, "--json", "--trips", "-1")
+    assert done.code == 2
+    assert json.loads(done.out)["error"]["kind"] == "usage"
+
+
+def test_errors_go_to_standard_error_alone_without_json(call: Call, tmp_path: Path) -> None:
+    done = call("estimate", tmp_path / "none.hlo")
+    assert (done.code, done.out) == (1, "")
+
+
+def test_every_pass_is_listed_with_what_it_does(call: Call) -> None:
+    rows = json.loads(call("passes", "--json").out)
+    assert [row["name"] for row in rows] == [*ON_REQUEST, *PIPELINE]
+    assert {row["name"] for row in rows} == set(PASSES)
+    assert all(len(row["what"]) > 10 for row in rows)
+
+
+def test_the_passes_that_changed_a_model_are_listed(call: Call, model: Path) -> None:
+    out = call("passes", model).out
+    assert "layout-assignment" in out
+    assert "fft-expander" not in out
+    assert f"changed {model}" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("name", ["CompileError", "UnsupportedError", "MachineFault", "ChipError"])
+def test_errors_are_to_be_caught_by_their_public_names(name: str) -> None:
+    assert issubclass(getattr(tpuc, name), Exception)
+
+
+def test_an_executable_shows_itself_in_a_line() -> None:
+    executable = tpuc.compile(MODEL)
+    text = repr(executable)
+    assert text.startswith("<tpuc.Executable (f32[8,128]) -> (f32[8,128]) for ")
+    assert len(text) < 200
+    with pytest.raises(tpuc.CompileError, match="takes 1 inputs, got 2"):
+        executable(np.zeros((8, 128), np.float32), np.zeros(1, np.float32))
