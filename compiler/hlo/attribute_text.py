@@ -17,6 +17,7 @@ from compiler.hlo.attributes import FrontendAttributes, IotaReplicaGroups, OpMet
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape_text import inside_braces
+from compiler.hlo.sharding_text import parse_sharding
 
 
 @dataclass(frozen=True)
@@ -347,6 +348,7 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     (AttributeForm(_decode_instructions, _encode_computations), "control-predecessors"),
     (AttributeForm(_decode_replica_groups, _encode_replica_groups), "replica_groups"),
     (AttributeForm(_decode_accuracy, _encode_raw), "result_accuracy"),
+    (AttributeForm(parse_sharding, str), "sharding"),
     (AttributeForm(_decode_slice, _encode_slice), "slice"),
     (AttributeForm(_decode_slice_sizes, _encode_slice_sizes), "slice_sizes"),
     (AttributeForm(window_text.decode_padding, window_text.encode_padding), "padding"),

@@ -28,7 +28,8 @@ Attributes (`HloInstruction.attrs`) map XLA's attribute name to a value:
 `index` of get-tuple-element, `parameter_number` of parameter, `literal` of constant are attrs too:
 `literal` is a NumPy array of the shape's dtype and dimensions (nested tuples of them for a tuple).
 `backend_config` is a str: the JSON text (``{...}``, braces included) or the text that is quoted.
-`sharding` is RawText. An attribute that XLA leaves out when it has its default is absent here too.
+`sharding` is a compiler.hlo.sharding.HloSharding.
+An attribute that XLA leaves out when it has its default is absent here too.
 Control edges order what has effects: `set_control_predecessors` changes them, and replacing or
 removing an instruction hands them on, so that passes need not think of them.
 """

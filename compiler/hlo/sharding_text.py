@@ -4,16 +4,17 @@ XLA brings shardings into a normal form when it reads them: iota tile assignment
 reshape does not need, subgroups are merged and sorted, what tiles nothing becomes ``replicated``
 or ``manual``, and one sharding of a tuple is repeated for each of its arrays.
 
->>> canonical_sharding("{devices=[2,1,4]<=[2,2,2]T(0,1,2) last_tile_dim_replicate}", 1)
+>>> parse_sharding("{devices=[2,1,4]<=[2,2,2]T(0,1,2) last_tile_dim_replicate}").text()
 '{devices=[2,1,4]<=[8] last_tile_dim_replicate}'
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,82 +23,22 @@ from compiler.hlo.iota_order import Ints, canonical_iota
 from compiler.hlo.json_text import object_end
 from compiler.hlo.mesh_text import canonical_mesh_sharding, is_mesh_sharding
 from compiler.hlo.metadata_text import canonical_metadata
-from compiler.hlo.shape_text import inside_braces, join_indexed
+from compiler.hlo.shape_text import inside_braces
+from compiler.hlo.sharding import KINDS, HloSharding, Tiles
 
 _ASSIGNMENT = re.compile(
     r"\s*\[([\d,\s]+)\]\s*(?:<=\s*\[([\d,\s]+)\]\s*(?:T\s*\(([\d,\s]+)\))?|([\d,\s]+))"
 )
 _WORD = re.compile(r"\s*([a-z_]+)\s*(=?)\s*")
-_KINDS = ("replicated", "manual", "unknown", "unreduced", "maximal")
 _SUBGROUP_ORDER = ("maximal", "manual", "unreduced", "replicated")
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """Which device has which tile: a reshaped, transposed iota, or a list of `devices`."""
-
-    dims: Ints
-    reshape: Ints = ()
-    perm: Ints = ()
-    devices: Ints = ()
-
-    def array(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """The device of every tile."""
-        if not self.reshape:
-            return np.array(self.devices, np.int64).reshape(self.dims)
-        ids = np.arange(math.prod(self.reshape)).reshape(self.reshape)
-        return ids.transpose(self.perm).reshape(self.dims)
-
-    def text(self) -> str:
-        """``devices=[2,4]<=[4,2]T(1,0)`` or ``devices=[2]1,0``."""
-        head = f"devices=[{_joined(self.dims)}]"
-        if not self.reshape:
-            return head + _joined(self.devices)
-        order = f"T({_joined(self.perm)})" if len(self.reshape) > 1 else ""
-        return f"{head}<=[{_joined(self.reshape)}]{order}"
-
-
-@dataclass(frozen=True)
-class Sharding:
-    """One array's sharding; `kind` is a word of `_KINDS` or empty for tiles."""
-
-    kind: str = ""
-    device: int = 0
-    tiles: Tiles | None = None
-    subgroups: tuple[str, ...] = ()
-    group: str = ""
-    metadata: tuple[str, ...] = ()
-
-    def text(self, with_metadata: bool) -> str:
-        """The normal form's text."""
-        if self.tiles is not None:
-            body = self.tiles.text()
-            if self.subgroups == ("replicated",):
-                body += " last_tile_dim_replicate"
-            elif self.subgroups:
-                body += f" last_tile_dims={{{', '.join(self.subgroups)}}}"
-        else:
-            body = f"maximal device={self.device}" if self.kind == "maximal" else self.kind
-        body += f" {self.group}" if self.group else ""
-        if with_metadata and self.metadata:
-            inner = self.metadata[0] if len(self.metadata) == 1 else ""
-            body += f" metadata={inner or '{' + ', '.join(self.metadata) + '}'}"
-        return f"{{{body}}}"
-
-
-def canonical_sharding(text: str, leaf_count: int, with_metadata: bool = True) -> str:
-    """XLA's text of a sharding of a value; `leaf_count` is 1, or the number of a tuple's arrays.
-
-    Raises ValueError when malformed.
-    """
+def parse_sharding(text: str) -> HloSharding:
+    """Read the sharding of an array or a tuple into its normal form; ValueError when malformed."""
     plain = without_comments(text).strip()
-    parts = (
-        _parts(plain) if plain == "{}" or re.match(r"\{\s*\{", plain) else [plain] * abs(leaf_count)
-    )
-    texts = [_canonical_leaf(part, with_metadata) for part in parts]
-    if len(texts) == 1 and leaf_count == 1 and not re.match(r"\{\s*\{", plain):
-        return texts[0]
-    return "{" + join_indexed(texts) + "}"
+    if plain == "{}" or re.match(r"\{\s*\{", plain):
+        return HloSharding.of_tuple(_leaf(part) for part in _parts(plain))
+    return _leaf(plain)
 
 
 def _parts(text: str) -> list[str]:
@@ -118,16 +59,13 @@ def _parts(text: str) -> list[str]:
     return parts
 
 
-def _canonical_leaf(text: str, with_metadata: bool) -> str:
+@functools.lru_cache(maxsize=4096)
+def _leaf(text: str) -> HloSharding:
+    """The sharding of one array; a program repeats a few texts many times."""
     if is_mesh_sharding(text):
-        return canonical_mesh_sharding(text, with_metadata)
-    return parse_sharding(text).text(with_metadata)
-
-
-def parse_sharding(text: str) -> Sharding:
-    """Read the sharding of one array into its normal form; ValueError when malformed."""
+        return HloSharding(named=canonical_mesh_sharding(text))
     inside = inside_braces(text)
-    found = Sharding()
+    found = HloSharding()
     position = 0
     while inside[position:].strip():
         word = _WORD.match(inside, position)
@@ -136,14 +74,14 @@ def parse_sharding(text: str) -> Sharding:
         found, position = _field(found, word[1], bool(word[2]), inside, word.end())
     if not found.kind and found.tiles is None:
         raise ValueError(f"want devices=, replicated, manual, ... in {text[:60]!r}")
-    if found.tiles is not None:
-        found = _normalised(found)
-    return found
+    return found if found.tiles is None else normalised(found)
 
 
-def _field(found: Sharding, word: str, has_value: bool, text: str, at: int) -> tuple[Sharding, int]:
+def _field(
+    found: HloSharding, word: str, has_value: bool, text: str, at: int
+) -> tuple[HloSharding, int]:
     """Add one word, with its value, to what has been read."""
-    if word in _KINDS and not has_value:
+    if word in KINDS and not has_value:
         return replace(found, kind=word), at
     if word == "last_tile_dim_replicate":
         return replace(found, subgroups=("replicated",)), at
@@ -169,7 +107,7 @@ def _field(found: Sharding, word: str, has_value: bool, text: str, at: int) -> t
     raise ValueError(f"unknown word {word!r} in a sharding")
 
 
-def _with_tiles(found: Sharding, text: str, at: int) -> tuple[Sharding, int]:
+def _with_tiles(found: HloSharding, text: str, at: int) -> tuple[HloSharding, int]:
     match = _ASSIGNMENT.match(text, at)
     if match is None:
         raise ValueError(
@@ -191,7 +129,7 @@ def _with_tiles(found: Sharding, text: str, at: int) -> tuple[Sharding, int]:
     return replace(found, tiles=tiles), match.end()
 
 
-def _normalised(found: Sharding) -> Sharding:
+def normalised(found: HloSharding) -> HloSharding:
     """Merge and sort subgroups; tiles that split nothing become a plain kind."""
     tiles, types = found.tiles, found.subgroups
     assert tiles is not None
@@ -201,7 +139,7 @@ def _normalised(found: Sharding) -> Sharding:
         return found
     rank = len(tiles.dims) - len(types)
     if math.prod(tiles.dims[:rank]) == 1 and len(set(types)) == 1:
-        return Sharding(types[0], group=found.group, metadata=found.metadata)
+        return HloSharding(types[0], group=found.group, metadata=found.metadata)
     order = [
         rank + i
         for wanted in _SUBGROUP_ORDER
@@ -309,7 +247,3 @@ def _sorted_replicas(tiles: Tiles) -> Tiles:
 def _ints(text: str) -> Ints:
     parts = [part.strip() for part in text.split(",")]
     return tuple(int(part) for part in parts if part)
-
-
-def _joined(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))

@@ -42,7 +42,7 @@ from compiler.hlo.profile_text import canonical_accuracy, canonical_origin
 from compiler.hlo.recovery_text import canonical_recovery_table
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import join_indexed, print_shape, with_default_layouts
-from compiler.hlo.sharding_text import canonical_sharding
+from compiler.hlo.sharding import HloSharding, leaf_count
 from compiler.hlo.stack_frames import StackFrames, print_stack_frames
 
 
@@ -227,21 +227,16 @@ def _extra_attributes(
             continue
         if name == "control-predecessors" and not (style.control_dependencies and value):
             continue
-        if name == "sharding" and isinstance(value, RawText):
-            yield name, canonical_sharding(value.text, _leaf_count(instr.shape), style.metadata)
+        if name == "sharding" and isinstance(value, HloSharding):
+            if isinstance(instr.shape, TupleShape) and not value.is_tuple:
+                value = value.for_leaves(leaf_count(instr.shape))
+            yield name, value.text(style.metadata)
         elif name == "result_accuracy" and isinstance(value, RawText):
             text = canonical_accuracy(value.text)
             if text:
                 yield name, text
         else:
             yield name, _value(name, value, style)
-
-
-def _leaf_count(shape: Shape) -> int:
-    """The arrays (and tokens) in a tuple, negative to say that it is one; 1 for an array."""
-    if not isinstance(shape, TupleShape):
-        return 1
-    return -sum(abs(_leaf_count(element)) for element in shape.elements)
 
 
 def _value(name: str, value: object, style: Style) -> str:

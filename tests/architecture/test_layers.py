@@ -17,6 +17,7 @@ LAYER = {
     "compiler.options": 0,
     "compiler.hlo": 0,
     "compiler.rewrite": 1,
+    "compiler.sharding": 1,
     "compiler.analysis": 1,
     "compiler.llo": 1,
     "compiler.passes": 2,

@@ -13,8 +13,9 @@ import re
 from collections.abc import Sequence
 
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Raw, Symbol
-from compiler.hlo.attributes import FrontendAttributes, RawText
+from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.escapes import quote
+from compiler.hlo.sharding_text import parse_sharding
 
 _AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _REFERENCE = re.compile(r"<\s*@([\w$.\-]+)\s*,\s*\[(.*?)\](?:\s*,[^<>]*)?\s*>", re.DOTALL)
@@ -34,10 +35,10 @@ def annotation_attrs(
     if device_count > 1:
         gspmd, shardy = attributes.get("mhlo.sharding"), attributes.get("sdy.sharding")
         if isinstance(shardy, Raw):
-            attrs["sharding"] = RawText(shardy_to_hlo(shardy.text, meshes))
+            attrs["sharding"] = parse_sharding(shardy_to_hlo(shardy.text, meshes))
             items = (*items, (_SHARDY, _quoted(shardy.text)))
         if isinstance(gspmd, str):
-            attrs["sharding"] = RawText(gspmd)
+            attrs["sharding"] = parse_sharding(gspmd)
     if items:
         attrs["frontend_attributes"] = FrontendAttributes(items)
     return attrs

@@ -39,6 +39,7 @@ ROUND_TRIPS = {
     "buffer_donor": "{ (0, {}), (1, {2}) }",
     "output_to_operand_aliasing": "{{0}: (1, {}), {}: (0, {1})}",
     "operand_layout_constraints": "{f32[2,2]{0,1}, s32[]}",
+    "sharding": "{{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}, {maximal device=1}}",
     "unheard_of": "{anything {at} all}",
 }
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from compiler.hlo.parser import parse_module
-from compiler.hlo.sharding_text import canonical_sharding
+from compiler.hlo.sharding_text import parse_sharding
 from compiler.hlo.styled_printer import STYLES, print_styled
 from tpuc.cli import cli
 
@@ -85,8 +85,8 @@ def test_elided_constants_get_made_up_values_and_a_warning() -> None:
     ],
 )
 def test_shardings_have_one_normal_form(text: str, normal: str) -> None:
-    assert canonical_sharding(text, 1) == normal
-    assert canonical_sharding(text, -2) == f"{{{normal}, {normal}}}"
+    assert parse_sharding(text).text() == normal
+    assert parse_sharding(text).for_leaves(2).text() == f"{{{normal}, {normal}}}"
     module = f"ENTRY e {{ x = f32[8,8,8] parameter(0), sharding={text} }}"
     found = re.search(r"sharding=(.*)", by_xla(module, "default"))
     assert found is not None
@@ -99,7 +99,7 @@ def test_shardings_have_one_normal_form(text: str, normal: str) -> None:
 )
 def test_malformed_shardings_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"want|unknown|fit"):
-        canonical_sharding(text, 1)
+        parse_sharding(text)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_malformed_shardings_are_refused(text: str) -> None:
 )
 def test_malformed_mesh_shardings_are_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        canonical_sharding(text, 1)
+        parse_sharding(text)
 
 
 def test_minus_zero_is_kept_although_xla_prints_zero() -> None:

@@ -1,0 +1,1 @@
+"""Shardings: what they mean for shapes and devices, and how they spread through a program."""
