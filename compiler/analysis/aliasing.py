@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from compiler.analysis.call_graph import control_computations
 from compiler.hlo.attributes import InputOutputAlias
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 
 Slot = tuple[HloInstruction, int]
@@ -46,11 +46,9 @@ def leaf_number(shape: Shape, path: tuple[int, ...]) -> int:
 
 def updated_operand(fusion: HloInstruction) -> int | None:
     """The operand a kCustom fusion overwrites with its result, or None."""
-    if fusion.opcode != "fusion" or fusion.attrs.get("kind") != "kCustom":
+    if fusion.opcode != "fusion" or fusion.kind != "kCustom":
         return None
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    root = called.root_instruction
+    root = fusion.calls.root_instruction
     if root.opcode not in ("dynamic-update-slice", "scatter"):
         return None
     target = root.operands[0]
@@ -58,9 +56,7 @@ def updated_operand(fusion: HloInstruction) -> int | None:
         return None
     if root.opcode == "scatter" and root.operands.count(target) > 1:
         return None  # updates that would be overwritten before they are read
-    number = target.attrs["parameter_number"]
-    assert isinstance(number, int)
-    return number
+    return target.parameter_number
 
 
 class SlotSets:
@@ -97,9 +93,7 @@ def forwarded(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
                     yield (operand, leaf), (instr, position)
                     position += 1
         case "get-tuple-element":
-            index = instr.attrs["index"]
-            assert isinstance(index, int)
-            start = element_offset(instr.operands[0].shape, index)
+            start = element_offset(instr.operands[0].shape, instr.index)
             for leaf in range(leaf_count(instr.shape)):
                 yield (instr.operands[0], start + leaf), (instr, leaf)
 
@@ -109,9 +103,7 @@ def must_share(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
     yield from forwarded(instr)
     match instr.opcode:
         case "while":
-            body, condition = instr.attrs["body"], instr.attrs["condition"]
-            assert isinstance(body, HloComputation)
-            assert isinstance(condition, HloComputation)
+            body, condition = instr.body, instr.condition
             state = (instr.operands[0], body.parameters[0], body.root_instruction)
             for other in (*state, condition.parameters[0]):
                 for leaf in range(leaf_count(instr.shape)):

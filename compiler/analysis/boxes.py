@@ -20,7 +20,6 @@ from compiler.analysis.indexing_boxes import (
 from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.make import dims_attr
 
 _PACKED_ROWS = 16
 
@@ -100,7 +99,7 @@ def is_row_reduction(node: HloInstruction) -> bool:
     if reduce.opcode != "reduce":
         return False
     rank = reduce.operands[0].array.rank
-    reduced = sorted(dims_attr(reduce))
+    reduced = sorted(reduce.dimensions)
     return reduced == list(range(rank - len(reduced), rank))
 
 
@@ -122,7 +121,7 @@ def _operand_boxes(
 
 def reduce_operand_box(reduce: HloInstruction, box: Box) -> Box:
     """The part of a reduce's operands behind a box of its result: reduced dimensions whole."""
-    reduced = dims_attr(reduce)
+    reduced = reduce.dimensions
     operand = reduce.operands[0].array
     kept = iter(zip(box.low, box.extent, strict=True))
     sides = [
@@ -159,7 +158,7 @@ def _concatenated(*boxes: Box) -> Box:
 
 def is_rhs_transposed(dot: HloInstruction) -> bool:
     """Whether a canonical dot's right side is ``[B.., N, K]``."""
-    return dims_attr(dot, "rhs_contracting_dims") == (dot.operands[1].array.rank - 1,)
+    return dot.rhs_contracting_dims == (dot.operands[1].array.rank - 1,)
 
 
 def feeds_mxu(dot: HloInstruction, number: int, shape: ArrayShape, held: Box) -> bool:

@@ -186,8 +186,7 @@ class _Replay:
         return self._allowed[key]
 
     def _loop(self, loop: HloInstruction, state: list[Token]) -> list[Token]:
-        condition, body = loop.attrs["condition"], loop.attrs["body"]
-        assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+        condition, body = loop.condition, loop.body
         for _ in range(_TRIPS):
             self._test(condition, state)
             state = self._run(body, {body.parameters[0]: state})

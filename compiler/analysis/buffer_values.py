@@ -101,8 +101,7 @@ class BufferValues:
 
     def is_unchanged(self, loop: HloInstruction, leaf: int) -> bool:
         """Whether a loop's body hands an element of the state on as it is."""
-        body = loop.attrs["body"]
-        assert isinstance(body, HloComputation)
+        body = loop.body
         return self._local(body.root_instruction, leaf) == (body.parameters[0], leaf)
 
     def _resolve(self, slot: Slot) -> Slot:
@@ -180,8 +179,7 @@ class BufferValues:
 
     def _keep_state(self, loop: HloInstruction) -> None:
         """The condition leaves the state as it is; what the loop does not change lives throughout."""
-        condition, body = loop.attrs["condition"], loop.attrs["body"]
-        assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+        condition, body = loop.condition, loop.body
         for leaf in range(leaf_count(loop.shape)):
             kept = (condition, body) if self.is_unchanged(loop, leaf) else (condition,)
             for computation in kept:

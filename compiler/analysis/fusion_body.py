@@ -52,8 +52,7 @@ class FusionBody:
 
 def fusion_body(fusion: HloInstruction) -> FusionBody:
     """Sort the nodes of a fusion's computation by role."""
-    computation = fusion.attrs["calls"]
-    assert isinstance(computation, HloComputation)
+    computation = fusion.calls
     root = computation.root_instruction
     roots = tuple(root.operands) if root.opcode == "tuple" else (root,)
     if root.opcode == "reduce" and not isinstance(root.shape, ArrayShape):

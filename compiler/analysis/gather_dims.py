@@ -10,7 +10,6 @@ from compiler.analysis.indexing_maps import Index
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.rewrite.make import dims_attr
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,17 @@ class GatherDims:
 
 def gather_dims(gather: HloInstruction) -> GatherDims:
     """Read the dimension numbers of a gather."""
-    vector_dim = gather.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
     return GatherDims(
         gather,
         gather.operands[0],
         gather.operands[1],
-        dims_attr(gather, "offset_dims"),
-        dims_attr(gather, "collapsed_slice_dims"),
-        dims_attr(gather, "start_index_map"),
-        dims_attr(gather, "operand_batching_dims"),
-        dims_attr(gather, "start_indices_batching_dims"),
-        vector_dim,
-        dims_attr(gather, "slice_sizes"),
+        gather.offset_dims,
+        gather.collapsed_slice_dims,
+        gather.start_index_map,
+        gather.operand_batching_dims,
+        gather.start_indices_batching_dims,
+        gather.index_vector_dim,
+        gather.slice_sizes,
     )
 
 

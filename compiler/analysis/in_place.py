@@ -9,7 +9,7 @@ from __future__ import annotations
 from compiler.analysis.aliasing import updated_operand
 from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 
@@ -48,10 +48,9 @@ def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -
 
 def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:
     """Whether a fusion reads an operand only at the index it writes its results at."""
-    if fusion.opcode != "fusion" or fusion.attrs.get("kind") not in ("kLoop", "kOutput"):
+    if fusion.opcode != "fusion" or fusion.kind not in ("kLoop", "kOutput"):
         return False
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
+    called = fusion.calls
     dims = called.parameters[operand_index].array.dims
     pending = [called.parameters[operand_index]]
     seen = set(pending)

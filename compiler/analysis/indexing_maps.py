@@ -22,7 +22,6 @@ import numpy as np
 
 from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, var
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.attributes import Window
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 
@@ -98,7 +97,7 @@ def start_index(instr: HloInstruction, dim: int) -> Expr:
     variable = start_variable(instr, dim)
     operand = start_operand(variable)
     if operand.opcode == "constant":
-        value = int(np.asarray(operand.attrs["literal"]))
+        value = int(np.asarray(operand.literal))
         return const(min(max(value, variable.low), variable.high))
     return var(variable)
 
@@ -109,18 +108,6 @@ def start_operand(variable: Var) -> HloInstruction:
     assert instr is not None, f"{variable} is not a start index"
     first = 1 if instr.opcode == "dynamic-slice" else 2
     return instr.operands[first + variable.dim]
-
-
-def _dims(instr: HloInstruction, name: str) -> tuple[int, ...]:
-    value = instr.attrs.get(name, ())
-    assert isinstance(value, tuple), f"%{instr.name}: {name} is not a list"
-    return value
-
-
-def _triples(instr: HloInstruction, name: str) -> tuple[tuple[int, int, int], ...]:
-    value = instr.attrs[name]
-    assert isinstance(value, tuple), f"%{instr.name}: {name} is not a list"
-    return value
 
 
 def _prune(instr: HloInstruction, accesses: list[OperandAccess]) -> list[OperandAccess]:
@@ -138,7 +125,7 @@ def _prune(instr: HloInstruction, accesses: list[OperandAccess]) -> list[Operand
 
 
 def _broadcast(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    return [OperandAccess(0, tuple(index[d] for d in _dims(instr, "dimensions")))]
+    return [OperandAccess(0, tuple(index[d] for d in instr.dimensions))]
 
 
 def _same(_: HloInstruction, index: Index) -> list[OperandAccess]:
@@ -192,7 +179,7 @@ def _next_group(
 
 
 def _transpose(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    permutation = _dims(instr, "dimensions")
+    permutation = instr.dimensions
     source: list[Expr] = [const(0)] * len(permutation)
     for position, dim in enumerate(permutation):
         source[dim] = index[position]
@@ -200,13 +187,12 @@ def _transpose(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 
 
 def _slice(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    bounds = _triples(instr, "slice")
-    moved = (e * step + start for e, (start, _, step) in zip(index, bounds, strict=True))
+    moved = (e * step + start for e, (start, _, step) in zip(index, instr.slice, strict=True))
     return [OperandAccess(0, tuple(moved))]
 
 
 def _reverse(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    flipped = _dims(instr, "dimensions")
+    flipped = instr.dimensions
     dims = instr.array.dims
     moved = (dims[d] - 1 - e if d in flipped else e for d, e in enumerate(index))
     return [OperandAccess(0, tuple(moved))]
@@ -216,8 +202,7 @@ def _pad(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     moved: list[Expr] = []
     conditions: list[Condition] = []
     sizes = instr.operands[0].array.dims
-    padding = _triples(instr, "padding")
-    for expr, size, (low, _, interior) in zip(index, sizes, padding, strict=True):
+    for expr, size, (low, _, interior) in zip(index, sizes, instr.padding, strict=True):
         at, checks = _undilate(expr - low, size, interior + 1)
         moved.append(at)
         conditions.extend(checks)
@@ -233,7 +218,7 @@ def _undilate(position: Expr, size: int, dilation: int) -> tuple[Expr, list[Cond
 
 
 def _concatenate(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    (dim,) = _dims(instr, "dimensions")
+    (dim,) = instr.dimensions
     accesses: list[OperandAccess] = []
     start = 0
     for number, operand in enumerate(instr.operands):
@@ -272,13 +257,13 @@ def _reduce(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 def reduction_variables(instr: HloInstruction) -> tuple[Var, ...]:
     """One variable for each reduced dimension, in ascending order of dimension."""
     dims = instr.operands[0].array.dims
-    reduced = sorted(_dims(instr, "dimensions"))
+    reduced = sorted(instr.dimensions)
     return tuple(Var(f"{instr.name}.r{d}", 0, dims[d] - 1) for d in reduced)
 
 
 def reduced_index(instr: HloInstruction, index: Index, inner: Index) -> Index:
     """The operand index of a reduce: result `index` with `inner` at the reduced dimensions."""
-    reduced = sorted(_dims(instr, "dimensions"))
+    reduced = sorted(instr.dimensions)
     outer = iter(index)
     return tuple(
         inner[reduced.index(d)] if d in reduced else next(outer)
@@ -287,18 +272,18 @@ def reduced_index(instr: HloInstruction, index: Index, inner: Index) -> Index:
 
 
 def _dot(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    batch = len(_dims(instr, "lhs_batch_dims"))
+    batch = len(instr.lhs_batch_dims)
     lhs_dims = instr.operands[0].array.dims
     summed = tuple(
         var(Var(f"{instr.name}.k{n}", 0, lhs_dims[d] - 1))
-        for n, d in enumerate(_dims(instr, "lhs_contracting_dims"))
+        for n, d in enumerate(instr.lhs_contracting_dims)
     )
     free = len(lhs_dims) - batch - len(summed)
     sides = (("lhs", index[batch : batch + free]), ("rhs", index[batch + free :]))
     accesses: list[OperandAccess] = []
     for number, (side, outer) in enumerate(sides):
-        fixed = dict(zip(_dims(instr, f"{side}_batch_dims"), index[:batch], strict=True))
-        fixed |= dict(zip(_dims(instr, f"{side}_contracting_dims"), summed, strict=True))
+        fixed = dict(zip(instr.ints(f"{side}_batch_dims"), index[:batch], strict=True))
+        fixed |= dict(zip(instr.ints(f"{side}_contracting_dims"), summed, strict=True))
         rest = iter(outer)
         rank = instr.operands[number].array.rank
         at = tuple(fixed[d] if d in fixed else next(rest) for d in range(rank))
@@ -307,8 +292,7 @@ def _dot(instr: HloInstruction, index: Index) -> list[OperandAccess]:
 
 
 def _reduce_window(instr: HloInstruction, index: Index) -> list[OperandAccess]:
-    window = instr.attrs["window"]
-    assert isinstance(window, Window), f"%{instr.name} has no window"
+    window = instr.window
     count = len(instr.operands) // 2
     dims = instr.operands[0].array.dims
     at: list[Expr] = []

@@ -22,7 +22,6 @@ from compiler.analysis.indexing_maps import start_variable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.make import dims_attr
 
 _DOT_ROWS = 16
 _MANY_PARTS = 4
@@ -105,7 +104,7 @@ def _keep_turned_rows(body: FusionBody, dims: list[IterationDim]) -> None:
     for node in body.computation:
         if node.opcode != "transpose" or node.array.dims != sizes or rows < 1:
             continue
-        place = dims_attr(node).index(rows)
+        place = node.dimensions.index(rows)
         unit = SUBLANES * node.array.dtype.packing
         if place < rows and sizes[place] % unit == 0:
             dims[place] = replace(dims[place], unit=math.lcm(dims[place].unit, unit))
@@ -119,7 +118,7 @@ def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
     return columns.tiles <= _MOST_JOINED and any(
         node.opcode == "concatenate"
         and len(node.operands) >= _MANY_PARTS
-        and dims_attr(node) == (node.array.rank - 1,)
+        and node.dimensions == (node.array.rank - 1,)
         and node.array.dims[-1] == columns.size
         for node in body.computation
     )
@@ -169,7 +168,7 @@ def _is_even(size: int, units: set[int]) -> bool:
 
 
 def _result_dims(reduce: HloInstruction) -> tuple[int, ...]:
-    reduced = dims_attr(reduce)
+    reduced = reduce.dimensions
     operand = reduce.operands[0].array
     return tuple(size for d, size in enumerate(operand.dims) if d not in reduced)
 
@@ -196,7 +195,7 @@ def _input_space(body: FusionBody) -> IterationSpace:
     """Dimensions of the reduces' operand; what they reduce is `arbitrary`."""
     first = body.reduces[0]
     operand = first.operands[0].array
-    reduced = dims_attr(first)
+    reduced = first.dimensions
     kept = tuple(d for d in range(operand.rank) if d not in reduced)
     placed = [(operand, tuple(range(operand.rank)))]
     placed += [(r.array, kept) for r in body.roots]

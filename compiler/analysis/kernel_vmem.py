@@ -24,7 +24,6 @@ from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32, S32, U16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.rewrite.make import dims_attr
 
 LANES = 128
 SUBLANES = 8
@@ -124,7 +123,7 @@ def _turned(
 def _kept(reduce: HloInstruction) -> tuple[bool, bool]:
     """Whether the rows and the columns of the operand are kept."""
     rank = reduce.operands[0].array.rank
-    reduced = dims_attr(reduce)
+    reduced = reduce.dimensions
     return rank >= 2 and rank - 2 not in reduced, rank - 1 not in reduced
 
 
@@ -187,7 +186,7 @@ def prepared_form(
     if not parts.integer:
         return ArrayShape(BF16, dims), box
     side = "rhs" if number else "lhs"
-    (axis,) = dims_attr(dot, f"{side}_contracting_dims")
+    (axis,) = dot.ints(f"{side}_contracting_dims")
     depth = pair_depth(dims[axis])
     extent = tuple(depth if d == axis else size for d, size in enumerate(box.extent))
     shape = ArrayShape(U16, tuple(depth if d == axis else size for d, size in enumerate(dims)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.rewrite.make import dims_attr
 
 
 @dataclass(frozen=True)
@@ -76,19 +75,17 @@ class ScatterDims:
 def scatter_dims(scatter: HloInstruction) -> ScatterDims:
     """Read the dimension numbers of a scatter."""
     count = len(scatter.operands) // 2
-    vector_dim = scatter.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
     return ScatterDims(
         scatter,
         tuple(scatter.operands[:count]),
         scatter.operands[count],
         tuple(scatter.operands[count + 1 :]),
-        dims_attr(scatter, "update_window_dims"),
-        dims_attr(scatter, "inserted_window_dims"),
-        dims_attr(scatter, "scatter_dims_to_operand_dims"),
-        dims_attr(scatter, "input_batching_dims"),
-        dims_attr(scatter, "scatter_indices_batching_dims"),
-        vector_dim,
+        scatter.update_window_dims,
+        scatter.inserted_window_dims,
+        scatter.scatter_dims_to_operand_dims,
+        scatter.input_batching_dims,
+        scatter.scatter_indices_batching_dims,
+        scatter.index_vector_dim,
     )
 
 

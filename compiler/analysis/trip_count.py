@@ -71,17 +71,14 @@ def trip_count(loop: HloInstruction) -> int | None:
 
     None when that is not known, or when it never ends.
     """
-    condition, body = loop.attrs["condition"], loop.attrs["body"]
-    assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+    condition, body = loop.condition, loop.body
     root, frames = _inside(condition.root_instruction, ())
     if root.opcode == "constant":
-        literal = root.attrs["literal"]
-        assert isinstance(literal, np.ndarray)
-        return None if literal.all() else 0
+        return None if root.literal.all() else 0
     if root.opcode != "compare" or not root.operands[0].array.dtype.is_integer:
         return None
     left, right = (_follow(operand, (), frames) for operand in root.operands)
-    direction = str(root.attrs["direction"])
+    direction = root.direction
     if left is None or right is None:
         return None
     left, right = _invariant(left, loop, body), _invariant(right, loop, body)
@@ -161,16 +158,13 @@ def _inside(instr: HloInstruction, frames: _Frames) -> tuple[HloInstruction, _Fr
     """What computes a value: the root of a fusion in its place, copies skipped."""
     while True:
         if instr.opcode == "fusion":
-            called = instr.attrs["calls"]
-            assert isinstance(called, HloComputation)
+            called = instr.calls
             frames = (tuple(instr.operands), *frames)
             instr = called.root_instruction
         elif instr.opcode in _SAME:
             instr = instr.operands[0]
         elif instr.opcode == "parameter" and frames:
-            number = instr.attrs["parameter_number"]
-            assert isinstance(number, int)
-            instr, frames = frames[0][number], frames[1:]
+            instr, frames = frames[0][instr.parameter_number], frames[1:]
         else:
             return instr, frames
 
@@ -180,9 +174,7 @@ def _follow(instr: HloInstruction, path: _Path, frames: _Frames) -> _Value | Non
     instr, frames = _inside(instr, frames)
     match instr.opcode:
         case "get-tuple-element":
-            index = instr.attrs["index"]
-            assert isinstance(index, int)
-            return _follow(instr.operands[0], (index, *path), frames)
+            return _follow(instr.operands[0], (instr.index, *path), frames)
         case "tuple" if path:
             return _follow(instr.operands[path[0]], path[1:], frames)
         case "parameter" if len(path) == 1 and _is_loop_state(instr):
@@ -200,7 +192,7 @@ def _is_loop_state(parameter: HloInstruction) -> bool:
 
 
 def _constant(instr: HloInstruction) -> _Value | None:
-    literal = instr.attrs["literal"]
+    literal = instr.literal
     if not isinstance(literal, np.ndarray) or literal.size != 1:
         return None
     return _Value(-1, int(literal.reshape(()))) if instr.array.dtype.is_integer else None

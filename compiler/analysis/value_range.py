@@ -6,8 +6,6 @@ floating-point numbers and predicates.
 
 from __future__ import annotations
 
-import numpy as np
-
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite.pattern import splat_value
@@ -44,12 +42,9 @@ def _made_range(instr: HloInstruction) -> Range | None:
     """Bounds before anything wraps around; None when they are those of the type."""
     match instr.opcode:
         case "iota":
-            dim = instr.attrs["iota_dimension"]
-            assert isinstance(dim, int)
-            return 0, max(instr.array.dims[dim] - 1, 0)
+            return 0, max(instr.array.dims[instr.iota_dimension] - 1, 0)
         case "constant":
-            literal = instr.attrs["literal"]
-            assert isinstance(literal, np.ndarray)
+            literal = instr.literal
             return (int(literal.min()), int(literal.max())) if literal.size else None
         case "clamp":
             return _clamp_range(instr)

@@ -24,7 +24,6 @@ from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
@@ -138,7 +137,7 @@ def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -
         return box_vreg_tiles(operand, box.extent)
     if result is None:
         return 0
-    reduced = dims_attr(reduce)
+    reduced = reduce.dimensions
     kept = iter(result.extent)
     extent = tuple(n if d in reduced else next(kept) for d, n in enumerate(operand.dims))
     return box_vreg_tiles(operand, extent)

@@ -28,7 +28,7 @@ from compiler.analysis.window_cost import Traffic, plan_cycles, plan_traffic
 from compiler.analysis.window_search import grid_orders, has_plan, make_plan, search
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 
@@ -93,8 +93,7 @@ class _Question:
         self.fusion = fusion
         self.body: FusionBody = fusion_body(fusion)
         self.parts: DotParts = dot_parts(self.body.dot, planner.precision)
-        kind = str(fusion.attrs.get("kind", "kLoop"))
-        self.space: IterationSpace = iteration_space(self.body, kind, self.parts)
+        self.space: IterationSpace = iteration_space(self.body, fusion.kind, self.parts)
 
     def plan(self) -> WindowPlan:
         """As asked for, as known, or as found."""
@@ -124,11 +123,9 @@ class _Question:
 
     def key(self) -> Key:
         """Equal for fusions that get equal blocks."""
-        called = self.fusion.attrs["calls"]
-        assert isinstance(called, HloComputation)
+        called = self.fusion.calls
         shapes = tuple(o.shape for o in self.fusion.operands)
-        kind = self.fusion.attrs.get("kind", "")
-        return (kind, shapes, self.fusion.shape, computation_key(called), self.parts)
+        return (self.fusion.kind, shapes, self.fusion.shape, computation_key(called), self.parts)
 
     def _made(self, blocks: Blocks) -> WindowPlan:
         results = leaves(self.fusion.shape)

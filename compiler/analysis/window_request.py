@@ -22,10 +22,8 @@ from compiler.analysis.window_config import (
     write_config,
 )
 from compiler.diagnostics import CompileError
-from compiler.hlo.attributes import ConvDims
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.make import dims_attr
 
 Window = tuple[int, int, int]
 """Elements of M, K and N in a grid step."""
@@ -110,7 +108,7 @@ class WindowRequests:
 def carried_request(instr: HloInstruction) -> dict[str, object]:
     """The attributes with which a convolution's request goes on to the dot made of it."""
     is_asked = REQUEST in read_config(instr)
-    return {"backend_config": instr.attrs["backend_config"]} if is_asked else {}
+    return {"backend_config": instr.backend_config} if is_asked else {}
 
 
 def _inside(fusion: HloInstruction) -> list[HloInstruction]:
@@ -140,20 +138,21 @@ def _dot_sizes(dot: HloInstruction) -> Window:
     """M, K and N of any dot."""
     sides = []
     for number, side in enumerate(("lhs", "rhs")):
-        used = dims_attr(dot, f"{side}_batch_dims") + dims_attr(dot, f"{side}_contracting_dims")
+        used = dot.ints(f"{side}_batch_dims") + dot.ints(f"{side}_contracting_dims")
         dims = dot.operands[number].array.dims
         sides.append(math.prod(n for d, n in enumerate(dims) if d not in used))
-    depth = dims_attr(dot, "lhs_contracting_dims")
-    return sides[0], math.prod(dot.operands[0].array.dims[d] for d in depth), sides[1]
+    return (
+        sides[0],
+        math.prod(dot.operands[0].array.dims[d] for d in dot.lhs_contracting_dims),
+        sides[1],
+    )
 
 
 def _convolution_sizes(instr: HloInstruction) -> Window | None:
     """M, K and N of the dot that a convolution is, per group of features; None for a dot."""
     if instr.opcode != "convolution":
         return None
-    labels, groups = instr.attrs["dim_labels"], instr.attrs.get("feature_group_count", 1)
-    assert isinstance(labels, ConvDims)
-    assert isinstance(groups, int)
+    labels, groups = instr.dim_labels, instr.feature_group_count
     kernel = instr.operands[1].shape
     assert isinstance(kernel, ArrayShape)
     out = kernel.dims[labels.kernel_output_feature]

@@ -37,7 +37,6 @@ from compiler.analysis.windows import (
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import SMEM
 
@@ -63,7 +62,7 @@ def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS)
     Raises UnsupportedError when not even the smallest windows fit VMEM.
     """
     body = fusion_body(fusion)
-    space = iteration_space(body, str(fusion.attrs.get("kind", "kLoop")), parts)
+    space = iteration_space(body, fusion.kind, parts)
     return search(fusion, body, space, chip, parts)
 
 
@@ -321,7 +320,7 @@ def _depths(body: FusionBody, space: IterationSpace, step: Box) -> dict[HloInstr
 def _spans(reduce: HloInstruction, space: IterationSpace) -> bool:
     arbitrary = {i for i, d in enumerate(space.dims) if not d.parallel}
     is_same = reduce.operands[0].array.dims == tuple(d.size for d in space.dims)
-    return is_same and set(dims_attr(reduce)) == arbitrary
+    return is_same and set(reduce.dimensions) == arbitrary
 
 
 def _window_parameters(

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
@@ -99,8 +97,7 @@ class ControlLowering:
         b.emit("sst", 0, smem_word(places[0]), b.sconst(value))
 
     def _fusion(self, instr: HloInstruction) -> None:
-        called = instr.attrs["calls"]
-        assert isinstance(called, HloComputation)
+        called = instr.calls
         places = [*self._operand_slices(instr), *self._slices(instr)]
         is_scalar = all(p.space == SMEM for p in places)
         if is_scalar and runs_on_scalar_unit(called):
@@ -175,17 +172,14 @@ class ControlLowering:
         self._call_kernel(instr, name, sources, targets)
 
     def _call(self, instr: HloInstruction) -> None:
-        called = instr.attrs["to_apply"]
-        assert isinstance(called, HloComputation)
-        self.lower(called)
+        self.lower(instr.to_apply)
 
     def _while(self, instr: HloInstruction) -> None:
         kernel = self._loop_kernel(instr)
         if kernel is not None:
             self.builder.call(kernel, instr.name)
             return
-        condition, body = instr.attrs["condition"], instr.attrs["body"]
-        assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+        condition, body = instr.condition, instr.body
         trips = expected_trips(instr)
         with self.builder.while_(instr.name, -1 if trips is None else trips) as loop:
             self.lower(condition)
@@ -204,7 +198,7 @@ class ControlLowering:
 
     def _conditional(self, instr: HloInstruction) -> None:
         index = self._load_scalar(instr.operands[0])
-        self._branches(branches_of(instr), index, is_predicate=_is_predicated(instr))
+        self._branches(instr.branches, index, is_predicate=_is_predicated(instr))
 
     def _branches(
         self, branches: Sequence[HloComputation], index: SReg, *, is_predicate: bool
@@ -250,21 +244,8 @@ def smem_word(place: Allocation) -> int:
 
 
 def _scalar_bits(instr: HloInstruction) -> int:
-    literal = instr.attrs["literal"]
-    assert isinstance(literal, np.ndarray)
-    value = literal.reshape(-1)[0]
+    value = instr.literal.reshape(-1)[0]
     return f32_bits(float(value)) if instr.array.dtype == F32 else int(value)
-
-
-def branches_of(instr: HloInstruction) -> tuple[HloComputation, ...]:
-    """The computations that a conditional chooses from."""
-    if "branch_computations" in instr.attrs:
-        found = instr.attrs["branch_computations"]
-        assert isinstance(found, tuple)
-        return found
-    pair = (instr.attrs["true_computation"], instr.attrs["false_computation"])
-    assert all(isinstance(c, HloComputation) for c in pair)
-    return pair  # type: ignore[return-value]  # just checked
 
 
 def _is_predicated(instr: HloInstruction) -> bool:

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-import numpy as np
-
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_dims
@@ -179,9 +177,7 @@ class Scatter:
 
     def _component(self, number: SReg, component: int) -> SReg:
         if self._words is None:  # one vector of one word, which the kernel holds
-            literal = self.dims.indices.attrs["literal"]
-            assert isinstance(literal, np.ndarray)
-            return self.builder.sconst(int(literal.item()))
+            return self.builder.sconst(int(self.dims.indices.literal.item()))
         return self._words.component(number, component)
 
     def _prepare_stream(self) -> None:

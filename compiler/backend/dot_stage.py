@@ -30,7 +30,6 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
-from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 
 
@@ -135,7 +134,7 @@ class DotStage:
             with bf16_parts(node, part_count) as parts:
                 yield parts
             return
-        (axis,) = dims_attr(self.dot, f"{'rhs' if number else 'lhs'}_contracting_dims")
+        (axis,) = self.dot.ints(f"{'rhs' if number else 'lhs'}_contracting_dims")
         bound = emitter.bindings.get(node)
         if bound is not None:
             shape = bound.shape.with_dtype(U8)

@@ -19,7 +19,7 @@ from compiler.backend.pipeline import Pipeline
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.diagnostics import CompileError
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
 
@@ -35,10 +35,8 @@ def lower_fusion(
     builder.source = fusion.name
     interface = kernel_interface(fusion)
     builder.arg_count = interface.count
-    kind = str(fusion.attrs.get("kind", "kLoop"))
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    root = called.root_instruction
+    kind = fusion.kind
+    root = fusion.calls.root_instruction
     builder.note = f"{fusion.name} {kind} {root.opcode}"
     try:
         if kind == "kCustom":

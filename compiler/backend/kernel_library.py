@@ -71,9 +71,8 @@ class KernelLibrary:
         shapes = (tuple(o.shape for o in instr.operands), instr.shape)
         called = instr.attrs.get("calls")
         body = computation_key(called) if isinstance(called, HloComputation) else ()
-        config = instr.attrs.get("backend_config", "")  # the windows are in it
-        kind = instr.attrs.get("kind", "")
-        return (instr.opcode, kind, shapes, body, in_place, config)
+        config = instr.backend_config  # the windows are in it
+        return (instr.opcode, instr.kind, shapes, body, in_place, config)
 
     def _free_name(self, name: str) -> str:
         """The instruction's name in the letters of an assembly label, unique in the program."""

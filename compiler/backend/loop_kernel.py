@@ -27,7 +27,7 @@ from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
 from compiler.backend.clear import emit_clear
-from compiler.backend.control import NO_CODE, ControlLowering, branches_of, smem_word
+from compiler.backend.control import NO_CODE, ControlLowering, smem_word
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.pipeline import StepContext
@@ -105,8 +105,7 @@ class LoopKernel(ControlLowering):
     def _state(self, loop: HloInstruction) -> list[tuple[ArrayShape, Allocation]]:
         """The loop's state; it lies in one place before, in and after the loop."""
         found = self._leaves(loop)
-        body = loop.attrs["body"]
-        assert isinstance(body, HloComputation)
+        body = loop.body
         for other in (loop.operands[0], body.parameters[0], body.root_instruction):
             if [place.offset for _, place in self._leaves(other)] != [p.offset for _, p in found]:
                 raise _cannot(loop, "its state moves")
@@ -114,8 +113,7 @@ class LoopKernel(ControlLowering):
 
     def _changed(self) -> list[tuple[ArrayShape, Allocation]]:
         """The state that the body does not hand on as it is."""
-        body = self.loop.attrs["body"]
-        assert isinstance(body, HloComputation)
+        body = self.loop.body
         root = body.root_instruction
         found: dict[tuple[ArrayShape, Allocation], None] = {}
         for number, pair in enumerate(self._leaves(self.loop)):
@@ -123,7 +121,7 @@ class LoopKernel(ControlLowering):
             is_kept = (
                 next_value.opcode == "get-tuple-element"
                 and next_value.operands[0] is body.parameters[0]
-                and next_value.attrs["index"] == number
+                and next_value.index == number
             )
             if not is_kept and pair[1].space == HBM:
                 found[pair] = None
@@ -178,8 +176,8 @@ class LoopKernel(ControlLowering):
         body = fusion_body(instr)
         root = body.computation.root_instruction
         self.builder.new_block()
-        if instr.attrs.get("kind", "kLoop") in _STAGES:
-            self._stages(instr, body, str(instr.attrs.get("kind", "kLoop")))
+        if instr.kind in _STAGES:
+            self._stages(instr, body, instr.kind)
         elif root.opcode == "dynamic-update-slice" and root.operands[0].opcode == "parameter":
             self._update(instr, body, root)
         elif root.opcode == "dynamic-update-slice":
@@ -393,16 +391,16 @@ class LoopKernels:
 def _computations(loop: HloInstruction) -> list[HloComputation]:
     """The condition and body of a loop, and what they call."""
     found: list[HloComputation] = []
-    pending = [loop.attrs["condition"], loop.attrs["body"]]
+    pending = [loop.condition, loop.body]
     while pending:
         computation = pending.pop()
         assert isinstance(computation, HloComputation)
         found.append(computation)
         for instr in computation:
             if instr.opcode == "while":
-                pending += [instr.attrs["condition"], instr.attrs["body"]]
+                pending += [instr.condition, instr.body]
             elif instr.opcode == "conditional":
-                pending += branches_of(instr)
+                pending += instr.branches
     return found
 
 

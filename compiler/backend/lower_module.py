@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.host_ports import host_ports
@@ -149,9 +147,7 @@ def _constants(module: HloModule, buffers: BufferAssignment) -> list[tuple[int, 
         for instr in computation:
             if instr.opcode != "constant" or not _is_in_hbm(instr, buffers):
                 continue
-            literal = instr.attrs["literal"]
-            assert isinstance(literal, np.ndarray)
-            data = device_bytes(literal, instr.array)
+            data = device_bytes(instr.literal, instr.array)
             found.append((buffers.allocation(instr).offset, data))
     return found
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from compiler.analysis.scalar_unit import SAME_VALUE, binary_row, is_scalar_operation
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32, PRED, DType
@@ -69,8 +67,7 @@ def _wrap(b: LloBuilder, value: SReg, dtype: DType) -> SReg:
 
 
 def _constant(b: LloBuilder, node: HloInstruction, _: list[SReg]) -> SReg:
-    literal = node.attrs["literal"]
-    assert isinstance(literal, np.ndarray)
+    literal = node.literal
     dtype = node.array.dtype
     value = literal.reshape(-1)[0]
     return b.sconst(f32_bits(float(value)) if dtype == F32 else int(value))
@@ -78,9 +75,9 @@ def _constant(b: LloBuilder, node: HloInstruction, _: list[SReg]) -> SReg:
 
 def _compare(b: LloBuilder, node: HloInstruction, operands: list[SReg]) -> SReg:
     dtype = node.operands[0].array.dtype
-    direction = str(node.attrs["direction"]).lower()
+    direction = node.direction.lower()
     kind = "f32" if dtype == F32 else "s32" if dtype.is_signed or dtype == PRED else "u32"
-    if node.attrs.get("type") == "TOTALORDER" and dtype == F32:
+    if node.is_total_order and dtype == F32:
         operands = [_total_order_key(b, x) for x in operands]
         kind = "s32"
     return b.scmp(direction, kind, operands[0], operands[1])

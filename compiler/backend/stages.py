@@ -31,7 +31,6 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
-from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.chips import Chip
 
 
@@ -178,7 +177,7 @@ class StageEmitter:
 
     def _cut(self, node: HloInstruction, depth: Box) -> tuple[tuple[Expr, int], ...]:
         """The step's part of each reduced dimension."""
-        return tuple((depth.low[d], depth.extent[d]) for d in sorted(dims_attr(node)))
+        return tuple((depth.low[d], depth.extent[d]) for d in sorted(node.dimensions))
 
     def _started(self, context: StepContext) -> SReg:
         """Not 0 on the steps that continue a sum: an arbitrary dimension is past its first block."""
@@ -269,7 +268,7 @@ def _unread(body: FusionBody, held: Collection[HloInstruction]) -> frozenset[Hlo
 
 def _reduces_columns(node: HloInstruction) -> bool:
     reduce = node if node.opcode == "reduce" else node.operands[0]
-    return reduce.operands[0].array.rank - 1 in dims_attr(reduce)
+    return reduce.operands[0].array.rank - 1 in reduce.dimensions
 
 
 def _takes_sums(node: HloInstruction, direct: Sequence[tuple[int, VmemArray]]) -> bool:

@@ -9,10 +9,64 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 
+from compiler.diagnostics import CompileError, SourceSpan
 from compiler.hlo.shape import Shape
+
+_T = TypeVar("_T")
+
+
+class _Holder(Protocol):
+    """An instruction, as far as its attributes are concerned."""
+
+    name: str
+    attrs: dict[str, object]
+
+    @property
+    def span(self) -> SourceSpan | None:
+        """Where it stands in the source."""
+
+
+class Attribute(Generic[_T]):
+    """A typed view of one attribute of an instruction: ``index = Attribute[int](int)``.
+
+    `default` stands for an absent one; without a default, absence is an error that names the
+    instruction, as a value of another type is. The name is that of the class attribute.
+    """
+
+    def __init__(
+        self, kind: type | tuple[type, ...], default: _T | None = None, name: str = ""
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.name = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instr: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instr: _Holder, owner: type) -> _T: ...
+    def __get__(self, instr: _Holder | None, owner: type) -> Self | _T:
+        return self if instr is None else self.of(instr)
+
+    def of(self, instr: _Holder) -> _T:
+        """The value that an instruction has."""
+        value = instr.attrs.get(self.name, self.default)
+        if isinstance(value, self.kind):
+            return cast(_T, value)
+        found = "nothing" if value is None else repr(value)
+        raise CompileError(
+            f"%{instr.name}: {self.name}: found {found}, want {self._wanted()}", instr.span
+        )
+
+    def _wanted(self) -> str:
+        kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
+        return " or ".join(kind.__name__ for kind in kinds)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@
 Instructions and computations have identity; shapes and attribute values are plain values.
 An instruction knows its users: operand edges are changed only through the methods here.
 
-Attributes (`HloInstruction.attrs`) map XLA's attribute name to a value:
+Attributes (`HloInstruction.attrs`) map XLA's attribute name to a value. Those that passes read are
+declared on `HloInstruction` with their types and defaults: ``instr.dimensions``, ``loop.body``.
 
     dimensions={0,2}                 tuple of int
     slice={[0:8:1], [2:4]}           tuple of (start, limit, stride)
@@ -39,127 +40,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from compiler.diagnostics import CompileError, SourceSpan, SourceText
+from compiler.hlo.attributes import Attribute, ConvDims, Window
 from compiler.hlo.shape import ArrayShape, Shape
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Ints = tuple[int, ...]
+Triples = tuple[tuple[int, int, int], ...]
+
 CONTROL = "control-predecessors"
-
-
-class HloInstruction:
-    """One operation. Create through `HloComputation.add`, which keeps edges and names right."""
-
-    __slots__ = ("attrs", "computation", "location", "name", "opcode", "operands", "shape", "users")
-
-    def __init__(
-        self,
-        opcode: str,
-        name: str,
-        shape: Shape,
-        operands: Iterable[HloInstruction] = (),
-        attrs: dict[str, object] | None = None,
-    ) -> None:
-        self.opcode = opcode
-        self.name = name  # without the leading %
-        self.shape = shape
-        self.operands: list[HloInstruction] = list(operands)
-        self.attrs: dict[str, object] = attrs if attrs is not None else {}
-        self.users: dict[HloInstruction, int] = {}  # user -> how many of its operands
-        self.computation: HloComputation | None = None
-        self.location: tuple[SourceText, int] | SourceSpan | None = None
-        for operand in self.operands:
-            operand.users[self] = operand.users.get(self, 0) + 1
-
-    @property
-    def span(self) -> SourceSpan | None:
-        """Where it stands in the source; line and column are computed only when asked for."""
-        if isinstance(self.location, tuple):
-            source, offset = self.location
-            return source.span(offset)
-        return self.location
-
-    @span.setter
-    def span(self, span: SourceSpan | None) -> None:
-        self.location = span
-
-    @property
-    def array(self) -> ArrayShape:
-        """The shape, known to be an array; a tuple here is a bug of the caller."""
-        assert isinstance(self.shape, ArrayShape), f"%{self.name} is not an array: {self.shape}"
-        return self.shape
-
-    def called_computations(self) -> list[HloComputation]:
-        """The computations its attributes name, in attribute order."""
-        found: list[HloComputation] = []
-        for value in self.attrs.values():
-            if isinstance(value, HloComputation):
-                found.append(value)
-            elif isinstance(value, tuple) and value and isinstance(value[0], HloComputation):
-                found += value  # all of them are: lists of numbers need not be looked through
-        return found
-
-    def control_predecessors(self) -> tuple[HloInstruction, ...]:
-        """Instructions that must run before this one although it does not use them."""
-        value = self.attrs.get(CONTROL, ())
-        assert isinstance(value, tuple)
-        return value
-
-    def set_control_predecessors(self, found: Iterable[HloInstruction]) -> None:
-        """Replace the control predecessors: those of this computation, each once."""
-        computation = self.computation
-        assert computation is not None
-        for before in self.control_predecessors():
-            computation.control_successors.get(before, {}).pop(self, None)
-        kept = dict.fromkeys(p for p in found if p.computation is computation)
-        kept.pop(self, None)
-        self.attrs.pop(CONTROL, None)
-        if kept:
-            self.attrs[CONTROL] = tuple(kept)
-        for before in kept:
-            computation.control_successors.setdefault(before, {})[self] = None
-
-    def set_operand(self, index: int, operand: HloInstruction) -> None:
-        """Replace operand `index`, keeping both use lists right."""
-        self._drop_use(self.operands[index])
-        self.operands[index] = operand
-        operand.users[self] = operand.users.get(self, 0) + 1
-
-    def set_operands(self, operands: Iterable[HloInstruction]) -> None:
-        """Replace all operands."""
-        for operand in self.operands:
-            self._drop_use(operand)
-        self.operands = list(operands)
-        for operand in self.operands:
-            operand.users[self] = operand.users.get(self, 0) + 1
-
-    def replace_all_uses_with(self, other: HloInstruction) -> None:
-        """Make every user (and the root, if it is this) use `other` instead.
-
-        `other` itself may use this instruction (a wrapper around it); that use stays. Control
-        edges go over to `other`, but for those that would make it wait for itself.
-        """
-        if other is self:
-            return
-        if self.computation is not None and self.computation.control_successors:
-            self.computation.hand_on_control_edges(self, other)
-        for user in list(self.users):
-            if user is other:
-                continue
-            for index, operand in enumerate(user.operands):
-                if operand is self:
-                    user.set_operand(index, other)
-        if self.computation is not None and self.computation.root is self:
-            self.computation.root = other
-
-    def _drop_use(self, operand: HloInstruction) -> None:
-        count = operand.users[self] - 1
-        if count:
-            operand.users[self] = count
-        else:
-            del operand.users[self]
-
-    def __repr__(self) -> str:
-        names = ", ".join(f"%{o.name}" for o in self.operands)
-        return f"%{self.name} = {self.opcode}({names})"
 
 
 class HloComputation:
@@ -191,7 +82,7 @@ class HloComputation:
         instr.computation = self
         self.instructions[instr] = None
         if instr.opcode == "parameter":
-            bisect.insort(self.parameters, instr, key=_parameter_number)
+            bisect.insort(self.parameters, instr, key=lambda parameter: parameter.parameter_number)
         if isinstance(instr.attrs.get(CONTROL), tuple):  # else the parser will resolve its names
             instr.set_control_predecessors(instr.control_predecessors())
         return instr
@@ -291,6 +182,202 @@ class HloComputation:
         return f"<HloComputation %{self.name}, {len(self.instructions)} instructions>"
 
 
+class HloInstruction:
+    """One operation. Create through `HloComputation.add`, which keeps edges and names right."""
+
+    __slots__ = ("attrs", "computation", "location", "name", "opcode", "operands", "shape", "users")
+
+    # Typed attributes: `instr.dimensions` instead of `instr.attrs["dimensions"]`.
+    dimensions = Attribute[Ints](tuple, ())
+    lhs_contracting_dims = Attribute[Ints](tuple, ())
+    rhs_contracting_dims = Attribute[Ints](tuple, ())
+    lhs_batch_dims = Attribute[Ints](tuple, ())
+    rhs_batch_dims = Attribute[Ints](tuple, ())
+    lhs_ragged_dims = Attribute[Ints](tuple, ())
+    rhs_group_dims = Attribute[Ints](tuple, ())
+    fft_length = Attribute[Ints](tuple, ())
+    offset_dims = Attribute[Ints](tuple, ())
+    collapsed_slice_dims = Attribute[Ints](tuple, ())
+    start_index_map = Attribute[Ints](tuple, ())
+    operand_batching_dims = Attribute[Ints](tuple, ())
+    start_indices_batching_dims = Attribute[Ints](tuple, ())
+    slice_sizes = Attribute[Ints](tuple, ())
+    dynamic_slice_sizes = Attribute[Ints](tuple, ())
+    update_window_dims = Attribute[Ints](tuple, ())
+    inserted_window_dims = Attribute[Ints](tuple, ())
+    scatter_dims_to_operand_dims = Attribute[Ints](tuple, ())
+    input_batching_dims = Attribute[Ints](tuple, ())
+    scatter_indices_batching_dims = Attribute[Ints](tuple, ())
+    slice = Attribute[Triples](tuple)
+    padding = Attribute[Triples](tuple)
+    source_target_pairs = Attribute[tuple[Ints, ...]](tuple, ())
+    index = Attribute[int](int)
+    parameter_number = Attribute[int](int)
+    iota_dimension = Attribute[int](int, 0)
+    index_vector_dim = Attribute[int](int)
+    exponent_bits = Attribute[int](int)
+    mantissa_bits = Attribute[int](int)
+    feature_group_count = Attribute[int](int, 1)
+    batch_group_count = Attribute[int](int, 1)
+    feature_index = Attribute[int](int, 0)
+    epsilon = Attribute[float]((int, float), 0.0)
+    k = Attribute[int](int)
+    num_carries = Attribute[int](int, 0)
+    delta = Attribute[int](int, 1)
+    largest = Attribute[bool](bool, True)
+    is_reverse = Attribute[bool](bool, False)
+    lower = Attribute[bool](bool, False)
+    left_side = Attribute[bool](bool, False)
+    unit_diagonal = Attribute[bool](bool, False)
+    direction = Attribute[str](str)
+    kind = Attribute[str](str, "kLoop")
+    fft_type = Attribute[str](str)
+    transpose_a = Attribute[str](str, "NO_TRANSPOSE")
+    distribution = Attribute[str](str)
+    algorithm = Attribute[str](str, "")
+    custom_call_target = Attribute[str](str, "")
+    backend_config = Attribute[str](str, "")
+    literal = Attribute[Array]((np.ndarray, np.generic))
+    window = Attribute[Window](Window, Window())
+    dim_labels = Attribute[ConvDims](ConvDims)
+    to_apply = Attribute[HloComputation](HloComputation)
+    calls = Attribute[HloComputation](HloComputation)
+    condition = Attribute[HloComputation](HloComputation)
+    body = Attribute[HloComputation](HloComputation)
+    true_computation = Attribute[HloComputation](HloComputation)
+    false_computation = Attribute[HloComputation](HloComputation)
+    branch_computations = Attribute[tuple[HloComputation, ...]](tuple, ())
+    select = Attribute[HloComputation](HloComputation)
+    scatter = Attribute[HloComputation](HloComputation)
+
+    def __init__(
+        self,
+        opcode: str,
+        name: str,
+        shape: Shape,
+        operands: Iterable[HloInstruction] = (),
+        attrs: dict[str, object] | None = None,
+    ) -> None:
+        self.opcode = opcode
+        self.name = name  # without the leading %
+        self.shape = shape
+        self.operands: list[HloInstruction] = list(operands)
+        self.attrs: dict[str, object] = attrs if attrs is not None else {}
+        self.users: dict[HloInstruction, int] = {}  # user -> how many of its operands
+        self.computation: HloComputation | None = None
+        self.location: tuple[SourceText, int] | SourceSpan | None = None
+        for operand in self.operands:
+            operand.users[self] = operand.users.get(self, 0) + 1
+
+    @property
+    def span(self) -> SourceSpan | None:
+        """Where it stands in the source; line and column are computed only when asked for."""
+        if isinstance(self.location, tuple):
+            source, offset = self.location
+            return source.span(offset)
+        return self.location
+
+    @span.setter
+    def span(self, span: SourceSpan | None) -> None:
+        self.location = span
+
+    @property
+    def array(self) -> ArrayShape:
+        """The shape, known to be an array; a tuple here is a bug of the caller."""
+        assert isinstance(self.shape, ArrayShape), f"%{self.name} is not an array: {self.shape}"
+        return self.shape
+
+    @property
+    def branches(self) -> tuple[HloComputation, ...]:
+        """What a conditional chooses from: by number, or (true, false) for a pred selector."""
+        if "true_computation" in self.attrs:
+            return (self.true_computation, self.false_computation)
+        return self.branch_computations
+
+    @property
+    def is_total_order(self) -> bool:
+        """Whether a comparison of floats is of all bit patterns: -NaN < -0 < +0 < NaN."""
+        return self.attrs.get("type") == "TOTALORDER"
+
+    def ints(self, name: str) -> Ints:
+        """The list of numbers under a name that is not known here; absent means empty."""
+        return Attribute[Ints](tuple, (), name).of(self)
+
+    def called_computations(self) -> list[HloComputation]:
+        """The computations its attributes name, in attribute order."""
+        found: list[HloComputation] = []
+        for value in self.attrs.values():
+            if isinstance(value, HloComputation):
+                found.append(value)
+            elif isinstance(value, tuple) and value and isinstance(value[0], HloComputation):
+                found += value  # all of them are: lists of numbers need not be looked through
+        return found
+
+    def control_predecessors(self) -> tuple[HloInstruction, ...]:
+        """Instructions that must run before this one although it does not use them."""
+        value = self.attrs.get(CONTROL, ())
+        assert isinstance(value, tuple)
+        return value
+
+    def set_control_predecessors(self, found: Iterable[HloInstruction]) -> None:
+        """Replace the control predecessors: those of this computation, each once."""
+        computation = self.computation
+        assert computation is not None
+        for before in self.control_predecessors():
+            computation.control_successors.get(before, {}).pop(self, None)
+        kept = dict.fromkeys(p for p in found if p.computation is computation)
+        kept.pop(self, None)
+        self.attrs.pop(CONTROL, None)
+        if kept:
+            self.attrs[CONTROL] = tuple(kept)
+        for before in kept:
+            computation.control_successors.setdefault(before, {})[self] = None
+
+    def set_operand(self, index: int, operand: HloInstruction) -> None:
+        """Replace operand `index`, keeping both use lists right."""
+        self._drop_use(self.operands[index])
+        self.operands[index] = operand
+        operand.users[self] = operand.users.get(self, 0) + 1
+
+    def set_operands(self, operands: Iterable[HloInstruction]) -> None:
+        """Replace all operands."""
+        for operand in self.operands:
+            self._drop_use(operand)
+        self.operands = list(operands)
+        for operand in self.operands:
+            operand.users[self] = operand.users.get(self, 0) + 1
+
+    def replace_all_uses_with(self, other: HloInstruction) -> None:
+        """Make every user (and the root, if it is this) use `other` instead.
+
+        `other` itself may use this instruction (a wrapper around it); that use stays. Control
+        edges go over to `other`, but for those that would make it wait for itself.
+        """
+        if other is self:
+            return
+        if self.computation is not None and self.computation.control_successors:
+            self.computation.hand_on_control_edges(self, other)
+        for user in list(self.users):
+            if user is other:
+                continue
+            for index, operand in enumerate(user.operands):
+                if operand is self:
+                    user.set_operand(index, other)
+        if self.computation is not None and self.computation.root is self:
+            self.computation.root = other
+
+    def _drop_use(self, operand: HloInstruction) -> None:
+        count = operand.users[self] - 1
+        if count:
+            operand.users[self] = count
+        else:
+            del operand.users[self]
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"%{o.name}" for o in self.operands)
+        return f"%{self.name} = {self.opcode}({names})"
+
+
 class HloModule:
     """A program: `computations`, callees before callers, and which of them is the entry."""
 
@@ -354,12 +441,6 @@ class HloModule:
     def instruction_count(self) -> int:
         """Number of instructions in all computations."""
         return sum(len(c.instructions) for c in self.computations.values())
-
-
-def _parameter_number(instr: HloInstruction) -> int:
-    number = instr.attrs["parameter_number"]
-    assert isinstance(number, int)
-    return number
 
 
 def depends_on(instr: HloInstruction, other: HloInstruction) -> bool:

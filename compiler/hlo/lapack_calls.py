@@ -17,15 +17,16 @@ _CHARACTER = re.compile(r"(\w+) = (\d+)")
 
 def lapack_routine(instr: HloInstruction) -> str | None:
     """The routine a custom call is of, without its type, such as ``potrf``; None if of none."""
-    found = _NAME.match(str(instr.attrs["custom_call_target"]))
+    found = _NAME.match(instr.custom_call_target)
     return None if found is None else found[1]
 
 
 def lapack_character(instr: HloInstruction, name: str) -> str:
     """A character argument; UnsupportedError if the call does not state it."""
-    config = dict(_CHARACTER.findall(str(instr.attrs.get("backend_config", ""))))
+    config = dict(_CHARACTER.findall(instr.backend_config))
     if name not in config:
-        target = instr.attrs["custom_call_target"]
-        message = f"%{instr.name}: {target} without '{name}' in its backend_config"
+        message = (
+            f"%{instr.name}: {instr.custom_call_target} without '{name}' in its backend_config"
+        )
         raise UnsupportedError(message, instr.span)
     return chr(int(config[name]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.call_graph import reachable
 from compiler.analysis.window_request import carried_request
-from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.image_order import ImageOrder, image_order
@@ -49,10 +49,8 @@ def _as_patches(instr: HloInstruction) -> _Conv | None:
     """The convolution if its windows are disjoint patches, else None."""
     if instr.opcode != "convolution":
         return None
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
-    groups = (instr.attrs.get("feature_group_count", 1), instr.attrs.get("batch_group_count", 1))
+    labels, window = instr.dim_labels, instr.window
+    groups = (instr.feature_group_count, instr.batch_group_count)
     if groups != (1, 1) or not all(_is_patch(d) for d in window.dims):
         return None
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from compiler.analysis.dot_parts import stated_precision
-from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.attributes import WindowDim
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.image_order import is_batch_inside
 from tpu_sim.isa.chips import Chip
@@ -73,9 +73,7 @@ class ConvSizes:
 
 def sizes_of(instr: HloInstruction, precision: str) -> ConvSizes:
     """The sizes of a convolution without groups; `precision` is that of f32 if it states none."""
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
+    labels, window = instr.dim_labels, instr.window
     image, result = instr.operands[0].array, instr.array
     is_exact = image.dtype.bits <= 16
     passes = 1 if is_exact else _PASSES[stated_precision(instr) or precision]

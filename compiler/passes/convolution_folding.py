@@ -108,7 +108,7 @@ def _is_foldable(instr: HloInstruction) -> bool:
     """Floats, one group, something to compute, and no window asked for by name."""
     if instr.opcode != "convolution" or 0 in instr.array.dims:
         return False
-    groups = (instr.attrs.get("feature_group_count", 1), instr.attrs.get("batch_group_count", 1))
+    groups = (instr.feature_group_count, instr.batch_group_count)
     is_float = all(i.array.dtype.is_float for i in (instr, *instr.operands))
     return groups == (1, 1) and is_float and REQUEST not in read_config(instr)
 
@@ -263,9 +263,7 @@ def _unfolded(
 
 
 def _attributes(instr: HloInstruction) -> tuple[ConvDims, Window]:
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
+    labels, window = instr.dim_labels, instr.window
     return labels, window
 
 

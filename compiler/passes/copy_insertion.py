@@ -116,8 +116,7 @@ def _place(
 
 def _share_state(loop: HloInstruction, values: BufferValues, classes: BufferClasses) -> None:
     """A loop's element is one buffer in the condition, in the body and afterwards."""
-    condition, body = loop.attrs["condition"], loop.attrs["body"]
-    assert isinstance(condition, HloComputation) and isinstance(body, HloComputation)
+    condition, body = loop.condition, loop.body
     for leaf in range(leaf_count(loop.shape)):
         place = values.value((loop, leaf))
         for callee in (condition, body):
@@ -214,11 +213,9 @@ class _Inserter:
 
     def _second(self, value: HloInstruction) -> HloInstruction:
         """Another instance of a value: made anew if that reads nothing, else a copy."""
-        if value.opcode != "fusion" or value.operands or value.attrs.get("kind") != "kLoop":
+        if value.opcode != "fusion" or value.operands or value.kind != "kLoop":
             return self._copy(value)
-        called = value.attrs["calls"]
-        assert isinstance(called, HloComputation)
-        attrs = {**value.attrs, "calls": clone_computation(called, module=self.module)}
+        attrs = {**value.attrs, "calls": clone_computation(value.calls, module=self.module)}
         self.context.counts["refilled"] += 1
         return emit(value, "fusion", value.shape, (), attrs, value.name)
 
@@ -240,7 +237,7 @@ class _Inserter:
             places = self._places_of_outputs()
         else:
             call = self.values.calls[self.computation].instr
-            if call.opcode == "while" and call.attrs["body"] is not self.computation:
+            if call.opcode == "while" and call.body is not self.computation:
                 return []
             places = [self.values.value((call, leaf)) for leaf in range(len(found))]
         return [_Result(i, v, p) for i, (v, p) in enumerate(zip(found, places, strict=True))]

@@ -24,7 +24,6 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
-from compiler.rewrite.make import dims_attr
 
 Dims = tuple[int, ...]
 _BLOCK = 128
@@ -74,8 +73,8 @@ def dot_sides(dot: HloInstruction) -> tuple[DotSide, DotSide]:
     left, right = (
         _side(
             operand,
-            dims_attr(dot, f"{name}_batch_dims"),
-            dims_attr(dot, f"{name}_contracting_dims"),
+            dot.ints(f"{name}_batch_dims"),
+            dot.ints(f"{name}_contracting_dims"),
         )
         for name, operand in zip(("lhs", "rhs"), dot.operands, strict=True)
     )
@@ -91,7 +90,7 @@ def _through_transpose(side: DotSide) -> DotSide:
     """The same side read from under a transpose, its dimensions named there."""
     if side.operand.opcode != "transpose":
         return side
-    permutation = dims_attr(side.operand)
+    permutation = side.operand.dimensions
     roles = (
         tuple(permutation[d] for d in dims) for dims in (side.batch, side.free, side.contracting)
     )
@@ -133,11 +132,11 @@ def _canonicalize(dot: HloInstruction) -> None:
     is_swapped = is_turned = False
     user = next(iter(dot.users)) if len(dot.users) == 1 and not _is_root(dot) else None
     if user is not None and user.opcode == "transpose":
-        absorbed = _absorb(left, right, dims_attr(user))
+        absorbed = _absorb(left, right, user.dimensions)
         if absorbed is not None:
             left, right, is_swapped = absorbed
             result = user
-        elif _is_better_swapped(left, right, dims_attr(user)):
+        elif _is_better_swapped(left, right, user.dimensions):
             is_turned = True
     if result is dot and (is_turned or _is_cheaper_swapped(left, right)):
         left, right, is_swapped, is_turned = right, left, True, True

@@ -100,9 +100,7 @@ class Judge:
         found: set[HloInstruction] = set()
         for window in plan.inputs:
             if window_moves(plan, window) > _WASTE * byte_size(window.shape):
-                number = window.node.attrs["parameter_number"]
-                assert isinstance(number, int)
-                found.add(part.operands[number][0])
+                found.add(part.operands[window.node.parameter_number][0])
         return found
 
     def is_wasteful(self, fusion: HloInstruction) -> bool:

@@ -23,7 +23,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided
-from compiler.passes.fusion_parts import Part, body_of, results_of
+from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
 from compiler.passes.memory_space_assignment import is_scalar_fusion
@@ -75,14 +75,14 @@ class _Legalizer:
 
     def _is_too_large(self, fusion: HloInstruction) -> bool:
         """Whether this is an operation with a kernel of its own that has no windows."""
-        if fusion.opcode != "fusion" or fusion.attrs.get("kind") != "kCustom":
+        if fusion.opcode != "fusion" or fusion.kind != "kCustom":
             return False
-        root = body_of(fusion).root_instruction
+        root = fusion.calls.root_instruction
         return root.opcode in LOOPED_KERNELS and not self.judge.kernel_fits(fusion)
 
     def _operation_apart(self, fusion: HloInstruction) -> list[Part]:
         """The operation of such a kernel, and before it what makes its operands."""
-        root = body_of(fusion).root_instruction
+        root = fusion.calls.root_instruction
         made = tuple(o for o in dict.fromkeys(root.operands) if _is_computed(o))
         cut = Part(fusion, (root,)).cut_at(made) if made else None
         return [Part(fusion, (root,))] if cut is None else [*self._divided(cut[0]), cut[1]]
@@ -97,7 +97,7 @@ class _Legalizer:
     def _split(self, fusion: HloInstruction, parts: list[Part], why: str) -> bool:
         """Put parts in place of a fusion; False where it is one that cannot be made."""
         values: dict[HloInstruction, HloInstruction] = dict(
-            zip(body_of(fusion).parameters, fusion.operands, strict=True)
+            zip(fusion.calls.parameters, fusion.operands, strict=True)
         )
         name, results = fusion.name, results_of(fusion)
         looped: list[HloInstruction] = []
@@ -147,7 +147,7 @@ class _Legalizer:
 
 
 def _is_planned(instr: HloInstruction) -> bool:
-    is_kernel = instr.opcode == "fusion" and instr.attrs.get("kind") in PLANNED_KINDS
+    is_kernel = instr.opcode == "fusion" and instr.kind in PLANNED_KINDS
     return is_kernel and not is_scalar_fusion(instr)
 
 
@@ -210,9 +210,7 @@ def _replace_results(fusion: HloInstruction, values: list[HloInstruction]) -> No
         replace(fusion, values[0])
         return
     for user in [u for u in fusion.users if u.opcode == "get-tuple-element"]:
-        index = user.attrs["index"]
-        assert isinstance(index, int)
-        replace(user, values[index])
+        replace(user, values[user.index])
     if fusion.computation is not None and (fusion.users or fusion.computation.root is fusion):
         replace(fusion, emit(fusion, "tuple", fusion.shape, values))
     remove_dead(fusion)

@@ -25,7 +25,6 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.make import dims_attr
 
 MAX_VIRTUAL_OPS = 14
 MAX_VIRTUAL_LEAVES = 5
@@ -114,7 +113,7 @@ def op_cost(instr: HloInstruction) -> int:
 def _joining_cost(concatenate: HloInstruction) -> int:
     """Operations for a vreg of parts side by side that are no whole tiles of lanes."""
     rank = concatenate.array.rank
-    if dims_attr(concatenate) != (rank - 1,):
+    if concatenate.dimensions != (rank - 1,):
         return 0
     if all(part.array.dims[-1] % LANES == 0 for part in concatenate.operands):
         return 0
@@ -305,7 +304,7 @@ def _is_row_broadcast(instr: HloInstruction) -> bool:
     """Whether this repeats an array along the minor dimension."""
     if instr.opcode != "broadcast" or not instr.operands[0].array.dims:
         return False
-    return instr.array.rank - 1 not in dims_attr(instr)
+    return instr.array.rank - 1 not in instr.dimensions
 
 
 def _operand_access(instr: HloInstruction, operand: HloInstruction) -> Access:
@@ -316,7 +315,7 @@ def _operand_access(instr: HloInstruction, operand: HloInstruction) -> Access:
         return Access.SAME
     if instr.opcode == "broadcast":
         rows = tuple(range(instr.array.rank - 1))
-        if dims_attr(instr) == rows and operand.array.dims == instr.array.dims[:-1]:
+        if instr.dimensions == rows and operand.array.dims == instr.array.dims[:-1]:
             return Access.ROW if rows else Access.OTHER
     return Access.OTHER
 
@@ -411,7 +410,7 @@ def _is_turned_vector(node: Node) -> bool:
         user = pending.pop()
         if not isinstance(user.shape, ArrayShape):
             continue
-        if user.opcode == "broadcast" and dims_attr(user) == (user.array.rank - 1,):
+        if user.opcode == "broadcast" and user.dimensions == (user.array.rank - 1,):
             rows = max(rows, user.array.element_count // dims[0])
         elif OPCODES[user.opcode].has(Trait.ELEMENTWISE) and user.array.dims == dims:
             pending += user.users
@@ -421,7 +420,7 @@ def _is_turned_vector(node: Node) -> bool:
 def _moves_rows(transpose: HloInstruction) -> bool:
     """Whether another dimension becomes one of the last two."""
     rank = transpose.array.rank
-    return dims_attr(transpose)[-2:] != tuple(range(rank - 2, rank))
+    return transpose.dimensions[-2:] != tuple(range(rank - 2, rank))
 
 
 def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:

@@ -17,7 +17,6 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 
 _SMALL_SHARE = 2
 """An update of less than one element in so many is small."""
@@ -40,7 +39,7 @@ class Part:
     def nodes(self) -> tuple[HloInstruction, ...]:
         """What it computes, operands before users."""
         needed = self.behind(self.outputs)
-        return tuple(n for n in body_of(self.fusion) if n in needed and not self._is_input(n))
+        return tuple(n for n in self.fusion.calls if n in needed and not self._is_input(n))
 
     @property
     def is_all(self) -> bool:
@@ -51,7 +50,7 @@ class Part:
     def inputs(self) -> tuple[HloInstruction, ...]:
         """The parameters and given nodes that it reads."""
         needed = self.behind(self.outputs)
-        return tuple(n for n in body_of(self.fusion) if n in needed and self._is_input(n))
+        return tuple(n for n in self.fusion.calls if n in needed and self._is_input(n))
 
     @cached_property
     def operands(self) -> tuple[tuple[HloInstruction, object], ...]:
@@ -143,7 +142,7 @@ class Part:
             yield "kOutput"
             return
         are_rows = all(is_row_reduction(r) for r in reduces)
-        if are_rows or self.fusion.attrs.get("kind") == "kLoop":
+        if are_rows or self.fusion.kind == "kLoop":
             yield "kLoop"
         if reduces and self._are_all_sums(reduces):
             yield "kInput"
@@ -152,13 +151,13 @@ class Part:
         """Whether a kInput fusion can hold this: reduces over the same space, and what has the
         dimensions of their results."""
         first = reduces[0]
-        dims, reduced = first.operands[0].array.dims, dims_attr(first)
+        dims, reduced = first.operands[0].array.dims, first.dimensions
         kept = tuple(n for d, n in enumerate(dims) if d not in reduced)
-        is_same = all(r.operands[0].array.dims == dims and dims_attr(r) == reduced for r in reduces)
+        is_same = all(r.operands[0].array.dims == dims and r.dimensions == reduced for r in reduces)
         if not is_same or any(o.array.dims != kept for o in self.outputs):
             return False
         stored = {o.operands[0] if o.opcode == "get-tuple-element" else o for o in self.outputs}
-        return self.fusion.attrs.get("kind") == "kInput" or stored == set(reduces)
+        return self.fusion.kind == "kInput" or stored == set(reduces)
 
     def trial(self, kind: str) -> HloInstruction:
         """The part as a fusion that is in no module."""
@@ -223,7 +222,7 @@ class Part:
     def _shape_of(self, node: HloInstruction) -> ArrayShape:
         """The shape of an input or result, with its layout in memory."""
         if node.opcode == "parameter":
-            number = body_of(self.fusion).parameters.index(node)
+            number = self.fusion.calls.parameters.index(node)
             return self.fusion.operands[number].array
         roots = results_of(self.fusion)
         if node in roots and isinstance(self.fusion.shape, TupleShape):
@@ -243,16 +242,9 @@ def _is_small_update(node: HloInstruction) -> bool:
     return node.operands[1].array.element_count * _SMALL_SHARE < node.array.element_count
 
 
-def body_of(fusion: HloInstruction) -> HloComputation:
-    """The computation of a fusion."""
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    return called
-
-
 def results_of(fusion: HloInstruction) -> list[HloInstruction]:
     """The nodes that are a fusion's results, in their order."""
-    root = body_of(fusion).root_instruction
+    root = fusion.calls.root_instruction
     return list(root.operands) if root.opcode == "tuple" else [root]
 
 

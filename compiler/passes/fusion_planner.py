@@ -26,7 +26,6 @@ from compiler.passes.fusion_nodes import (
     is_variadic_part,
     start_leaves,
 )
-from compiler.rewrite.make import dims_attr
 
 SIBLINGS_TRIED = 4
 _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
@@ -83,7 +82,7 @@ class FusionPlan:
         self.legality.open(group, instr)
         group.reads = {leaf for leaf in node.leaves if leaf not in group.nodes}
         if instr.opcode == "reduce":
-            group.reduced = dims_attr(instr)
+            group.reduced = instr.dimensions
             group.has_row_reduction = kind is Kind.LOOP
         if instr.opcode == "dot":
             group.dot = instr
@@ -307,7 +306,7 @@ def is_row_reduce(instr: HloInstruction) -> bool:
     """Whether a reduce combines whole rows (its operands' last dimension) that fit VMEM."""
     dims = instr.operands[0].array.dims
     return (
-        dims_attr(instr) == (len(dims) - 1,) and 0 < dims[-1] <= MAX_ROW_ELEMENTS and len(dims) >= 2
+        instr.dimensions == (len(dims) - 1,) and 0 < dims[-1] <= MAX_ROW_ELEMENTS and len(dims) >= 2
     )
 
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
-from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.ir import HloInstruction
 
 Item = TypeVar("Item")
@@ -47,9 +47,7 @@ class ImageOrder:
 
 def image_order(convolution: HloInstruction) -> ImageOrder:
     """The order for a convolution."""
-    labels, window = convolution.attrs["dim_labels"], convolution.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
+    labels, window = convolution.dim_labels, convolution.window
     image = convolution.operands[0].array
     positions = tuple(convolution.array.dims[d] for d in labels.output_spatial)
     batch, features = image.dims[labels.input_batch], image.dims[labels.input_feature]

@@ -39,8 +39,7 @@ def double_buffer_loops(module: HloModule, context: PassContext) -> bool:
 
 def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
     count = trip_count(loop)
-    body = loop.attrs["body"]
-    assert isinstance(body, HloComputation)
+    body = loop.body
     instructions = list(body)
     if not count or count % 2 or len(instructions) > MOST_INSTRUCTIONS:
         return False
@@ -71,23 +70,20 @@ def _needs_copy(
 
 
 def _is_state(body: HloComputation, index: int, node: HloInstruction) -> bool:
-    is_element = node.opcode == "get-tuple-element" and node.attrs["index"] == index
+    is_element = node.opcode == "get-tuple-element" and node.index == index
     return is_element and node.operands[0] is body.parameters[0]
 
 
 def _double(loop: HloInstruction, module: HloModule) -> None:
     """Append a second run of the body, which starts from the results of the first."""
-    body = loop.attrs["body"]
-    assert isinstance(body, HloComputation)
+    body = loop.body
     trips = trip_count(loop)
     assert trips is not None
     parameter, root = body.parameters[0], body.root_instruction
     made: dict[HloInstruction, HloInstruction] = {parameter: root}
     for instr in list(body):
         if instr.opcode == "get-tuple-element" and instr.operands[0] is parameter:
-            index = instr.attrs["index"]
-            assert isinstance(index, int)
-            made[instr] = root.operands[index]
+            made[instr] = root.operands[instr.index]
         elif instr is not parameter:
             made[instr] = clone(instr, body, [made[o] for o in instr.operands])
             called = instr.attrs.get("calls")

@@ -43,21 +43,13 @@ def _loops(computation: HloComputation) -> list[Instr]:
 
 
 def _parts(loop: Instr) -> tuple[HloComputation, HloComputation]:
-    condition, body = loop.attrs["condition"], loop.attrs["body"]
-    assert isinstance(condition, HloComputation)
-    assert isinstance(body, HloComputation)
+    condition, body = loop.condition, loop.body
     return condition, body
 
 
 def _elements(value: Instr, index: int) -> list[Instr]:
     """Where an element of a tuple is read."""
-    return [u for u in value.users if u.opcode == "get-tuple-element" and _index(u) == index]
-
-
-def _index(element: Instr) -> int:
-    index = element.attrs["index"]
-    assert isinstance(index, int)
-    return index
+    return [u for u in value.users if u.opcode == "get-tuple-element" and u.index == index]
 
 
 def _is_invariant(body: HloComputation, index: int) -> bool:
@@ -137,7 +129,7 @@ def _drop_unused(loop: Instr) -> int:
         end.shape = state.shape
         end.attrs.pop("sharding", None)
         for user in end.users:
-            user.attrs["index"] = kept.index(_index(user))
+            user.attrs["index"] = kept.index(user.index)
     assert loop.computation is not None
     loop.computation.sort()
     return removed + count - len(kept)
@@ -155,17 +147,17 @@ def _kept_shape(whole: Instr, kept: list[int]) -> TupleShape:
 
 def _use_initial_values(loop: Instr, body: HloComputation) -> int:
     """What a loop leaves as it is has after it the value it had before."""
-    found = [e for e in loop.users if _is_invariant(body, _index(e)) and not is_dead(e)]
+    found = [e for e in loop.users if _is_invariant(body, e.index) and not is_dead(e)]
     for element in found:
-        element.replace_all_uses_with(loop.operands[0].operands[_index(element)])
+        element.replace_all_uses_with(loop.operands[0].operands[element.index])
     return len(found)
 
 
 def _wanted(loop: Instr) -> int:
     """The elements of the state that are needed, as bits of a number."""
     condition, body = _parts(loop)
-    wanted = sum({1 << _index(element) for element in loop.users})
-    wanted |= sum({1 << _index(element) for element in condition.parameters[0].users})
+    wanted = sum({1 << element.index for element in loop.users})
+    wanted |= sum({1 << element.index for element in condition.parameters[0].users})
     depends = _dependences(body)
     for instr in body:
         if has_side_effect(instr) or OPCODES[instr.opcode].has(Trait.NONDETERMINISTIC):
@@ -185,7 +177,7 @@ def _dependences(body: HloComputation) -> dict[Instr, int]:
     depends: dict[Instr, int] = {}
     for instr in body:
         if instr.opcode == "get-tuple-element" and instr.operands[0] is body.parameters[0]:
-            depends[instr] = 1 << _index(instr)
+            depends[instr] = 1 << instr.index
             continue
         found = 0
         for operand in instr.operands:

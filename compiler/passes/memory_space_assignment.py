@@ -43,7 +43,7 @@ def is_scalar_fusion(instr: HloInstruction) -> bool:
     """Whether all operands and results of a fusion are scalars."""
     return (
         instr.opcode == "fusion"
-        and instr.attrs.get("kind") == "kLoop"
+        and instr.kind == "kLoop"
         and all(is_scalar_shape(leaf) for leaf in leaves(instr.shape))
         and all(is_scalar_shape(o.shape) for o in instr.operands)
     )
@@ -81,8 +81,7 @@ def _refresh_shape(instr: HloInstruction) -> None:
     if instr.opcode == "tuple":
         instr.shape = TupleShape(tuple(o.shape for o in instr.operands))
     elif instr.opcode == "get-tuple-element":
-        index, source = instr.attrs["index"], instr.operands[0].shape
-        assert isinstance(index, int)
+        index, source = instr.index, instr.operands[0].shape
         assert isinstance(source, TupleShape)
         instr.shape = source.elements[index]
 
@@ -102,10 +101,9 @@ def _settle_operands(instr: HloInstruction, context: PassContext) -> None:
 
 def _reads_smem(fusion: HloInstruction, index: int) -> bool:
     """Whether a fusion reads its scalar operand `index` from SMEM: custom kernels only starts."""
-    if fusion.attrs.get("kind") != "kCustom":
+    if fusion.kind != "kCustom":
         return True
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
+    called = fusion.calls
     return called.parameters[index] in _steering(called)
 
 

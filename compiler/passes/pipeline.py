@@ -315,7 +315,7 @@ def split_kernels(
     """Split fusions of a finished module, and all equal ones; None where nothing can be split."""
     planner = WindowPlanner(chip, precision)
     for fusion in fusions:
-        if fusion.attrs.get("kind") in PLANNED_KINDS:
+        if fusion.kind in PLANNED_KINDS:
             planner.refuse(fusion)
     manager = PassManager(
         find_passes(AFTER_A_SPLIT),

@@ -193,14 +193,14 @@ def compare_self(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """An integer compared with itself."""
     if not _is_integral(m["x"].array.dtype):
         return None
-    return make.splat(instr, instr.array, str(instr.attrs["direction"]) in _REFLEXIVE)
+    return make.splat(instr, instr.array, instr.direction in _REFLEXIVE)
 
 
 # an unsigned x, or iota, is never below 0
 @rule("compare-non-negative", Op("compare", X, Splat(name="c")))
 def compare_non_negative(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A comparison with a bound that a non-negative value always or never passes."""
-    value, direction = splat_value(m["c"]), str(instr.attrs["direction"])
+    value, direction = splat_value(m["c"]), instr.direction
     least_and_most = value_range(m["x"]) if instr.operands[0] is m["x"] else None
     if value is None or least_and_most is None:
         return None

@@ -14,14 +14,13 @@ import numpy as np
 
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op, clamped_starts, splat_value
 from compiler.rewrite.rewriter import Rule, rule
 
@@ -78,13 +77,11 @@ def _scalar_starts(
 def gather_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A gather with a single index vector is a dynamic slice."""
     operand, indices = instr.operands
-    sizes = dims_attr(instr, "slice_sizes")
-    if dims_attr(instr, "operand_batching_dims"):
+    sizes = instr.slice_sizes
+    if instr.operand_batching_dims:
         return None
-    start_map = dims_attr(instr, "start_index_map")
-    vector_dim = instr.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
-    starts = _scalar_starts(indices, vector_dim, start_map, operand.array.rank)
+    start_map = instr.start_index_map
+    starts = _scalar_starts(indices, instr.index_vector_dim, start_map, operand.array.rank)
     if starts is None:
         return None
     shape = operand.array.with_dims(sizes)
@@ -97,18 +94,17 @@ def gather_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
 @rule("scatter-of-one-box", Op("scatter"))
 def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A scatter of one window at known starts updates a slice (outside ones are dropped)."""
-    if len(instr.operands) != 3 or dims_attr(instr, "input_batching_dims"):
+    if len(instr.operands) != 3 or instr.input_batching_dims:
         return None
     operand, indices, update = instr.operands
-    vector_dim = instr.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
-    target_dims = dims_attr(instr, "scatter_dims_to_operand_dims")
+    vector_dim = instr.index_vector_dim
+    target_dims = instr.scatter_dims_to_operand_dims
     vectors = math.prod(n for d, n in enumerate(indices.array.dims) if d != vector_dim)
     values = _constant_vector(indices)
     if vectors != 1 or values is None or len(values) != len(target_dims):
         return None
-    inserted = dims_attr(instr, "inserted_window_dims")
-    window = iter(update.array.dims[d] for d in dims_attr(instr, "update_window_dims"))
+    inserted = instr.inserted_window_dims
+    window = iter(update.array.dims[d] for d in instr.update_window_dims)
     sizes = tuple(1 if d in inserted else next(window) for d in range(operand.array.rank))
     starts = [0] * operand.array.rank
     for dim, value in zip(target_dims, values, strict=True):
@@ -143,8 +139,7 @@ def combine(
     scatter: HloInstruction, old: HloInstruction, new: HloInstruction
 ) -> HloInstruction | None:
     """What a scatter's computation makes of old and new elements, as whole-array operations."""
-    computation = scatter.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
+    computation = scatter.to_apply
     if computation.root is computation.parameters[1]:
         return new
     kind = reducer_kind(computation)
@@ -197,16 +192,14 @@ def _wide(index: HloInstruction, size: int) -> HloInstruction:
 
 def _gather_row_access(instr: HloInstruction) -> _RowAccess | None:
     operand, indices = instr.operands
-    if any(n != 1 for n in dims_attr(instr, "slice_sizes")):
+    if any(n != 1 for n in instr.slice_sizes):
         return None
     batching = (
-        dims_attr(instr, "operand_batching_dims"),
-        dims_attr(instr, "start_indices_batching_dims"),
+        instr.operand_batching_dims,
+        instr.start_indices_batching_dims,
     )
-    vector_dim = instr.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
-    along = dims_attr(instr, "start_index_map")
-    return _row_access(indices, operand.array.dims, along, batching, vector_dim)
+    vector_dim = instr.index_vector_dim
+    return _row_access(indices, operand.array.dims, instr.start_index_map, batching, vector_dim)
 
 
 # gather one per row of f(a, b) == f(gather of a, gather of b)
@@ -232,7 +225,7 @@ def gather_of_elementwise(instr: HloInstruction, _: Match) -> HloInstruction | N
 def _gather_broadcast(instr: HloInstruction, inner: HloInstruction) -> HloInstruction | None:
     """One per row of a broadcast along that dimension is the broadcast's operand."""
     access = _gather_row_access(instr)
-    mapping = dims_attr(inner)
+    mapping = inner.dimensions
     if access is None or access.dim in mapping:
         return None
     kept = tuple(d if d < access.dim else d - 1 for d in mapping)
@@ -300,16 +293,16 @@ def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | Non
     if len(instr.operands) != 3:
         return None
     operand, indices, update = instr.operands
-    if any(update.array.dims[d] != 1 for d in dims_attr(instr, "update_window_dims")):
+    if any(update.array.dims[d] != 1 for d in instr.update_window_dims):
         return None
     batching = (
-        dims_attr(instr, "input_batching_dims"),
-        dims_attr(instr, "scatter_indices_batching_dims"),
+        instr.input_batching_dims,
+        instr.scatter_indices_batching_dims,
     )
-    vector_dim = instr.attrs["index_vector_dim"]
-    assert isinstance(vector_dim, int)
-    along = dims_attr(instr, "scatter_dims_to_operand_dims")
-    access = _row_access(indices, operand.array.dims, along, batching, vector_dim)
+    vector_dim = instr.index_vector_dim
+    access = _row_access(
+        indices, operand.array.dims, instr.scatter_dims_to_operand_dims, batching, vector_dim
+    )
     if access is None:
         return None
     mapping = tuple(d for d in range(operand.array.rank) if d != access.dim)

@@ -16,7 +16,6 @@ from compiler.passes.rules_shape import plan_broadcast
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
@@ -73,7 +72,7 @@ def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
 
 def _iota_dimension(iota: HloInstruction, merged: Dims) -> int | None:
     """Which of the dimensions `merged` an iota counts along, if that one was not split."""
-    dim = iota.attrs["iota_dimension"]
+    dim = iota.iota_dimension
     for merged_group, group in reshape_groups(merged, iota.array.dims):
         if dim in group:
             return merged_group[0] if len(group) == len(merged_group) == 1 else None
@@ -113,7 +112,7 @@ def sink_broadcast(instr: HloInstruction, _: Match) -> HloInstruction | None:
     if any(o.opcode != "broadcast" for o in instr.operands if o.array.dims):
         return None
     wide = [o for o in instr.operands if o.opcode == "broadcast" and o.operands[0].array.dims]
-    inputs = {(o.operands[0].array.dims, dims_attr(o)) for o in wide}
+    inputs = {(o.operands[0].array.dims, o.dimensions) for o in wide}
     if len(inputs) > 1:
         return None
     dims, mapping = next(iter(inputs)) if inputs else ((), ())
@@ -182,7 +181,7 @@ def sink_reshape_through_reduce(instr: HloInstruction, _: Match) -> HloInstructi
     if operand.opcode != "reshape":
         return None
     source = operand.operands[0]
-    planned = _reduced_before(source.array.dims, operand.array.dims, dims_attr(instr))
+    planned = _reduced_before(source.array.dims, operand.array.dims, instr.dimensions)
     if planned is None:
         return None
     kept = tuple(n for d, n in enumerate(source.array.dims) if d not in planned)
@@ -212,7 +211,7 @@ def sink_reshape_through_concatenate(instr: HloInstruction, _: Match) -> HloInst
     """Concatenate before splitting other dimensions."""
     if any(o.opcode != "reshape" for o in instr.operands):
         return None
-    dim = dims_attr(instr)[0]
+    dim = instr.dimensions[0]
     position: int | None = None
     sources = [o.operands[0].array.dims for o in instr.operands]
     for source, operand in zip(sources, instr.operands, strict=True):

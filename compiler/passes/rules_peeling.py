@@ -13,7 +13,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
@@ -34,8 +33,8 @@ def reduce_of_tiny_rows(instr: HloInstruction, _: Match) -> HloInstruction | Non
     is_tiny = 1 < size <= MAX_PEELED and operand.array.element_count >= _FEWEST_ELEMENTS
     if not is_tiny or not outer or outer[-1] < _FEWEST_COLUMNS or not _is_computed(operand):
         return None
-    last, reduced = len(outer), dims_attr(instr)
-    kind = reducer_kind(instr.attrs["to_apply"])
+    last, reduced = len(outer), instr.dimensions
+    kind = reducer_kind(instr.to_apply)
     if last in reduced and (kind is None or not has_identity_init(instr)):
         return None
     peeled: list[dict[HloInstruction, HloInstruction]] = [{} for _ in range(size)]
@@ -88,7 +87,7 @@ def _peeled(
 
 
 def _peeled_broadcast(node: HloInstruction, place: int) -> HloInstruction:
-    operand, mapping = node.operands[0], dims_attr(node)
+    operand, mapping = node.operands[0], node.dimensions
     *dims, _ = node.array.dims
     if len(dims) in mapping:
         at = mapping.index(len(dims))
@@ -102,7 +101,7 @@ def _peeled_broadcast(node: HloInstruction, place: int) -> HloInstruction:
 
 def _peeled_iota(node: HloInstruction, place: int) -> HloInstruction:
     shape = node.array.with_dims(node.array.dims[:-1])
-    if node.attrs["iota_dimension"] == shape.rank:
+    if node.iota_dimension == shape.rank:
         return make.splat(node, shape, place)
     return emit(node, "iota", shape, (), node.attrs)
 

@@ -9,7 +9,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
@@ -23,7 +22,7 @@ def reduce_of_ones(instr: HloInstruction, _: Match) -> HloInstruction | None:
     operand, init = instr.operands
     if {operand.array.dtype, init.array.dtype} != {instr.array.dtype}:
         return None
-    reduced = dims_attr(instr)
+    reduced = instr.dimensions
     ones = {d for d in reduced if operand.array.dims[d] == 1}
     if len(ones) == len(reduced):
         return _of_one(instr, make.reshape(operand, instr.array.dims))
@@ -40,7 +39,7 @@ def _of_one(reduce: HloInstruction, value: HloInstruction) -> HloInstruction | N
     """The start value and the one element, combined."""
     if has_identity_init(reduce):
         return value
-    kind = reducer_kind(reduce.attrs["to_apply"], MONOIDS)
+    kind = reducer_kind(reduce.to_apply, MONOIDS)
     if kind is None or (reduce.array.dtype == PRED and kind in ("add", "multiply")):
         return None
     start = make.broadcast(reduce.operands[1], reduce.array.dims, ())
@@ -63,13 +62,13 @@ def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
     if len(instr.operands) != 2 or instr.operands[0].opcode != "reduce":
         return None
     inner = instr.operands[0]
-    kind = reducer_kind(instr.attrs["to_apply"])
+    kind = reducer_kind(instr.to_apply)
     if kind not in ("maximum", "minimum", "and", "or") or len(inner.users) != 1:
         return None
-    if reducer_kind(inner.attrs["to_apply"]) != kind or not has_identity_init(inner):
+    if reducer_kind(inner.to_apply) != kind or not has_identity_init(inner):
         return None
-    kept = [d for d in range(inner.operands[0].array.rank) if d not in dims_attr(inner)]
-    dims = tuple(sorted((*dims_attr(inner), *(kept[d] for d in dims_attr(instr)))))
+    kept = [d for d in range(inner.operands[0].array.rank) if d not in inner.dimensions]
+    dims = tuple(sorted((*inner.dimensions, *(kept[d] for d in instr.dimensions))))
     attrs = {**instr.attrs, "dimensions": dims}
     return emit(instr, "reduce", instr.array, (inner.operands[0], instr.operands[1]), attrs)
 
@@ -79,7 +78,7 @@ def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
 def dot_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A contraction over no elements is zero everywhere."""
     left = instr.operands[0].array.dims
-    if 0 not in (left[d] for d in dims_attr(instr, "lhs_contracting_dims")):
+    if 0 not in (left[d] for d in instr.lhs_contracting_dims):
         return None
     return make.splat(instr, instr.array, 0)
 

@@ -15,7 +15,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
@@ -50,8 +49,8 @@ def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction 
         return None
     operand, indices, updates = instr.operands
     dims = operand.array.dims
-    gone = dims_attr(instr, "inserted_window_dims") + dims_attr(instr, "input_batching_dims")
-    window = dims_attr(instr, "update_window_dims")
+    gone = instr.inserted_window_dims + instr.input_batching_dims
+    window = instr.update_window_dims
     if not window or len(dims) - 1 not in gone:
         return None
     sizes = [updates.array.dims[d] for d in window]
@@ -65,7 +64,7 @@ def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction 
     )
     attrs = dict(instr.attrs)
     for name in ("inserted_window_dims", "input_batching_dims", "scatter_dims_to_operand_dims"):
-        attrs[name] = tuple(order.index(d) for d in dims_attr(instr, name))
+        attrs[name] = tuple(order.index(d) for d in instr.ints(name))
     attrs["update_window_dims"] = tuple(sorted(update_order.index(d) for d in window))
     turned = (make.transpose(operand, order), indices, make.transpose(updates, update_order))
     back = tuple(order.index(d) for d in range(len(dims)))
@@ -99,17 +98,17 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
         return None
     operand, indices, updates = instr.operands
     count, places = updates.array.element_count, operand.array.element_count
-    if indices.array.element_count != count or dims_attr(instr, "input_batching_dims"):
+    if indices.array.element_count != count or instr.input_batching_dims:
         return None
     if places > _FEW_PLACES or count < _FEWEST_UPDATES or updates.array.rank != 1:
         return None
-    kind, dtype = reducer_kind(instr.attrs["to_apply"]), operand.array.dtype
+    kind, dtype = reducer_kind(instr.to_apply), operand.array.dtype
     if kind not in ("add", "maximum", "minimum") or dtype.kind == "pred" or dtype.is_complex:
         return None
     neutral = identity(kind, dtype)
     if neutral is None:
         return None
-    if dims_attr(instr, "update_window_dims"):
+    if instr.update_window_dims:
         return None
     index = make.reshape(indices, (count,))
     if index.array.dtype.bits < S32.bits:

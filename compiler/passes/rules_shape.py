@@ -7,7 +7,6 @@ from __future__ import annotations
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, inverse, is_refinement, reshape_groups, without_ones
-from compiler.rewrite.make import dims_attr
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
 from compiler.rewrite.rewriter import Rule, rule
 
@@ -35,7 +34,7 @@ def bitcast_to_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None
 def trivial_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A transpose that keeps the order of the dimensions larger than 1 is a reshape."""
     dims = m["x"].array.dims
-    moved = [p for p in dims_attr(instr) if dims[p] != 1]
+    moved = [p for p in instr.dimensions if dims[p] != 1]
     return make.reshape(m["x"], instr.array.dims) if moved == sorted(moved) else None
 
 
@@ -43,7 +42,7 @@ def trivial_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:
 @rule("identity-broadcast", Op("broadcast", X))
 def identity_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A broadcast that repeats nothing is a reshape (or nothing at all)."""
-    mapping = dims_attr(instr)
+    mapping = instr.dimensions
     if not m["x"].array.dims and instr.array.dims:
         return None  # a scalar's broadcast is the canonical form
     if m["x"].array.element_count != instr.array.element_count or mapping != tuple(sorted(mapping)):
@@ -62,15 +61,14 @@ def identity_slice(instr: HloInstruction, m: Match) -> HloInstruction | None:
 @rule("identity-reverse", Op("reverse", X))
 def identity_reverse(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A reverse that moves nothing."""
-    return m["x"] if all(instr.array.dims[d] == 1 for d in dims_attr(instr)) else None
+    return m["x"] if all(instr.array.dims[d] == 1 for d in instr.dimensions) else None
 
 
 # pad(x, v, no padding) == x
 @rule("identity-pad", Op("pad", X, Y))
 def identity_pad(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A pad that adds nothing."""
-    padding = dims_attr(instr, "padding")
-    return m["x"] if all(tuple(p) == (0, 0, 0) for p in _triples(padding)) else None
+    return m["x"] if all(tuple(p) == (0, 0, 0) for p in _triples(instr.padding)) else None
 
 
 def _triples(padding: tuple[object, ...]) -> Bounds:
@@ -92,16 +90,16 @@ def reshape_of_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None
 @rule("transpose-of-transpose", Op("transpose", Op("transpose", X, name="inner")))
 def transpose_of_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """One transpose instead of two."""
-    inner = dims_attr(m["inner"])
-    return make.transpose(m["x"], tuple(inner[q] for q in dims_attr(instr)))
+    inner = m["inner"].dimensions
+    return make.transpose(m["x"], tuple(inner[q] for q in instr.dimensions))
 
 
 # broadcast(broadcast(x, p), q): dim i of x becomes dim q[p[i]]
 @rule("broadcast-of-broadcast", Op("broadcast", Op("broadcast", X, name="inner")))
 def broadcast_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """One broadcast instead of two."""
-    outer = dims_attr(instr)
-    mapping = tuple(outer[p] for p in dims_attr(m["inner"]))
+    outer = instr.dimensions
+    mapping = tuple(outer[p] for p in m["inner"].dimensions)
     return make.broadcast(m["x"], instr.array.dims, mapping)
 
 
@@ -112,7 +110,7 @@ def broadcast_of_reshape(instr: HloInstruction, m: Match) -> HloInstruction | No
     inner, source = m["inner"].array.dims, m["x"].array.dims
     if without_ones(inner) != source:
         return None
-    mapping = tuple(d for d, n in zip(dims_attr(instr), inner, strict=True) if n != 1)
+    mapping = tuple(d for d, n in zip(instr.dimensions, inner, strict=True) if n != 1)
     return make.broadcast(m["x"], instr.array.dims, mapping)
 
 
@@ -134,7 +132,7 @@ def broadcast_in_other_dims(node: HloInstruction, dims: Dims) -> HloInstruction 
 
 def plan_broadcast(node: HloInstruction, dims: Dims) -> tuple[Dims, Dims] | None:
     """Operand dimensions and mapping that make `node`, a broadcast, have dimensions `dims`."""
-    mapping = dims_attr(node)
+    mapping = node.dimensions
     if 0 in dims or mapping != tuple(sorted(mapping)):
         return None
     operand_dims: list[int] = []
@@ -154,8 +152,8 @@ def plan_broadcast(node: HloInstruction, dims: Dims) -> tuple[Dims, Dims] | None
 @rule("transpose-of-broadcast", Op("transpose", Op("broadcast", X, name="inner")))
 def transpose_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Transpose the small array, then broadcast."""
-    position = inverse(dims_attr(instr))
-    mapping = tuple(position[d] for d in dims_attr(m["inner"]))
+    position = inverse(instr.dimensions)
+    mapping = tuple(position[d] for d in m["inner"].dimensions)
     order = sorted(range(len(mapping)), key=lambda i: mapping[i])
     small = make.transpose(m["x"], tuple(order))
     return make.broadcast(small, instr.array.dims, tuple(mapping[i] for i in order))
@@ -173,7 +171,7 @@ def slice_of_slice(instr: HloInstruction, m: Match) -> HloInstruction | None:
 
 
 def _bounds(instr: HloInstruction) -> Bounds:
-    return _slice_triples(dims_attr(instr, "slice"))
+    return _slice_triples(instr.slice)
 
 
 def _slice_triples(value: tuple[object, ...]) -> Bounds:
@@ -188,7 +186,7 @@ def _slice_triples(value: tuple[object, ...]) -> Bounds:
 @rule("slice-of-broadcast", Op("slice", Op("broadcast", X, name="inner")))
 def slice_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Slice the broadcast's operand (where it is cut at all), then broadcast."""
-    mapping, bounds = dims_attr(m["inner"]), _bounds(instr)
+    mapping, bounds = m["inner"].dimensions, _bounds(instr)
     small = make.slice_(m["x"], tuple(bounds[d] for d in mapping))
     return make.broadcast(small, instr.array.dims, mapping)
 
@@ -197,7 +195,7 @@ def slice_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | None
 @rule("slice-of-concatenate", Op("slice", Op("concatenate", name="inner")))
 def slice_of_concatenate(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Slice the one operand the slice reads."""
-    dim = dims_attr(m["inner"])[0]
+    dim = m["inner"].dimensions[0]
     bounds = _bounds(instr)
     start, limit, stride = bounds[dim]
     offset = 0
@@ -214,12 +212,12 @@ def slice_of_concatenate(instr: HloInstruction, m: Match) -> HloInstruction | No
 @rule("concatenate-parts", Op("concatenate"))
 def concatenate_parts(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Drop empty operands, join adjacent slices of one array and nested concatenates."""
-    dim = dims_attr(instr)[0]
+    dim = instr.dimensions[0]
     parts: list[HloInstruction] = []
     for operand in instr.operands:
         if operand.array.dims[dim] == 0 and len(instr.operands) > 1:
             continue
-        is_nested = operand.opcode == "concatenate" and dims_attr(operand)[0] == dim
+        is_nested = operand.opcode == "concatenate" and operand.dimensions[0] == dim
         if is_nested and len(operand.users) == 1:
             parts.extend(operand.operands)
             continue
@@ -273,9 +271,7 @@ def reshape_of_scalar(instr: HloInstruction, m: Match) -> HloInstruction | None:
 @rule("get-tuple-element-of-tuple", Op("get-tuple-element", Op("tuple", name="inner")))
 def get_tuple_element_of_tuple(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Take the element directly."""
-    index = instr.attrs["index"]
-    assert isinstance(index, int)
-    return m["inner"].operands[index]
+    return m["inner"].operands[instr.index]
 
 
 # slice(reshape(x)) == reshape(slice(x)) when the split dimensions are taken whole

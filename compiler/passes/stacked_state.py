@@ -41,22 +41,10 @@ def compact_stacked_state(module: HloModule, context: PassContext) -> bool:
                 context.counts["arrays"] += 1
                 changed = True
             if changed:
-                _body(loop).sort()
+                loop.body.sort()
         if changed:
             computation.sort()
     return bool(context.counts["arrays"])
-
-
-def _body(loop: HloInstruction) -> HloComputation:
-    body = loop.attrs["body"]
-    assert isinstance(body, HloComputation)
-    return body
-
-
-def _condition(loop: HloInstruction) -> HloComputation:
-    condition = loop.attrs["condition"]
-    assert isinstance(condition, HloComputation)
-    return condition
 
 
 def _compact(shape: ArrayShape) -> Dims | None:
@@ -80,7 +68,7 @@ def _compact(shape: ArrayShape) -> Dims | None:
 
 def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
     """Elements of a loop's state that can be merged and should be."""
-    if loop.operands[0].opcode != "tuple" or _body(loop).root_instruction.opcode != "tuple":
+    if loop.operands[0].opcode != "tuple" or loop.body.root_instruction.opcode != "tuple":
         return
     padded = [
         index
@@ -99,7 +87,7 @@ def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
 
 def _is_only_caller(module: HloModule, loop: HloInstruction) -> bool:
     """Whether nothing else calls what the loop calls; looks at the whole module."""
-    called = {_body(loop), _condition(loop)}
+    called = {loop.body, loop.condition}
     instrs = (i for c in control_computations(module) for i in c)
     return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [loop]
 
@@ -108,13 +96,13 @@ def _elements(computation: HloComputation, index: int) -> list[HloInstruction]:
     return [
         u
         for u in computation.parameters[0].users
-        if u.opcode == "get-tuple-element" and u.attrs["index"] == index
+        if u.opcode == "get-tuple-element" and u.index == index
     ]
 
 
 def _is_stacked(loop: HloInstruction, index: int) -> bool:
     """Whether the loop touches the element by whole slices only."""
-    body, condition = _body(loop), _condition(loop)
+    body, condition = loop.body, loop.condition
     others = [*body.parameters[0].users, *condition.parameters[0].users]
     if any(u.opcode != "get-tuple-element" for u in others) or _elements(condition, index):
         return False
@@ -144,7 +132,7 @@ def _takes_slices(user: HloInstruction, value: HloInstruction) -> bool:
 
 def _merge(loop: HloInstruction, index: int, dims: Dims) -> None:
     """Give element `index` of the state other trailing dimensions."""
-    body, start = _body(loop), loop.operands[0]
+    body, start = loop.body, loop.operands[0]
     old = start.operands[index].array
     new = old.with_layout(None).with_dims(dims)
     assert isinstance(loop.shape, TupleShape)
@@ -165,11 +153,11 @@ def _merge(loop: HloInstruction, index: int, dims: Dims) -> None:
             elif user.opcode == "dynamic-update-slice" and user not in held:
                 _write_merged(user, dims)
                 held.append(user)
-    for owner in (body, _condition(loop)):
+    for owner in (body, loop.condition):
         owner.parameters[0].shape = shape
     body.root_instruction.shape = loop.shape = shape
     for result in list(loop.users):
-        if result.attrs["index"] == index:
+        if result.index == index:
             users = list(result.users)
             is_root = loop.computation is not None and loop.computation.root is result
             result.shape = new

@@ -42,7 +42,7 @@ def tile_fusions(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_planned(instr: HloInstruction) -> bool:
-    is_kernel = instr.opcode == "fusion" and instr.attrs.get("kind") in PLANNED_KINDS
+    is_kernel = instr.opcode == "fusion" and instr.kind in PLANNED_KINDS
     return is_kernel and not is_scalar_fusion(instr)
 
 

@@ -36,17 +36,15 @@ def expand_topk(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_expandable(instr: HloInstruction) -> bool:
-    operand, k = instr.operands[0].array, instr.attrs["k"]
-    assert isinstance(k, int)
-    if instr.attrs.get("largest", True) is not True:
+    operand, k = instr.operands[0].array, instr.k
+    if instr.largest is not True:
         return False
     is_small = 0 < k <= min(MAX_K, operand.dims[-1])
     return is_small and (operand.dtype.is_float or operand.dtype.is_integer)
 
 
 def _expanded(instr: HloInstruction) -> HloInstruction:
-    operand, k = instr.operands[0], instr.attrs["k"]
-    assert isinstance(k, int)
+    operand, k = instr.operands[0], instr.k
     is_float = operand.array.dtype.is_float
     search = _Search(instr, _order_key(instr, operand) if is_float else operand)
     rounds = [search.next() for _ in range(k)]

@@ -131,9 +131,7 @@ class _Flattener:
         """Make the state a flat tuple; return whether it was none."""
         if isinstance(loop.shape, TupleShape) and not _is_nested(loop.shape):
             return False
-        condition, body = loop.attrs["condition"], loop.attrs["body"]
-        assert isinstance(condition, HloComputation)
-        assert isinstance(body, HloComputation)
+        condition, body = loop.condition, loop.body
         self._parameter(condition)
         self._parameter(body)
         self._root(body)

@@ -21,7 +21,7 @@ import math
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.window_request import carried_request
-from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
@@ -63,12 +63,6 @@ def _expand(instr: HloInstruction) -> HloInstruction | None:
     return None
 
 
-def _window(instr: HloInstruction) -> tuple[WindowDim, ...]:
-    window = instr.attrs.get("window", Window())
-    assert isinstance(window, Window)
-    return window.dims
-
-
 def _padded(
     operand: HloInstruction, fill: HloInstruction, window: tuple[WindowDim, ...]
 ) -> HloInstruction:
@@ -101,8 +95,8 @@ def _taps(window: tuple[WindowDim, ...]) -> list[Dims]:
 
 def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
     operand, init = instr.operands
-    window = _window(instr)
-    kind = reducer_kind(instr.attrs["to_apply"])
+    window = instr.window.dims
+    kind = reducer_kind(instr.to_apply)
     if kind is None or not has_identity_init(instr) or any(d.reversal for d in window):
         return None
     running = _running_dim(operand, window)
@@ -170,18 +164,14 @@ def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool
 
 def _extent(instr: HloInstruction) -> tuple[int, int]:
     """Numbers of taps and of output positions."""
-    labels = instr.attrs["dim_labels"]
-    assert isinstance(labels, ConvDims)
-    positions = math.prod(instr.array.dims[d] for d in labels.output_spatial)
-    return math.prod(d.size for d in _window(instr)), positions
+    positions = math.prod(instr.array.dims[d] for d in instr.dim_labels.output_spatial)
+    return math.prod(d.size for d in instr.window.dims), positions
 
 
 def _convolution(instr: HloInstruction) -> HloInstruction:
     """``[positions.., batch, taps * features] x [taps * features, out]``, per feature group."""
-    labels = instr.attrs["dim_labels"]
-    assert isinstance(labels, ConvDims)
-    groups = instr.attrs.get("feature_group_count", 1)
-    assert isinstance(groups, int)
+    labels = instr.dim_labels
+    groups = instr.feature_group_count
     taps, places = _extent(instr)
     order = image_order(instr)
     result = order.result(labels)
@@ -198,7 +188,7 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     if groups == 1:
         dot = _plain_dot(instr, labels, _columns(instr, labels, order), dims)
         return make.transpose(make.reshape(dot, dims), inverse(result))
-    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
     if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups and places >= taps:
         return _depthwise(instr, labels, kernel)
     dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
@@ -209,8 +199,8 @@ def _in_a_loop(
     instr: HloInstruction, labels: ConvDims, order: ImageOrder, dims: Dims
 ) -> HloInstruction:
     """One tap a step: the program does not grow with the kernel."""
-    window = order.around(_window(instr), WindowDim(1))
-    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    window = order.around(instr.window.dims, WindowDim(1))
+    kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
     attrs = _stated(instr)
     return add_taps_in_a_loop(_image(instr, labels, order), kernel, window, instr, dims, attrs)
 
@@ -221,7 +211,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     ``[taps.. * features, positions * batch]^T x [taps.. * features, out]``
     """
     image, _ = instr.operands
-    window = (*_window(instr), WindowDim(1), WindowDim(1))
+    window = (*instr.window.dims, WindowDim(1), WindowDim(1))
     image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
     padded = _padded(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
@@ -239,7 +229,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     columns = parts[0]
     if len(parts) > 1:
         columns = emit(instr, "concatenate", shape, parts, {"dimensions": (1,)})
-    kernel = _kernel_matrix(instr.operands[1], labels, _window(instr))
+    kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
     matrix = make.reshape(kernel, (depth, kernel.array.dims[-1]))
     rows = instr.array.with_dims((len(parts) * batch, kernel.array.dims[-1]))
     dot = emit(instr, "dot", rows, (columns, matrix), _dot_attrs(instr, (), (0,), (0,)))
@@ -275,7 +265,7 @@ def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstru
     """
     image, kernel = instr.operands
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
-    window = _window(instr)
+    window = instr.window.dims
     dtype = F32 if instr.array.dtype.is_float else S32
     order = (*labels.kernel_spatial, labels.kernel_output_feature)
     turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
@@ -335,7 +325,7 @@ def _ordered_kernel(
 def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> list[HloInstruction]:
     """What each tap meets over all output positions, in the dimensions of `order`."""
     padded = _image(instr, labels, order)
-    window = order.around(_window(instr), WindowDim(1))
+    window = order.around(instr.window.dims, WindowDim(1))
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     batch = instr.operands[0].array.dims[labels.input_batch]
     counts = (*order.around(positions, batch)[:-1], padded.array.dims[-1])
@@ -345,7 +335,7 @@ def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> l
 def _image(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
     """The image with padding and dilation, in the dimensions of `order`."""
     image = make.transpose(instr.operands[0], order.image(labels))
-    window = order.around(_window(instr), WindowDim(1))
+    window = order.around(instr.window.dims, WindowDim(1))
     return _padded(image, make.constant(image, image.array.dtype, 0), window)
 
 
@@ -366,7 +356,7 @@ def _plain_dot(
 
     The kernel keeps its dimensions, so that the dot may take it as it lies, along either side.
     """
-    kernel = _ordered_kernel(instr.operands[1], labels, _window(instr))
+    kernel = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
     *deep, out = kernel.array.dims
     rows = math.prod(dims[:-1])
     left = make.reshape(columns, (rows, *deep))

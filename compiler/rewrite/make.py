@@ -18,13 +18,6 @@ from compiler.rewrite.graph import emit
 Dims = tuple[int, ...]
 
 
-def dims_attr(instr: HloInstruction, name: str = "dimensions") -> Dims:
-    """A tuple-of-int attribute; absent means empty."""
-    value = instr.attrs.get(name, ())
-    assert isinstance(value, tuple), f"%{instr.name}: {name} is {value!r}"
-    return value
-
-
 def constant(near: HloInstruction, dtype: DType, value: object) -> HloInstruction:
     """A scalar constant."""
     literal = np.asarray(value).astype(dtype.numpy).reshape(())

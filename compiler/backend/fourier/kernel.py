@@ -23,7 +23,6 @@ from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import Stage, root_rows, stages
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
-from compiler.rewrite.make import dims_attr
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
 
 _TILES = 16
@@ -55,9 +54,9 @@ class FourierKernel:
         self.kernel = kernel
         self.inputs = root.operands[1:]
         self.dims = self.inputs[0].array.dims
-        (self.dim,) = dims_attr(root)
+        (self.dim,) = root.dimensions
         self.stages: tuple[Stage, ...] = stages(self.dims[self.dim])
-        self.is_inverse = root.attrs["fft_type"] == "IFFT"
+        self.is_inverse = root.fft_type == "IFFT"
         self.cut = self._cut()
         self.guard = max([GUARD_ROWS, *(self._shape(s).guard_rows for s in self.stages)])
 

@@ -15,7 +15,7 @@ def uniform_constant(node: HloInstruction) -> int | float | bool | None:
         return uniform_constant(node.operands[0])
     if node.opcode != "constant":
         return None
-    literal = np.asarray(node.attrs["literal"])
+    literal = np.asarray(node.literal)
     flat = literal.reshape(-1)
     if not flat.size or flat.tobytes() != flat[:1].tobytes() * flat.size:
         return None

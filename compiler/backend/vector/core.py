@@ -207,8 +207,7 @@ class ElementEmitter:
         return self.ops.integer_to_mask(value) if is_mask else value
 
     def _iota(self, node: HloInstruction, index: Index) -> int:
-        dim = node.attrs["iota_dimension"]
-        assert isinstance(dim, int)
+        dim = node.iota_dimension
         dtype = node.array.dtype
         value = self.index_values.vector(index[dim])
         kind = value_class(dtype)

@@ -95,12 +95,12 @@ def _select(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
 
 
 def _compare(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
-    direction = str(instr.attrs["direction"]).lower()
+    direction = instr.direction.lower()
     dtype = instr.operands[0].array.dtype
     a, b = operands
     if value_class(dtype) == "m":
         return _compare_masks(ops, direction, a, b)
-    if str(instr.attrs.get("type", "")) == "TOTALORDER" and dtype.is_float:
+    if instr.is_total_order and dtype.is_float:
         a, b = (_total_order_key(ops, x) for x in (a, b))
         return ops.compare(direction, "s32", a, b)
     return ops.compare(direction, compare_type(dtype), a, b)
@@ -141,9 +141,7 @@ def _bitcast_convert(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
 
 
 def _reduce_precision(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
-    exponent, mantissa = instr.attrs["exponent_bits"], instr.attrs["mantissa_bits"]
-    assert isinstance(exponent, int)
-    assert isinstance(mantissa, int)
+    exponent, mantissa = instr.exponent_bits, instr.mantissa_bits
     result = reduce_precision(ops, operands[0], exponent, mantissa)
     return settle(ops, result, instr.array.dtype)
 

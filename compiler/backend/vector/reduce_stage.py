@@ -137,9 +137,7 @@ def _plan(
 ) -> _Plan:
     operand = reduce.operands[0]
     dims = operand.array.dims
-    dimensions = reduce.attrs.get("dimensions", ())
-    assert isinstance(dimensions, tuple)
-    reduced_dims = tuple(sorted(dimensions))
+    reduced_dims = tuple(sorted(reduce.dimensions))
     if box is None:
         box = tuple((const(0), dims[d]) for d in reduced_dims)
     sizes = dict(zip(reduced_dims, (extent for _, extent in box), strict=True))

@@ -93,8 +93,7 @@ class Reducer:
 
 def reducer_of(reduce: HloInstruction) -> Reducer:
     """The reducer of a reduce instruction."""
-    computation = reduce.attrs["to_apply"]
-    assert isinstance(computation, HloComputation), f"%{reduce.name} has no to_apply"
+    computation = reduce.to_apply
     count = len(reduce.operands) // 2
     dtypes = tuple(operand.array.dtype for operand in reduce.operands[:count])
     monoid = _monoid(computation) if count == 1 else ""

@@ -60,7 +60,7 @@ def convert(x: Tracer, dtype: object) -> Tracer:
     if x.dtype == target:
         return wrap(x, x.instr) if x.is_weak else x
     if x.instr.opcode == "constant" and x.is_weak:
-        literal = np.asarray(x.instr.attrs["literal"])
+        literal = np.asarray(x.instr.literal)
         return _constant(x.trace, _scalar_in(literal.item(), target))
     if target == _BOOL:
         return compare(x, constant_like(x, 0), "NE")

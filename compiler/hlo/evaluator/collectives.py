@@ -45,7 +45,7 @@ def _first(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
 
 def _permute(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     """Device 0 keeps its data when {0,0} is a pair, and gets zeros when nothing is sent to it."""
-    pairs = instr.attrs.get("source_target_pairs", ())
+    pairs = instr.source_target_pairs
     if not isinstance(pairs, tuple) or any(set(pair) != {0} for pair in pairs):
         raise unsupported(instr, "it has several participants; run it on a slice")
     value: Value = operands[0] if pairs else np.zeros_like(operands[0])

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, finish, unsupported
 from compiler.hlo.evaluator.convolution import evaluate_convolution
 from compiler.hlo.evaluator.matmul import contract, dot_precision
@@ -27,12 +26,12 @@ def _dot(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 def _dimension_numbers(instr: HloInstruction) -> tuple[DimPair, DimPair]:
     """The contracting and the batch dimensions, of lhs and rhs each."""
     contracting = (
-        attribute.int_tuple(instr, "lhs_contracting_dims", ()),
-        attribute.int_tuple(instr, "rhs_contracting_dims", ()),
+        instr.lhs_contracting_dims,
+        instr.rhs_contracting_dims,
     )
     batch = (
-        attribute.int_tuple(instr, "lhs_batch_dims", ()),
-        attribute.int_tuple(instr, "rhs_batch_dims", ()),
+        instr.lhs_batch_dims,
+        instr.rhs_batch_dims,
     )
     return contracting, batch
 
@@ -77,11 +76,11 @@ def _ragged_dot(ctx: Context, instr: HloInstruction, operands: Operands) -> Arra
     if sizes.ndim != 1:
         raise unsupported(instr, "group sizes of rank above 1; loop over the batch instead")
     contracting, batch = _dimension_numbers(instr)
-    (ragged,) = attribute.int_tuple(instr, "lhs_ragged_dims")
+    (ragged,) = instr.lhs_ragged_dims
     stops = np.cumsum(sizes)
     groups = [slice(int(stop - size), int(stop)) for stop, size in zip(stops, sizes, strict=True)]
     precision = dot_precision(ctx, instr)
-    group_dims = attribute.int_tuple(instr, "rhs_group_dims", ())
+    group_dims = instr.rhs_group_dims
     result = np.zeros(instr.array.dims, np.float32)
     result = result.astype(np.result_type(result, widen(lhs), widen(rhs)))
     for number, group in enumerate(groups):

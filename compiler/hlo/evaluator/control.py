@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.diagnostics import CompileError
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
@@ -25,12 +23,12 @@ def _fusion(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
 
 
 def _callee(instr: HloInstruction) -> HloComputation:
-    return attribute.computation(instr, "to_apply" if "to_apply" in instr.attrs else "calls")
+    return instr.to_apply if "to_apply" in instr.attrs else instr.calls
 
 
 def _while(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    condition = attribute.computation(instr, "condition")
-    body = attribute.computation(instr, "body")
+    condition = instr.condition
+    body = instr.body
     state: Value = operands[0]
     while bool(ctx.call(condition, [state])):
         state = ctx.call(body, [state])
@@ -40,7 +38,7 @@ def _while(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
 def _conditional(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     """A branch index out of range takes the last branch; a predicate takes true, then false."""
     selector = operands[0]
-    branches = _branches(instr)
+    branches = instr.branches
     if selector.dtype == np.bool_:
         chosen = 0 if selector else 1
     else:
@@ -49,24 +47,12 @@ def _conditional(ctx: Context, instr: HloInstruction, operands: Operands) -> Val
     return ctx.call(branches[chosen], [operands[1 + chosen]])
 
 
-def _branches(instr: HloInstruction) -> tuple[HloComputation, ...]:
-    named = instr.attrs.get("branch_computations")
-    if isinstance(named, tuple):
-        return named
-    if "true_computation" not in instr.attrs:
-        raise CompileError(f"%{instr.name}: conditional without branches", instr.span)
-    return (
-        attribute.computation(instr, "true_computation"),
-        attribute.computation(instr, "false_computation"),
-    )
-
-
 def _tuple(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     return tuple(operands)
 
 
 def _get_tuple_element(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    element: Value = operands[0][attribute.integer(instr, "index")]
+    element: Value = operands[0][instr.index]
     return element
 
 
@@ -91,7 +77,7 @@ def _copy_done(ctx: Context, instr: HloInstruction, operands: Operands) -> Value
 
 def _async_start(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     """((operands), result, context ...): the work is done at the start."""
-    result = ctx.call(attribute.computation(instr, "calls"), operands)
+    result = ctx.call(instr.calls, operands)
     return tuple(operands), result, np.zeros((), np.uint32)
 
 
@@ -110,14 +96,14 @@ def _refuse_transfer(ctx: Context, instr: HloInstruction, operands: Operands) ->
 
 def _scan(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     """The computation on each slice of the inputs in turn, with the carries of the one before."""
-    body = attribute.computation(instr, "to_apply")
-    (dim,) = attribute.int_tuple(instr, "dimensions")
-    split = len(operands) - attribute.integer(instr, "num_carries", 0)
+    body = instr.to_apply
+    (dim,) = instr.dimensions
+    split = len(operands) - instr.num_carries
     inputs, carries = operands[:split], list(operands[split:])
     shapes = leaves(instr.shape)
     outputs = [np.zeros(s.dims, s.dtype.numpy) for s in shapes[: len(shapes) - len(carries)]]
     count = (inputs[0] if inputs else outputs[0]).shape[dim]
-    order = reversed(range(count)) if attribute.flag(instr, "is_reverse", False) else range(count)
+    order = reversed(range(count)) if instr.is_reverse else range(count)
     for i in order:
         at: tuple[slice | int, ...] = (*(slice(None) for _ in range(dim)), i)
         values = ctx.call(body, [*(x[at] for x in inputs), *carries])

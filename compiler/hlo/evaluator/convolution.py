@@ -13,9 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from compiler.diagnostics import CompileError
-from compiler.hlo.attributes import ConvDims, Window
-from compiler.hlo.evaluator import attribute_access as attribute
+from compiler.hlo.attributes import Window
 from compiler.hlo.evaluator.context import Array
 from compiler.hlo.evaluator.matmul import contract
 from compiler.hlo.evaluator.movement import pad_array
@@ -26,12 +24,10 @@ _COLUMN_ELEMENTS = 1 << 24  # size of the im2col buffer: 64 MB of f32
 
 def evaluate_convolution(instr: HloInstruction, lhs: Array, rhs: Array, precision: str) -> Array:
     """Convolve; the result has the instruction's dimension order and the accumulator's type."""
-    dims = instr.attrs.get("dim_labels")
-    if not isinstance(dims, ConvDims):
-        raise CompileError(f"%{instr.name}: dim_labels: found {dims!r}, want labels", instr.span)
-    window = attribute.window(instr)
-    groups = attribute.integer(instr, "feature_group_count", 1)
-    batch_groups = attribute.integer(instr, "batch_group_count", 1)
+    dims = instr.dim_labels
+    window = instr.window
+    groups = instr.feature_group_count
+    batch_groups = instr.batch_group_count
     image = lhs.transpose(dims.input_batch, *dims.input_spatial, dims.input_feature)
     kernel = rhs.transpose(
         *dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator import factorizations
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
 from compiler.hlo.evaluator.lapack import lapack_call
@@ -54,7 +53,7 @@ _TARGETS: dict[str, CustomCall] = {
 
 
 def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    target = attribute.text(instr, "custom_call_target")
+    target = instr.custom_call_target
     function = _TARGETS.get(target)
     if function is None:
         found = lapack_call(instr, operands)

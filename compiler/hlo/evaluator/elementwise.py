@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from compiler.hlo.dtypes import from_numpy
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator import integer_ops, special_functions
 from compiler.hlo.evaluator.context import (
     Array,
@@ -190,8 +189,8 @@ def _shift_handler(function: Callable[[Array, Array, int], Array]) -> Handler:
 
 
 def _compare(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    function = _COMPARE[attribute.text(instr, "direction")]
-    if attribute.text(instr, "type", "") == "TOTALORDER":
+    function = _COMPARE[instr.direction]
+    if instr.is_total_order:
         return np.asarray(function(total_order_key(operands[0]), total_order_key(operands[1])))
     return np.asarray(function(widen(operands[0]), widen(operands[1])))
 
@@ -223,8 +222,8 @@ def _reduce_precision(ctx: Context, instr: HloInstruction, operands: Operands) -
     if source is None:  # 8 bits: XLA computes on f32
         wide = np.asarray(operands[0]).astype(np.float32)
         return _reduce_precision(ctx, instr, [wide]).astype(dtype.numpy)
-    exponent_bits = attribute.integer(instr, "exponent_bits")
-    mantissa_bits = attribute.integer(instr, "mantissa_bits")
+    exponent_bits = instr.exponent_bits
+    mantissa_bits = instr.mantissa_bits
     if source.exponent_bits <= exponent_bits and source.mantissa_bits <= mantissa_bits:
         return np.asarray(operands[0])
     if ctx.is_wide and exponent_bits == 8 and mantissa_bits == 7:

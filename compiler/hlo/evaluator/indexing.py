@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.hlo.dtypes import from_numpy
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value
 from compiler.hlo.evaluator.monoid import Monoid, monoid_of
 from compiler.hlo.evaluator.numerics import widen
@@ -26,7 +25,7 @@ def _starts(indices: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]
 
 def _dynamic_slice(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     array, *indices = operands
-    sizes = attribute.int_tuple(instr, "dynamic_slice_sizes")
+    sizes = instr.dynamic_slice_sizes
     starts = _starts(indices, array.shape, sizes)
     index = tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))
     return np.asarray(array[index])
@@ -42,17 +41,17 @@ def _dynamic_update_slice(ctx: Context, instr: HloInstruction, operands: Operand
 
 def _gather(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     array, indices = operands
-    offset_dims = attribute.int_tuple(instr, "offset_dims")
-    collapsed = attribute.int_tuple(instr, "collapsed_slice_dims")
-    batching = attribute.int_tuple(instr, "operand_batching_dims", ())
-    sizes = attribute.int_tuple(instr, "slice_sizes")
+    offset_dims = instr.offset_dims
+    collapsed = instr.collapsed_slice_dims
+    batching = instr.operand_batching_dims
+    sizes = instr.slice_sizes
     starts = _index_columns(
         indices,
-        attribute.integer(instr, "index_vector_dim"),
-        attribute.int_tuple(instr, "start_index_map"),
-        (batching, attribute.int_tuple(instr, "start_indices_batching_dims", ())),
+        instr.index_vector_dim,
+        instr.start_index_map,
+        (batching, instr.start_indices_batching_dims),
     )
-    batch_shape = _batch_shape(indices, attribute.integer(instr, "index_vector_dim"))
+    batch_shape = _batch_shape(indices, instr.index_vector_dim)
     # Window dimensions: those taken whole stay basic slices, behind the advanced indices.
     window = [d for d in range(array.ndim) if d not in collapsed and d not in batching]
     whole = [d for d in window if sizes[d] == array.shape[d]]
@@ -122,7 +121,7 @@ class _Targets:
 def _scatter(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     count = (len(operands) - 1) // 2
     arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
-    body = attribute.computation(instr, "to_apply")
+    body = instr.to_apply
     targets, order = _scatter_targets(instr, arrays[0].shape, indices, updates[0])
     lines = [update.transpose(order).reshape(-1)[targets.kept] for update in updates]
     flats = [np.array(array).reshape(-1) for array in arrays]
@@ -145,15 +144,15 @@ def _scatter_targets(
 
     A window that leaves the operand anywhere is dropped as a whole.
     """
-    window_dims = attribute.int_tuple(instr, "update_window_dims")
-    inserted = attribute.int_tuple(instr, "inserted_window_dims")
-    batching = attribute.int_tuple(instr, "input_batching_dims", ())
-    vector_dim = attribute.integer(instr, "index_vector_dim")
+    window_dims = instr.update_window_dims
+    inserted = instr.inserted_window_dims
+    batching = instr.input_batching_dims
+    vector_dim = instr.index_vector_dim
     starts = _index_columns(
         indices,
         vector_dim,
-        attribute.int_tuple(instr, "scatter_dims_to_operand_dims"),
-        (batching, attribute.int_tuple(instr, "scatter_indices_batching_dims", ())),
+        instr.scatter_dims_to_operand_dims,
+        (batching, instr.scatter_indices_batching_dims),
     )
     batch_shape = _batch_shape(indices, vector_dim)
     scatter_dims = [d for d in range(update.ndim) if d not in window_dims]

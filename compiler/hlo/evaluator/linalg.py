@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import (
     Array,
     Context,
@@ -25,7 +24,7 @@ def _double(array: Array) -> Array:
 
 def _cholesky(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     """The factor in the triangle asked for, zeros elsewhere; NaN where not positive definite."""
-    factor = cholesky_factor(operands[0], is_lower=attribute.flag(instr, "lower"))
+    factor = cholesky_factor(operands[0], is_lower=instr.lower)
     return finish(ctx, instr, factor)
 
 
@@ -50,10 +49,10 @@ def _triangular_solve(ctx: Context, instr: HloInstruction, operands: Operands) -
     solution = solve_triangular(
         _double(operands[0]),
         _double(operands[1]),
-        left_side=attribute.flag(instr, "left_side"),
-        lower=attribute.flag(instr, "lower"),
-        unit=attribute.flag(instr, "unit_diagonal"),
-        transpose=attribute.text(instr, "transpose_a", "NO_TRANSPOSE"),
+        left_side=instr.left_side,
+        lower=instr.lower,
+        unit=instr.unit_diagonal,
+        transpose=instr.transpose_a,
     )
     return finish(ctx, instr, solution)
 
@@ -80,11 +79,11 @@ def solve_triangular(
 
 
 def _fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    lengths = attribute.int_tuple(instr, "fft_length")
+    lengths = instr.fft_length
     axes = tuple(range(-len(lengths), 0))
     array = _double(operands[0])
     result: Array
-    match attribute.text(instr, "fft_type"):
+    match instr.fft_type:
         case "FFT":
             result = np.fft.fftn(array, lengths, axes)
         case "IFFT":
@@ -100,11 +99,11 @@ def _fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 
 def _pair_fft(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     table, real, *rest = operands
-    (dim,) = attribute.int_tuple(instr, "dimensions")
+    (dim,) = instr.dimensions
     if not np.array_equal(table, roots(real.shape[dim])):
         raise unsupported(instr, "a table that is not the roots of its length")
     value = _double(real) if not rest else _double(real) + 1j * _double(rest[0])
-    is_inverse = attribute.text(instr, "fft_type") == "IFFT"
+    is_inverse = instr.fft_type == "IFFT"
     result = (np.fft.ifft if is_inverse else np.fft.fft)(value, axis=dim)
     real, imag = result.real.astype(np.float32), result.imag.astype(np.float32)
     return (real, imag) if isinstance(instr.shape, TupleShape) else real

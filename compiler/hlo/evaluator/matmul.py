@@ -36,7 +36,7 @@ _F64_EXACT = 2.0**53
 
 def dot_precision(ctx: Context, instr: HloInstruction) -> str:
     """The precision of a dot or convolution: its algorithm, its operand_precision, the option."""
-    algorithm = str(instr.attrs.get("algorithm", ""))
+    algorithm = instr.algorithm
     if algorithm in _ALGORITHM_PRECISION:
         return _ALGORITHM_PRECISION[algorithm]
     stated = instr.attrs.get("operand_precision", ())

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 
 from compiler.hlo.dtypes import DType, from_numpy
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import (
     Array,
     Context,
@@ -27,7 +26,7 @@ assert sys.byteorder == "little", "bitcasts assume XLA's little-endian element o
 def _broadcast(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     if ctx.is_batched:
         return np.asarray(operands[0])
-    mapping = attribute.int_tuple(instr, "dimensions", ())  # in any order
+    mapping = instr.dimensions  # in any order
     array = np.asarray(operands[0]).transpose(np.argsort(mapping))
     shape = [1] * instr.array.rank
     for axis, dimension in enumerate(sorted(mapping)):
@@ -47,27 +46,26 @@ def _copy(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
 
 
 def _transpose(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    return np.asarray(operands[0].transpose(attribute.int_tuple(instr, "dimensions")))
+    return np.asarray(operands[0].transpose(instr.dimensions))
 
 
 def _slice(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    bounds = attribute.triples(instr, "slice")
-    return np.asarray(operands[0][tuple(slice(*bound) for bound in bounds)])
+    return np.asarray(operands[0][tuple(slice(*bound) for bound in instr.slice)])
 
 
 def _reverse(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    return np.flip(operands[0], attribute.int_tuple(instr, "dimensions"))
+    return np.flip(operands[0], instr.dimensions)
 
 
 def _concatenate(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    (axis,) = attribute.int_tuple(instr, "dimensions")
+    (axis,) = instr.dimensions
     return np.concatenate(list(operands), axis)
 
 
 def _pad(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     """Interior padding first, then the edges; a negative edge cuts elements off."""
     array, value = operands
-    return pad_array(array, value, attribute.triples(instr, "padding"))
+    return pad_array(array, value, instr.padding)
 
 
 def pad_array(array: Array, value: Array, padding: tuple[tuple[int, int, int], ...]) -> Array:
@@ -90,14 +88,14 @@ def pad_array(array: Array, value: Array, padding: tuple[tuple[int, int, int], .
 
 def _iota(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     dims = instr.array.dims
-    axis = attribute.integer(instr, "iota_dimension", 0)
+    axis = instr.iota_dimension
     line = cast_exactly_once(np.arange(dims[axis]), storage_dtype(ctx, instr.array.dtype))
     shape = [extent if i == axis else 1 for i, extent in enumerate(dims)]
     return np.broadcast_to(line.reshape(shape), dims)
 
 
 def _constant(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    literal = np.asarray(instr.attrs["literal"])
+    literal = np.asarray(instr.literal)
     return cast_exactly_once(literal, storage_dtype(ctx, instr.array.dtype))
 
 
@@ -146,12 +144,12 @@ def _bitcast(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 
 
 def _get_dimension_size(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    (axis,) = attribute.int_tuple(instr, "dimensions")
+    (axis,) = instr.dimensions
     return finish(ctx, instr, np.asarray(operands[0].shape[axis]))
 
 
 def _set_dimension_size(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    (axis,) = attribute.int_tuple(instr, "dimensions")
+    (axis,) = instr.dimensions
     if int(operands[1]) != operands[0].shape[axis]:
         raise unsupported(instr, "dynamic dimensions; make the size static")
     return np.asarray(operands[0])

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.dtypes import DType
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import (
     Array,
     Context,
@@ -40,7 +39,7 @@ def _rng_bit_generator(ctx: Context, instr: HloInstruction, operands: Operands) 
     state = np.asarray(operands[0])
     words = state.reshape(-1).astype(np.uint64)
     shape = leaves(instr.shape)[1]
-    algorithm = attribute.text(instr, "algorithm")
+    algorithm = instr.algorithm
     if algorithm == "rng_three_fry":
         bits, words = _threefry_bits(words, shape.dims, shape.dtype)
     elif algorithm in ("rng_philox", "rng_default"):
@@ -145,7 +144,7 @@ def _rng(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     """Host randomness from the options' seed; XLA promises no particular values here."""
     low, high = operands
     dims, dtype = instr.array.dims, instr.array.dtype
-    distribution = attribute.text(instr, "distribution")
+    distribution = instr.distribution
     if distribution == "rng_normal":
         drawn = ctx.generator.standard_normal(dims) * np.float64(high) + np.float64(low)
         return finish(ctx, instr, np.asarray(drawn))
@@ -163,7 +162,7 @@ def _rng(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 def _rng_get_and_update_state(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     """Return the 128-bit state of the device, then advance it by `delta`."""
     state = ctx.rng_state
-    ctx.rng_state = state + attribute.integer(instr, "delta")
+    ctx.rng_state = state + instr.delta
     halves = [state & 0xFFFFFFFFFFFFFFFF, (state >> 64) & 0xFFFFFFFFFFFFFFFF]
     return np.asarray(halves, np.uint64).reshape(instr.array.dims)
 

@@ -10,12 +10,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
 from compiler.hlo.attributes import Window
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import (
     Array,
     Context,
@@ -27,7 +26,7 @@ from compiler.hlo.evaluator.context import (
 from compiler.hlo.evaluator.monoid import monoid_of
 from compiler.hlo.evaluator.movement import pad_array
 from compiler.hlo.evaluator.numerics import cast_exactly_once, widen
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
 
 Combine: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, ...]]
@@ -48,15 +47,14 @@ def _packed(ctx: Context, instr: HloInstruction, results: Sequence[Array]) -> Va
     return rounded[0] if shapes == [instr.shape] else rounded
 
 
-def _combiner(ctx: Context, instr: HloInstruction, name: str = "to_apply") -> Combine:
-    body = attribute.computation(instr, name)
+def _combiner(ctx: Context, body: HloComputation) -> Combine:
     return lambda a, b: ctx.call_batched(body, [*a, *b])
 
 
 def _reduce(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     arrays, starts = _split(operands)
-    axes = attribute.int_tuple(instr, "dimensions")
-    monoid = monoid_of(attribute.computation(instr, "to_apply"))
+    axes = instr.dimensions
+    monoid = monoid_of(instr.to_apply)
     has_elements = all(arrays[0].shape[axis] for axis in axes)
     if monoid is not None and len(arrays) == 1 and has_elements:
         total = monoid.reduce(arrays[0], axes)
@@ -65,7 +63,7 @@ def _reduce(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     shape = [arrays[0].shape[axis] for axis in kept]
     count = math.prod(arrays[0].shape[axis] for axis in axes)
     stacked = [array.transpose(*axes, *kept).reshape(count, *shape) for array in arrays]
-    return _packed(ctx, instr, _fold(stacked, starts, _combiner(ctx, instr)))
+    return _packed(ctx, instr, _fold(stacked, starts, _combiner(ctx, instr.to_apply)))
 
 
 def _fold(stacked: Sequence[Array], starts: Sequence[Array], combine: Combine) -> Sequence[Array]:
@@ -86,10 +84,10 @@ def _fold(stacked: Sequence[Array], starts: Sequence[Array], combine: Combine) -
 def _reduce_window(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     """Padding and dilation holes contribute nothing; the initial value counts once per window."""
     arrays, starts = _split(operands)
-    window = attribute.window(instr)
+    window = instr.window
     edges = tuple((d.pad_low, d.pad_high, d.base_dilation - 1) for d in window.dims)
     extents = [d.output_size(n) for d, n in zip(window.dims, arrays[0].shape, strict=True)]
-    monoid = monoid_of(attribute.computation(instr, "to_apply"))
+    monoid = monoid_of(instr.to_apply)
     if monoid is not None and len(arrays) == 1:
         wide = widen(arrays[0])
         padded = pad_array(wide, monoid.identity(wide.dtype), edges)
@@ -97,7 +95,7 @@ def _reduce_window(ctx: Context, instr: HloInstruction, operands: Operands) -> V
         return _packed(ctx, instr, [result])
     padded_arrays = [pad_array(x, start, edges) for x, start in zip(arrays, starts, strict=True)]
     inside = pad_array(np.ones(arrays[0].shape, np.bool_), np.zeros((), np.bool_), edges)
-    combine = _combiner(ctx, instr)
+    combine = _combiner(ctx, instr.to_apply)
     total: Sequence[Array] = [np.broadcast_to(start, extents) for start in starts]
     for place in _window_places(window, extents):
         combined = combine(total, [x[place.index] for x in padded_arrays])
@@ -131,9 +129,9 @@ def _select_and_scatter(ctx: Context, instr: HloInstruction, operands: Operands)
     element at the same position, so a strided slice can be updated at once.
     """
     array, source, start = operands
-    window = attribute.window(instr)
-    select = attribute.computation(instr, "select")
-    scatter = attribute.computation(instr, "scatter")
+    window = instr.window
+    select = instr.select
+    scatter = instr.scatter
     edges = tuple((d.pad_low, d.pad_high, 0) for d in window.dims)
     padded = pad_array(array, np.zeros((), array.dtype), edges)
     inside = pad_array(np.ones(array.shape, np.bool_), np.zeros((), np.bool_), edges)
@@ -156,8 +154,7 @@ def _select_and_scatter(ctx: Context, instr: HloInstruction, operands: Operands)
 
 
 def _map(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    body = attribute.computation(instr, "to_apply")
-    return _packed(ctx, instr, ctx.call_batched(body, list(operands)))
+    return _packed(ctx, instr, ctx.call_batched(instr.to_apply, list(operands)))
 
 
 def _per_feature(vector: Array, rank: int, feature: int) -> Array:
@@ -165,9 +162,9 @@ def _per_feature(vector: Array, rank: int, feature: int) -> Array:
 
 
 def _normalisation(instr: HloInstruction, array: Array) -> tuple[float, int, tuple[int, ...]]:
-    feature = attribute.integer(instr, "feature_index")
+    feature = instr.feature_index
     axes = tuple(axis for axis in range(array.ndim) if axis != feature)
-    return float(cast(float, instr.attrs["epsilon"])), feature, axes
+    return float(instr.epsilon), feature, axes
 
 
 def _batch_norm_training(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value
 from compiler.hlo.evaluator.numerics import total_order_key, widen
 from compiler.hlo.ir import HloComputation, HloInstruction
 
 
 def _sort(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    (axis,) = attribute.int_tuple(instr, "dimensions")
-    body = attribute.computation(instr, "to_apply")
+    (axis,) = instr.dimensions
+    body = instr.to_apply
     moved = [np.moveaxis(array, axis, 0) for array in operands]
     order = _simple_order(body, moved)
     if order is None:
@@ -39,11 +38,11 @@ def _simple_order(body: HloComputation, arrays: Sequence[Array]) -> Array | None
     if sides[0] < 0 or sides[0] % 2 or sides[1] != sides[0] + 1:
         return None
     key = widen(arrays[sides[0] // 2])
-    if root.attrs.get("type") == "TOTALORDER":
+    if root.is_total_order:
         key = total_order_key(arrays[sides[0] // 2])
     elif key.dtype.kind not in "biu" and (key.dtype.kind != "f" or np.isnan(key).any()):
         return None
-    if root.attrs["direction"] == "LT":
+    if root.direction == "LT":
         return np.argsort(key, axis=0, kind="stable")
     # Descending and stable: sort the reversed array ascending, then reverse.
     reversed_order = np.argsort(key[::-1], axis=0, kind="stable")
@@ -100,8 +99,7 @@ def top_k(array: Array, count: int, *, largest: bool = True) -> tuple[Array, Arr
 
 
 def _topk(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
-    largest = attribute.flag(instr, "largest", default=True)
-    return top_k(operands[0], attribute.integer(instr, "k"), largest=largest)
+    return top_k(operands[0], instr.k, largest=instr.largest)
 
 
 SORTING_HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}

@@ -104,8 +104,7 @@ class Arrays:
 
     def _join_control(self, instr: Instr) -> None:
         if instr.opcode == "get-tuple-element":
-            index = instr.attrs["index"]
-            assert isinstance(index, int)
+            index = instr.index
             self._same((instr, 0), (instr.operands[0], index))
         elif instr.opcode == "tuple":
             for index, operand in enumerate(instr.operands):
@@ -117,9 +116,7 @@ class Arrays:
             for index in range(1, len(instr.shape.elements)):
                 self._same((instr, 0), (instr, index))
         elif instr.opcode == "while":
-            condition, body = instr.attrs["condition"], instr.attrs["body"]
-            assert isinstance(condition, HloComputation)
-            assert isinstance(body, HloComputation)
+            condition, body = instr.condition, instr.body
             state = instr.operands[0]
             others = (state, condition.parameters[0], body.parameters[0], body.root_instruction)
             self._join_whole(instr, others)

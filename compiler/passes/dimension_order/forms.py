@@ -18,7 +18,6 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.orders import Dims, Order, descending, restricted
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import reshape_groups
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 End = tuple[int, int]
@@ -73,20 +72,20 @@ def _created(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
 
 
 def _broadcast(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
-    mapping = dims_attr(instr)
+    mapping = instr.dimensions
     return Form(
         (tuple(sorted(range(len(mapping)), key=lambda i: wanted.index(mapping[i]))),), wanted
     )
 
 
 def _transpose(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
-    permutation = dims_attr(instr)
+    permutation = instr.dimensions
     return Form(orders, tuple(permutation.index(d) for d in orders[0]))
 
 
 def _reduce(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     count = len(instr.operands) // 2
-    reduced = dims_attr(instr)
+    reduced = instr.dimensions
     first = orders[0]
     kept = [d for d in range(len(first)) if d not in reduced]
     if isinstance(instr.shape, TupleShape) and restricted(first, kept) != wanted:
@@ -198,9 +197,9 @@ def is_movable(instr: Instr) -> bool:
 def ties(instr: Instr) -> Iterator[tuple[End, End]]:
     """Pairs of dimensions that are best moved together."""
     if instr.opcode == "broadcast":
-        yield from (((0, i), (RESULT, d)) for i, d in enumerate(dims_attr(instr)))
+        yield from (((0, i), (RESULT, d)) for i, d in enumerate(instr.dimensions))
     elif instr.opcode == "transpose":
-        yield from (((0, p), (RESULT, i)) for i, p in enumerate(dims_attr(instr)))
+        yield from (((0, p), (RESULT, i)) for i, p in enumerate(instr.dimensions))
     elif instr.opcode == "reduce":
         yield from _reduce_ties(instr)
     elif instr.opcode == "reshape":
@@ -224,7 +223,7 @@ def _data_slots(instr: Instr) -> range:
 
 
 def _reduce_ties(instr: Instr) -> Iterator[tuple[End, End]]:
-    reduced = dims_attr(instr)
+    reduced = instr.dimensions
     kept = [d for d in range(instr.operands[0].array.rank) if d not in reduced]
     for slot in range(len(instr.operands) // 2):
         yield from (((0, d), (slot, d)) for d in range(instr.operands[0].array.rank) if slot)

@@ -37,7 +37,6 @@ from compiler.passes.dimension_order.orders import (
 )
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import without_ones
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 Orders = dict[int, Order]
@@ -170,13 +169,13 @@ class OrderPlan:
             operand, order = instr.operands[0].array, taken.operands[0]
             lies = physical(operand.dims, order)
             if instr.opcode == "reduce":
-                is_lane = order[-1] in dims_attr(instr) if order else False
+                is_lane = order[-1] in instr.dimensions if order else False
                 sums = vregs((*lies[:-1], 1)) * _LANE_SUM_CYCLES if is_lane else 0.0
                 return vregs(lies) + sums
             if instr.opcode == "reshape":
                 return regroup_cycles(operand.with_dims(lies), physical(shape.dims, taken.result))
             large = [d for d in order if operand.dims[d] != 1]
-            is_along = not large or dims_attr(instr)[large[-1]] == taken.result[-1]
+            is_along = not large or instr.dimensions[large[-1]] == taken.result[-1]
             return count if is_along else count + vregs(lies) * _LANE_SUM_CYCLES
         return float(count)
 

@@ -28,7 +28,6 @@ from compiler.passes.dimension_order.planner import OrderPlan
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 
@@ -157,34 +156,31 @@ Attrs = dict[str, object]
 
 def _places(instr: Instr, taken: Form) -> Attrs:
     order = taken.operands[0]
-    return {"dimensions": tuple(sorted(order.index(d) for d in dims_attr(instr)))}
+    return {"dimensions": tuple(sorted(order.index(d) for d in instr.dimensions))}
 
 
 def _broadcast(instr: Instr, taken: Form) -> Attrs:
-    mapping = dims_attr(instr)
+    mapping = instr.dimensions
     return {"dimensions": tuple(taken.result.index(mapping[d]) for d in taken.operands[0])}
 
 
 def _iota(instr: Instr, taken: Form) -> Attrs:
-    dim = instr.attrs["iota_dimension"]
-    assert isinstance(dim, int)
-    return {"iota_dimension": taken.result.index(dim)}
+    return {"iota_dimension": taken.result.index(instr.iota_dimension)}
 
 
 def _constant(instr: Instr, taken: Form) -> Attrs:
-    literal = instr.attrs["literal"]
-    return {"literal": np.ascontiguousarray(np.transpose(np.asarray(literal), taken.result))}
+    return {"literal": np.ascontiguousarray(np.transpose(np.asarray(instr.literal), taken.result))}
 
 
 def _concatenate(instr: Instr, taken: Form) -> Attrs:
-    return {"dimensions": (taken.result.index(dims_attr(instr)[0]),)}
+    return {"dimensions": (taken.result.index(instr.dimensions[0]),)}
 
 
 def _listed(name: str) -> Callable[[Instr, Form], Attrs]:
     """An attribute with one entry a dimension."""
 
     def reordered(instr: Instr, taken: Form) -> Attrs:
-        values = dims_attr(instr, name)
+        values = instr.ints(name)
         return {name: tuple(values[d] for d in taken.operands[0])}
 
     return reordered

@@ -15,12 +15,10 @@ from compiler.passes.expanders.emitter import Emitter
 
 def batch_groups_to_features(instr: HloInstruction) -> HloInstruction | None:
     """The same convolution with its groups among the features; None if it has no batch groups."""
-    groups, labels = instr.attrs.get("batch_group_count", 1), instr.attrs["dim_labels"]
-    assert isinstance(groups, int)
-    assert isinstance(labels, ConvDims)
+    groups, labels = instr.batch_group_count, instr.dim_labels
     if groups == 1:
         return None
-    if instr.attrs.get("feature_group_count", 1) != 1:
+    if instr.feature_group_count != 1:
         raise UnsupportedError(
             f"%{instr.name}: convolution with groups of the batch and of features; "
             "HLO has no meaning for both, keep one",

@@ -36,7 +36,7 @@ def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
 
 def expand_custom_call(instr: Instr) -> Instr | None:
     """The result of the target's expansion; raises UnsupportedError for an unknown target."""
-    target = str(instr.attrs["custom_call_target"])
+    target = instr.custom_call_target
     function = TARGETS.get(target)
     if function is None and target.startswith("lapack_"):
         function = _lapack
@@ -48,8 +48,9 @@ def expand_custom_call(instr: Instr) -> Instr | None:
 def _lapack(e: Emitter, instr: Instr) -> Instr:
     values = lapack_results(e, instr)
     if values is None:
-        target = str(instr.attrs["custom_call_target"])
-        raise UnsupportedError(f"%{instr.name}: custom call {_refusal(target)}", instr.span)
+        raise UnsupportedError(
+            f"%{instr.name}: custom call {_refusal(instr.custom_call_target)}", instr.span
+        )
     return result_of(e, instr, results_as_declared(e, instr, values))
 
 
@@ -134,9 +135,8 @@ def _reduced_dim(instr: Instr, result: ArrayShape) -> int:
 
 def expand_topk(instr: Instr) -> Instr | None:
     """A topk too large for rounds of maximum: a stable sort in total order, cut."""
-    operand, k = instr.operands[0], instr.attrs["k"]
-    assert isinstance(k, int)
-    is_largest = bool(instr.attrs.get("largest", True))
+    operand, k = instr.operands[0], instr.k
+    is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
     if is_largest and 0 < k <= MAX_K:

@@ -202,19 +202,13 @@ class Emitter(HloBuilder):
         if instr.opcode == "tuple":
             return operands
         if instr.opcode == "get-tuple-element":
-            index = instr.attrs["index"]
-            assert isinstance(index, int)
-            return [operands[index]]
+            return [operands[instr.index]]
         if instr.opcode in ("call", "map"):
-            callee = instr.attrs["to_apply"]
-            assert isinstance(callee, HloComputation)
-            return self.apply(callee, operands)
+            return self.apply(instr.to_apply, operands)
         if not isinstance(instr.shape, ArrayShape) or instr.shape.dims:
             raise _not_scalar(instr)
         if instr.opcode == "constant":
-            literal = instr.attrs["literal"]
-            assert isinstance(literal, np.ndarray)
-            return [self.full(instr.array.dtype, dims, literal)]
+            return [self.full(instr.array.dtype, dims, instr.literal)]
         if instr.opcode in ("reshape", "broadcast", "copy", "transpose"):
             return operands
         if not OPCODES[instr.opcode].has(Trait.ELEMENTWISE) and instr.opcode != "bitcast-convert":
@@ -235,11 +229,6 @@ def _not_scalar(instr: Instr) -> UnsupportedError:
 def real_type(dtype: DType) -> DType:
     """The type of a complex type's parts; a real type is itself."""
     return F32 if dtype == C64 else dtype
-
-
-def flag(instr: Instr, name: str, *, default: bool = False) -> bool:
-    """A boolean attribute."""
-    return bool(instr.attrs.get(name, default))
 
 
 def result_of(e: Emitter, instr: Instr, values: Sequence[Instr]) -> Instr:

@@ -56,13 +56,12 @@ def expand_fft(instr: Instr, vmem_rows: int) -> Instr | None:
     """The transform over the last dimensions, the real-valued one always the last."""
     e = Emitter.at(instr)
     lines = Lines(e, vmem_rows)
-    operand, kind = instr.operands[0], str(instr.attrs["fft_type"])
+    operand, kind = instr.operands[0], instr.fft_type
     if operand.array.dtype.name not in ("f32", "c64"):
         raise UnsupportedError(
             f"%{instr.name}: fft of {operand.array.dtype}; convert to f32 or c64", instr.span
         )
-    lengths = instr.attrs["fft_length"]
-    assert isinstance(lengths, tuple)
+    lengths = instr.fft_length
     if 0 in instr.array.dims:
         return e.full(instr.array.dtype, instr.array.dims, 0)
     is_inverse = kind in ("IFFT", "IRFFT")

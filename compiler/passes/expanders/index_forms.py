@@ -10,7 +10,6 @@ from compiler.hlo.dtypes import S32, U32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 _FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
@@ -49,19 +48,18 @@ def _with_a_component(instr: Instr) -> Instr:
     one more dimension of size 1, the first, and every index is 0 along it."""
     e = Emitter.at(instr)
     count = len(instr.operands) // 2 if instr.opcode == "scatter" else 1
-    at = instr.attrs["index_vector_dim"]
+    at = instr.index_vector_dim
     dims = instr.operands[count].array.dims
-    assert isinstance(at, int)
     zeros = e.full(S32, (*dims[:at], 1, *dims[at + 1 :]), 0)
     arrays = [e.reshape(o, (1, *o.array.dims)) for o in instr.operands[:count]]
     attrs = {**instr.attrs, _COMPONENTS[instr.opcode]: (0,)}
     is_gather = instr.opcode == "gather"
     batch = "operand_batching_dims" if is_gather else "input_batching_dims"
     dropped = "collapsed_slice_dims" if is_gather else "inserted_window_dims"
-    attrs[batch] = tuple(d + 1 for d in dims_attr(instr, batch))
-    attrs[dropped] = (0, *(d + 1 for d in dims_attr(instr, dropped)))
+    attrs[batch] = tuple(d + 1 for d in instr.ints(batch))
+    attrs[dropped] = (0, *(d + 1 for d in instr.ints(dropped)))
     if is_gather:
-        sizes = (1, *dims_attr(instr, "slice_sizes"))
+        sizes = (1, *instr.slice_sizes)
         return e.instruction("gather", (*arrays, zeros), {**attrs, "slice_sizes": sizes})
     made = e.instruction("scatter", (*arrays, zeros, *instr.operands[count + 1 :]), attrs)
     parts = [made] if count == 1 else [e.get_tuple_element(made, i) for i in range(count)]

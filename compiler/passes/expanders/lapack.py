@@ -42,10 +42,9 @@ def lapack_results(e: Emitter, instr: Instr) -> Results | None:
 
 
 def _unknown_form(instr: Instr) -> UnsupportedError:
-    target = instr.attrs["custom_call_target"]
     return UnsupportedError(
-        f"%{instr.name}: {target} with {len(instr.operands)} operands and {print_shape(instr.shape)} "
-        "for a result; compile what jax 0.5 or later lowers",
+        f"%{instr.name}: {instr.custom_call_target} with {len(instr.operands)} operands "
+        f"and {print_shape(instr.shape)} for a result; compile what jax 0.5 or later lowers",
         instr.span,
     )
 

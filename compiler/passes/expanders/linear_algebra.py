@@ -14,7 +14,7 @@ from compiler.passes.context import PassContext
 from compiler.passes.expanders.blocked_factors import blocked_cholesky, blocked_solve
 from compiler.passes.expanders.columns import Layout, cholesky_columns, substitution
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, flag
+from compiler.passes.expanders.emitter import Emitter
 
 Instr = HloInstruction
 
@@ -81,7 +81,7 @@ def expand_cholesky(instr: Instr) -> Instr | None:
     e = Emitter.at(instr)
     if 0 in instr.array.dims:
         return instr.operands[0]
-    is_lower = flag(instr, "lower")
+    is_lower = instr.lower
     source = working(e, instr.operands[0])
     if not is_lower:
         source = e.conj(e.swap_last(source))
@@ -136,9 +136,9 @@ def expand_triangular_solve(instr: Instr) -> Instr | None:
     if 0 in instr.array.dims:
         return instr.operands[1]
     a, b = (working(e, operand) for operand in instr.operands)
-    is_lower = flag(instr, "lower")
-    transpose = str(instr.attrs.get("transpose_a", "NO_TRANSPOSE"))
-    is_left = flag(instr, "left_side")
+    is_lower = instr.lower
+    transpose = str(instr.transpose_a)
+    is_left = instr.left_side
     if transpose == "ADJOINT":
         a = e.conj(a)
     # x op(a) = b is op(a)^T x^T = b^T
@@ -146,7 +146,7 @@ def expand_triangular_solve(instr: Instr) -> Instr | None:
         a, is_lower = e.swap_last(a), not is_lower
     if not is_left:
         b = e.swap_last(b)
-    x = solve_triangular(e, a, b, is_lower=is_lower, is_unit=flag(instr, "unit_diagonal"))
+    x = solve_triangular(e, a, b, is_lower=is_lower, is_unit=instr.unit_diagonal)
     return e.cast(x if is_left else e.swap_last(x), instr.array.dtype)
 
 

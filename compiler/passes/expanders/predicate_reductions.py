@@ -11,7 +11,6 @@ from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.reducers import reducer_kind
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 
@@ -27,11 +26,11 @@ _AS_NUMBERS = {
 
 def reduced_as_numbers(e: Emitter, reduce: Instr) -> Instr | None:
     """A reduction of one array of predicates in s32; None for reducers that are no single operation."""
-    kind = _AS_NUMBERS.get(reducer_kind(reduce.attrs["to_apply"], MONOIDS) or "")
+    kind = _AS_NUMBERS.get(reducer_kind(reduce.to_apply, MONOIDS) or "")
     if len(reduce.operands) != 2 or reduce.array.dtype != PRED or kind is None:
         return None
     value, init = (e.cast(operand, S32) for operand in reduce.operands)
-    number = e.reduce(value, init, dims_attr(reduce), e.scalar(kind, S32))
+    number = e.reduce(value, init, reduce.dimensions, e.scalar(kind, S32))
     return e.compare(number, e.like(number, 0), "NE")
 
 

@@ -74,9 +74,7 @@ class _Thread:
     def _control(self, instr: Instr, counter: Instr) -> Instr:
         e = Emitter.at(instr)
         if instr.opcode == "while":
-            condition, body = instr.attrs["condition"], instr.attrs["body"]
-            assert isinstance(condition, HloComputation)
-            assert isinstance(body, HloComputation)
+            condition, body = instr.condition, instr.body
             if condition in self.drawing:
                 raise UnsupportedError(
                     f"%{instr.name}: a loop condition that draws random numbers; draw in the body",
@@ -140,14 +138,13 @@ def _drawn(instr: Instr, counter: Instr) -> tuple[Instr, Instr]:
     """The value of a drawing instruction, and the counter after it."""
     e = Emitter.at(instr)
     if instr.opcode == "rng-get-and-update-state":
-        delta = instr.attrs.get("delta", 1)
-        assert isinstance(delta, int)
+        delta = instr.delta
         zero = e.constant(U32, 0)
         words = e.join([e.reshape(w, (1,)) for w in (counter, zero, zero, zero)], 0)
         value = e.bitcast_convert(e.reshape(words, (2, 2)), _U64)
         return e.shaped(value, instr.array.dims), _advanced(e, counter, delta)
     count = instr.array.element_count
-    distribution = str(instr.attrs.get("distribution"))
+    distribution = instr.distribution
     is_wide = instr.array.dtype.bits == 64 and instr.array.dtype.is_integer
     needed = count * (2 if is_wide or distribution == "rng_normal" else 1)
     blocks = max(1, -(-needed // 4))

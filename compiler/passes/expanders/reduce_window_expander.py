@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.attributes import WindowDim
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -35,20 +35,12 @@ def expand_reduce_windows(module: HloModule, context: PassContext) -> bool:
     return expand(module, context, {"reduce-window": expand_reduce_window})
 
 
-def window_dims(instr: Instr) -> tuple[WindowDim, ...]:
-    """The window's dimensions; a scalar's window has none."""
-    window = instr.attrs.get("window", Window())
-    assert isinstance(window, Window)
-    return window.dims
-
-
 def expand_reduce_window(instr: Instr) -> Instr | None:
     """The reduced windows, as one array or a tuple of them."""
     e = Emitter.at(instr)
     count = len(instr.operands) // 2
-    window = window_dims(instr)
-    computation = instr.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
+    window = instr.window.dims
+    computation = instr.to_apply
     dims = tuple(
         d.output_size(n) for d, n in zip(window, instr.operands[0].array.dims, strict=True)
     )

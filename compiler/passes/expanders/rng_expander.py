@@ -46,7 +46,7 @@ def expand_bit_generator(instr: Instr) -> Instr | None:
     shape = instr.shape.elements[1]
     assert isinstance(shape, ArrayShape)
     words = _state_words(e, state)
-    algorithm = str(instr.attrs["algorithm"])
+    algorithm = instr.algorithm
     if algorithm == "rng_three_fry":
         if len(words) != 2:
             message = f"%{instr.name}: rng_three_fry with a state of {len(words)} u64; it has 2"

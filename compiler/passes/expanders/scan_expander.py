@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
-from compiler.passes.expanders.emitter import Emitter, flag, result_of
-from compiler.rewrite.make import dims_attr
+from compiler.passes.expanders.emitter import Emitter, result_of
 
 Instr = HloInstruction
 
@@ -20,10 +19,9 @@ def scan_expansion(instr: Instr) -> Instr | None:
     A reverse scan goes through the same slices from the last to the first.
     """
     e = Emitter.at(instr)
-    (dim,) = dims_attr(instr)
-    carry_count = instr.attrs.get("num_carries", 0)
-    body = instr.attrs["to_apply"]
-    assert isinstance(carry_count, int) and isinstance(body, HloComputation)
+    (dim,) = instr.dimensions
+    carry_count = instr.num_carries
+    body = instr.to_apply
     split = len(instr.operands) - carry_count
     inputs, carries = instr.operands[:split], instr.operands[split:]
     shapes = leaves(instr.shape)
@@ -32,7 +30,7 @@ def scan_expansion(instr: Instr) -> Instr | None:
     outputs = [e.full(shape.dtype, shape.dims, 0) for shape in stacked]
     if not count:
         return result_of(e, instr, [*outputs, *carries])
-    is_reverse, stop = flag(instr, "is_reverse"), len(instr.operands)
+    is_reverse, stop = instr.is_reverse, len(instr.operands)
 
     def step(b: Emitter, i: Instr, state: list[Instr]) -> list[Instr]:
         inner, kept, made = state[:split], state[split:stop], state[stop:]

@@ -15,7 +15,6 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter
-from compiler.passes.expanders.reduce_window_expander import window_dims
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
@@ -46,9 +45,9 @@ class _Windows:
     """The windows of one instruction over its operand."""
 
     def __init__(self, instr: Instr, operand: Instr, counts: Dims) -> None:
-        self.select, self.scatter = instr.attrs["select"], instr.attrs["scatter"]
+        self.select, self.scatter = instr.select, instr.scatter
         self.operand, self.counts = operand, counts
-        self.window = window_dims(instr)
+        self.window = instr.window.dims
         self.taps: list[Dims] = list(itertools.product(*(range(d.size) for d in self.window)))
         self.is_padded = any(d.pad_low or d.pad_high for d in self.window)
 

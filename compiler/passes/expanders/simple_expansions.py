@@ -17,7 +17,6 @@ from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
 from compiler.passes.reducers import has_identity_init
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
@@ -30,8 +29,7 @@ def expand_simple(module: HloModule, context: PassContext) -> bool:
 
 def _mapped(instr: Instr) -> Instr | None:
     """The computation of a `map`, on whole arrays."""
-    computation = instr.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
+    computation = instr.to_apply
     e = Emitter.at(instr)
     if not instr.operands:
         raise UnsupportedError(f"%{instr.name}: map without operands", instr.span)
@@ -47,9 +45,7 @@ class _Normalisation:
         array = instr.operands[0].array
         self.dtype = array.dtype if array.dtype.bits >= 32 else F32
         self.dims = array.dims
-        epsilon, feature = instr.attrs.get("epsilon", 0.0), instr.attrs.get("feature_index", 0)
-        assert isinstance(epsilon, int | float)
-        assert isinstance(feature, int)
+        epsilon, feature = instr.epsilon, instr.feature_index
         self.epsilon, self.feature = float(epsilon), feature
         self.axes = tuple(d for d in range(len(self.dims)) if d != feature)
         count = math.prod(self.dims[d] for d in self.axes)
@@ -148,10 +144,10 @@ def _ragged_dot(instr: Instr) -> Instr | None:
         raise UnsupportedError(
             f"%{instr.name}: group sizes of rank above 1; loop over the batch", instr.span
         )
-    (ragged,) = dims_attr(instr, "lhs_ragged_dims")
+    (ragged,) = instr.lhs_ragged_dims
     groups = sizes.array.dims[0]
     stops = _running_sum(e, e.cast(sizes, S32))
-    group_dims = dims_attr(instr, "rhs_group_dims")
+    group_dims = instr.rhs_group_dims
 
     def step(b: Emitter, i: Instr, state: list[Instr]) -> list[Instr]:
         left, right, ends, counts, total = state
@@ -169,7 +165,7 @@ def _ragged_dot(instr: Instr) -> Instr | None:
         product = b.instruction(
             "dot", (masked, right), _dot_attrs(instr), instr.array.with_dims(())
         )
-        if ragged not in dims_attr(instr, "lhs_contracting_dims"):
+        if ragged not in instr.lhs_contracting_dims:
             return [left, right, ends, counts, b.add(total, product)]
         zero = b.constant(S32, 0)
         at = (i, *([zero] * product.array.rank))
@@ -223,7 +219,7 @@ def _group_product(
     attrs = _dot_attrs(instr)
     for name in ("rhs_contracting_dims", "rhs_batch_dims"):
         if name in attrs:
-            attrs[name] = tuple(d - (d > group) for d in dims_attr(instr, name))
+            attrs[name] = tuple(d - (d > group) for d in instr.ints(name))
     return b.instruction("dot", (left, other), attrs, instr.array.with_dims(()))
 
 
@@ -233,10 +229,9 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
     count = len(instr.operands) // 2
     if instr.operands[0].array.element_count == 0:
         return result_of(Emitter.at(instr), instr, _starts(instr))
-    computation = instr.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
+    computation = instr.to_apply
     root = computation.root_instruction
-    if all(instr.operands[0].array.dims[d] == 1 for d in dims_attr(instr)):
+    if all(instr.operands[0].array.dims[d] == 1 for d in instr.dimensions):
         return _combined_once(instr, computation)
     if count == 1:
         return large_as_numbers(instr)
@@ -248,7 +243,7 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
         if part.opcode not in kinds or set(part.operands) != pair:
             return None
     e = Emitter.at(instr)
-    dims = dims_attr(instr)
+    dims = instr.dimensions
     found = [
         e.reduce(value, init, dims, e.scalar(part.opcode, value.array.dtype))
         for value, init, part in zip(

@@ -20,7 +20,6 @@ from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.scan_expander import scan_expansion
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 
@@ -105,7 +104,7 @@ def _same(instr: Instr) -> Instr | None:
 
 def _permuted(instr: Instr) -> Instr | None:
     """Device 0 keeps its data when {0,0} is a pair, and gets zeros when nothing is sent to it."""
-    pairs = instr.attrs.get("source_target_pairs", ())
+    pairs = instr.source_target_pairs
     if not _is_to_itself(instr):
         return None
     e = Emitter.at(instr)
@@ -115,9 +114,7 @@ def _permuted(instr: Instr) -> Instr | None:
 
 
 def _is_to_itself(instr: Instr) -> bool:
-    pairs = instr.attrs.get("source_target_pairs", ())
-    assert isinstance(pairs, tuple)
-    return all(set(pair) == {0} for pair in pairs)
+    return all(set(pair) == {0} for pair in instr.source_target_pairs)
 
 
 def _number(instr: Instr) -> Instr | None:
@@ -174,7 +171,7 @@ _HALVES = frozenset({*_STARTS, "async-update"})
 
 def _note(instr: Instr) -> Instr | None:
     """The operands of a placement note."""
-    if instr.attrs["custom_call_target"] not in NOTES:
+    if instr.custom_call_target not in NOTES:
         return None
     if not _has_operand_shapes(instr):
         raise UnsupportedError(
@@ -197,7 +194,7 @@ def _has_operand_shapes(instr: Instr) -> bool:
 
 def _size(instr: Instr) -> Instr | None:
     """The size of a static dimension."""
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     operand = instr.operands[0].array
     if any(operand.dynamic):
         raise UnsupportedError(f"%{instr.name}: dynamic dimensions; use static ones", instr.span)

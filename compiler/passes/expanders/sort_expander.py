@@ -20,7 +20,6 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter, Step, result_of
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 MAX_UNROLLED_STAGES = 21  # those of 64 elements
@@ -55,11 +54,10 @@ def stages(length: int) -> list[Stage]:
 
 def expand_sort(instr: Instr) -> Instr | None:
     """The sorted operands."""
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     if 0 in instr.operands[0].array.dims:
         return result_of(Emitter.at(instr), instr, instr.operands)
-    comparator = instr.attrs["to_apply"]
-    assert isinstance(comparator, HloComputation)
+    comparator = instr.to_apply
     e = Emitter.at(instr)
     network = _Network(instr, dim, comparator)
     return result_of(e, instr, network.sorted(e))
@@ -159,5 +157,5 @@ def _is_order_free(instr: Instr, comparator: HloComputation) -> bool:
     if set(root.operands) != set(comparator.parameters):
         return False
     dtype = instr.operands[0].array.dtype
-    is_exact = dtype.is_integer or dtype == PRED or root.attrs.get("type") == "TOTALORDER"
+    is_exact = dtype.is_integer or dtype == PRED or root.is_total_order
     return is_exact and root.attrs.get("direction") in ("LT", "GT")

@@ -9,15 +9,13 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.looped.parts import Fits, Instr, half, in_parts, value
-from compiler.rewrite.make import dims_attr
 
 
 def dot_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
     """Sums of products of parts of K where those have windows, else part by part."""
     lhs, rhs = near.operands
     sides = [
-        (dims_attr(near, f"{s}_batch_dims"), dims_attr(near, f"{s}_contracting_dims"))
-        for s in ("lhs", "rhs")
+        (near.ints(f"{s}_batch_dims"), near.ints(f"{s}_contracting_dims")) for s in ("lhs", "rhs")
     ]
     reads: list[tuple[int | None, ...]] = []
     number = len(sides[0][0])

@@ -28,7 +28,6 @@ from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
 from compiler.passes.looped.dots import dot_in_parts
 from compiler.passes.looped.parts import Fits, Instr, apart, in_parts, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
-from compiler.rewrite.make import dims_attr
 
 
 def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:
@@ -87,7 +86,7 @@ def _copied(called: HloComputation, module: HloModule) -> HloComputation:
 
 
 def _transpose(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
-    order = dims_attr(near)
+    order = near.dimensions
     rank = len(order)
     read = tuple(order.index(d) for d in range(rank))
     minor = {*range(max(0, rank - 2), rank), *read[-2:]}
@@ -99,13 +98,13 @@ def _reduce(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
     if numbers is not None or len(near.operands) != 2 or near.array.rank == 0:
         return numbers
     kept = iter(range(near.array.rank))
-    reduced = dims_attr(near)
+    reduced = near.dimensions
     read = tuple(None if d in reduced else next(kept) for d in range(near.operands[0].array.rank))
     return in_parts(e, near, fits, (read, ()), range(near.array.rank))
 
 
 def _broadcast(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
-    return in_parts(e, near, fits, (dims_attr(near),), range(near.array.rank))
+    return in_parts(e, near, fits, (near.dimensions,), range(near.array.rank))
 
 
 def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
@@ -113,7 +112,7 @@ def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
     count = len(near.operands)
     if count < 3:
         return None
-    (axis,) = dims_attr(near)
+    (axis,) = near.dimensions
     halves = [near.operands[: count // 2], near.operands[count // 2 :]]
     return e.join([apart(e, e.join(half, axis)) for half in halves], axis)
 

@@ -19,7 +19,6 @@ from compiler.passes.pair_types.sums import sum_pairs
 from compiler.passes.pair_types.values import Pair, Value, is_wide
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 
@@ -55,7 +54,7 @@ def _complex(instr: Instr, operands: list[Pair]) -> Pair:
     """``(xr yr - xi yi) + i (xr yi + xi yr)``."""
     c = Complex(Emitter(instr))
     x, y = operands
-    if instr.opcode == "dot" and dims_attr(instr, "lhs_contracting_dims"):
+    if instr.opcode == "dot" and instr.lhs_contracting_dims:
         return _long_dots(c, instr, x, y)
 
     def product(a: Instr, b: Instr) -> Instr:
@@ -69,7 +68,7 @@ def _complex(instr: Instr, operands: list[Pair]) -> Pair:
 
 def _long_dots(c: Complex, instr: Instr, x: Pair, y: Pair) -> Pair:
     """``[xr, -xi] . [yr, yi]`` and ``[xr, xi] . [yi, yr]`` along a contracted dimension."""
-    left, right = (dims_attr(instr, f"{side}_contracting_dims")[0] for side in ("lhs", "rhs"))
+    left, right = (instr.ints(f"{side}_contracting_dims")[0] for side in ("lhs", "rhs"))
     shape = ArrayShape(x.first.array.dtype, instr.array.dims)
     pairs = (
         (_joined(c.e, x.first, c.e.neg(x.second), left), _joined(c.e, y.first, y.second, right)),
@@ -90,8 +89,8 @@ def _joined(e: Emitter, a: Instr, b: Instr, dimension: int) -> Instr:
 def _integer(i: Int64, instr: Instr, operands: list[Pair]) -> Pair:
     """Both operands as ``[batch.., lhs free.., rhs free.., contracted..]``, multiplied, summed."""
     left, right = instr.operands[0].array.dims, instr.operands[1].array.dims
-    batch = dims_attr(instr, "lhs_batch_dims"), dims_attr(instr, "rhs_batch_dims")
-    inner = dims_attr(instr, "lhs_contracting_dims"), dims_attr(instr, "rhs_contracting_dims")
+    batch = instr.lhs_batch_dims, instr.rhs_batch_dims
+    inner = instr.lhs_contracting_dims, instr.rhs_contracting_dims
     free = [
         tuple(d for d in range(len(dims)) if d not in batch[side] + inner[side])
         for side, dims in enumerate((left, right))

@@ -108,7 +108,7 @@ def combine(e: Emitter, kind: str, a: Pair, b: Pair) -> Pair:
 
 def _compare(scope: Scope, instr: Instr) -> Value:
     a, b = (scope.pair(operand) for operand in instr.operands)
-    direction = str(instr.attrs["direction"])
+    direction = instr.direction
     if not a.dtype.is_complex:
         return Int64(Emitter(instr)).compare(direction, a, b)
     if direction not in ("EQ", "NE"):
@@ -170,8 +170,7 @@ def _iota(scope: Scope, instr: Instr) -> Value:
     e = Emitter(instr)
     target = instr.array.dtype
     part = F32 if target.is_complex else U32
-    dimension = instr.attrs["iota_dimension"]
-    first = e.op("iota", part, instr.array.dims, (), iota_dimension=dimension)
+    first = e.op("iota", part, instr.array.dims, (), iota_dimension=instr.iota_dimension)
     return Pair(first, e.like(first, 0), target)
 
 

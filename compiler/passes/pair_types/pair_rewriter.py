@@ -117,7 +117,7 @@ class _Rewriter:
                 self.old.append(parameter)
             else:
                 parameter.attrs["parameter_number"] = numbers[0]
-        self.computation.parameters.sort(key=lambda p: (p in self.old, _number(p)))
+        self.computation.parameters.sort(key=lambda p: (p in self.old, p.parameter_number))
 
     def _places(self, olds: list[Instr]) -> list[list[int]]:
         """The new numbers of each parameter, in order."""
@@ -165,12 +165,6 @@ def _parameter(old: Instr, shape: Shape, number: int, suffix: str) -> Instr:
     attrs = {k: v for k, v in old.attrs.items() if k != "sharding"}
     attrs["parameter_number"] = number
     return emit(old, "parameter", shape, (), attrs, old.name + suffix)
-
-
-def _number(parameter: Instr) -> int:
-    number = parameter.attrs["parameter_number"]
-    assert isinstance(number, int)
-    return number
 
 
 def _is_touched(instr: Instr) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.hlo.identities import identity, is_identity
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.pair_types.complex_arithmetic import Complex
 from compiler.passes.pair_types.elementwise_rules import JOINT_KINDS, Rule, combine
@@ -16,13 +16,6 @@ from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
-
-
-def _reducer(instr: Instr) -> HloComputation:
-    """What is applied; it has been rewritten already."""
-    computation = instr.attrs["to_apply"]
-    assert isinstance(computation, HloComputation)
-    return computation
 
 
 def _reduce(scope: Scope, instr: Instr) -> Value:
@@ -40,7 +33,7 @@ def _reduce(scope: Scope, instr: Instr) -> Value:
     wide = Pair(
         emitter.broadcast(start.first, dims), emitter.broadcast(start.second, dims), start.dtype
     )
-    return combine(emitter, scope.kinds[_reducer(instr)], wide, total)
+    return combine(emitter, scope.kinds[instr.to_apply], wide, total)
 
 
 def _identity(scope: Scope, instr: Instr) -> Pair | None:
@@ -48,7 +41,7 @@ def _identity(scope: Scope, instr: Instr) -> Pair | None:
 
     A joint reduction of several operands uses its initial values any number of times.
     """
-    kind = scope.kinds.get(_reducer(instr))
+    kind = scope.kinds.get(instr.to_apply)
     if kind not in JOINT_KINDS or len(instr.operands) != 2 or instr.opcode != "reduce":
         return None
     dtype = instr.array.dtype
@@ -88,7 +81,7 @@ def _in_groups(
     dims: tuple[int, ...],
 ) -> Value:
     """One instruction per group of operands that depend on each other."""
-    reducer, count = _reducer(instr), len(before)
+    reducer, count = instr.to_apply, len(before)
     results: dict[int, Instr] = {}
     for group in groups_of(reducer, count):
         operands = [*(before[k] for k in group), *between, *(after[k] for k in group)]

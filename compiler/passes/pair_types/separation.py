@@ -39,9 +39,7 @@ def _needed_operands(reducer: HloComputation, count: int) -> list[set[int]]:
     for instr in reducer:
         found = set().union(*(reach[operand] for operand in instr.operands))
         if instr.opcode == "parameter":
-            number = instr.attrs["parameter_number"]
-            assert isinstance(number, int)
-            found.add(number % count)
+            found.add(instr.parameter_number % count)
         reach[instr] = found
     return [reach[result] for result in results_of(reducer)]
 

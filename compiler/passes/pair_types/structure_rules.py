@@ -65,9 +65,8 @@ def _tuple(scope: Scope, instr: Instr) -> Value:
 
 def _get_tuple_element(scope: Scope, instr: Instr) -> Value:
     value = scope.value(instr.operands[0])
-    index = instr.attrs["index"]
+    index = instr.index
     assert isinstance(value, TupleValue)
-    assert isinstance(index, int)
     return value.elements[index]
 
 

@@ -70,7 +70,7 @@ def widen_tiny_floats(module: HloModule) -> int:
     tiny = {i: i.array.dtype for i in everything if _is_tiny(i)}
     work = [i for i in everything if i in tiny or any(o in tiny for o in i.operands)]
     sources = {i: tiny.get(i.operands[0]) if i.operands else None for i in work}
-    kinds = {i: reducer_kind(i.attrs["to_apply"]) for i in work if i.opcode == "reduce"}
+    kinds = {i: reducer_kind(i.to_apply) for i in work if i.opcode == "reduce"}
     retype_entry(module, _holder)
     for instr in everything:
         retype_instruction(instr, _holder)
