@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,10 @@ from types import FrameType
 
 WAITING = 20.0
 """How many times as long a process may take that uses no processor."""
+
+GIGABYTES = 6
+OUT_OF_MEMORY = 77
+"""The exit code of a process that took more than `GIGABYTES`."""
 
 
 class SlowError(BaseException):
@@ -31,6 +36,21 @@ def processor_seconds(limit: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def watch_memory(gigabytes: int = GIGABYTES) -> None:
+    """End this process when it takes too much. Limits of the system count the chip's HBM, too,
+    which is reserved as a whole and hardly touched."""
+
+    def watch() -> None:
+        while True:
+            with open("/proc/self/statm", encoding="ascii") as file:
+                pages = int(file.read().split()[1])
+            if pages * os.sysconf("SC_PAGE_SIZE") > gigabytes << 30:
+                os._exit(OUT_OF_MEMORY)
+            time.sleep(0.2)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Stopwatch:

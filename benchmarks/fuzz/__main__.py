@@ -8,27 +8,27 @@
 Each module goes through the evaluator, XLA's CPU backend where jaxlib is, the compiler and the
 LLVM machine; every fourth small one through the NumPy machine, which also looks for races. A
 finding is a wrong value, a refusal, an internal error, a hang, or a process that dies. The exit
-code is 1 if there are findings; `--write PAGE` keeps the counts. See `benchmarks/fuzz/noise.py` for
-how values are compared.
+code is 1 if there are findings; `--write PAGE` keeps the counts. What became of each seed is kept in
+`DIR/seeds.jsonl` as it ends: the same command again goes on where the last one was stopped. See
+`benchmarks/fuzz/noise.py` for how values are compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzz import driver
 from benchmarks.fuzz.check import OK, XLA, Ways
 from benchmarks.fuzz.generator import generate, generate_real
 from benchmarks.fuzz.minimise import minimise, minimise_real
 from benchmarks.fuzz.worker import limited
 from benchmarks.fuzz.xla_process import XlaProcess, available
-from benchmarks.sections import put_section, version
+from benchmarks.sections import put_section
+from benchmarks.seeds import Ledger, Plan, run
 
 _FINE = (OK, XLA, "too large")
 _TITLE = "# Random programs\n"
@@ -76,67 +76,56 @@ def main() -> int:
 def _run(
     args: argparse.Namespace, first: int, last: int, use_xla: bool, level: str
 ) -> list[dict[str, Any]]:
-    counts: Counter[str] = Counter()
-    findings: list[dict[str, Any]] = []
     started = time.perf_counter()
+    name = "scale" if args.scale else f"random {level}".strip()
+    ledger = Ledger(args.out, name, range(first, last))
 
     def tell(record: dict[str, Any]) -> None:
-        counts[record["kind"]] += 1
+        ledger.keep(record)
         if record["kind"] not in _FINE:
-            findings.append({**record, "level": level})
             print(f"{record['seed']}: {record['kind']}: {record['detail'][:400]}", flush=True)
 
-    plan = driver.Plan(first, last, args.jobs)
+    plan = Plan("benchmarks.fuzz.worker", ledger.missing(), args.jobs)
     plan.environment = {"TPUC_HOST_FEATURES": level} if level else {}
     if args.scale:
         plan.module = "benchmarks.fuzz.scale"
     else:
         plan.arguments = ["--numpy-cycles", str(args.numpy_cycles), "--target", args.target]
         plan.arguments += ["--xla"] if use_xla else []
-    driver.run(plan, tell)
+    run(plan, tell)
     seconds = time.perf_counter() - started
+    sizes = "real sizes, compiled and estimated" if args.scale else "small, executed"
+    beside = "" if args.scale else f", {'beside XLA' if use_xla else 'without XLA'}"
+    page = ledger.page(f" for {args.target} ({sizes}{beside})", "outcome")
+    print(f"{page}\n{seconds:.0f} s")
     if args.write is not None:
-        name = "scale" if args.scale else f"random {level}".strip()
-        text = _page(args, name, counts, use_xla)
-        put_section(name, text, args.write, _TITLE)
-    summary = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
-    print(f"seeds {first}:{last}{' at ' + level if level else ''}: {summary} in {seconds:.0f} s")
+        put_section(name, f"### {name}\n\n{page}", args.write, _TITLE)
+    findings = [record for record in ledger.records if record["kind"] not in _FINE]
     refusals = Counter(r["signature"] for r in findings if r["kind"] == "refused")
     for signature, count in refusals.most_common():
         print(f"  refused {count}: {signature}")
     return findings
 
 
-def _page(args: argparse.Namespace, name: str, counts: Counter[str], use_xla: bool) -> str:
-    first, last = args.seeds.split(":")
-    sizes = "real sizes, compiled and estimated" if args.scale else "small, executed"
-    beside = "" if args.scale else f", {'beside XLA' if use_xla else 'without XLA'}"
-    rows = "\n".join(f"| {kind} | {count} |" for kind, count in counts.most_common())
-    return (
-        f"### {name}\n\nSeeds {first} to {int(last) - 1} for {args.target} ({sizes}{beside}), "
-        f"{version()}:\n\n| outcome | programs |\n| --- | ---: |\n{rows}"
-    )
-
-
 def _write(
     out: Path, findings: list[dict[str, Any]], args: argparse.Namespace, use_xla: bool
 ) -> None:
-    """One line of JSON a finding; the module of each, or of each signature a small one."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "findings.jsonl").open("a") as file:
-        file.writelines(json.dumps(record) + "\n" for record in findings)
+    """The module of each finding, or of each signature a small one, where it is not there yet."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for record in findings:
         groups[record["kind"], record["signature"] or str(record["seed"])].append(record)
     for (kind, _), records in groups.items():
         seed = records[0]["seed"]
+        path = out / f"{kind.replace(' ', '-')}-{seed}.hlo"
+        if path.exists():
+            continue
         text = generate_real(seed) if args.scale else generate(seed)
         if args.scale and args.minimise and kind not in ("crash", "generator"):
             text = minimise_real(text, kind, records[0]["signature"])
         elif args.minimise and kind not in ("crash", "hang", "generator"):
             text = minimise(text, kind, records[0]["signature"], seed, use_xla)
         note = f"// seed {seed}: {kind}: {records[0]['detail'].splitlines()[0][:300]}\n"
-        (out / f"{kind.replace(' ', '-')}-{seed}.hlo").write_text(note + text)
+        path.write_text(note + text)
 
 
 def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> int:

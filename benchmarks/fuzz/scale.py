@@ -18,8 +18,7 @@ import warnings
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, Outcome, internal, signature
 from benchmarks.fuzz.generator import generate_real
 from benchmarks.fuzz.run import compiled
-from benchmarks.fuzz.worker import watch_memory
-from benchmarks.limits import SlowError, processor_seconds
+from benchmarks.limits import SlowError, processor_seconds, watch_memory
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape, leaves

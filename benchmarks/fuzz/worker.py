@@ -2,7 +2,7 @@
 
     python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--scale]
 
-The parent (`benchmarks.fuzz.driver`) reads the lines; where they stop, the process died or hangs.
+The parent (`benchmarks.seeds`) reads the lines; where they stop, the process died or hangs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import argparse
 import json
 import os
 import sys
-import threading
 import time
 import warnings
 
 from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.xla_process import XlaProcess
-from benchmarks.limits import SlowError, processor_seconds
+from benchmarks.limits import SlowError, processor_seconds, watch_memory
 
 SECONDS = 60
-GIGABYTES = 6
-OUT_OF_MEMORY = 77
-"""The exit code of a process that took more than `GIGABYTES`."""
 
 
 def limited(text: str, ways: Ways, seed: int) -> Outcome:
@@ -42,21 +38,6 @@ def limited(text: str, ways: Ways, seed: int) -> Outcome:
         return Outcome("hang", f"not done in {SECONDS} s, in {place}", f"hang {place}")
     except MemoryError:
         return Outcome(INTERNAL, "MemoryError", "memory")
-
-
-def watch_memory() -> None:
-    """End this process when it takes too much. Limits of the system count the chip's HBM, too,
-    which is reserved as a whole and hardly touched."""
-
-    def watch() -> None:
-        while True:
-            with open("/proc/self/statm", encoding="ascii") as file:
-                pages = int(file.read().split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > GIGABYTES << 30:
-                os._exit(OUT_OF_MEMORY)
-            time.sleep(0.2)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> None:
