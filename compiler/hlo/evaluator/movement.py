@@ -137,7 +137,8 @@ def _bitcast(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     major_to_minor = tuple(reversed(source.minor_to_major))
     linear = np.asarray(operands[0]).transpose(major_to_minor)
     if source.dtype != target.dtype:
-        linear = reinterpret(linear, target.dtype)
+        together = max(1, target.dtype.bits // source.dtype.bits)
+        linear = reinterpret(linear.reshape(-1, together), target.dtype)
     order = tuple(reversed(target.minor_to_major))
     physical = linear.reshape([target.dims[d] for d in order])
     return np.asarray(physical.transpose(np.argsort(order)) if order else physical)

@@ -177,7 +177,7 @@ def _ragged_dot(instr: Instr) -> Instr | None:
     return e.loop(groups, [lhs, rhs, stops, counts, total], step)[-1]
 
 
-def _mixed_dot(instr: Instr) -> Instr | None:
+def _of_floats(instr: Instr) -> Instr | None:
     """A float product of floats and integers: the integers become floats first."""
     lhs, rhs = (operand.array.dtype for operand in instr.operands)
     if not instr.array.dtype.is_float or lhs.is_float == rhs.is_float:
@@ -187,7 +187,11 @@ def _mixed_dot(instr: Instr) -> Instr | None:
     e = Emitter.at(instr)
     wide = instr.array.dtype if instr.array.dtype.bits > F32.bits else F32
     sides = [o if o.array.dtype.is_float else e.cast(o, wide) for o in instr.operands]
-    return e.instruction("dot", sides, dict(instr.attrs), instr.shape)
+    return e.instruction(instr.opcode, sides, dict(instr.attrs), instr.shape)
+
+
+def _convolution(instr: Instr) -> Instr | None:
+    return _of_floats(instr) or batch_groups_to_features(instr)
 
 
 def _running_sum(e: Emitter, values: Instr) -> Instr:
@@ -333,14 +337,14 @@ _TABLE: dict[str, Expansion] = {
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
     "bitcast-convert": change_width,
-    "dot": _mixed_dot,
+    "dot": _of_floats,
     "dynamic-slice": plain_indices,
     "dynamic-update-slice": plain_indices,
     "gather": plain_indices,
     "imag": _imag,
     "map": _mapped,
     "pad": _pad_of_nothing,
-    "convolution": batch_groups_to_features,
+    "convolution": _convolution,
     "ragged-dot": _ragged_dot,
     "real": _real,
     "reduce": _simpler_reduces,
