@@ -8,7 +8,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
-from compiler.passes.expanders.single_device import device_count
+from compiler.hlo.replica_groups import device_counts
 from tpu_sim.isa.chips import Chip
 
 
@@ -22,7 +22,7 @@ def compile_source(
     """
     started = time.perf_counter()
     module = parse_model(text, name)
-    wanted = device_count(module)
+    wanted = device_counts(module).devices
     if client_size > 1 and wanted > 1:
         raise UnsupportedError(
             f"HloModule {module.name} is a program of {wanted} devices "

@@ -1,6 +1,6 @@
 """The NumPy meaning of HLO: the oracle of the tests."""
 
 from compiler.hlo.evaluator.context import EvaluationOptions
-from compiler.hlo.evaluator.interpreter import evaluate, evaluate_computation
+from compiler.hlo.evaluator.interpreter import evaluate, evaluate_computation, evaluate_devices
 
-__all__ = ["EvaluationOptions", "evaluate", "evaluate_computation"]
+__all__ = ["EvaluationOptions", "evaluate", "evaluate_computation", "evaluate_devices"]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import BF16, DType
+from compiler.hlo.evaluator.exchange import Device
 from compiler.hlo.evaluator.numerics import cast_exactly_once
 from compiler.hlo.ir import HloComputation, HloInstruction
 
@@ -49,6 +50,7 @@ class Context(Protocol):
     is_batched: bool
     generator: np.random.Generator
     rng_state: int
+    device: Device
 
     def call(self, computation: HloComputation, operands: Operands) -> Value:
         """Run a computation on whole operands and return its root's value."""

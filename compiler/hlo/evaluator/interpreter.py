@@ -37,9 +37,11 @@ from compiler.hlo.evaluator.context import (
     storage_dtype,
     unsupported,
 )
+from compiler.hlo.evaluator.exchange import Device, Exchange
 from compiler.hlo.evaluator.numerics import cast_exactly_once
 from compiler.hlo.evaluator.plan import Step, make_plan
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 
 HANDLERS: dict[str, Handler] = {
@@ -102,16 +104,31 @@ def evaluate_computation(
     options: EvaluationOptions | None = None,
 ) -> list[Array]:
     """As `evaluate`, for any computation."""
-    remaining = [np.asarray(arg) for arg in reversed(args)]
-    operands = [
-        _take(parameter.shape, parameter, remaining) for parameter in computation.parameters
-    ]
-    if remaining:
-        want = len(args) - len(remaining)
-        raise CompileError(f"%{computation.name}: found {len(args)} arguments, want {want}")
-    with np.errstate(all="ignore"):
-        result = Interpreter(options or EvaluationOptions()).call(computation, operands)
-    return [np.array(leaf) for leaf in flatten(result)]
+    return Interpreter(options or EvaluationOptions()).run(computation, args)
+
+
+def evaluate_devices(
+    module: HloModule,
+    args: Sequence[Sequence[Array]],
+    precision: str = "default",
+    *,
+    seed: int = 0,
+) -> list[list[Array]]:
+    """Run a module on all its devices at once; results as `evaluate` returns them, by device.
+
+    `args[r * partitions + p]` are those of replica r's partition p. Raises as `evaluate` does, and
+    CompileError naming where each device stands when they wait for each other.
+    """
+    options = EvaluationOptions(precision, seed=seed)
+    exchange = Exchange(device_counts(module))
+    if len(args) != exchange.counts.devices:
+        want = f"one list for each of {exchange.counts.devices} devices"
+        raise CompileError(f"found {len(args)} lists of arguments, want {want}")
+
+    def program(number: int) -> list[Array]:
+        return Interpreter(options, Device(number, exchange)).run(module.entry, args[number])
+
+    return exchange.run(program)
 
 
 def _take(shape: Shape, parameter: HloInstruction, remaining: list[Array]) -> Value:
@@ -140,14 +157,28 @@ def flatten(value: Value) -> list[Array]:
 class Interpreter:
     """The `Context` of handlers; a plan per computation is made once and kept."""
 
-    def __init__(self, options: EvaluationOptions) -> None:
+    def __init__(self, options: EvaluationOptions, device: Device | None = None) -> None:
         self.options = options
+        self.device = device or Device()
         self.is_wide = False
         self.is_batched = False
         self.generator = np.random.default_rng(options.seed)
         self.rng_state = options.seed
         self._plans: dict[HloComputation, list[Step]] = {}
         self._batchable: dict[HloComputation, bool] = {}
+
+    def run(self, computation: HloComputation, args: Sequence[Array]) -> list[Array]:
+        """Run a computation on flat arguments and return its flat results."""
+        remaining = [np.asarray(arg) for arg in reversed(args)]
+        operands = [
+            _take(parameter.shape, parameter, remaining) for parameter in computation.parameters
+        ]
+        if remaining:
+            want = len(args) - len(remaining)
+            raise CompileError(f"%{computation.name}: found {len(args)} arguments, want {want}")
+        with np.errstate(all="ignore"):
+            result = self.call(computation, operands)
+        return [np.array(leaf) for leaf in flatten(result)]
 
     def call(self, computation: HloComputation, operands: Operands) -> Value:
         """Run a computation on whole operands and return its root's value."""

@@ -45,7 +45,7 @@ class Step:
 
 
 def make_plan(computation: HloComputation) -> list[Step]:
-    """The instructions that the root needs, in a valid order."""
+    """The instructions that the root or another device needs, in a valid order."""
     ordered = _ordered(computation)
     runs = [[instr] for instr in ordered]
     _compute_again(runs, ordered, computation.root_instruction)
@@ -55,7 +55,7 @@ def make_plan(computation: HloComputation) -> list[Step]:
 
 def _ordered(computation: HloComputation) -> list[HloInstruction]:
     """Needed instructions in text order, each get-tuple-element right behind its tuple."""
-    needed = _needed(computation.root_instruction)
+    needed = _needed(computation)
     placed: dict[HloInstruction, None] = {}
     stack: list[HloInstruction] = []
     for start in computation:
@@ -69,9 +69,10 @@ def _ordered(computation: HloComputation) -> list[HloInstruction]:
     return list(placed)
 
 
-def _needed(root: HloInstruction) -> set[HloInstruction]:
-    needed = {root}
-    stack = [root]
+def _needed(computation: HloComputation) -> set[HloInstruction]:
+    """What the root needs, and what sends something to another device."""
+    needed = {computation.root_instruction, *(i for i in computation if i.opcode == "send")}
+    stack = list(needed)
     while stack:
         for operand in stack.pop().operands:
             if operand not in needed:

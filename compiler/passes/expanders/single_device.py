@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.attributes import IotaReplicaGroups
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.replica_groups import device_counts, device_groups
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
@@ -68,29 +68,12 @@ def _require_static(module: HloModule) -> None:
                 )
 
 
-def device_count(module: HloModule) -> int:
-    """How many devices run the module together."""
-    replicas, partitions = (
-        module.attrs.get("replica_count", 1),
-        module.attrs.get("num_partitions", 1),
-    )
-    assert isinstance(replicas, int)
-    assert isinstance(partitions, int)
-    return replicas * partitions
-
-
 def _is_alone(instr: Instr) -> bool:
     """Whether every group of the collective has one participant."""
     assert instr.computation is not None
     assert instr.computation.module is not None
-    groups = instr.attrs.get("replica_groups", ())
-    if isinstance(groups, IotaReplicaGroups):
-        groups = groups.groups()
-    if not isinstance(groups, tuple):
-        return False  # axes of a mesh: who wants one participant writes no mesh
-    if not groups:
-        return device_count(instr.computation.module) == 1
-    return all(len(group) == 1 for group in groups)
+    counts = device_counts(instr.computation.module)
+    return all(len(group) == 1 for group in device_groups(instr, counts))
 
 
 def _same(instr: Instr) -> Instr | None:
@@ -121,7 +104,7 @@ def _number(instr: Instr) -> Instr | None:
     """The only device is number 0."""
     assert instr.computation is not None
     assert instr.computation.module is not None
-    if device_count(instr.computation.module) != 1:
+    if device_counts(instr.computation.module).devices != 1:
         return None
     return Emitter.at(instr).constant(U32, 0)
 
