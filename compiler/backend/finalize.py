@@ -49,7 +49,7 @@ from tpu_sim.isa.verification import is_verifying
 
 _ROWS_PER_SPILL_SLOT = 8
 _WINDOW_ALIGNMENT = 8
-MAX_WINDOWS, MAX_DESCRIPTORS, MAX_FLAGS = 256, 1024, 256
+MAX_WINDOWS, MAX_DESCRIPTORS, MAX_FLAGS = 256, 1024, 1024
 """What the encoding's window, descriptor and flag fields can name."""
 
 

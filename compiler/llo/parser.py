@@ -19,7 +19,7 @@ from compiler.llo.ir import (
 from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import OWN_CORE, Call, DmaDescriptor, DmaDim
+from tpu_sim.isa.program import NO_ROUTE, Call, DmaDescriptor, DmaDim
 from tpu_sim.isa.text import parse_instr
 
 _QUOTED = r'("(?:[^"\\]|\\.)*")'
@@ -32,7 +32,7 @@ _KERNEL = re.compile(
 )
 _WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)")
 _DESCRIPTOR = re.compile(
-    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: core (\d+))?"
+    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: route (\d+))?"
 )
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = re.compile(rf"block {_QUOTED} {{")
@@ -122,7 +122,7 @@ class _Parser:
             self._fail(f"number {number}, want {want}: tables are listed in order")
 
     def _descriptor(self, found: re.Match[str]) -> DmaDescriptor:
-        _, source, target, window, chunk, dims_text, core = found.groups()
+        _, source, target, window, chunk, dims_text, route = found.groups()
         self._at -= 1
         if source not in _SPACES or target not in _SPACES:
             self._fail("want the spaces hbm, vmem or smem")
@@ -135,8 +135,8 @@ class _Parser:
             dims.append(DmaDim(steps, int(match[2]), int(match[3])))
         self._at += 1
         window_id = int(window) if window is not None else -1
-        spaces, peer = (_SPACES[source], _SPACES[target]), int(core) if core else OWN_CORE
-        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, peer)
+        spaces, way = (_SPACES[source], _SPACES[target]), int(route) if route else NO_ROUTE
+        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, way)
 
     def _body(self) -> list[LloNode]:
         nodes: list[LloNode] = []

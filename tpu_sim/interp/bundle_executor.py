@@ -19,7 +19,7 @@ from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
 from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
-from tpu_sim.isa.program import HBM, SMEM, SPILL_ROWS, Bundle, Kernel, Window
+from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, SPILL_ROWS, Bundle, Kernel, Window
 from tpu_sim.isa.rows.mxu import INTEGER_PASSES
 from tpu_sim.isa.timing import (
     PASS_BITS,
@@ -31,8 +31,13 @@ from tpu_sim.isa.timing import (
     wait_end,
 )
 from tpu_sim.machine import dma
-from tpu_sim.machine.fabric import Fabric, LocalFabric
-from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
+from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
+from tpu_sim.machine.faults import (
+    DeadlockFault,
+    DmaCountFault,
+    OutOfMemoryRangeFault,
+    OutOfWindowFault,
+)
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
 from tpu_sim.machine.schema import READY_RING
@@ -60,12 +65,14 @@ class BundleExecutor:
         races: RaceDetector | None,
         nan: int | None = None,
         fabric: Fabric | None = None,
+        links: Links | None = None,
     ) -> None:
         self._state = state
         self._hbm = hbm
         self._kernel = kernel
         self._races = races
         self._fabric = fabric or LocalFabric(state.chip)
+        self._links = links
         self._vector = NumpyLanes((SUBLANES, LANES), nan)
         self._scalar = NumpyLanes((1,))
 
@@ -380,6 +387,8 @@ class BundleExecutor:
         sizes = {HBM: len(self._hbm.bytes), SMEM: state.smem.nbytes}
         transfer = dma.resolve(descriptor, window, addresses, counts, sizes)
         cause = transfer_cause(descriptor)
+        if descriptor.route != NO_ROUTE:
+            return lambda: self._exchange(transfer, descriptor.route, number)
         cost = self._fabric.cost(descriptor.src_space, descriptor.dst_space)
         return lambda: self._start_transfer(transfer, cost, number, cause)
 
@@ -395,6 +404,28 @@ class BundleExecutor:
         state.flag_done[flag] = max(int(state.flag_done[flag]), done)
         state.flag_cause[flag] = int(cause)
         state.hbm_bytes += transfer.hbm_bytes
+
+    def _exchange(self, transfer: dma.Transfer, number: int, flag: int) -> None:
+        """Send to the core that a route leads to; wait on the flag for what comes by it."""
+        state, links = self._state, self._links
+        if links is None:
+            raise DeadlockFault("a transfer to another core, and this one runs alone")
+        route = links.routes[number]
+        cost = self._fabric.route_cost(route, is_flag=not transfer.total_bytes)
+        state.flag_cause[flag] = int(Cause.ICI)
+        if route.source(links.number) >= 0:
+            state.expect_raise(flag)
+        target = route.targets[links.number]
+        if target < 0:
+            return
+        peer, hbm = links.cores[target]
+        dma.copy(transfer, state, self._hbm, hbm)
+        engine = int(state.port_free[route.port])
+        free, done = dma_times(state.now, engine, transfer.total_bytes, cost)
+        state.port_free[route.port] = free
+        state.flag_done[flag] = max(int(state.flag_done[flag]), free)
+        state.hbm_bytes += transfer.hbm_bytes
+        peer.raise_flag(flag, done)
 
     def _dma_wait(self, flag: int, f: int) -> Commit:
         number = self._flag(flag, f)

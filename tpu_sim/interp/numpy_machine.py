@@ -5,16 +5,28 @@ It is the second opinion on the LLVM machine: same memory afterwards, same `Exec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Program, While, spill_rows
+from tpu_sim.isa.program import (
+    Block,
+    Bundle,
+    If,
+    Kernel,
+    Loop,
+    Program,
+    While,
+    core_word,
+    spill_rows,
+)
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
-from tpu_sim.machine.fabric import Fabric, LocalFabric
+from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import (
@@ -97,13 +109,25 @@ class _NumpyCore:
         self._races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
         self._nan = machine.nan
         self._window_words = machine.window_words
+        self._links: Links | None = None
         self._executors: dict[int, BundleExecutor] = {}
         self._bundle: Bundle = ()
+
+    def connect(self, number: int, cores: Sequence[_NumpyCore]) -> None:
+        """See `tpu_sim.machine.run.Core`."""
+        self._state.smem[core_word(self._chip.smem_words)] = number
+        ends = [(core._state, core.hbm) for core in cores]
+        self._links = Links(number, ends, self.program.routes)
 
     @property
     def now(self) -> int:
         """The cycle at which the next bundle would issue."""
         return self._state.now
+
+    @property
+    def node(self) -> int:
+        """The node it goes on with."""
+        return self._state.node
 
     @property
     def body_name(self) -> str:
@@ -196,7 +220,13 @@ class _NumpyCore:
         if number not in self._executors:
             kernel = None if number == MAIN else self.table.bodies[number].kernel
             self._executors[number] = BundleExecutor(
-                self._state, self.hbm, kernel, self._races, self._nan, self._fabric
+                self._state,
+                self.hbm,
+                kernel,
+                self._races,
+                self._nan,
+                self._fabric,
+                self._links,
             )
         return self._executors[number]
 

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from tpu_sim.isa.program import (
     HBM,
-    OWN_CORE,
+    NO_ROUTE,
     SMEM,
     VMEM,
     Block,
@@ -67,6 +67,9 @@ def _program_lines(program: Program) -> Iterator[str]:
     )
     for key, value in program.metadata.items():
         yield f"metadata {quote(key)} {quote(value)}"
+    for number, route in enumerate(program.routes):
+        targets = " ".join(map(str, route.targets))
+        yield f"route r{number} port {route.port} hops {route.hops} load {route.load!r} [{targets}]"
     for buffer in program.buffers:
         yield (
             f"buffer {quote(buffer.name)} {quote(buffer.kind)} {buffer.index} "
@@ -107,8 +110,8 @@ def descriptor_text(descriptor: DmaDescriptor) -> str:
         f"{COUNT_NAMES.get(dim.count, dim.count)} x {dim.src_stride} -> {dim.dst_stride}"
         for dim in descriptor.dims
     )
-    core = f" core {descriptor.core}" if descriptor.core != OWN_CORE else ""
-    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]{core}"
+    route = f" route {descriptor.route}" if descriptor.route != NO_ROUTE else ""
+    return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]{route}"
 
 
 class LoopFacts(Protocol):

@@ -13,7 +13,7 @@ from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import (
-    OWN_CORE,
+    NO_ROUTE,
     Block,
     Bundle,
     Call,
@@ -25,6 +25,7 @@ from tpu_sim.isa.program import (
     Loop,
     Node,
     Program,
+    Route,
     While,
     Window,
 )
@@ -56,8 +57,9 @@ _CONSTANT = _form("constant at N size N {")
 _KERNEL = _form("kernel Q args N flags N spill N at N flops N ops N least N note Q {")
 _WINDOW = _form("window w# Q rows N + N")
 _DESCRIPTOR = re.compile(
-    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: core (\d+))?"
+    r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: route (\d+))?"
 )
+_ROUTE = re.compile(r"route r(\d+) port (\d+) hops (\d+) load (\S+) \[([-\d ]*)\]")
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = _form("block Q {")
 _LOOP = re.compile(rf"loop s(\d+) = 0 \.\. (\d+|s\d+)( parallel)? ({_QUOTED}) {{")
@@ -161,13 +163,18 @@ class _Parser:
                     _text(host) if host else "",
                 )
             )
+        elif found := self._accept(_ROUTE):
+            self._in_order(found[0], len(program.routes))
+            port, hops, load = int(found[1]), int(found[2]), float(found[3])
+            targets = tuple(int(target) for target in found[4].split())
+            program.routes.append(Route(targets, hops, load, port))
         elif found := self._accept(_CONSTANT):
             program.constants.append((int(found[0]), self._data(int(found[1]))))
         elif found := self._accept(_KERNEL):
             kernel = self._kernel(found)
             program.kernels[kernel.name] = kernel
         else:
-            self._fail("want metadata, buffer, constant, kernel or main")
+            self._fail("want metadata, route, buffer, constant, kernel or main")
 
     def _data(self, size: int) -> bytes:
         chunks: list[bytes] = []
@@ -216,7 +223,7 @@ class _Parser:
             self._fail(f"number {number}, want {want}: tables are listed in order")
 
     def _descriptor(self, found: tuple[str, ...]) -> DmaDescriptor:
-        _, source, target, window, chunk, dims_text, core = found
+        _, source, target, window, chunk, dims_text, route = found
         if source not in _SPACES or target not in _SPACES:
             self._at -= 1
             self._fail("want the spaces hbm, vmem or smem")
@@ -232,8 +239,8 @@ class _Parser:
             dims.append(DmaDim(steps, int(src_stride), int(dst_stride)))
         window_id = int(window) if window is not None else -1
         spaces = (_SPACES[source], _SPACES[target])
-        peer = int(core) if core is not None else OWN_CORE
-        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, peer)
+        way = int(route) if route is not None else NO_ROUTE
+        return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, way)
 
     def _body(self) -> list[Node]:
         nodes: list[Node] = []

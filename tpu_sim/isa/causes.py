@@ -12,7 +12,18 @@ from functools import cache
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Row, Slot
-from tpu_sim.isa.program import HBM, Block, Bundle, Call, DmaDescriptor, If, Loop, Node, While
+from tpu_sim.isa.program import (
+    HBM,
+    NO_ROUTE,
+    Block,
+    Bundle,
+    Call,
+    DmaDescriptor,
+    If,
+    Loop,
+    Node,
+    While,
+)
 
 
 class Cause(IntEnum):
@@ -28,6 +39,7 @@ class Cause(IntEnum):
     VECTOR = 7  # vector instructions issue
     SCALAR = 8  # scalar, DMA and sync instructions issue alone
     LATENCY = 9  # empty bundles: a latency that the schedule could not hide
+    ICI = 10  # stalled in dma.wait on a transfer between chips
 
     @property
     def label(self) -> str:
@@ -147,4 +159,6 @@ def _row_rank(row: Row) -> int:
 
 def transfer_cause(descriptor: DmaDescriptor) -> Cause:
     """What a wait for a transfer counts as."""
+    if descriptor.route != NO_ROUTE:
+        return Cause.ICI
     return Cause.DMA_OUT if descriptor.dst_space == HBM else Cause.DMA_IN

@@ -21,7 +21,7 @@ from tpu_sim.isa.errors import HazardError, ProgramError, TargetError
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
-    OWN_CORE,
+    NO_ROUTE,
     SMEM,
     SPILL_ROWS,
     VMEM,
@@ -33,6 +33,7 @@ from tpu_sim.isa.program import (
     Loop,
     Node,
     Program,
+    Route,
     While,
     Window,
 )
@@ -46,7 +47,8 @@ _MAX_DIMS = 8
 _MAX_CHUNKS = 1 << 26
 _MAX_TRIP = (1 << 31) - 1
 _SPACES = (HBM, VMEM, SMEM)
-_MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 256
+MAX_CORES, MAX_PORTS = 1 << 15, 16
+_MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 1024
 
 
 def check_program(program: Program, chip: Chip) -> None:
@@ -54,15 +56,16 @@ def check_program(program: Program, chip: Chip) -> None:
     if program.target != chip.name:
         raise TargetError(f"the program is for {program.target}, the machine is {chip.name}")
     _check_memory(program, chip)
+    _check_routes(program.routes)
     for name, kernel in program.kernels.items():
         if name != kernel.name:
             raise ProgramError(f"kernel {kernel.name!r} is listed under the name {name!r}")
-        check_kernel(kernel, chip)
+        check_kernel(kernel, chip, len(program.routes))
     _BodyChecker(chip, None, "main", program).run(program.main)
 
 
-def check_kernel(kernel: Kernel, chip: Chip) -> None:
-    """Check one kernel by itself."""
+def check_kernel(kernel: Kernel, chip: Chip, route_count: int = 0) -> None:
+    """Check one kernel by itself, in a program with so many routes."""
     where = f"kernel {kernel.name}"
     if not 0 <= kernel.arg_count <= MAX_ARGUMENTS:
         raise ProgramError(f"{kernel.arg_count} arguments, want 0..{MAX_ARGUMENTS}", where)
@@ -72,7 +75,7 @@ def check_kernel(kernel: Kernel, chip: Chip) -> None:
     if len(kernel.descriptors) > _MAX_DESCRIPTORS:
         raise ProgramError(f"{len(kernel.descriptors)} descriptors, most {_MAX_DESCRIPTORS}", where)
     for number, descriptor in enumerate(kernel.descriptors):
-        _check_descriptor(descriptor, kernel, f"{where}, descriptor d{number}")
+        _check_descriptor(descriptor, kernel, route_count, f"{where}, descriptor d{number}")
     _BodyChecker(chip, kernel, where, None).run(kernel.body)
 
 
@@ -89,6 +92,20 @@ def _check_memory(program: Program, chip: Chip) -> None:
                 f"{what}: bytes {offset}..{offset + size} are not within the program's "
                 f"{program.hbm_bytes} bytes of HBM"
             )
+
+
+def _check_routes(routes: list[Route]) -> None:
+    for number, route in enumerate(routes):
+        where, cores = f"route r{number}", len(routes[0].targets)
+        ends = [target for target in route.targets if target >= 0]
+        if not 0 < len(route.targets) == cores <= MAX_CORES:
+            raise ProgramError(f"{len(route.targets)} cores, want {cores} of {MAX_CORES}", where)
+        if len(set(ends)) < len(ends) or any(not -1 <= t < cores for t in route.targets):
+            raise ProgramError("two cores share a target, or one is no core", where)
+        if not (0 <= route.hops <= cores and 0 <= route.port < MAX_PORTS):
+            raise ProgramError(f"{route.hops} hops by port {route.port}", where)
+        if not 1 <= route.load <= cores * cores:
+            raise ProgramError(f"load {route.load}, want 1 or more", where)
 
 
 def _check_windows(kernel: Kernel, chip: Chip, where: str) -> None:
@@ -113,14 +130,18 @@ def _check_windows(kernel: Kernel, chip: Chip, where: str) -> None:
             raise ProgramError(f"windows {below.name} and {above.name} overlap", where)
 
 
-def _check_descriptor(descriptor: DmaDescriptor, kernel: Kernel, where: str) -> None:
+def _check_descriptor(
+    descriptor: DmaDescriptor, kernel: Kernel, route_count: int, where: str
+) -> None:
     spaces = (descriptor.src_space, descriptor.dst_space)
     if any(space not in _SPACES for space in spaces):
         raise ProgramError(f"memory spaces {spaces}, want {_SPACES}", where)
     if not (0 if VMEM in spaces else -1) <= descriptor.window < len(kernel.windows):
         raise ProgramError(f"window {descriptor.window}, want 0..{len(kernel.windows) - 1}", where)
-    if descriptor.core != OWN_CORE:
-        raise ProgramError(f"core {descriptor.core}: no fabric reaches another core", where)
+    if not NO_ROUTE <= descriptor.route < route_count:
+        raise ProgramError(f"route {descriptor.route}, the program has {route_count}", where)
+    if descriptor.route != NO_ROUTE and spaces != (HBM, HBM):
+        raise ProgramError("a route leads from HBM to HBM", where)
     extent, chunks = descriptor.chunk, 1
     if not 1 <= descriptor.chunk <= _MAX_STRIDE:
         raise ProgramError(f"chunk {descriptor.chunk}, want 1..{_MAX_STRIDE}", where)

@@ -34,6 +34,18 @@ _RANGES: dict[str, tuple[float, float]] = {
     "store_indexed_cycles": _HELD,
     "loop_overhead_cycles": _HELD,
     "call_overhead_cycles": _CYCLES,
+    "ici_dimensions": (1, 3),
+    "ici_links": (0, 6),
+    "ici_peak_bytes_per_cycle": _RATE,
+    "ici_bytes_per_cycle": _RATE,
+    "ici_hop_cycles": _CYCLES,
+    "ici_sync_cycles": _CYCLES,
+    "ici_setup_cycles": _CYCLES,
+    "ici_wrap_size": (1, 1 << 10),
+    "ici_wrap_whole": (0, 1),
+    "host_chips": (1, 1 << 10),
+    "cloud_units": (0, 64),
+    "most_chips": (1, 1 << 15),
 }
 _SLOTS = (1, 32)
 _MOST_XLU_SLOTS = 4

@@ -51,6 +51,10 @@ class Chip:
     `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets, and
     `hbm_copy_efficiency` the share of that which is left when it both reads and writes HBM.
     `call_overhead_cycles` is the floor of a kernel's launch.
+    Links between chips (ICI): rates are those of one link one way, as published and as a transfer gets
+    it; a byte takes `ici_hop_cycles` over each, a flag alone `ici_sync_cycles` to a neighbour.
+    `ici_wrap_size`, `ici_wrap_whole`: see `tpu_sim.isa.torus`. `cloud_units` is what a chip counts in
+    the cloud's names of slices, 0 if none is known.
     """
 
     name: str
@@ -81,6 +85,18 @@ class Chip:
     store_indexed_cycles: int
     loop_overhead_cycles: int
     call_overhead_cycles: int
+    ici_dimensions: int
+    ici_links: int
+    ici_peak_bytes_per_cycle: float
+    ici_bytes_per_cycle: float
+    ici_hop_cycles: int
+    ici_sync_cycles: int
+    ici_setup_cycles: int
+    ici_wrap_size: int
+    ici_wrap_whole: int
+    host_chips: int
+    cloud_units: int
+    most_chips: int
     slots: dict[str, int] = field(hash=False)
     latencies: dict[str, int] = field(hash=False)
     spec: dict[str, str] = field(hash=False, compare=False)

@@ -23,10 +23,10 @@ from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.files import write_whole
 from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take, write_nodes
-from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Window
+from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Route, Window
 
 MAGIC = b"TPUX\0"
-VERSION = 4
+VERSION = 5
 _PREFIX = struct.Struct("<5sHIQQ")
 _DIGEST_BYTES = 32
 
@@ -130,6 +130,7 @@ def _header(program: Program, writer: CodeWriter) -> dict[str, Json]:
         "smem": [program.smem_words, program.smem_args],
         "kernels": [_kernel_json(kernel, writer) for kernel in program.kernels.values()],
         "main": write_nodes(program.main, writer),
+        "routes": [[list(r.targets), r.hops, r.load, r.port] for r in program.routes],
         "buffers": [list(astuple(buffer)) for buffer in program.buffers],
         "constants": [[offset, len(constant)] for offset, constant in program.constants],
         "metadata": dict(program.metadata),
@@ -153,7 +154,7 @@ def _kernel_json(kernel: Kernel, writer: CodeWriter) -> Json:
 def _descriptor_json(descriptor: DmaDescriptor) -> Json:
     dims: list[Json] = [[dim.count, dim.src_stride, dim.dst_stride] for dim in descriptor.dims]
     spaces = [descriptor.src_space, descriptor.dst_space]
-    return [*spaces, descriptor.chunk, descriptor.window, dims, descriptor.core]
+    return [*spaces, descriptor.chunk, descriptor.window, dims, descriptor.route]
 
 
 def _program(header: dict[str, Json], code: bytes, data: memoryview, *, lazily: bool) -> Program:
@@ -174,6 +175,7 @@ def _program(header: dict[str, Json], code: bytes, data: memoryview, *, lazily: 
         hbm_bytes=hbm_bytes,
         smem_words=smem_words,
         smem_args=smem_args,
+        routes=[_route(item) for item in _list(header["routes"])],
         metadata={key: take([value], str)[0] for key, value in metadata.items()},
     )
 
@@ -207,9 +209,14 @@ def _kernel(item: Json, reader: CodeReader) -> Kernel:
 
 
 def _descriptor(item: Json) -> DmaDescriptor:
-    source, target, chunk, window, dims, core = take(item, int, int, int, int, list, int)
+    source, target, chunk, window, dims, route = take(item, int, int, int, int, list, int)
     levels = tuple(DmaDim(*take(dim, int, int, int)) for dim in dims)
-    return DmaDescriptor(source, target, chunk, levels, window, core)
+    return DmaDescriptor(source, target, chunk, levels, window, route)
+
+
+def _route(item: Json) -> Route:
+    targets, hops, load, port = take(item, list, int, float, int)
+    return Route(tuple(take(targets, *[int] * len(targets))), hops, load, port)
 
 
 def _buffer(item: Json) -> HbmBuffer:

@@ -121,8 +121,28 @@ class DmaDim:
     dst_stride: int
 
 
-OWN_CORE = -1
-"""In a descriptor, the core that runs the kernel."""
+NO_ROUTE = -1
+"""In a descriptor: the target belongs to the core that runs the kernel."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A pattern of transfers between the cores of a slice, which all of them start together.
+
+    ``targets[core]`` is the core whose memory a transfer of `core` writes, -1 where it has none; no two
+    cores share a target. `hops` are the links of the longest way, and `load` is how many of the pattern's
+    transfers (and of those that run beside it) share the busiest link of a way: what a chip gets of a
+    link's rate is one part of so many. Transfers of a core on one `port` follow each other.
+    """
+
+    targets: tuple[int, ...]
+    hops: int
+    load: float
+    port: int
+
+    def source(self, core: int) -> int:
+        """The core whose transfers come to `core`, or -1."""
+        return self.targets.index(core) if core in self.targets else -1
 
 
 @dataclass(frozen=True)
@@ -130,9 +150,12 @@ class DmaDescriptor:
     """A strided copy, outermost dimension first, of chunks of `chunk` contiguous units.
 
     A unit is 512 bytes, except when one side is SMEM: then it is one 4-byte word (the HBM address
-    is still in granules). `window` is the kernel's window a VMEM side lies in, -1 if none. `core` is
-    the core that the target belongs to: `OWN_CORE` is the one that runs the kernel, and today's fabrics
-    know no other.
+    is still in granules). `window` is the kernel's window a VMEM side lies in, -1 if none.
+
+    With a `route` (a number in `Program.routes`) it is an exchange: the bytes go to the core that the
+    route leads to, at the target's address there, and the flag is done when this core's own have left
+    and those that come to it by the same route have arrived. A core that nothing comes to waits for
+    nothing, and one that the route leads nowhere from sends nothing.
     """
 
     src_space: int
@@ -140,7 +163,7 @@ class DmaDescriptor:
     chunk: int
     dims: tuple[DmaDim, ...] = ()
     window: int = -1
-    core: int = OWN_CORE
+    route: int = NO_ROUTE
 
 
 @dataclass
@@ -159,6 +182,11 @@ class Kernel:
     element_ops: int = 0  # elementwise operations on one element each, dear ones weighted
     least_bytes: int = 0  # what it must move: what it reads and makes, once, without padding
     note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
+
+
+def core_word(smem_words: int) -> int:
+    """The word of SMEM, its last one, in which a program finds the number of its core in the slice."""
+    return smem_words - 1
 
 
 SPILL_ROWS = 8
@@ -200,4 +228,5 @@ class Program:
     hbm_bytes: int  # peak HBM the program owns, padding included
     smem_words: int
     smem_args: int = 0  # SMEM word where kernel arguments start
+    routes: list[Route] = field(default_factory=list)  # between the cores of a slice
     metadata: dict[str, str] = field(default_factory=dict)

@@ -10,6 +10,8 @@ The model, in issue order (`now` is the cycle at which the next bundle would iss
 - a DMA goes through one engine in order (`dma_times`), which it holds for its set-up and for its
   bytes at the rate of HBM, which one from HBM to HBM pays twice, at `Chip.hbm_copy_efficiency`; its
   flag is done a latency later (two from HBM to HBM), not before earlier transfers on the flag;
+- a transfer over a route holds a port of the core's ICI instead (`route_cost`), and raises the flag
+  at the core that it goes to when it arrives; at its own, the flag is done when it has left;
 - each iteration of a `Loop` or `While` adds `Chip.loop_overhead_cycles` after its body;
 - a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle.
 
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Row
-from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor, Route
 
 FRACTION_BITS = 24
 PASS_BITS = 8
@@ -94,6 +96,18 @@ def dma_cost(source: int, target: int, chip: Chip) -> DmaCost:
     if source == target == HBM:
         factor, latency = 2 * factor / chip.hbm_copy_efficiency, 2 * latency
     return DmaCost(round(factor), chip.dma_setup_cycles, latency)
+
+
+def route_cost(route: Route, chip: Chip, *, is_flag: bool) -> DmaCost:
+    """The cost of a core's transfers over a route, of those without bytes (`is_flag`) or with.
+
+    The port is busy for the bytes at the route's part of a link's rate; the last byte arrives as many
+    hops later as the longest way has.
+    """
+    factor = (1 << FRACTION_BITS) * route.load / chip.ici_bytes_per_cycle
+    first = chip.ici_sync_cycles if is_flag else chip.ici_hop_cycles
+    latency = first + (route.hops - 1) * chip.ici_hop_cycles if route.hops else 0
+    return DmaCost(round(factor), chip.ici_setup_cycles, latency)
 
 
 def dma_times(now: int, engine_free: int, transfer_bytes: int, cost: DmaCost) -> tuple[int, int]:

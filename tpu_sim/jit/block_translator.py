@@ -16,7 +16,7 @@ from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.facts import SREG, row_facts
 from tpu_sim.isa.instruction import Crossing, Instr, Row, Slot
-from tpu_sim.isa.program import SMEM, SPILL_ROWS, Block, Bundle
+from tpu_sim.isa.program import NO_ROUTE, SMEM, SPILL_ROWS, Block, Bundle
 from tpu_sim.isa.rows.memory import VLD, VST
 from tpu_sim.isa.rows.valu import VCMP, VMOVI, VSEL
 from tpu_sim.jit.bounds import Bounds
@@ -313,8 +313,10 @@ class BlockTranslator:
         if self._scope.module.values:
             op = ValueOp(self._next, Role.STATE, instr.row, arguments, bundle=number)
             self._next += 1
-            if SMEM in (descriptor.src_space, descriptor.dst_space):
-                # scalar code reads SMEM in order, so nothing before may still be pending
+            is_exchange = descriptor.route != NO_ROUTE
+            if is_exchange or SMEM in (descriptor.src_space, descriptor.dst_space):
+                # scalar code reads SMEM in order, so nothing before may still be pending; what goes
+                # to another core is there before its flag is raised
                 self._flush_pending()
                 emit_transfer(self._scope, op, self._dma_function)
             else:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from tpu_sim.isa.causes import Counts, transfer_cause
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import HBM, DmaDescriptor
+from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor
 from tpu_sim.isa.timing import descriptor_unit_bytes
 from tpu_sim.jit.clock_kernels import (
+    EXCHANGE,
     FINISH,
     MAX_ELAPSED,
     RUN_STEPS,
@@ -84,6 +85,12 @@ class BlockClock:
     def transfer(self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]) -> None:
         """A DMA started by the bundle that issues now (before `issue` of that bundle)."""
         size = self._transfer_bytes(descriptor, counts)
+        if descriptor.route != NO_ROUTE:
+            self._emitter.do(
+                f"call void @{EXCHANGE}(ptr %ctx, i64 {flag}, i64 {size}, i64 {descriptor.route}, "
+                f"i64 {self._now()})"
+            )
+            return
         spaces = (descriptor.src_space, descriptor.dst_space)
         self._emitter.do(
             f"call void @{TRANSFER}(ptr %ctx, i64 {flag}, i64 {size}, i64 {spaces.count(HBM)}, "

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.timing import FRACTION_BITS, PASS_BITS
-from tpu_sim.jit.context import COST_WORDS, Word
+from tpu_sim.jit.context import COST_WORDS, ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.machine.schema import MAX_FLAGS, READY_RING
 
@@ -19,16 +19,18 @@ _PREFIX = "tpuc_kernel_v1_clock_"
 RUN_STEPS = _PREFIX + "steps"
 WAIT = _PREFIX + "wait"
 TRANSFER = _PREFIX + "transfer"
+EXCHANGE = _PREFIX + "exchange"
 FINISH = _PREFIX + "finish"
 COUNT_RANGE = _PREFIX + "count_range"
 IS_PENDING = _PREFIX + "is_pending"
-CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, FINISH, COUNT_RANGE, IS_PENDING)
+CLOCK_FUNCTIONS = (RUN_STEPS, WAIT, TRANSFER, EXCHANGE, FINISH, COUNT_RANGE, IS_PENDING)
 TALLY_WORDS = 1 + len(Cause)
 """`Word.NOW` and the cycles by cause behind it: what a range of iterations counts for itself."""
 CLOCK_DECLARATIONS = f"""
 declare i64 @{RUN_STEPS}(ptr, ptr, i64)
 declare i64 @{WAIT}(ptr, i64, i64, i64)
 declare void @{TRANSFER}(ptr, i64, i64, i64, i64, i64, i64)
+declare void @{EXCHANGE}(ptr, i64, i64, i64, i64)
 declare void @{FINISH}(ptr, ptr, i64)
 declare void @{COUNT_RANGE}(ptr, ptr)
 declare i1 @{IS_PENDING}(ptr, i64)
@@ -108,7 +110,7 @@ def clock_text() -> str:
     """The functions of this module."""
     functions = [_pop_function(), _unit_function(), _matmul_function(), _steps_function()]
     functions += [_wait_function(), _transfer_function(), _finish_function(), _range_function()]
-    functions.append(_pending_function())
+    functions += [_pending_function(), _exchange_function()]
     return "\n".join(functions)
 
 
@@ -216,6 +218,45 @@ def _wait_function() -> str:
     cause = f.load(cause_at)
     f.emitter.store("i64", str(int(LOWERED)), cause_at, 8)
     return f.define(f"i64 {f.stall(cause, done)}")
+
+
+def _exchange_function() -> str:
+    """A transfer over a route: it raises the flag at the core it goes to, whose words another thread
+    may be using; at its own, the flag waits for what comes by the route."""
+    f = _ClockFunction(f"void @{EXCHANGE}(ptr %ctx, i64 %flag, i64 %size, i64 %route, i64 %now)")
+    e = f.emitter
+    table = e.load("ptr", f.word(Word.LINKS), 8)
+    row = e.value(f"getelementptr [{ROUTE_WORDS} x i64], ptr {table}, i64 %route")
+    peer, expects, port, factor, setup, latency, quick = (
+        f.load(e.offset(row, 8 * word)) for word in RouteWord
+    )
+    e.store("i64", str(int(Cause.ICI)), f.word(Word.FLAG_CAUSE, "%flag"), 8)
+    pending = f.word(Word.FLAG_PENDING, "%flag")
+    e.do(f"atomicrmw add ptr {pending}, i64 {expects} seq_cst")
+    with e.when(e.value(f"icmp eq i64 {peer}, 0")):
+        e.do("ret void")
+        e.place(e.new_label())
+    scaled = e.value(f"mul i64 %size, {factor}")
+    scaled = e.value(f"add i64 {scaled}, {(1 << FRACTION_BITS) - 1}")
+    cycles = e.value(f"lshr i64 {scaled}, {FRACTION_BITS}")
+    cycles = e.value(f"add i64 {cycles}, {setup}")
+    engine = f.word(Word.PORT_FREE, port)
+    free = e.value(f"add i64 {f.later('%now', f.load(engine))}, {cycles}")
+    e.store("i64", free, engine, 8)
+    is_flag = e.value("icmp eq i64 %size, 0")
+    way = e.value(f"select i1 {is_flag}, i64 {quick}, i64 {latency}")
+    done = e.value(f"add i64 {free}, {way}")
+    f.add(f.word(Word.HBM_BYTES), e.value("mul i64 %size, 2"))
+    e.do(f"atomicrmw max ptr {f.word(Word.FLAG_DONE, '%flag')}, i64 {free} seq_cst")
+    e.do(f"%peer = inttoptr i64 {peer} to ptr")
+    for word, operation in (
+        (Word.FLAG_DONE, f"max ptr %at0, i64 {done}"),
+        (Word.FLAG_PENDING, "add ptr %at1, i64 -1"),
+    ):
+        name = "%at0" if word is Word.FLAG_DONE else "%at1"
+        e.do(f"{name} = getelementptr i64, ptr {e.offset('%peer', int(word) * 8)}, i64 %flag")
+        e.do(f"atomicrmw {operation} seq_cst")
+    return f.define()
 
 
 def _transfer_function() -> str:

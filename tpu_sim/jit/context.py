@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from tpu_sim.isa.causes import LOWERED
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
 from tpu_sim.machine.fabric import ROUTES, Fabric
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
@@ -72,6 +74,7 @@ class Word(IntEnum):
     FLAG_DONE = OFFSETS["flag_done"]
     FLAG_CAUSE = OFFSETS["flag_cause"]
     FLAG_PENDING = OFFSETS["flag_pending"]
+    PORT_FREE = OFFSETS["port_free"]
     READY = OFFSETS["mrf_ready"]
 
     VMEM = STATE_WORDS
@@ -103,13 +106,27 @@ class Word(IntEnum):
     GOAL = (
         VMEM + 25
     )  # the cycle that the run is to go to; it may come back to Python before (UNTIL)
-    DMA_COSTS = VMEM + 26  # by route: factor, setup and latency, as the fabric gave them
+    LINKS = VMEM + 26  # the table of the program's routes, as this core has them (`RouteWord`)
+    DMA_COSTS = VMEM + 27  # by route: factor, setup and latency, as the fabric gave them
     HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block
     WINDOWS = ACTIVE + MAX_UNITS
 
 
+class RouteWord(IntEnum):
+    """Words of a route in the table at `Word.LINKS`."""
+
+    PEER = 0  # the context of the core that it leads to, 0 if to none
+    EXPECTS = 1  # 1 if transfers come to this core by it
+    PORT = 2
+    FACTOR = 3  # cost of its transfers: see `DmaCost`
+    SETUP = 4
+    LATENCY = 5
+    FLAG_LATENCY = 6  # of those without bytes
+
+
+ROUTE_WORDS = 8
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
 assert OWN_STATE + 8 * Word.FLAG_DONE <= OWN_CARRY
 
@@ -211,6 +228,21 @@ class ExecutionContext:
         numbers = [(cost.factor, cost.setup, cost.latency) for cost in costs]
         end = Word.DMA_COSTS + COST_WORDS * len(ROUTES)
         self.words[Word.DMA_COSTS : end] = np.array(numbers, np.int64).reshape(-1)
+
+    def attach_routes(
+        self, fabric: Fabric, routes: Sequence[Route], ends: Sequence[tuple[int, bool]]
+    ) -> None:
+        """Tell of each route where it leads (the address of a context, or 0), and whether transfers
+        come by it."""
+        rows = np.zeros((len(routes), ROUTE_WORDS), np.int64)
+        for row, route, (peer, expects) in zip(rows, routes, ends, strict=True):
+            cost = fabric.route_cost(route, is_flag=False)
+            flag = fabric.route_cost(route, is_flag=True)
+            row[: RouteWord.FLAG_LATENCY + 1] = (
+                peer, expects, route.port, cost.factor, cost.setup, cost.latency, flag.latency
+            )  # fmt: skip
+        self._routes = rows  # native code has its address
+        self.words[Word.LINKS] = rows.ctypes.data
 
     def attach_hbm(self, address: int, size_bytes: int) -> None:
         """Let native code see an HBM of `size_bytes` at host `address`."""

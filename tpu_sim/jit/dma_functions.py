@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Kernel
+from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
-from tpu_sim.jit.context import Word
+from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, emit_copy
 from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
@@ -99,16 +99,19 @@ class _DmaFunction:
         self._name = name
         self._module = module
         self._emitter = Emitter("d")
+        self._peer = "%ctx"
         has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
         self._chunk_bytes = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
 
     def define(self) -> list[str]:
         """The texts of the function, and of the one its tasks run, if any."""
         self._check_counts()
+        if self._descriptor.route != NO_ROUTE:
+            self._find_peer()
         strides = [[d.src_stride, d.dst_stride] for d in self._descriptor.dims]
         sides = [
             self._side(self._descriptor.src_space, "%src", [s[0] for s in strides]),
-            self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides]),
+            self._side(self._descriptor.dst_space, "%dst", [s[1] for s in strides], self._peer),
         ]
         self._leave_if("%check", 0)
         source, target = (self._emitter.offset(side.base, side.start) for side in sides)
@@ -147,6 +150,14 @@ class _DmaFunction:
             self._leave_if(e.value(f"icmp ugt i64 {chunks}, {_MAX_CHUNKS}"), _BAD_COUNT)
             self._leave_if(e.value(f"icmp eq i64 {chunks}, 0"), 0)
 
+    def _find_peer(self) -> None:
+        """Leave if the route leads nowhere from here; else ``%peer`` is the context of its core."""
+        e = self._emitter
+        offset = 8 * (ROUTE_WORDS * self._descriptor.route + RouteWord.PEER)
+        peer = e.load("ptr", e.offset(self._word(Word.LINKS, "ptr"), offset), 8)
+        self._leave_if(e.value(f"icmp eq ptr {peer}, null"), 0)
+        self._peer = peer
+
     def _leave_if(self, condition: str, code: int) -> None:
         e = self._emitter
         leaving, following = e.new_label(), e.new_label()
@@ -160,11 +171,11 @@ class _DmaFunction:
             return str(count)
         return self._emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
 
-    def _word(self, word: Word, llvm_type: str) -> str:
-        return self._emitter.load(llvm_type, self._emitter.offset("%ctx", int(word) * 8), 8)
+    def _word(self, word: Word, llvm_type: str, context: str = "%ctx") -> str:
+        return self._emitter.load(llvm_type, self._emitter.offset(context, int(word) * 8), 8)
 
-    def _side(self, space: int, address: str, strides: list[int]) -> _Side:
-        """Check one side's range of bytes."""
+    def _side(self, space: int, address: str, strides: list[int], context: str = "%ctx") -> _Side:
+        """Check one side's range of bytes in the memory of a core."""
         e = self._emitter
         unit = unit_bytes(space)
         start = e.value(f"mul i64 {e.value(f'sext i32 {address} to i64')}, {unit}")
@@ -181,7 +192,7 @@ class _DmaFunction:
                 high = e.value(f"add i64 {high}, {moved}")
             else:
                 low = e.value(f"add i64 {low}, {moved}")
-        base, limit = self._memory(space)
+        base, limit = self._memory(space, context)
         code = _OUT_OF_WINDOW if space == VMEM else _OUT_OF_RANGE
         first, end = e.value(f"add i64 {low}, {below}"), e.value(f"add i64 {high}, {above}")
         self._leave_if(e.value(f"icmp slt i64 {first}, 0"), code)
@@ -193,7 +204,7 @@ class _DmaFunction:
         e = self._emitter
         if target.space == SMEM:
             note_smem_end(e, e.value(f"udiv i64 {target.end}, {WORD_BYTES}"))
-        if target.space == HBM:
+        if target.space == HBM and self._descriptor.route == NO_ROUTE:
             whole = e.value(f"ptrtoint ptr {target.base} to i64")
             low, high = (e.value(f"add i64 {whole}, {at}") for at in (target.first, target.end))
             pieces = self._written(low, high)
@@ -219,7 +230,7 @@ class _DmaFunction:
         arguments = f"ptr %ctx, ptr %slots, i64 {first}, i64 {rows}, i64 {delta}"
         self._leave_if(e.value(f"call i1 @{REFER}({arguments})"), 0)
 
-    def _memory(self, space: int) -> tuple[str, str]:
+    def _memory(self, space: int, context: str) -> tuple[str, str]:
         """Base pointer and size in bytes of a side's memory or window."""
         e = self._emitter
         if space == VMEM:
@@ -227,5 +238,5 @@ class _DmaFunction:
         pointer, size = (
             (Word.HBM, Word.HBM_GRANULES) if space == HBM else (Word.SMEM, Word.SMEM_WORDS)
         )
-        count = self._word(size, "i64")
-        return self._word(pointer, "ptr"), e.value(f"mul i64 {count}, {unit_bytes(space)}")
+        count = self._word(size, "i64", context)
+        return self._word(pointer, "ptr", context), e.value(f"mul i64 {count}, {unit_bytes(space)}")

@@ -8,7 +8,7 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ import numpy as np
 
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError
-from tpu_sim.isa.program import Program
+from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
 from tpu_sim.jit.context import ExecutionContext, Memories, Word
@@ -44,6 +44,7 @@ from tpu_sim.machine.checkpoint import load_checkpoint
 from tpu_sim.machine.disk_cache import cache_key, open_cache
 from tpu_sim.machine.fabric import Fabric, LocalFabric
 from tpu_sim.machine.faults import (
+    DeadlockFault,
     DmaCountFault,
     MachineFault,
     OutOfMemoryRangeFault,
@@ -206,6 +207,8 @@ class LlvmMachine:
                     self.chip, self._memories, native.translated.sizes
                 )
                 context.attach_fabric(self.fabric)
+            routes, itself = native.program.routes, (context.address, True)
+            context.attach_routes(self.fabric, routes, [itself] * len(routes))
             self._begun += 1
             context.reset(native.program.smem_words)
             context.attach_hbm(*((0, 0) if hbm is None else (hbm.address, hbm.size_bytes)))
@@ -251,6 +254,21 @@ class NativeCore:
         self.program = native.program
         self._hbm = hbm
         self._machine = machine
+        self.is_connected = not native.program.routes or hbm is None
+        """Whether its transfers lead somewhere; those of an estimate lead back to itself."""
+
+    def connect(self, number: int, cores: Sequence[NativeCore]) -> None:
+        """See `tpu_sim.machine.run.Core`."""
+        routes = self.program.routes
+        targets = [route.targets[number] for route in routes]
+        ends = [
+            (cores[target].context.address if target >= 0 else 0, route.source(number) >= 0)
+            for target, route in zip(targets, routes, strict=True)
+        ]
+        self.context.attach_routes(self._machine.fabric, routes, ends)
+        smem_words = self._machine.chip.smem_words
+        self.context.memory(Word.SMEM, np.uint32)[core_word(smem_words)] = number
+        self.is_connected = True
 
     @cached_property
     def table(self) -> NodeTable:
@@ -269,12 +287,19 @@ class NativeCore:
         return int(self.context.words[Word.NOW])
 
     @property
+    def node(self) -> int:
+        """The node it goes on with."""
+        return int(self.context.words[Word.NODE])
+
+    @property
     def body_name(self) -> str:
         """Where it stands: "main" or a kernel."""
         return body_name(self.program, int(self.context.words[Word.BODY]))
 
     def advance(self, until: int) -> Stop:
         """See `tpu_sim.machine.run.Core`."""
+        if not self.is_connected:
+            raise DeadlockFault("a program of several cores, and this one runs alone", "main")
         status = self._machine.advance(self, until)
         if status > ENDED:
             site = self.native.translated.sites[status - 1]

@@ -124,12 +124,14 @@ def _in_memory(side: Side, size_bytes: int) -> Side:
     return side
 
 
-def copy(transfer: Transfer, state: CoreState, hbm: HbmMemory) -> None:
-    """Move the bytes, chunk by chunk in order."""
+def copy(
+    transfer: Transfer, state: CoreState, hbm: HbmMemory, target_hbm: HbmMemory | None = None
+) -> None:
+    """Move the bytes, chunk by chunk in order; to another core's HBM where one is given."""
     if not len(transfer.source.offsets):
         return
     source = _space_bytes(transfer.source, state, hbm)
-    target = _space_bytes(transfer.target, state, hbm)
+    target = _space_bytes(transfer.target, state, target_hbm or hbm)
     size = transfer.source.chunk_bytes
     pairs = zip(transfer.source.offsets.tolist(), transfer.target.offsets.tolist(), strict=True)
     for start, to in pairs:

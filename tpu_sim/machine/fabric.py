@@ -1,16 +1,20 @@
 """The fabric between memories: what a transfer costs is asked of it, never compiled in.
 
 It is asked when a transfer starts; native code then looks up what its machine was told of the route.
-`LocalFabric` is a chip with one core; that of a slice knows other cores and the links to them.
+`LocalFabric` is a chip's own, and the links that leave it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import HBM, SMEM, VMEM
-from tpu_sim.isa.timing import DmaCost, dma_cost
+from tpu_sim.isa.program import HBM, SMEM, VMEM, Route
+from tpu_sim.isa.timing import DmaCost, dma_cost, route_cost
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.state import CoreState
 
 SPACES = (HBM, VMEM, SMEM)
 ROUTES = tuple((source, target) for source in SPACES for target in SPACES)
@@ -24,9 +28,22 @@ class Fabric(Protocol):
         """What transfers between two memory spaces of a core cost."""
         ...
 
+    def route_cost(self, route: Route, *, is_flag: bool) -> DmaCost:
+        """What transfers to another core cost, of bytes or of a flag alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Links:
+    """What core `number` sees of the others: the state and HBM of each, and the program's routes."""
+
+    number: int
+    cores: Sequence[tuple[CoreState, HbmMemory]]
+    routes: Sequence[Route]
+
 
 class LocalFabric:
-    """The DMA engine of a chip, for its own memories alone."""
+    """The DMA engine of a chip and its ports to other chips."""
 
     def __init__(self, chip: Chip) -> None:
         self._chip = chip
@@ -34,3 +51,7 @@ class LocalFabric:
     def cost(self, source: int, target: int) -> DmaCost:
         """See `Fabric`."""
         return dma_cost(source, target, self._chip)
+
+    def route_cost(self, route: Route, *, is_flag: bool) -> DmaCost:
+        """See `Fabric`."""
+        return route_cost(route, self._chip, is_flag=is_flag)

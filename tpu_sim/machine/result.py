@@ -22,7 +22,7 @@ from tpu_sim.isa.chips import Chip
 
 MOST_RECORDS = 65_536
 """Calls of a run that are recorded one by one."""
-RECORD_WORDS = 16
+RECORD_WORDS = 17
 _FIRST_CAUSE = 6
 assert _FIRST_CAUSE + len(Cause) <= RECORD_WORDS
 

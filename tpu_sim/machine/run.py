@@ -7,8 +7,9 @@ for and Ctrl-C are the same thing there; what it means is decided here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, Self
 
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.checkpoint import Checkpoint, dump_checkpoint
@@ -48,8 +49,20 @@ class Core(Protocol):
         ...
 
     @property
+    def node(self) -> int:
+        """The number of the node there that it goes on with."""
+        ...
+
+    @property
     def now(self) -> int:
         """The cycle at which the next bundle would issue."""
+        ...
+
+    def connect(self, number: int, cores: Sequence[Self]) -> None:
+        """Be core `number` of those that run the program together, before the run starts.
+
+        All are of one kind of machine.
+        """
         ...
 
     def advance(self, until: int) -> Stop:
@@ -84,6 +97,20 @@ class Run:
         """Whether it came to the end of main."""
         self.is_waiting = False
         """Whether it stands before a wait for another core (`CoreState.raise_flag`)."""
+
+    def connect(self, number: int, runs: Sequence[Run]) -> None:
+        """Be core `number` of the runs that execute a program together; for a run at its start."""
+        self._core.connect(number, [run._core for run in runs])
+
+    @property
+    def body_name(self) -> str:
+        """Where it stands: "main" or a kernel."""
+        return self._core.body_name
+
+    @property
+    def node(self) -> int:
+        """The number of the node there that it goes on with."""
+        return self._core.node
 
     @property
     def cycle(self) -> int:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.checker import MAX_PORTS
 from tpu_sim.machine.node_table import LOOP_DEPTH
 
 MAX_UNITS = 8
 """MXU units that an instruction can name."""
-MAX_FLAGS = 256
+MAX_FLAGS = 1024
 MAX_SREGS = 64
 READY_RING = 4096
 """Results of an MXU whose ready cycles are kept: more than any queue holds, a power of two."""
@@ -56,6 +57,11 @@ SCHEMA = (
         "flag_pending",
         MAX_FLAGS,
         "raises by other cores that are expected; below 0: that came before",
+    ),
+    Field(
+        "port_free",
+        MAX_PORTS,
+        "when the core's transfers over each port to other chips are through",
     ),
     Field("mrf_ready", MAX_UNITS * READY_RING, "per MXU a ring: when each result may be popped"),
 )

@@ -84,6 +84,7 @@ class CoreState:
         self.counters, self.trips = self._field("counters"), self._field("trips")
         self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
         self.flag_pending = self._field("flag_pending")
+        self.port_free = self._field("port_free")
         self.sregs: U32 = self._field("sregs").view(np.uint32)
         if chip.sregs > MAX_SREGS:  # tests count on as many as a program names
             self.sregs = np.zeros(chip.sregs, np.uint32)

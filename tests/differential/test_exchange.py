@@ -1,0 +1,112 @@
+"""Transfers between cores: both machines agree on values and cycles, whoever goes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.isa_programs import HBM_BYTES, V5E, block, kernel_text, program_text
+from tpu_sim.interp.numpy_machine import NumpyMachine
+from tpu_sim.isa.assembly import print_program
+from tpu_sim.isa.assembly_parser import parse_program
+from tpu_sim.isa.checker import check_program
+from tpu_sim.isa.container import dump_program, load_program
+from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.program import Program, core_word
+from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.machine.faults import DeadlockFault
+from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.system.slice import connect, finish_together
+
+MACHINES = [NumpyMachine, LlvmMachine]
+RING = "route r0 port 1 hops 1 load 1.0 [1 2 3 0]\n"
+BACK = "route r1 port 2 hops 1 load 1.0 [3 0 1 2]\n"
+TABLES = """
+descriptor d0 hbm -> hbm chunk 2 dims [] route 0
+descriptor d1 hbm -> hbm chunk 1 dims [0 x 0 -> 0] route 1
+"""
+READY = block("dma.start d1, s0, s0, f1, s0, s0, s0") + block("dma.wait f1, s0")
+SHIFT = block("smovi s1 = 8", "dma.start d0, s0, s1, f0, s0, s0, s0") + block("dma.wait f0, s0")
+
+
+def program(body: str, routes: str = RING + BACK) -> Program:
+    text = program_text(kernel_text(body, TABLES))
+    head, rest = text.split("\n", 1)
+    return parse_program(f"{head}\n{routes}{rest}")
+
+
+def run_on(kind: type, source: Program, cores: int = 4, threads: int = 1):  # type: ignore[no-untyped-def]
+    hbms = [HbmMemory(HBM_BYTES) for _ in range(cores)]
+    for number, hbm in enumerate(hbms):
+        hbm.write(0, np.full(256, 100 + number, np.int32).tobytes())
+    runs = [kind(V5E).start(source, hbm) for hbm in hbms]
+    connect(runs)
+    results = finish_together(runs, threads)
+    return results, [np.frombuffer(hbm.read(8 * 512, 1024), np.int32) for hbm in hbms], runs
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_each_core_gets_what_the_core_before_it_sent(kind: type) -> None:
+    results, got, runs = run_on(kind, program(READY + SHIFT))
+    for number, values in enumerate(got):
+        assert (values == 100 + (number - 1) % 4).all()
+    assert len({result.cycles for result in results}) == 1
+    assert [int(run.state.smem[core_word(V5E.smem_words)]) for run in runs] == [0, 1, 2, 3]
+
+
+def test_machines_and_threads_agree_on_cycles() -> None:
+    source = program(READY + SHIFT)
+    wanted = [result.cycles for result in run_on(NumpyMachine, source)[0]]
+    for threads in (1, 2):
+        found = run_on(LlvmMachine, source, threads=threads)[0]
+        assert [result.cycles for result in found] == wanted
+    assert LlvmMachine(V5E).estimate(source).cycles == wanted[0]
+    bytes_cycles = V5E.ici_setup_cycles + -(-1024 // V5E.ici_bytes_per_cycle)
+    least = V5E.ici_sync_cycles + V5E.ici_hop_cycles + V5E.call_overhead_cycles + bytes_cycles
+    assert least < wanted[0] < least + 200
+
+
+def test_transfers_on_a_shared_link_take_as_much_longer() -> None:
+    alone = run_on(NumpyMachine, program(SHIFT))[0][0].cycles
+    shared = run_on(NumpyMachine, program(SHIFT, RING.replace("load 1.0", "load 3.0") + BACK))
+    assert shared[0][0].cycles - alone == pytest.approx(2 * 1024 / V5E.ici_bytes_per_cycle, abs=2)
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_a_core_that_nothing_comes_to_waits_for_nothing(kind: type) -> None:
+    results, got, _ = run_on(kind, program(SHIFT, RING.replace("[1 2 3 0]", "[1 2 3 -1]") + BACK))
+    assert (got[0] == 0).all()
+    assert (got[3] == 102).all()
+    assert results[3].cycles > results[0].cycles
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_cores_that_wait_for_nobody_are_named(kind: type) -> None:
+    others = block(f"smovi s4 = {core_word(V5E.smem_words)}", "smovi s5 = 3")
+    others += block("sld s3 = s4, 0", "nop 8") + block("scmp.ne.s32 s2 = s3, s5", "nop 3")
+    odd = "if s2 {\n" + SHIFT + "}\n"
+    with pytest.raises(DeadlockFault, match="core 0 in k at cycle"):
+        run_on(kind, program(others + odd))
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_a_program_of_several_cores_does_not_run_alone(kind: type) -> None:
+    with pytest.raises(DeadlockFault, match="runs alone"):
+        kind(V5E).run(program(SHIFT), HbmMemory(HBM_BYTES))
+
+
+def test_routes_have_a_text_and_a_file_and_are_checked() -> None:
+    source = program(SHIFT)
+    assert print_program(parse_program(print_program(source))) == print_program(source)
+    assert load_program(dump_program(source)) == source
+    for wrong in ("[1 1 3 0]", "[1 2 3 4]", "[1 2 3]"):
+        with pytest.raises(ProgramError, match="route r"):
+            check_program(
+                program(
+                    SHIFT,
+                    BACK.replace("r1", "r0") + RING.replace("r0", "r1").replace("[1 2 3 0]", wrong),
+                ),
+                V5E,
+            )
+    with pytest.raises(ProgramError, match="route 0, the program has 0"):
+        check_program(program(SHIFT, ""), V5E)
