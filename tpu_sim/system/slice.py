@@ -42,9 +42,9 @@ def finish_together(
                     raise error
             if check is not None:
                 check()
-            if not any(run.is_done for _, run in waiting):
-                if [_place(run) for _, run in waiting] == before:
-                    raise _deadlock(waiting)
+            is_stuck = not any(run.is_done for _, run in waiting)
+            if is_stuck and [_place(run) for _, run in waiting] == before:
+                raise _deadlock(waiting)
             waiting = [(number, run) for number, run in waiting if not run.is_done]
     return [run.result for run in runs]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.hlo.evaluator import attribute_access as attribute
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value, unsupported
 from compiler.hlo.evaluator.monoid import monoid_of
 from compiler.hlo.evaluator.numerics import cast_exactly_once
@@ -44,12 +43,12 @@ def _from_all(ctx: Context, instr: HloInstruction, group: Group, value: Any) -> 
 
 
 def _dimension(instr: HloInstruction) -> int:
-    return attribute.int_tuple(instr, "dimensions")[0]
+    return instr.dimensions[0]
 
 
 def _combined(ctx: Context, instr: HloInstruction, values: Sequence[Array]) -> Array:
     """One array of the group's values, element by element by the computation."""
-    body = attribute.computation(instr, "to_apply")
+    body = instr.to_apply
     monoid = monoid_of(body)
     if monoid is not None:
         total = monoid.reduce(np.stack(values, axis=-1), (values[0].ndim,))
