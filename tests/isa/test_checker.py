@@ -244,7 +244,7 @@ def test_parallel_iterations_carry_no_sreg() -> None:
         ('window w0 "x" rows 0 + 0', "", "window x"),
         (TWO_WINDOWS, "args 0 flags 8 spill 2 at 120 flops 0", r"y and \(spill slots\) overlap"),
         (TWO_WINDOWS, "args 129 flags 8 spill 0 at 0 flops 0", "129 arguments"),
-        (TWO_WINDOWS, "args 0 flags 300 spill 0 at 0 flops 0", "300 sync flags"),
+        (TWO_WINDOWS, "args 0 flags 3000 spill 0 at 0 flops 0", "3000 sync flags"),
         (TWO_WINDOWS + "descriptor d0 hbm -> vmem chunk 8 dims []", "", "window -1, want"),
         (TWO_WINDOWS + "descriptor d0 hbm -> vmem w2 chunk 8 dims []", "", "window 2, want"),
         (TWO_WINDOWS + "descriptor d0 hbm -> vmem w0 chunk 0 dims []", "", "chunk 0"),
