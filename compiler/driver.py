@@ -29,6 +29,7 @@ from compiler.passes.pipeline import PIPELINE, find_passes, run_pipeline, split_
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
+from tpu_sim.isa.torus import Slice
 from tpu_sim.isa.verification import is_verifying
 
 
@@ -53,24 +54,29 @@ class CompiledModule:
 
 
 def compile_module(
-    module: HloModule, chip: Chip, options: CompileOptions | None = None
+    module: HloModule,
+    chip: Chip,
+    options: CompileOptions | None = None,
+    cores: Slice | None = None,
 ) -> CompiledModule:
-    """Compile a parsed module for a chip; the module is changed in place.
+    """Compile a parsed module for a chip, or for the cores of a slice; the module is changed in place.
 
     Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
     """
     collect_if_much_was_made()
     with no_cyclic_gc():
-        return _compile(module, chip, options or CompileOptions())
+        return _compile(module, chip, options or CompileOptions(), cores)
 
 
-def _compile(module: HloModule, chip: Chip, options: CompileOptions) -> CompiledModule:
+def _compile(
+    module: HloModule, chip: Chip, options: CompileOptions, cores: Slice | None
+) -> CompiledModule:
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
     with _timed("passes", timings, options.progress):
         passes = run_passes(module, chip, None, options)
-    buffers, lowered = _lowered(module, chip, options, timings, passes)
+    buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
     lowered.program.metadata["precision"] = options.precision
     remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
     if remarks:
@@ -87,6 +93,7 @@ def _lowered(
     options: CompileOptions,
     timings: dict[str, float],
     passes: list[PassTiming],
+    cores: Slice | None,
 ) -> tuple[BufferAssignment, LoweredModule]:
     """Addresses and the program; a kernel that breaks a limit of the machine is split.
 
@@ -100,7 +107,9 @@ def _lowered(
                 check_buffers(module, buffers, WindowPlanner(chip, options.precision))
         try:
             with _timed("lower", timings, options.progress):
-                lowered = lower_module(module, buffers, chip, kernel_options, options.progress)
+                lowered = lower_module(
+                    module, buffers, chip, kernel_options, options.progress, cores
+                )
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
             if any(i.opcode == "while" for i in fusions):

@@ -17,6 +17,7 @@ from runtime.client import Device, client_for, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of, read_checked
+from runtime.topology import Topology
 from tpu_sim.isa.errors import ProgramError, TpuxError
 
 DEFAULT_TARGET = "v5e"
@@ -33,7 +34,7 @@ def compile(
     """Compile a model for `target` and return it ready to call.
 
     `target` is a chip, a slice (``v5e:4x2``) or one of its devices. A program for one device runs
-    on any of them, where its arguments lie; one for several is refused.
+    on any of them, where its arguments lie; one for several runs on all, with global arrays.
 
     `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
     by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
@@ -55,18 +56,17 @@ def compile(
         _expect_precision(executable, precision)
         return executable
     chosen = options or CompileOptions(precision=precision or "default")
-    device = device_for(target)
-    client_size = 1 if isinstance(target, Device) else len(client_for(target).devices)
+    devices = [target] if isinstance(target, Device) else client_for(target).devices
+    chip = devices[0].chip
+    cores = Topology(chip).cores if isinstance(target, Device) else client_for(target).cores
 
     def compile_now() -> Compilation:
         """The compiler is heavy to import and not needed for what is in the store."""
         compiler = importlib.import_module("runtime.compilation")
-        made: Compilation = compiler.compile_source(text, name, client_size, device.chip, chosen)
+        made: Compilation = compiler.compile_source(text, name, cores, chip, chosen)
         return made
 
-    return executable_of(
-        text, device, chosen, machine or MachineOptions(), compile_now, client_size
-    )
+    return executable_of(text, devices, chosen, machine or MachineOptions(), compile_now, cores)
 
 
 def load_executable(

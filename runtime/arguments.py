@@ -10,6 +10,7 @@ import numpy.typing as npt
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BY_NUMPY
 from compiler.hlo.host_types import device_dtype, fitted
+from compiler.hlo.shape import ArrayShape
 from runtime.buffer import Array
 from runtime.client import Device
 from runtime.ports import Port
@@ -30,15 +31,36 @@ def checked(
     array = value if isinstance(value, Array) else np.asarray(value)
     if isinstance(array, Array):
         array.buffer()  # it is not deleted
-    want = port.shape
+    _expect_shape(number, array, port, port.shape)
+    if isinstance(value, Array) and value.device is not device:
+        raise CompileError(_elsewhere(number, value, port, device))
+    if isinstance(array, Array):
+        return array
+    return _as_wanted(number, value, array, port)
+
+
+def checked_shape(
+    number: int, value: npt.ArrayLike | Array, port: Port, want: ArrayShape
+) -> HostArray:
+    """The argument on the host, if it has the dimensions `want` and a dtype as in `checked`."""
+    array = value.numpy() if isinstance(value, Array) else np.asarray(value)
+    _expect_shape(number, array, port, want)
+    return _as_wanted(number, value, array, port)
+
+
+def _expect_shape(number: int, array: HostArray | Array, port: Port, want: ArrayShape) -> None:
     if array.shape != want.dims or not _stands_for(array.dtype, want.dtype.numpy):
         raise CompileError(
             f"input {number} ({port.buffers[0].name}): found {array.dtype}{list(array.shape)}, "
             f"want {want.dtype.numpy}{list(want.dims)}"
         )
-    if isinstance(value, Array) and value.device is not device:
-        raise CompileError(_elsewhere(number, value, port, device))
-    if isinstance(array, Array) or array.dtype == want.dtype.numpy:
+
+
+def _as_wanted(
+    number: int, value: npt.ArrayLike | Array, array: HostArray, port: Port
+) -> HostArray:
+    want = port.shape
+    if array.dtype == want.dtype.numpy:
         return array
     if isinstance(value, np.ndarray):
         device_dtype(value.dtype, warns=True)

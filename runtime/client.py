@@ -7,8 +7,9 @@ from functools import cache
 from runtime.machines import Core
 from runtime.memory import Memory
 from runtime.queue import Queue
-from runtime.topology import Coordinates, Topology, parse_target
+from runtime.topology import Topology, parse_target
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.torus import Coordinates
 
 
 class Device:
@@ -61,6 +62,7 @@ class Client:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         count = topology.chip_count * topology.devices_per_chip
+        self.cores = topology.cores
         self.devices = [Device(topology.chip, None, topology, id) for id in range(count)]
 
 

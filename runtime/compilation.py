@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from compiler.diagnostics import UnsupportedError
@@ -9,29 +10,39 @@ from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
+from runtime.spreads import DEVICES
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.torus import Slice
 
 
 def compile_source(
-    text: str | bytes, name: str, client_size: int, chip: Chip, options: CompileOptions
+    text: str | bytes, name: str, cores: Slice, chip: Chip, options: CompileOptions
 ) -> CompiledModule:
     """Compile a model's text or bytecode; `timings` begins with parsing.
 
-    Programs of several devices are compiled for none: where a target of several (`client_size`) asks
-    for it, that is said at once.
+    A program of as many devices as the target has (`cores`) is compiled for all of them. On a target
+    of one device it is compiled for one, as if nobody else were there.
     """
     started = time.perf_counter()
     module = parse_model(text, name)
-    wanted = device_counts(module).devices
-    if client_size > 1 and wanted > 1:
+    counts, size = device_counts(module), len(cores.chips)
+    if size > 1 and counts.devices not in (1, size):
         raise UnsupportedError(
-            f"HloModule {module.name} is a program of {wanted} devices "
-            f"(replica_count={module.attrs.get('replica_count', 1)}, "
-            f"num_partitions={module.attrs.get('num_partitions', 1)}): programs of several devices "
-            "are not compiled yet; compile one for a single device, which runs on any of a slice"
+            f"HloModule {module.name} is a program of {counts.devices} devices (replica_count="
+            f"{counts.replicas}, num_partitions={counts.partitions}), the target has {size}: "
+            "choose a slice of as many"
         )
+    if size > 1 and counts.partitions > 1:
+        raise UnsupportedError(
+            f"HloModule {module.name} is to be partitioned (num_partitions={counts.partitions}), "
+            "which is not done yet; partition it first, into replicas"
+        )
+    is_for_all = size > 1 and counts.devices == size
     parsed = time.perf_counter()
-    compiled = compile_module(module, chip, options)
+    compiled = compile_module(module, chip, options, cores if is_for_all else None)
+    if is_for_all:
+        numbers = json.dumps([counts.replicas, counts.partitions])
+        compiled.program.metadata[DEVICES] = numbers
     compiled.timings = {"parse": parsed - started, **compiled.timings}
     return compiled
 

@@ -19,6 +19,7 @@ from compiler.diagnostics import (
     ResourceExhaustedError,
     made_up_note,
 )
+from compiler.hlo.shape import ArrayShape
 from compiler.hlo.shape_text import print_shape
 from runtime.arguments import checked, expect_donated_once
 from runtime.buffer import Array, Buffer
@@ -125,6 +126,16 @@ class Executable:
         return f"<tpuc.Executable {ends} for {self.device}, kernels: {kernels}>"
 
     @property
+    def argument_shapes(self) -> list[ArrayShape]:
+        """The shape of each argument, as the caller gives it."""
+        return [port.shape for port in self.inputs]
+
+    @property
+    def result_shapes(self) -> list[ArrayShape]:
+        """The shape of each result, as the caller gets it."""
+        return [port.shape for port in self.outputs]
+
+    @property
     def report(self) -> Report | None:
         """What the last call cost (`Run.report` of that call); None before the first."""
         return None if self._last is None else self.report_of(self._last)
@@ -146,8 +157,7 @@ class Executable:
         all checked first; those of an iterator one by one, so that the host need not hold them
         together, and the call has ended when this returns.
         """
-        if self.made_up is not None:
-            warnings.warn(f"{self.made_up}, so results mean nothing", ElidedConstantsWarning, 3)
+        self._warn_of_made_up()
         if isinstance(args, Sequence):
             self._expect_count(len(args))
             values = list(args)
@@ -162,6 +172,10 @@ class Executable:
         run = Run(self, call, self._submit(call, on_device=bool(on_device)))
         self._last = call
         return run
+
+    def _warn_of_made_up(self) -> None:
+        if self.made_up is not None:
+            warnings.warn(f"{self.made_up}, so results mean nothing", ElidedConstantsWarning, 4)
 
     def _submit(self, call: Call, *, on_device: bool) -> Results:
         """Have the call done: now, or by the device's thread."""

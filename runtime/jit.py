@@ -23,6 +23,7 @@ from runtime.client import Device, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of
+from runtime.topology import Topology
 
 
 @dataclass
@@ -108,7 +109,9 @@ class JitFunction:
 
         text = print_module(module)
         machine = MachineOptions()
-        executable = executable_of(text, device, options, machine, compile_now)
+        executable = executable_of(
+            text, [device], options, machine, compile_now, Topology(device.chip).cores
+        )
         return _Compiled(executable, out_tree)
 
 

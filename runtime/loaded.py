@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from weakref import ReferenceType
 
@@ -57,6 +58,16 @@ class LoadedProgram:
 
     def execute(self, call: Call) -> None:
         """Do `call` now. The device's turn is this thread's."""
+        with self.loaded(call):
+            self._run(call)
+            if call.outputs is None:
+                call.hosts = self.hosts()
+            else:
+                self._lend(call.outputs)
+
+    @contextmanager
+    def loaded(self, call: Call) -> Iterator[None]:
+        """The arguments of `call` are in the arena, which nobody else uses meanwhile."""
         arena = self.arena
         with self.device.memory.lock:
             arena.in_use = True
@@ -66,13 +77,13 @@ class LoadedProgram:
                 arena.in_use = False
                 raise
         try:
-            self._run(call)
-            if call.outputs is None:
-                call.hosts = [self._host_output(port) for port in self.outputs]
-            else:
-                self._lend(call.outputs)
+            yield
         finally:
             arena.in_use = False
+
+    def hosts(self) -> list[HostArray]:
+        """The outputs, copied to the host."""
+        return [self._host_output(port) for port in self.outputs]
 
     def _run(self, call: Call) -> None:
         busy, started = time.thread_time() if call.is_measured else 0.0, time.perf_counter()

@@ -53,6 +53,9 @@ class Runnable(Protocol):
         `RunInterruptedError`.
         """
 
+    def start(self, hbm: HbmMemory) -> Run:
+        """A run on the given memory, at its start."""
+
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         """The same on another core of such a chip; nothing is translated again."""
 
@@ -69,6 +72,9 @@ class _OnNumpy:
             return self.machine.run(self.program, hbm)
         return _finish(self.machine.start(self.program, hbm), is_cancelled)
 
+    def start(self, hbm: HbmMemory) -> Run:
+        return self.machine.start(self.program, hbm)
+
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         return core.prepare(self.program, options)
 
@@ -84,6 +90,9 @@ class _OnLlvm:
         if is_cancelled is None:
             return self.machine.run(self.program, hbm)
         return _finish(self.machine.start(self.program, hbm), is_cancelled)
+
+    def start(self, hbm: HbmMemory) -> Run:
+        return self.machine.start(self.program, hbm)
 
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         machine = core.machine(options)

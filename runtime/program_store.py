@@ -8,15 +8,17 @@ nor the backend are imported for it, and bundles stay encoded unless somebody lo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from compiler.options import CompileOptions
 from runtime.client import Device
-from runtime.executable import Executable
+from runtime.executable import Executable, Texts
 from runtime.machines import MachineOptions
+from runtime.slice_executable import SliceExecutable
+from runtime.spreads import DEVICES
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.container import (
     checked_program,
@@ -29,6 +31,7 @@ from tpu_sim.isa.container import (
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import Program
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
+from tpu_sim.isa.torus import Slice
 from tpu_sim.machine.disk_cache import DiskCache, cache_key, open_cache
 
 _SOURCE = ("compiler", "tpu_sim")
@@ -68,20 +71,20 @@ class _Recompiled:
 
 def executable_of(
     text: str | bytes,
-    device: Device,
+    devices: Sequence[Device],
     options: CompileOptions,
     machine: MachineOptions,
     compile: Callable[[], Compilation],
-    client_size: int = 1,
+    cores: Slice,
 ) -> Executable:
     """The executable of a model from the store, else from `compile`, which is then kept.
 
-    `text` determines the program together with the chip, `options` and the number of devices.
+    `text` determines the program together with the chip, `options` and the `cores` of the target.
     Writing the IR of each stage needs the stages, so `options.dump_dir` compiles always.
     """
     started = time.perf_counter()
     cache = open_cache(wanted=machine.cache)
-    key = "" if cache is None else _program_key(text, device.chip, options, client_size)
+    key = "" if cache is None else _program_key(text, devices[0].chip, options, cores)
     if cache is not None and options.dump_dir is None:
         found = _load(cache, key)
         if found is not None:
@@ -89,10 +92,12 @@ def executable_of(
             seconds = time.perf_counter() - started
             stages = {"load": seconds}
             texts = _Recompiled(compile)
-            return Executable(program, device, machine, texts, seconds, stages, digest=digest)
+            return _made(program, devices, machine, texts, seconds, stages, digest)
     compiled = compile()
     kept = None if cache is None else _store(cache, key, compiled.program)
-    return _fresh(compiled, device, machine, time.perf_counter() - started, kept)
+    seconds = time.perf_counter() - started
+    stages = dict(compiled.timings)
+    return _made(compiled.program, devices, machine, compiled, seconds, stages, kept)
 
 
 def read_checked(
@@ -117,21 +122,25 @@ def read_checked(
     return program, content_digest(data)
 
 
-def _fresh(
-    compiled: Compilation,
-    device: Device,
+def _made(
+    program: Program,
+    devices: Sequence[Device],
     machine: MachineOptions,
+    texts: Texts,
     seconds: float,
+    stages: dict[str, float],
     digest: str | None,
 ) -> Executable:
-    stages = dict(compiled.timings)
-    return Executable(compiled.program, device, machine, compiled, seconds, stages, digest=digest)
+    if DEVICES in program.metadata:
+        return SliceExecutable(
+            program, devices[0], machine, texts, seconds, stages, digest, devices=devices
+        )
+    return Executable(program, devices[0], machine, texts, seconds, stages, digest=digest)
 
 
-def _program_key(text: str | bytes, chip: Chip, options: CompileOptions, client_size: int) -> str:
+def _program_key(text: str | bytes, chip: Chip, options: CompileOptions, cores: Slice) -> str:
     source = source_digest(*_SOURCE)
-    size = str(client_size)
-    return cache_key("program", text, options.program_key(), repr(chip), size, source)
+    return cache_key("program", text, options.program_key(), repr(chip), repr(cores), source)
 
 
 def _load(cache: DiskCache, key: str) -> tuple[Program, str] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from weakref import ReferenceType, WeakSet, ref
@@ -121,6 +122,20 @@ class Queue:
         task.await_on(self)
         self._pending.append(task)
         self._wake()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The device is this thread's, once it has done what was asked for before."""
+        self.expect_no_turn()
+        while self._pending:
+            with suppress(IndexError):  # it was the last one
+                self._pending[-1].look()
+        with self._turn:
+            self._owner = get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
 
     def is_soon_free(self) -> bool:
         """Whether all that is queued or being done is short."""

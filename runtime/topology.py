@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
-
-Coordinates = tuple[int, int, int]
+from tpu_sim.isa.torus import Coordinates, Slice, Torus, torus_of
 
 _SLICE = re.compile(r"(?P<chip>.+):(?P<dims>\d+(?:x\d+)*)")
 _MOST_CHIPS = 16 * 16 * 24  # the largest slice there is, of v5p (Cloud TPU documentation)
@@ -36,6 +35,17 @@ class Topology:
     dims: Coordinates = (1, 1, 1)
 
     @property
+    def torus(self) -> Torus:
+        """The network between its chips."""
+        return torus_of(self.chip, self.dims)
+
+    @property
+    def cores(self) -> Slice:
+        """What a program for all of its devices is compiled for."""
+        chips = [chip for chip in range(self.chip_count) for _ in range(self.devices_per_chip)]
+        return Slice(self.torus, tuple(chips))
+
+    @property
     def chip_count(self) -> int:
         """How many chips there are."""
         return prod(self.dims)
@@ -52,8 +62,7 @@ class Topology:
 
     def coordinates(self, chip: int) -> Coordinates:
         """Where a chip stands."""
-        x, y, _ = self.dims
-        return chip % x, chip // x % y, chip // (x * y)
+        return self.torus.coordinates(chip)
 
 
 def parse_target(target: str) -> Topology:

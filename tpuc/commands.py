@@ -87,10 +87,10 @@ def run(
     choices = _Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = _executable(model, choices, options)
     _warn_of_made_up(executable.made_up, is_run=True)
-    shapes = [port.shape for port in executable.inputs]
+    shapes = executable.argument_shapes
     each = _arguments(inputs, shapes, seed)
     arguments = list(each) if check else []  # else the host never holds them all
-    expected = _expected(expect, [port.shape for port in executable.outputs])
+    expected = _expected(expect, executable.result_shapes)
     is_read = bool(outputs) or check or expected is not None
     with _working("executing"), _quiet():
         run = executable.call(arguments or each, on_device=not is_read)

@@ -26,7 +26,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import SReg
-from tpu_sim.isa.program import HBM, SMEM
+from tpu_sim.isa.program import HBM, SMEM, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 NO_CODE = frozenset(
@@ -65,6 +65,7 @@ class ControlLowering:
             "while": self._while,
             "conditional": self._conditional,
             "call": self._call,
+            "partition-id": self._partition_id,
         }
 
     def lower(self, computation: HloComputation) -> None:
@@ -170,6 +171,11 @@ class ControlLowering:
             return
         name = self.library.kernel_for(instr)
         self._call_kernel(instr, name, sources, targets)
+
+    def _partition_id(self, instr: HloInstruction) -> None:
+        b, (place,) = self.builder, self._slices(instr)
+        number = b.emit("sld", b.sconst(core_word(b.chip.smem_words)), 0)
+        b.emit("sst", 0, smem_word(place), number)
 
     def _call(self, instr: HloInstruction) -> None:
         self.lower(instr.to_apply)

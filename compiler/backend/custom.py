@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.analysis.fusion_body import FusionBody
+from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.kernel_calls import KernelInterface
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.hlo.ir import HloInstruction
@@ -25,6 +26,7 @@ class CustomKernel:
     interface: KernelInterface
     in_place: tuple[tuple[int, int], ...]
     smem: SmemScratch
+    exchange: ExchangePlan | None = None
 
 
 CustomEmitter = Callable[[CustomKernel], None]

@@ -6,10 +6,14 @@ from compiler.backend.custom import CustomEmitter
 from compiler.backend.custom_gather import emit_gather
 from compiler.backend.custom_scatter import emit_scatter
 from compiler.backend.custom_update import emit_update
+from compiler.backend.exchange.kernels import emit_all_gather, emit_all_to_all, emit_permute
 from compiler.backend.fourier.kernel import emit_fft
 
 CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "dynamic-update-slice": emit_update,
+    "all-gather": emit_all_gather,
+    "all-to-all": emit_all_to_all,
+    "collective-permute": emit_permute,
     "gather": emit_gather,
     "pair-fft": emit_fft,
     "scatter": emit_scatter,

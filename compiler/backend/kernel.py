@@ -49,6 +49,7 @@ def lower_fusion(
                 interface,
                 in_place,
                 target.smem,
+                target.exchange,
             )
             _custom_emitter(fusion, root)(kernel)
         else:

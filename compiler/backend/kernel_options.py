@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.smem_scratch import SmemScratch
 from tpu_sim.isa.chips import Chip
 
@@ -25,8 +26,10 @@ class KernelOptions:
 
 @dataclass(frozen=True)
 class KernelTarget:
-    """What kernels are lowered for: the chip, the user's options, the SMEM they may use."""
+    """What kernels are lowered for: the chip, the user's options, the SMEM they may use, and the plan
+    of exchanges with other chips of a program for several."""
 
     chip: Chip
     options: KernelOptions
     smem: SmemScratch
+    exchange: ExchangePlan | None = None

@@ -17,6 +17,7 @@ from compiler.analysis.call_graph import control_computations
 from compiler.analysis.host_ports import host_ports
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
+from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.finalize import finalize_kernel, finalize_main
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
@@ -31,7 +32,9 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
 from compiler.llo.printer import print_llo
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program
+from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
+from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.torus import Slice
 
 Progress = Callable[[str], None]
 
@@ -62,13 +65,16 @@ def lower_module(
     chip: Chip,
     options: KernelOptions,
     progress: Progress | None = None,
+    cores: Slice | None = None,
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level.
 
-    Raises KernelLimitError for kernels that would have to be smaller.
+    `cores` are those that run a program for several. Raises KernelLimitError for kernels that would have to be smaller.
     """
     smem = _smem_scratch(module, buffers, chip)
-    library = KernelLibrary(KernelTarget(chip, options, smem))
+    first_granule = -(-buffers.peak_bytes // GRANULE_BYTES)
+    exchange = None if cores is None else ExchangePlan(cores, first_granule)
+    library = KernelLibrary(KernelTarget(chip, options, smem, exchange))
     loops = LoopKernels(buffers, library)
 
     def lower_main() -> LloKernel:
@@ -92,6 +98,10 @@ def lower_module(
         smem_words=smem.base + smem.used,
         metadata={"module": module.name},
     )
+    if exchange is not None:
+        program.routes = exchange.routes
+        program.constants += exchange.tables
+        program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
     return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
 
 
@@ -103,7 +113,7 @@ def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> S
             f"{module.name}: {scalar_words} words of SMEM for scalars, {chip.name} has "
             f"{chip.smem_words}"
         )
-    return SmemScratch(scalar_words, chip.smem_words)
+    return SmemScratch(scalar_words, core_word(chip.smem_words))
 
 
 class _Kernels:

@@ -104,7 +104,7 @@ def _variadic(name: str, traits: Trait, least: int, most: int | None = None) -> 
 _EUP = ELEMENTWISE | TRANSCENDENTAL
 _AC = ELEMENTWISE | COMMUTATIVE | ASSOCIATIVE
 _ACI = _AC | IDEMPOTENT
-_COMM = COLLECTIVE | SIDE_EFFECT  # ordered between devices: never dropped or duplicated on one
+_COMM = COLLECTIVE  # all devices run the same program, so what none of them needs may go
 _COMM_ASYNC = _COMM | ASYNC
 
 _ELEMENTWISE_ROWS = (
@@ -264,10 +264,10 @@ _COLLECTIVE_ROWS = (
     OpcodeInfo("collective-permute-done", 1, _COMM_ASYNC),
     _variadic("collective-permute-start", _COMM_ASYNC, 1),
     _variadic("collective-reduce", _COMM | CALLS, 1),
-    OpcodeInfo("partition-id", 0),
+    OpcodeInfo("partition-id", 0, COLLECTIVE),
     OpcodeInfo("ragged-all-to-all", 6, _COMM),
     _variadic("reduce-scatter", _COMM | CALLS, 1),
-    OpcodeInfo("replica-id", 0),
+    OpcodeInfo("replica-id", 0, COLLECTIVE),
 )
 
 _GROUPS = (

@@ -77,7 +77,7 @@ FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
 SCHEDULED_OPCODES = frozenset(
     {
         "bitcast", "conditional", "constant", "copy", "fusion", "get-tuple-element",
-        "parameter", "tuple", "while",
+        "parameter", "partition-id", "tuple", "while",
     }
 )  # fmt: skip
 """What may stand outside of fusions once the module is scheduled."""

@@ -50,6 +50,7 @@ _FIXED = frozenset(
         "add-dependency",
         "opt-barrier",
         "copy",
+        "partition-id",
         "bitcast",
         "domain",
     }

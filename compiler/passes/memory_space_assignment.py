@@ -71,7 +71,7 @@ def _place_result(instr: HloInstruction, *, is_entry: bool) -> None:
     is_carried = instr.opcode in ("while", "conditional") or (
         instr.opcode == "parameter" and not is_entry
     )
-    if is_carried or is_scalar_fusion(instr) or instr.opcode == "constant":
+    if is_carried or is_scalar_fusion(instr) or instr.opcode in ("constant", "partition-id"):
         instr.shape = _scalars_to_smem(instr.shape)
     _refresh_shape(instr)
 

@@ -15,6 +15,8 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.verifier import Level
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
+from compiler.passes.collectives.expander import expand_collectives
+from compiler.passes.collectives.flattening import flatten_replicas
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.context import Chip
 from compiler.passes.control_unsharing import unshare_control
@@ -71,6 +73,8 @@ PASSES: dict[str, Pass] = {
         FunctionPass("control-unsharing", unshare_control),
         FunctionPass("tuple-flattener", flatten_tuples),
         FunctionPass("loop-state", simplify_loop_state),
+        FunctionPass("replica-flattener", flatten_replicas),
+        FunctionPass("collective-expander", expand_collectives),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
         FunctionPass("cse", eliminate_common_subexpressions),
@@ -119,6 +123,8 @@ PIPELINE: tuple[str, ...] = (
     "call-inliner",
     "control-unsharing",
     "tuple-flattener",
+    "replica-flattener",
+    "collective-expander",
     "loop-state",
     "simple-expansions",
     "random-state",
@@ -180,6 +186,11 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
+    ("single-device", "replica-flattener", "groups of one are gone"),
+    ("replica-flattener", "collective-expander", "it lists groups and joins starts and dones"),
+    ("call-inliner", "replica-flattener", "a computation that is shared is looked at once"),
+    ("collective-expander", "algebraic-simplifier", "reshapes before and after a slot meet"),
+    ("collective-expander", "pair-types", "combining takes complex arrays apart"),
     ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
     ("layout-stripping", "algebraic-simplifier", "rules compare bare shapes"),
     ("call-inliner", "control-unsharing", "two inlined calls share the loops of what they called"),

@@ -32,6 +32,7 @@ _OUTSIDE = frozenset(
         "bitcast",
         "copy",
         "fusion",
+        "partition-id",
     }
 )
 

@@ -1,0 +1,1 @@
+"""Kernels that exchange data between the chips of a slice."""

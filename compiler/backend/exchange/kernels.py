@@ -1,0 +1,231 @@
+"""all-gather, all-to-all and collective-permute of whole slots: transfers, flags, no arithmetic.
+
+A slot is a part of an array that lies in one piece: index i of dimension 0. Every core runs the same
+code; what differs, such as the slot it is to send next, is a row of a table that it reads first. It
+writes into another core's result after that one has said that it is in the kernel too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.backend.custom import CustomKernel
+from compiler.backend.exchange.plan import FIRST_DATA_FLAG, ExchangePlan
+from compiler.backend.transfer import hbm_tiling
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
+from compiler.llo.ir import SReg
+from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core_word
+from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+
+MOST_FLAGS = 1024
+_LOCAL, _TABLE = 0, 1
+_STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
+"""Data flags of each direction: a step's transfer has its own, since the next one may overtake it."""
+FORWARD, BACKWARD = 0, 1
+_PORTS = (0, 1)
+
+
+class Exchange:
+    """What the kernels have in common; `size` is the number of cores in a group."""
+
+    def __init__(self, kernel: CustomKernel) -> None:
+        assert kernel.exchange is not None, "only programs of a slice have collectives left"
+        self.builder = kernel.builder
+        self.kernel = kernel
+        self.plan: ExchangePlan = kernel.exchange
+        self.cores = len(self.plan.cores.chips)
+        b = self.builder
+        b.flag(MOST_FLAGS)
+        self.ready = self.plan.ready_flag(b.name)
+        self.source = b.argument(kernel.interface.operands[0].index)
+        self.target = b.argument(kernel.interface.results[0].index)
+        self._words = 0
+
+    def groups(self) -> Groups:
+        """The groups, as numbers of cores."""
+        found = device_groups(self.kernel.root, DeviceCounts(1, self.cores))
+        if len({len(group) for group in found}) != 1:
+            raise UnsupportedError(
+                f"%{self.kernel.root.name}: replica groups that differ in size; make them equal",
+                self.kernel.root.span,
+            )
+        return found
+
+    def granules(self, parts: int = 1) -> int:
+        """Granules of one of `parts` slots of the operand."""
+        return hbm_tiling(self.kernel.interface.operands[0].shape).total_granules // parts
+
+    def number(self) -> SReg:
+        """The number of this core."""
+        b = self.builder
+        return b.emit("sld", b.sconst(core_word(self.kernel.chip.smem_words)), 0)
+
+    def start_table(self, rows: Sequence[Sequence[int]]) -> None:
+        """Begin to read this core's row of a table; `await_table` must follow."""
+        b, (granule, width) = self.builder, self.plan.table(rows)
+        words = width * (GRANULE_BYTES // WORD_BYTES)
+        self._words = self.kernel.smem.reserve(words)
+        row = b.saddi(b.smuli(self.number(), width), granule)
+        descriptor = b.descriptor(DmaDescriptor(HBM, SMEM, words))
+        b.emit("dma.start", descriptor, row, b.sconst(self._words), _TABLE, 0, 0, 0)
+
+    def await_table(self) -> None:
+        """The row is there."""
+        self.wait(_TABLE)
+
+    def word(self, number: int, index: SReg = 0) -> SReg:
+        """Word `number`, plus a number in a sreg, of this core's row."""
+        b = self.builder
+        return b.emit("sld", b.sadd(index, b.sconst(self._words)), number)
+
+    def start(self, route: int, source: SReg, target: SReg, flag: SReg, granules: int) -> None:
+        """Send granules over a route (or within this core's HBM); the flag is a number in a sreg."""
+        b = self.builder
+        descriptor = DmaDescriptor(HBM, HBM, granules, route=route)
+        b.emit("dma.start", b.descriptor(descriptor), source, target, 0, flag, 0, 0)
+
+    def signal(self, route: int, flag: int) -> None:
+        """Tell the core that a route leads to that this one is in the kernel."""
+        b = self.builder
+        descriptor = DmaDescriptor(HBM, HBM, 1, (DmaDim(0, 0, 0),), route=route)
+        b.emit("dma.start", b.descriptor(descriptor), 0, 0, 0, b.sconst(flag), 0, 0)
+
+    def wait(self, flag: int, index: SReg = 0) -> None:
+        """Wait for flag number `flag` plus a number in a sreg, at the start of a block."""
+        b = self.builder
+        number = b.saddi(index, flag) if index else b.sconst(flag)
+        b.new_block()
+        b.emit("dma.wait", 0, number)
+        b.new_block()
+
+    def slot(self, base: SReg, number: SReg, granules: int) -> SReg:
+        """The address of a slot."""
+        b = self.builder
+        return b.sadd(base, b.smuli(number, granules))
+
+
+def by_core(cores: int, groups: Groups, step: int) -> list[int]:
+    """For each core the one that many places on in its group, in the order of the groups."""
+    targets = [-1] * cores
+    for group in groups:
+        for place, core in enumerate(group):
+            targets[core] = group[(place + step) % len(group)]
+    return targets
+
+
+def emit_all_gather(kernel: CustomKernel) -> None:
+    """Emit an all-gather ``[1, ..] -> [n, ..]``: slots go round a ring, half of them each way."""
+    x = Exchange(kernel)
+    groups = x.groups()
+    rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
+    size, granules = len(groups[0]), x.granules()
+    ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
+    beside = ways if size > 2 else ways[:1]
+    routes = [x.plan.route(way, beside, port) for way, port in zip(ways, _PORTS, strict=True)]
+    steps = size // 2
+    rows: list[list[int]] = [[] for _ in range(x.cores)]
+    for group, ring in zip(groups, rings, strict=True):
+        rank = {core: number for number, core in enumerate(group)}
+        for place, core in enumerate(ring):
+            onward = [rank[ring[(place - s) % size]] for s in range(steps)]
+            back = [rank[ring[(place + s) % size]] for s in range(steps)]
+            rows[core] = [rank[core], *onward, *back]
+    b = x.builder
+    x.start_table(rows)
+    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
+        x.signal(routes[1 - direction], x.ready + direction)
+    x.await_table()
+    own = x.slot(x.target, x.word(0), granules)
+    x.start(NO_ROUTE, x.source, own, b.sconst(_LOCAL), granules)
+    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
+        x.wait(x.ready + direction)
+
+    def send(direction: int, step: SReg, at: int, first: int, count: int) -> None:
+        """Pass a slot on, or a part of it; the first one comes from the operand itself."""
+        slot = x.slot(x.target, x.word(1 + at + direction * steps, step), granules)
+        slot = b.saddi(slot, first) if first else slot
+        source = slot if at or step else (b.saddi(x.source, first) if first else x.source)
+        flag = FIRST_DATA_FLAG + at + direction * _STEP_FLAGS
+        number = b.saddi(step, flag) if step else b.sconst(flag)
+        x.start(routes[direction], source, slot, number, count)
+
+    def receive(direction: int, step: SReg, at: int) -> None:
+        x.wait(FIRST_DATA_FLAG + at + direction * _STEP_FLAGS, step)
+
+    whole = (size - 1) // 2
+    for first, trips in ((0, min(whole, 1)), (1, whole - 1)):
+        if trips > 0:
+            with b.loop(trips, "step") as step:
+                for direction in (FORWARD, BACKWARD):
+                    send(direction, step, first, 0, granules)
+                for direction in (FORWARD, BACKWARD):
+                    receive(direction, step, first)
+    if size % 2 == 0:
+        half = granules if size == 2 else -(-granules // 2)
+        parts = [(FORWARD, 0, half), (BACKWARD, half, granules - half)]
+        parts = [part for part in parts if part[2]]
+        for direction, start, count in parts:
+            send(direction, 0, whole, start, count)
+        for direction, _, _ in parts:
+            receive(direction, 0, whole)
+    x.wait(_LOCAL)
+
+
+def emit_all_to_all(kernel: CustomKernel) -> None:
+    """Emit an all-to-all of slots: each core sends slot j to the core of rank j, all at once."""
+    x = Exchange(kernel)
+    groups = x.groups()
+    size = len(groups[0])
+    granules = x.granules(size)
+    ways = [by_core(x.cores, groups, step) for step in range(1, size)]
+    most = x.plan.cores.heaviest(ways)
+    rows: list[list[int]] = [[] for _ in range(x.cores)]
+    for group in groups:
+        for rank, core in enumerate(group):
+            rows[core] = [(rank + step) % size for step in range(size)]
+    routes = [x.plan.shared_route(way, most / len(ways)) for way in ways]  # one after another
+    b = x.builder
+    x.start_table(rows)
+    for route in routes:
+        x.signal(route, x.ready)
+    x.await_table()
+    rank = x.word(0)
+    places = (x.slot(x.source, rank, granules), x.slot(x.target, rank, granules))
+    x.start(NO_ROUTE, *places, b.sconst(_LOCAL), granules)
+    if routes:
+        x.wait(x.ready)
+    for step, route in enumerate(routes, 1):
+        source = x.slot(x.source, x.word(step), granules)
+        place = x.slot(x.target, x.word(0), granules)
+        x.start(route, source, place, b.sconst(FIRST_DATA_FLAG), granules)
+        b.new_block()
+    if routes:
+        x.wait(FIRST_DATA_FLAG)
+    x.wait(_LOCAL)
+
+
+def emit_permute(kernel: CustomKernel) -> None:
+    """Emit a collective-permute: one transfer; a core that nothing comes to fills its result with
+    zeros."""
+    x = Exchange(kernel)
+    forth, back = [-1] * x.cores, [-1] * x.cores
+    for source, target in device_pairs(kernel.root, DeviceCounts(1, x.cores)):
+        forth[source], back[target] = target, source
+    granules = x.granules()
+    b = x.builder
+    route = x.plan.route(forth, [forth], FORWARD)
+    is_partial = any(source < 0 for source in back)
+    if is_partial:
+        x.start_table([[int(source < 0)] for source in back])
+    x.signal(x.plan.route(back, [back], BACKWARD), x.ready)
+    x.wait(x.ready)
+    x.start(route, x.source, x.target, b.sconst(FIRST_DATA_FLAG), granules)
+    if is_partial:
+        x.await_table()
+        with b.if_(x.word(0)):
+            zeros, _ = x.plan.table([[0]])
+            fill = DmaDescriptor(HBM, HBM, 1, (DmaDim(granules, 0, 1),))
+            b.emit("dma.start", b.descriptor(fill), b.sconst(zeros), x.target, _LOCAL, 0, 0, 0)
+            x.wait(_LOCAL)
+    x.wait(FIRST_DATA_FLAG)

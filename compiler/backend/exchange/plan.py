@@ -1,0 +1,74 @@
+"""What the kernels of a program for several cores share: routes, tables in HBM, sync flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpu_sim.isa.program import Route
+from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.isa.torus import Slice
+
+GRANULE_WORDS = GRANULE_BYTES // WORD_BYTES
+_FIRST_READY, _KERNELS, _READY_FLAGS = 16, 60, 4
+FIRST_DATA_FLAG = _FIRST_READY + _KERNELS * _READY_FLAGS
+"""Flags below are those that tell other cores that this one is ready, and the kernel's own below
+these. Data flags serve all kernels: nobody sends before the receiver said that it is ready."""
+
+
+@dataclass
+class ExchangePlan:
+    """Routes and tables of a program; `first_granule` of HBM is where its tables start."""
+
+    cores: Slice
+    first_granule: int
+    routes: list[Route] = field(default_factory=list)
+    tables: list[tuple[int, bytes]] = field(default_factory=list)
+    _route_ids: dict[Route, int] = field(default_factory=dict)
+    _table_ids: dict[bytes, int] = field(default_factory=dict)
+    _kernels: dict[str, int] = field(default_factory=dict)
+    _used: int = 0
+
+    def route(self, targets: Sequence[int], beside: Sequence[Sequence[int]], port: int) -> int:
+        """The number of a route (`Slice.route`)."""
+        return self.number_of(self.cores.route(targets, beside, port))
+
+    def shared_route(self, targets: Sequence[int], load: float) -> int:
+        """The number of a route whose share of the links is known, on port 0."""
+        alone = self.cores.route(targets, [targets], 0)
+        return self.number_of(Route(alone.targets, alone.hops, max(1.0, load), 0))
+
+    def number_of(self, route: Route) -> int:
+        """The number of a route in the program."""
+        found = self._route_ids.setdefault(route, len(self.routes))
+        if found == len(self.routes):
+            self.routes.append(route)
+        return found
+
+    def table(self, rows: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """Granule and granules a row of a table with a row of words for each core."""
+        width = -(-max(map(len, rows)) // GRANULE_WORDS)
+        words = np.zeros((len(rows), width * GRANULE_WORDS), np.int32)
+        for row, values in zip(words, rows, strict=True):
+            row[: len(values)] = values
+        data = words.tobytes()
+        if data not in self._table_ids:
+            self._table_ids[data] = self.first_granule + self._used
+            self.tables.append((self._table_ids[data] * GRANULE_BYTES, data))
+            self._used += len(data) // GRANULE_BYTES
+        return self._table_ids[data], width
+
+    @property
+    def end_bytes(self) -> int:
+        """Where the tables end in HBM."""
+        return (self.first_granule + self._used) * GRANULE_BYTES
+
+    def ready_flag(self, kernel: str) -> int:
+        """The first of a kernel's own flags by which cores say that they are ready.
+
+        They are used again by a kernel so much later that nobody can be that far ahead.
+        """
+        number = self._kernels.setdefault(kernel, len(self._kernels))
+        return _FIRST_READY + number % _KERNELS * _READY_FLAGS

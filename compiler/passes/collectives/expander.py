@@ -1,0 +1,254 @@
+"""Collectives become exchanges of whole slots, which have kernels, and arithmetic, which fuses.
+
+    all-gather         [1, a, b] -> [n, a, b], then the slots are put where they belong
+    all-to-all         [n, a, b] -> [n, a, b], slot j for the device of rank j
+    reduce-scatter     an all-to-all of the parts, whose slots are then combined
+    all-reduce         of few bytes: all slots are gathered and combined; else a
+                       reduce-scatter and an all-gather
+    broadcast          permutes, by which twice as many devices have it each time
+    send, recv         a permute
+
+Combining goes in the order of the group, so that all devices get the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.identities import MONOIDS, identity
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.replica_groups import Groups, device_counts
+from compiler.passes.collectives.ragged import expand_ragged
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+Dims = tuple[int, ...]
+
+_GATHERED_BYTES = 1 << 14
+"""An all-reduce of at most so many bytes, times the devices, costs latency alone."""
+_LANES = 128
+
+
+def expand_collectives(module: HloModule, context: PassContext) -> bool:
+    """Leave collectives alone that have kernels: one array in slots, between listed devices."""
+    if device_counts(module).devices == 1:
+        return False
+    return expand(module, context, _TABLE)
+
+
+class Collective:
+    """One collective, and helpers that build at its place."""
+
+    def __init__(self, instr: Instr) -> None:
+        self.instr = instr
+        self.e = Emitter.at(instr)
+        groups = instr.attrs.get("replica_groups", ())
+        assert isinstance(groups, tuple)
+        self.groups: Groups = groups
+        if len({len(group) for group in groups}) > 1:
+            raise UnsupportedError(
+                f"%{instr.name}: replica groups that differ in size; make them equal", instr.span
+            )
+        self.size = len(groups[0]) if groups else 0
+        assert instr.computation is not None and instr.computation.module is not None
+        self.devices = device_counts(instr.computation.module).devices
+        if groups and len(groups) * self.size < self.devices:
+            rest = set(range(self.devices)) - {d for group in groups for d in group}
+            raise UnsupportedError(
+                f"%{instr.name}: no replica group has device {min(rest)}; list all", instr.span
+            )
+
+    def exchange(self, opcode: str, operand: Instr) -> Instr:
+        """An all-gather or all-to-all of slots."""
+        attrs: dict[str, object] = {
+            "replica_groups": self.groups, "dimensions": (0,), "channel_id": 1,
+        }  # fmt: skip
+        if opcode == "all-gather":
+            attrs["use_global_device_ids"] = True
+        return self.e.instruction(opcode, (operand,), attrs)
+
+    def gathered(self, operand: Instr) -> Instr:
+        """``[n, *dims]``: the operand of every device of the group."""
+        dims = operand.array.dims
+        slots = self.exchange("all-gather", self.e.shaped(operand, (1, *_plane(dims))))
+        return self.e.shaped(slots, (self.size, *dims))
+
+    def exchanged(self, slots: Instr) -> Instr:
+        """``[n, *dims]``: slot j is what the device of rank j had for this one."""
+        dims = slots.array.dims
+        plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
+        return self.e.shaped(self.exchange("all-to-all", plain), dims)
+
+    def split(self, operand: Instr, dim: int) -> Instr:
+        """``[n, .., d / n, ..]``: the n parts of dimension `dim`."""
+        dims = operand.array.dims
+        parts = self.e.reshape(
+            operand, (*dims[:dim], self.size, dims[dim] // self.size, *dims[dim + 1 :])
+        )
+        order = (dim, *(k for k in range(len(dims) + 1) if k != dim))
+        return self.e.transpose(parts, order) if dim else parts
+
+    def joined(self, slots: Instr, dim: int) -> Instr:
+        """The parts of `split` one after another again."""
+        dims = slots.array.dims[1:]
+        order = (*range(1, dim + 1), 0, *range(dim + 1, len(dims) + 1))
+        parts = self.e.transpose(slots, order) if dim else slots
+        return self.e.reshape(parts, (*dims[:dim], self.size * dims[dim], *dims[dim + 1 :]))
+
+    def combined(self, slots: Instr) -> Instr:
+        """All slots combined by the collective's computation, in order."""
+        computation = self.instr.attrs["to_apply"]
+        assert isinstance(computation, HloComputation)
+        kind, dtype = computation.root_instruction.opcode, slots.array.dtype
+        is_plain = len(list(computation)) == 3 and kind in MONOIDS and self.size > 2
+        if is_plain and identity(kind, dtype) is not None:
+            return self.e.total(slots, 0, kind=kind)
+        dims = slots.array.dims[1:]
+        parts = [self.e.shaped(self.e.part(slots, 0, k, k + 1), dims) for k in range(self.size)]
+        total = parts[0]
+        for part in parts[1:]:
+            (total,) = self.e.apply(computation, (total, part))
+        return total
+
+    def is_member(self, members: Sequence[int], operand: Instr) -> Instr:
+        """Whether this device is one of `members`, as a mask of the operand's dimensions."""
+        e = self.e
+        table = e.table(PRED, [device in members for device in range(self.devices)])
+        number = e.convert(e.instruction("partition-id"), S32)
+        found = e.dynamic_slice(table, (number,), (1,))
+        return e.broadcast(e.reshape(found, ()), operand.array.dims)
+
+    def permuted(self, operand: Instr, pairs: Sequence[tuple[int, int]]) -> Instr:
+        """What the device that sends to this one has; zeros if none does."""
+        attrs: dict[str, object] = {"source_target_pairs": tuple(pairs), "channel_id": 1}
+        dims = operand.array.dims
+        moved = self.e.shaped(operand, dims or (1,))
+        moved = self.e.instruction("collective-permute", (moved,), attrs)
+        return self.e.shaped(moved, dims)
+
+
+def _plane(dims: Dims) -> Dims:
+    """Two dimensions with the same elements in the same order."""
+    return (math.prod(dims[:-1]), dims[-1]) if dims else (1, 1)
+
+
+def _all_gather(instr: Instr) -> Instr | None:
+    (dim,) = dims_attr(instr)
+    arrays = [operand.array.dims for operand in instr.operands]
+    if len(arrays) == 1 and dim == 0 and len(arrays[0]) == 3 and arrays[0][0] == 1:
+        return None
+    c = Collective(instr)
+    return result_of(c.e, instr, [c.joined(c.gathered(o), dim) for o in instr.operands])
+
+
+def _all_to_all(instr: Instr) -> Instr | None:
+    c = Collective(instr)
+    if "dimensions" not in instr.attrs:
+        dims = instr.operands[0].array.dims
+        slots = c.e.join([c.e.shaped(o, (1, *dims)) for o in instr.operands], 0)
+        made = c.exchanged(slots)
+        parts = [c.e.part(made, 0, k, k + 1) for k in range(c.size)]
+        return c.e.tuple([c.e.shaped(part, dims) for part in parts])
+    (dim,) = dims_attr(instr)
+    dims = instr.operands[0].array.dims
+    if dim == 0 and len(dims) == 3 and dims[0] == c.size and len(instr.operands) == 1:
+        return None
+    made_all = [c.joined(c.exchanged(c.split(o, dim)), dim) for o in instr.operands]
+    return result_of(c.e, instr, made_all)
+
+
+def _reduce_scatter(instr: Instr) -> Instr | None:
+    (dim,) = dims_attr(instr)
+    c = Collective(instr)
+    return result_of(c.e, instr, [c.combined(c.exchanged(c.split(o, dim))) for o in instr.operands])
+
+
+def _all_reduce(instr: Instr) -> Instr | None:
+    c = Collective(instr)
+    return result_of(c.e, instr, [_reduced(c, operand) for operand in instr.operands])
+
+
+def _reduced(c: Collective, operand: Instr) -> Instr:
+    shape = operand.array
+    if shape.element_count * c.size * shape.dtype.bits <= 8 * _GATHERED_BYTES:
+        return c.combined(c.gathered(operand))
+    e, flat = c.e, c.e.shaped(operand, (shape.element_count,))
+    unit = c.size * _LANES
+    rows = -(-shape.element_count // unit)
+    rows += -rows % 16 if rows > 16 else 0
+    padded = e.pad_dim(flat, 0, 0, rows * unit - shape.element_count)
+    mine = c.combined(c.exchanged(e.reshape(padded, (c.size, rows, _LANES))))
+    whole = e.reshape(c.gathered(mine), (rows * unit,))
+    return e.shaped(e.part(whole, 0, 0, shape.element_count), shape.dims)
+
+
+def _permute(instr: Instr) -> Instr | None:
+    if len(instr.operands) == 1 and instr.operands[0].array.dims:
+        return None
+    if len(instr.operands) == 4 and "slice_sizes" in instr.attrs:
+        raise UnsupportedError(
+            f"%{instr.name}: a permute into a given buffer; let it make its result", instr.span
+        )
+    c = Collective(instr)
+    pairs = instr.attrs["source_target_pairs"]
+    assert isinstance(pairs, tuple)
+    return result_of(c.e, instr, [c.permuted(operand, pairs) for operand in instr.operands])
+
+
+def _broadcast(instr: Instr) -> Instr | None:
+    groups = instr.attrs["replica_groups"]
+    assert isinstance(groups, tuple)
+    bare = {k: v for k, v in instr.attrs.items() if k != "replica_groups"}
+    instr.attrs = bare
+    c = Collective(instr)
+    made = []
+    for operand in instr.operands:
+        value, have = operand, 1
+        while have < max(map(len, groups)):
+            pairs = [
+                (group[k], group[k + have])
+                for group in groups
+                for k in range(min(have, len(group) - have))
+            ]
+            moved = c.permuted(value, pairs)
+            value = c.e.select(c.is_member([b for _, b in pairs], value), moved, value)
+            have *= 2
+        members = [device for group in groups for device in group]
+        if len(members) < c.devices:
+            value = c.e.select(c.is_member(members, value), value, c.e.like(value, 0))
+        made.append(value)
+    return result_of(c.e, instr, made)
+
+
+def _ragged(instr: Instr) -> Instr | None:
+    c = Collective(instr)
+    operand, output, *vectors = instr.operands
+    operands = c.gathered(operand)
+    tables = [c.gathered(vector) for vector in vectors]
+    rank = _rank(c)
+    return expand_ragged(c.e, (operands, output), tables, rank, c.size)
+
+
+def _rank(c: Collective) -> Instr:
+    """This device's number in its group."""
+    ranks = {device: k for group in c.groups for k, device in enumerate(group)}
+    table = c.e.table(S32, [ranks[device] for device in range(c.devices)])
+    number = c.e.convert(c.e.instruction("partition-id"), S32)
+    return c.e.reshape(c.e.dynamic_slice(table, (number,), (1,)), ())
+
+
+_TABLE = {
+    "all-gather": _all_gather,
+    "all-reduce": _all_reduce,
+    "all-to-all": _all_to_all,
+    "collective-broadcast": _broadcast,
+    "collective-permute": _permute,
+    "ragged-all-to-all": _ragged,
+    "reduce-scatter": _reduce_scatter,
+}

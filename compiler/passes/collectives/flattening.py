@@ -1,0 +1,79 @@
+"""Replicas of partitions become one row of devices: all later passes know partitions alone.
+
+Device ``r * partitions + p`` runs replica r's partition p. Groups are listed, starts and dones are the
+synchronous operation where the start stood, and a channel number, which identifies nothing, is 1.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.call_graph import reachable
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import U32
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.graph import replace
+
+Instr = HloInstruction
+
+GROUPED = (
+    "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-reduce",
+    "ragged-all-to-all", "reduce-scatter",
+)  # fmt: skip
+_GLOBAL = frozenset({"all-gather", "all-reduce", "reduce-scatter", "collective-reduce"})
+_DONE = ("all-gather-done", "all-reduce-done", "collective-permute-done")
+
+
+def flatten_replicas(module: HloModule, context: PassContext) -> bool:
+    """Make a module of replicas and partitions one of partitions."""
+    counts = device_counts(module)
+    if counts.devices == 1:
+        return False
+    expand(module, context, dict.fromkeys(_DONE, _together))
+    for computation in reachable(module):
+        for instr in list(computation):
+            _flatten(instr, counts)
+            if instr.opcode.endswith("-start") and not instr.users:
+                computation.remove(instr)
+        computation.sort()
+    module.attrs["num_partitions"], module.attrs["replica_count"] = counts.devices, 1
+    return True
+
+
+def _together(done: Instr) -> Instr | None:
+    """The operation that a start began."""
+    start = done.operands[0]
+    if not start.opcode.endswith("-start"):
+        return None
+    opcode = start.opcode.removesuffix("-start")
+    operands = start.operands
+    if opcode == "collective-permute" and len(operands) > 1:
+        raise UnsupportedError(
+            f"%{start.name}: a permute into a given buffer; let it make its result", start.span
+        )
+    return Emitter.at(start).instruction(opcode, operands, dict(start.attrs), done.shape)
+
+
+def _flatten(instr: Instr, counts: DeviceCounts) -> None:
+    if instr.opcode in GROUPED:
+        groups = device_groups(instr, counts)
+        instr.attrs["replica_groups"] = groups
+        instr.attrs["channel_id"] = 1
+        if instr.opcode in _GLOBAL:
+            instr.attrs["use_global_device_ids"] = True
+    elif instr.opcode == "collective-permute":
+        instr.attrs["source_target_pairs"] = device_pairs(instr, counts)
+        instr.attrs["channel_id"] = 1
+    elif instr.opcode in ("partition-id", "replica-id") and counts.replicas > 1:
+        _split_number(instr, counts)
+
+
+def _split_number(instr: Instr, counts: DeviceCounts) -> None:
+    """The replica's or the partition's number, from that of the device."""
+    e = Emitter.at(instr)
+    device = e.instruction("partition-id")
+    partitions = e.constant(U32, counts.partitions)
+    opcode = "divide" if instr.opcode == "replica-id" else "remainder"
+    replace(instr, e.instruction(opcode, (device, partitions)))

@@ -1,0 +1,117 @@
+"""A program for all devices of a slice: called with global arrays, run on each device's core."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import numpy.typing as npt
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.shape import ArrayShape
+from runtime.arguments import checked_shape
+from runtime.buffer import Array
+from runtime.client import Device
+from runtime.executable import Executable, HostArray, Run
+from runtime.loaded import Call, LoadedProgram
+from runtime.spreads import program_spreads
+from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.system.slice import connect, finish_together
+
+
+@dataclass(eq=False)
+class SliceExecutable(Executable):
+    """Call it with one global array per parameter; it returns the global results as a list.
+
+    Each device gets its piece of an argument, and the results are put together from the pieces. A
+    program of replicas has one more leading dimension in each: the replica's number.
+    `devices` run it in this order: piece p is on device p.
+    """
+
+    devices: Sequence[Device] = ()
+    cores: list[ExecutionResult] = field(default_factory=list)
+    """What the last call took on each device."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.spreads_in = program_spreads(self.program, self.inputs, "input")
+        self.spreads_out = program_spreads(self.program, self.outputs, "output")
+        count = len(self.spreads_in[0].places if self.spreads_in else self.devices)
+        if len(self.devices) < count:
+            raise CompileError(
+                f"the program runs on {count} devices, there are {len(self.devices)}"
+            )
+
+    @property
+    def argument_shapes(self) -> list[ArrayShape]:
+        """The global shape of each argument."""
+        return [spread.shape for spread in self.spreads_in]
+
+    @property
+    def result_shapes(self) -> list[ArrayShape]:
+        """The global shape of each result."""
+        return [spread.shape for spread in self.spreads_out]
+
+    def call(
+        self,
+        args: Iterable[npt.ArrayLike | Array],
+        *,
+        on_device: bool | None = None,
+        device: Device | None = None,
+    ) -> Run:
+        """Run once; results are on the host."""
+        if device is not None:
+            raise CompileError("a program of several devices runs on all of them, not on one")
+        self._warn_of_made_up()
+        values = list(args)
+        self._expect_count(len(values))
+        pieces = [
+            spread.cut(checked_shape(number, value, port, spread.shape))
+            for number, (value, port, spread) in enumerate(
+                zip(values, self.inputs, self.spreads_in, strict=True)
+            )
+        ]
+        calls = [
+            Call(self._on(device), [piece[number] for piece in pieces])
+            for number, device in enumerate(self.devices)
+        ]
+        self._execute(calls)
+        hosts = [call.take_hosts() for call in calls]
+        results: list[HostArray] = [
+            spread.join([host[number] for host in hosts])
+            for number, spread in enumerate(self.spreads_out)
+        ]
+        self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
+        return Run(self, self._last, results)
+
+    def _execute(self, calls: Sequence[Call]) -> None:
+        """Run the calls together, each on its device, which are nobody else's meanwhile."""
+        threads = self.options.threads
+        with ExitStack() as stack:
+            for call in calls:
+                stack.enter_context(call.loaded.device.queue.turn())
+            for call in calls:
+                stack.enter_context(call.loaded.loaded(call))
+            started = time.perf_counter()
+            runs = [call.loaded.runnable.start(call.loaded.arena.hbm) for call in calls]
+            connect(runs)
+            try:
+                self.cores = finish_together(runs, threads)
+            except BaseException:
+                for call in calls:
+                    call.loaded.arena.spoil()
+                raise
+            seconds = time.perf_counter() - started
+            for call, cost in zip(calls, self.cores, strict=True):
+                call.cost, call.seconds, call.is_ended = cost, seconds, True
+                call.hosts = call.loaded.hosts()
+
+    def _load(self, device: Device) -> LoadedProgram:
+        """One thread for a core: cores run at the same time."""
+        options, self.options = self.options, replace(self.options, threads=1)
+        try:
+            return super()._load(device)
+        finally:
+            self.options = options

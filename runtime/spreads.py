@@ -1,0 +1,48 @@
+"""What a program's metadata say of its devices: how many, and how arguments and results are cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_text import parse_shape
+from runtime.ports import Port
+from runtime.spread import Spread
+from tpu_sim.isa.program import Program
+
+DEVICES = "devices"
+"""The metadata key of a program for several devices: replicas and partitions."""
+
+
+def device_shape(program: Program) -> tuple[int, int]:
+    """Replicas and partitions of a program."""
+    replicas, partitions = json.loads(program.metadata.get(DEVICES, "[1, 1]"))
+    return int(replicas), int(partitions)
+
+
+def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[Spread]:
+    """How each input or output of a program lies on its devices.
+
+    The metadata give, by `kind`, the global shape, the tiles of each dimension and each partition's
+    place among them; without them every partition has all of it.
+    """
+    replicas, partitions = device_shape(program)
+    stated = json.loads(program.metadata.get(f"{kind}_spreads", "[]"))
+    found = []
+    for number, port in enumerate(ports):
+        whole = Spread.whole(port.shape, replicas, partitions)
+        if number < len(stated) and stated[number] is not None:
+            text, tiles, places = stated[number]
+            shape = parse_shape(text)
+            assert isinstance(shape, ArrayShape)
+            dims = (replicas, *shape.dims) if replicas > 1 else shape.dims
+            whole = Spread(
+                ArrayShape(shape.dtype, dims),
+                whole.local,
+                replicas,
+                tuple(tiles),
+                tuple(tuple(place) for place in places),
+            )
+        found.append(whole)
+    return found
