@@ -31,7 +31,7 @@ from compiler.driver import CompileOptions
 from compiler.frontends.models import parse_model
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator import evaluate
-from compiler.hlo.opcodes import CONTRACTION, DATA_MOVEMENT, OPCODES, TUPLE_ONLY
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from runtime.api import compile as compile_model
 from runtime.machines import MachineOptions
@@ -101,8 +101,8 @@ def mismatch(opcode: str, kind: str, got: Array, want: Array) -> str:
     `kind` says how the inputs were made. Empty if nothing differs.
     """
     traits = OPCODES[opcode].traits
-    is_exact = bool(traits & (DATA_MOVEMENT | TUPLE_ONLY))
-    is_sum = kind not in ("plain", "ordered") or bool(traits & CONTRACTION)
+    is_exact = bool(traits & (Trait.DATA_MOVEMENT | Trait.TUPLE_ONLY))
+    is_sum = kind not in ("plain", "ordered") or bool(traits & Trait.CONTRACTION)
     return _mismatch(got, want, is_exact, is_sum)
 
 

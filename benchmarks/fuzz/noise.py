@@ -26,14 +26,7 @@ from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
 from compiler.hlo.evaluator.plan import Step
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import (
-    ASYNC,
-    CONTROL_FLOW,
-    DATA_MOVEMENT,
-    OPCODES,
-    TRANSCENDENTAL,
-    TUPLE_ONLY,
-)
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
 
 Array = npt.NDArray[Any]
@@ -56,7 +49,7 @@ _MANTISSA = {
     "f8e3m4": 5, "f4e2m1fn": 2, "f8e8m0fnu": 1,
 }  # fmt: skip
 _NAN = complex(np.nan, np.nan)
-_MOVES = DATA_MOVEMENT | TUPLE_ONLY | CONTROL_FLOW | ASYNC
+_MOVES = Trait.DATA_MOVEMENT | Trait.TUPLE_ONLY | Trait.CONTROL_FLOW | Trait.ASYNC
 _LEAVES = frozenset(
     {"parameter", "constant", "iota", "select", "bitcast-convert", "fusion", "sort", "topk"}
 )
@@ -77,7 +70,7 @@ def is_inexact(instr: HloInstruction) -> bool:
         return False
     return (
         opcode in _ROUNDED | _APPROXIMATE | _SUMS | _PRODUCTS | _SOLVERS
-        or TRANSCENDENTAL in OPCODES[opcode].traits
+        or Trait.TRANSCENDENTAL in OPCODES[opcode].traits
         or (opcode == "abs" and instr.operands[0].array.dtype.is_complex)
         or (opcode == "sign" and floats[0].dtype.is_complex)
     )

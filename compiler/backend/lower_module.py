@@ -69,7 +69,8 @@ def lower_module(
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level.
 
-    `cores` are those that run a program for several. Raises KernelLimitError for kernels that would have to be smaller.
+    `cores` are those that run a program for several. Raises KernelLimitError for kernels that would
+    have to be smaller.
     """
     smem = _smem_scratch(module, buffers, chip)
     first_granule = -(-buffers.peak_bytes // GRANULE_BYTES)

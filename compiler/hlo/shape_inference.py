@@ -1,6 +1,6 @@
 """Which shape an instruction has, given its opcode, operands and attributes.
 
-Every opcode has one rule, in `compiler.hlo.inference`. A rule raises CompileError when the
+Every opcode has one rule, in its declaration in `compiler.hlo.ops`. A rule raises CompileError when the
 operands do not fit the opcode. Results carry no layout: layouts are assigned, not inferred.
 Where nothing but the declared shape says what comes out (parameter, custom-call), the rule
 returns the declared shape.
@@ -11,29 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.diagnostics import CompileError
-from compiler.hlo.inference import (
-    collective,
-    contraction,
-    control,
-    elementwise,
-    indexing,
-    movement,
-    reduction,
-)
-from compiler.hlo.inference.context import Inference, Rule
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES
+from compiler.hlo.ops.inference import Inference
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
-
-RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **movement.RULES,
-    **indexing.RULES,
-    **contraction.RULES,
-    **reduction.RULES,
-    **control.RULES,
-    **collective.RULES,
-}
 
 
 def infer_shape(
@@ -53,7 +34,7 @@ def infer_shape(
     if not info.accepts(len(operands)):
         raise CompileError(f"{opcode} takes {info.arity_text()}, found {len(operands)}")
     shapes = tuple(o.shape if isinstance(o, HloInstruction) else o for o in operands)
-    shape = RULES[opcode](Inference(opcode, shapes, attrs or {}, declared))
+    shape = info.infer(Inference(opcode, shapes, attrs or {}, declared))
     return without_layout(shape)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import ELEMENTWISE, OPCODES
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
 
 _LARGE_BYTES = 16 << 20  # below this a value is not worth computing twice
@@ -113,7 +113,7 @@ def _compute_again(
 
 
 def _is_candidate(instr: HloInstruction) -> bool:
-    is_elementwise = ELEMENTWISE in OPCODES[instr.opcode].traits
+    is_elementwise = OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
     has_views = any(user.opcode in _VIEWS for user in instr.users)
     return is_elementwise and not has_views and _bytes(instr) >= _LARGE_BYTES
 

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
-from compiler.hlo.opcodes import OPCODES, VARIADIC, OpcodeInfo, Trait, with_trait
-from compiler.hlo.shape_inference import RULES
+from compiler.hlo import opcodes
+from compiler.hlo.attribute_text import FORMS
+from compiler.hlo.attributes import Attribute
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.hlo.ops.declaration import variadic
+from compiler.hlo.ops.inference import declared
 
 
-def test_every_opcode_has_exactly_one_shape_rule() -> None:
-    assert RULES.keys() == OPCODES.keys()
+def test_every_opcode_is_declared_once() -> None:
+    names = [op.name for family in opcodes._FAMILIES for op in family.OPS]
+    assert len(names) == len(set(names)) == len(OPCODES)
 
 
-def test_rows_are_listed_under_their_names() -> None:
-    assert all(name == row.name for name, row in OPCODES.items())
-    assert len(OPCODES) == 138
+def test_every_typed_attribute_has_a_text_form() -> None:
+    typed = {name for name, value in vars(HloInstruction).items() if isinstance(value, Attribute)}
+    assert typed - FORMS.keys() == {"parameter_number", "literal"}  # between the parentheses
 
 
 def test_operand_counts() -> None:
@@ -19,7 +25,7 @@ def test_operand_counts() -> None:
     assert OPCODES["concatenate"].accepts(7)
     assert not OPCODES["concatenate"].accepts(0)
     assert not OPCODES["convolution"].accepts(3)
-    assert OpcodeInfo("x", VARIADIC, min_arity=1, max_arity=2).arity_text() == "1 to 2 operands"
+    assert variadic("x", 1, declared, most=2).arity_text() == "1 to 2 operands"
 
 
 def test_traits_imply_each_other() -> None:

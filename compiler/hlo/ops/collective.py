@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from compiler.hlo.attributes import IotaReplicaGroups
 from compiler.hlo.dtypes import U32
-from compiler.hlo.inference.context import (
+from compiler.hlo.ops.declaration import APPLY, DIMENSIONS, AttributeRow, Op, flags, variadic, words
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import (
     Inference,
-    Rule,
     declared,
     dims_text,
     first_operand,
@@ -108,21 +109,46 @@ def _second_operand(q: Inference) -> Shape:
     return q.shapes[1]
 
 
-RULES: dict[str, Rule] = {
-    "all-gather": _all_gather,
-    "all-gather-done": _done_second,
-    "all-gather-start": declared,
-    "all-reduce": _same_as_operands,
-    "all-reduce-done": first_operand,
-    "all-reduce-start": _same_as_operands,
-    "all-to-all": _all_to_all,
-    "collective-broadcast": _same_as_operands,
-    "collective-permute": _collective_permute,
-    "collective-permute-done": _done_second,
-    "collective-permute-start": declared,
-    "collective-reduce": _same_as_operands,
-    "partition-id": _device_id,
-    "ragged-all-to-all": _second_operand,
-    "reduce-scatter": _reduce_scatter,
-    "replica-id": _device_id,
-}
+_COMM = T.COLLECTIVE  # all devices run the same program, so what none of them needs may go
+_COMM_ASYNC = _COMM | T.ASYNC
+_CHANNEL = words("channel_id")
+_COLLECTIVE = (
+    *_CHANNEL,
+    AttributeRow("replica_groups", filled=()),
+    *flags("constrain_layout"),
+)
+_GLOBAL_IDS = flags("use_global_device_ids")
+_ALL_REDUCE = (*_COLLECTIVE, *_GLOBAL_IDS, *APPLY)
+_ALL_GATHER = (*_COLLECTIVE, *DIMENSIONS, *_GLOBAL_IDS)
+_PERMUTE = (*_CHANNEL, *words("source_target_pairs slice_sizes"))
+
+OPS = (
+    variadic("all-gather", 1, _all_gather, _COMM, _ALL_GATHER),
+    Op("all-gather-done", 1, _done_second, _COMM_ASYNC),
+    variadic("all-gather-start", 1, declared, _COMM_ASYNC, _ALL_GATHER),
+    variadic("all-reduce", 1, _same_as_operands, _COMM | T.CALLS, _ALL_REDUCE),
+    Op("all-reduce-done", 1, first_operand, _COMM_ASYNC),
+    variadic("all-reduce-start", 1, _same_as_operands, _COMM_ASYNC | T.CALLS, _ALL_REDUCE),
+    variadic("all-to-all", 1, _all_to_all, _COMM, (*_COLLECTIVE, *words("dimensions"))),
+    variadic(
+        "collective-broadcast",
+        1,
+        _same_as_operands,
+        _COMM,
+        (*_COLLECTIVE, *words("has_dynamic_root")),
+    ),
+    variadic("collective-permute", 1, _collective_permute, _COMM, _PERMUTE),
+    Op("collective-permute-done", 1, _done_second, _COMM_ASYNC),
+    variadic("collective-permute-start", 1, declared, _COMM_ASYNC, _PERMUTE),
+    variadic("collective-reduce", 1, _same_as_operands, _COMM | T.CALLS, _ALL_REDUCE),
+    Op("partition-id", 0, _device_id, T.COLLECTIVE),
+    Op("ragged-all-to-all", 6, _second_operand, _COMM, _COLLECTIVE, ("dimensions",)),
+    variadic(
+        "reduce-scatter",
+        1,
+        _reduce_scatter,
+        _COMM | T.CALLS,
+        (*_COLLECTIVE, *_GLOBAL_IDS, *DIMENSIONS, *APPLY),
+    ),
+    Op("replica-id", 0, _device_id, T.COLLECTIVE),
+)

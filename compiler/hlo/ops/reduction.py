@@ -5,9 +5,19 @@ from __future__ import annotations
 from compiler.hlo.attributes import Window
 from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32
 from compiler.hlo.fourier import LANES, has_kernel, root_rows
-from compiler.hlo.inference.context import (
+from compiler.hlo.ops.declaration import (
+    APPLY,
+    DIMENSIONS,
+    WINDOW,
+    AttributeRow,
+    Op,
+    flags,
+    variadic,
+    words,
+)
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import (
     Inference,
-    Rule,
     declared,
     dims_text,
     one_or_tuple,
@@ -167,6 +177,8 @@ def _fft(q: Inference) -> Shape:
 
 
 def _pair_fft(q: Inference) -> Shape:
+    """Not XLA's, but made by passes. (roots, re[, im]): the transform of f32[a, b, c] along dimension
+    1 or 2, as (re, im) or as re alone; `roots` is the constant `compiler.hlo.fourier.roots`."""
     roots, *parts = q.arrays()
     lengths, kind = q.ints("fft_length"), q.attrs.get("fft_type", "FFT")
     q.require(kind in ("FFT", "IFFT"), f"fft_type={kind}, want FFT or IFFT")
@@ -240,22 +252,50 @@ def _without(dims: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return (*dims[:dim], *dims[dim + 1 :])
 
 
-RULES: dict[str, Rule] = {
-    "batch-norm-grad": _batch_norm,
-    "batch-norm-inference": _batch_norm,
-    "batch-norm-training": _batch_norm,
-    "cholesky": _cholesky,
-    "fft": _fft,
-    "pair-fft": _pair_fft,
-    "map": _map,
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
-    "rng": _rng,
-    "rng-bit-generator": _rng_bit_generator,
-    "rng-get-and-update-state": declared,
-    "scan": _scan,
-    "select-and-scatter": _select_and_scatter,
-    "sort": _sort,
-    "topk": _topk,
-    "triangular-solve": _triangular_solve,
-}
+_BATCH_NORM = words("epsilon feature_index")
+
+OPS = (
+    Op("batch-norm-grad", 5, _batch_norm, T.NONE, _BATCH_NORM),
+    Op("batch-norm-inference", 5, _batch_norm, T.NONE, _BATCH_NORM),
+    Op("batch-norm-training", 3, _batch_norm, T.NONE, _BATCH_NORM),
+    Op("cholesky", 1, _cholesky, T.NONE, words("lower")),
+    Op("fft", 1, _fft, T.NONE, words("fft_type fft_length")),
+    variadic(
+        "pair-fft", 2, _pair_fft, T.NONE, (*words("fft_type fft_length"), *DIMENSIONS), most=3
+    ),
+    variadic("map", 0, _map, T.CALLS, (*DIMENSIONS, *APPLY)),
+    variadic("reduce", 2, _reduce, T.REDUCTION | T.CALLS, (*DIMENSIONS, *APPLY)),
+    variadic("reduce-window", 2, _reduce_window, T.REDUCTION | T.CALLS, (*WINDOW, *APPLY)),
+    variadic("rng", 2, _rng, T.NONDETERMINISTIC, words("distribution")),
+    Op("rng-bit-generator", 1, _rng_bit_generator, T.NONE, words("algorithm")),
+    Op("rng-get-and-update-state", 0, declared, T.SIDE_EFFECT | T.NONDETERMINISTIC, words("delta")),
+    variadic(
+        "scan",
+        0,
+        _scan,
+        T.CALLS,
+        (
+            *DIMENSIONS,
+            *words("num_carries"),
+            *flags("is_reverse"),
+            AttributeRow("is_associative", filled="false"),
+            *APPLY,
+        ),
+    ),
+    Op("select-and-scatter", 3, _select_and_scatter, T.CALLS, (*WINDOW, *words("select scatter"))),
+    variadic("sort", 1, _sort, T.CALLS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),
+    Op(
+        "topk",
+        1,
+        _topk,
+        T.NONE,
+        (*words("k"), AttributeRow("largest", filled=True), *words("is_stable")),
+    ),
+    Op(
+        "triangular-solve",
+        2,
+        _triangular_solve,
+        T.NONE,
+        words("left_side lower unit_diagonal transpose_a"),
+    ),
+)

@@ -5,7 +5,9 @@ Dimension roles follow XLA's documentation of Gather and Scatter, batching dimen
 
 from __future__ import annotations
 
-from compiler.hlo.inference.context import Inference, Rule, dims_text, one_or_tuple, plain
+from compiler.hlo.ops.declaration import APPLY, AttributeRow, Op, flags, variadic, words
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import Inference, dims_text, one_or_tuple, plain
 from compiler.hlo.shape import ArrayShape, Shape
 
 
@@ -110,9 +112,34 @@ def _check_update(
     q.require(found == batch, f"updates scatter over {found}, the indices over {batch}")
 
 
-RULES: dict[str, Rule] = {
-    "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": _scatter,
-}
+OPS = (
+    variadic("dynamic-slice", 1, _dynamic_slice, T.DATA_MOVEMENT, words("dynamic_slice_sizes")),
+    variadic("dynamic-update-slice", 2, _dynamic_update_slice, T.DATA_MOVEMENT),
+    Op(
+        "gather",
+        2,
+        _gather,
+        T.DATA_MOVEMENT,
+        (
+            *words("offset_dims collapsed_slice_dims start_index_map"),
+            AttributeRow("operand_batching_dims", omitted=()),
+            AttributeRow("start_indices_batching_dims", omitted=()),
+            *words("index_vector_dim slice_sizes"),
+            *flags("indices_are_sorted"),
+        ),
+    ),
+    variadic(
+        "scatter",
+        3,
+        _scatter,
+        T.CALLS,
+        (
+            *words("update_window_dims inserted_window_dims scatter_dims_to_operand_dims"),
+            AttributeRow("input_batching_dims", omitted=()),
+            AttributeRow("scatter_indices_batching_dims", omitted=()),
+            *words("index_vector_dim"),
+            *flags("indices_are_sorted unique_indices"),
+            *APPLY,
+        ),
+    ),
+)

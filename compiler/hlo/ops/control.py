@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from compiler.hlo.dtypes import PRED
-from compiler.hlo.inference.context import Inference, Rule, declared, first_operand, plain
 from compiler.hlo.ir import HloComputation
+from compiler.hlo.ops.declaration import (
+    APPLY,
+    CONVOLUTION_GROUPS,
+    PRECISION,
+    AttributeRow,
+    Op,
+    flags,
+    variadic,
+    words,
+)
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import Inference, declared, first_operand, plain
 from compiler.hlo.shape import Shape, TokenShape, TupleShape, is_compatible
 from compiler.hlo.shape_text import print_shape
 
@@ -98,27 +109,81 @@ def _async_done(q: Inference) -> Shape:
     return _element(q, 1)
 
 
-RULES: dict[str, Rule] = {
-    "add-dependency": first_operand,
-    "after-all": _after_all,
-    "async-done": _async_done,
-    "async-start": declared,
-    "async-update": first_operand,
-    "call": _call,
-    "conditional": _conditional,
-    "copy-done": _copy_done,
-    "copy-start": declared,
-    "custom-call": declared,
-    "domain": first_operand,
-    "fusion": _fusion,
-    "get-tuple-element": _get_tuple_element,
-    "infeed": declared,
-    "opt-barrier": first_operand,
-    "outfeed": _token,
-    "recv": declared,
-    "recv-done": declared,
-    "send": declared,
-    "send-done": _token,
-    "tuple": _tuple,
-    "while": _while,
-}
+_TRANSFER = (*words("channel_id"), *flags("is_host_transfer"))
+
+OPS = (
+    Op("add-dependency", 2, first_operand, T.TUPLE_ONLY),
+    variadic("after-all", 0, _after_all, T.TUPLE_ONLY),
+    variadic(
+        "async-done",
+        1,
+        _async_done,
+        T.ASYNC | T.CALLS,
+        (),
+        ("async_execution_thread", "calls"),
+        most=1,
+    ),
+    variadic(
+        "async-start",
+        0,
+        declared,
+        T.ASYNC | T.CALLS,
+        words("async_execution_thread output_to_operand_aliasing calls"),
+    ),
+    variadic(
+        "async-update",
+        1,
+        first_operand,
+        T.ASYNC | T.CALLS,
+        (),
+        ("async_execution_thread", "calls"),
+        most=1,
+    ),
+    variadic("call", 0, _call, T.CALLS | T.CONTROL_FLOW, (*APPLY, *flags("is_composite"))),
+    variadic(
+        "conditional",
+        1,
+        _conditional,
+        T.CALLS | T.CONTROL_FLOW,
+        words("true_computation false_computation branch_computations"),
+    ),
+    Op("copy-done", 1, _copy_done, T.ASYNC),
+    Op("copy-start", 1, declared, T.ASYNC, words("cross_program_prefetch_index")),
+    variadic(
+        "custom-call",
+        0,
+        declared,
+        T.CALLS,
+        (
+            *words("window dim_labels"),
+            *CONVOLUTION_GROUPS,
+            *PRECISION,
+            *words("padding_type custom_call_target operand_layout_constraints"),
+            *flags("custom_call_has_side_effect"),
+            *words("literal output_to_operand_aliasing"),
+            AttributeRow("schedule", omitted="SCHEDULE_NONE"),
+            AttributeRow("custom_call_schedule", omitted="SCHEDULE_NONE"),
+            AttributeRow("api_version", omitted="API_VERSION_ORIGINAL"),
+            *words("called_computations"),
+        ),
+        ("to_apply",),
+    ),
+    Op("domain", 1, first_operand, T.TUPLE_ONLY, words("domain")),
+    variadic("fusion", 0, _fusion, T.CALLS, words("kind output_to_operand_aliasing calls")),
+    Op("get-tuple-element", 1, _get_tuple_element, T.TUPLE_ONLY, words("index")),
+    Op("infeed", 1, declared, T.SIDE_EFFECT, (AttributeRow("infeed_config", omitted=""),)),
+    Op("opt-barrier", 1, first_operand, T.TUPLE_ONLY),
+    Op(
+        "outfeed",
+        2,
+        _token,
+        T.SIDE_EFFECT,
+        (*words("outfeed_shape"), AttributeRow("outfeed_config", omitted="")),
+    ),
+    Op("recv", 1, declared, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
+    Op("recv-done", 1, declared, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
+    Op("send", 2, declared, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
+    Op("send-done", 1, _token, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
+    variadic("tuple", 0, _tuple, T.TUPLE_ONLY),
+    Op("while", 1, _while, T.CALLS | T.CONTROL_FLOW, words("condition body")),
+)

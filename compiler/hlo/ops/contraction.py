@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from compiler.hlo.attributes import ConvDims, Window
-from compiler.hlo.inference.context import Inference, Rule, dims_text, plain
+from compiler.hlo.ops.declaration import (
+    CONVOLUTION_GROUPS,
+    PRECISION,
+    WINDOW,
+    AttributeRow,
+    Op,
+    variadic,
+    words,
+)
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import Inference, dims_text, plain
 from compiler.hlo.shape import ArrayShape, Shape
 
 
@@ -98,9 +108,34 @@ def _convolution(q: Inference) -> Shape:
     return plain(q.declared_dtype(lhs.dtype), sizes)
 
 
-RULES: dict[str, Rule] = {
-    "convolution": _convolution,
-    "dot": _dot,
-    "ragged-dot": _ragged_dot,
-    "scaled-dot": _scaled_dot,
-}
+_DOT = tuple(
+    AttributeRow(f"{side}_{kind}_dims", omitted=() if kind == "batch" else None, filled=())
+    for side in ("lhs", "rhs")
+    for kind in ("batch", "contracting")
+)
+_CONV = (*WINDOW, *words("dim_labels"), *CONVOLUTION_GROUPS)
+
+OPS = (
+    variadic(
+        "convolution",
+        2,
+        _convolution,
+        T.CONTRACTION,
+        (*_CONV, *words("convolution_kind operand_precision"), *words("sparsity_config")),
+        most=2,
+    ),
+    Op("dot", 2, _dot, T.CONTRACTION, (*_DOT, *PRECISION)),
+    Op(
+        "ragged-dot",
+        3,
+        _ragged_dot,
+        T.CONTRACTION,
+        (
+            *_DOT,
+            AttributeRow("lhs_ragged_dims", omitted=()),
+            AttributeRow("rhs_group_dims", omitted=()),
+            *PRECISION,
+        ),
+    ),
+    Op("scaled-dot", 4, _scaled_dot, T.CONTRACTION, (*_DOT, *PRECISION)),
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from compiler.hlo.dtypes import S32
-from compiler.hlo.inference.context import (
+from compiler.hlo.ops.declaration import DIMENSIONS, AttributeRow, Op, variadic, words
+from compiler.hlo.ops.declaration import Trait as T
+from compiler.hlo.ops.inference import (
     Inference,
-    Rule,
     declared,
     dims_text,
     first_operand,
@@ -149,22 +150,22 @@ def _transpose(q: Inference) -> Shape:
     return plain(operand.dtype, [operand.dims[d] for d in perm])
 
 
-RULES: dict[str, Rule] = {
-    "bitcast": _bitcast,
-    "bitcast-convert": _bitcast_convert,
-    "broadcast": _broadcast,
-    "concatenate": _concatenate,
-    "constant": declared,
-    "copy": first_operand,
-    "dynamic-reshape": _dynamic_reshape,
-    "get-dimension-size": _get_dimension_size,
-    "iota": _iota,
-    "pad": _pad,
-    "parameter": declared,
-    "reshape": _reshape,
-    "reverse": _reverse,
-    "set-dimension-size": _set_dimension_size,
-    "shuffle": first_operand,
-    "slice": _slice,
-    "transpose": _transpose,
-}
+OPS = (
+    Op("bitcast", 1, _bitcast, T.DATA_MOVEMENT),
+    Op("bitcast-convert", 1, _bitcast_convert),
+    Op("broadcast", 1, _broadcast, T.DATA_MOVEMENT, DIMENSIONS),
+    variadic("concatenate", 1, _concatenate, T.DATA_MOVEMENT, DIMENSIONS),
+    Op("constant", 0, declared, T.NONE, (), ("literal",)),
+    Op("copy", 1, first_operand, T.DATA_MOVEMENT),
+    variadic("dynamic-reshape", 1, _dynamic_reshape, T.DATA_MOVEMENT),
+    Op("get-dimension-size", 1, _get_dimension_size, T.NONE, DIMENSIONS),
+    Op("iota", 0, _iota, T.NONE, words("iota_dimension")),
+    Op("pad", 2, _pad, T.DATA_MOVEMENT, words("padding")),
+    Op("parameter", 0, declared, T.NONE, words("parameter_replication")),
+    Op("reshape", 1, _reshape, T.DATA_MOVEMENT, (AttributeRow("inferred_dimension", omitted=-1),)),
+    Op("reverse", 1, _reverse, T.DATA_MOVEMENT, DIMENSIONS),
+    Op("set-dimension-size", 2, _set_dimension_size, T.DATA_MOVEMENT, DIMENSIONS),
+    Op("shuffle", 1, first_operand, T.DATA_MOVEMENT),
+    Op("slice", 1, _slice, T.DATA_MOVEMENT, words("slice")),
+    Op("transpose", 1, _transpose, T.DATA_MOVEMENT, DIMENSIONS),
+)

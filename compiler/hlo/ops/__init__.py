@@ -1,0 +1,1 @@
+"""The declarations of opcodes, by family; import them from `compiler.hlo.opcodes`."""
