@@ -25,7 +25,6 @@ from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter, result_of
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
@@ -139,7 +138,7 @@ def _plane(dims: Dims) -> Dims:
 
 
 def _all_gather(instr: Instr) -> Instr | None:
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     arrays = [operand.array.dims for operand in instr.operands]
     if len(arrays) == 1 and dim == 0 and len(arrays[0]) == 3 and arrays[0][0] == 1:
         return None
@@ -155,7 +154,7 @@ def _all_to_all(instr: Instr) -> Instr | None:
         made = c.exchanged(slots)
         parts = [c.e.part(made, 0, k, k + 1) for k in range(c.size)]
         return c.e.tuple([c.e.shaped(part, dims) for part in parts])
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     dims = instr.operands[0].array.dims
     if dim == 0 and len(dims) == 3 and dims[0] == c.size and len(instr.operands) == 1:
         return None
@@ -164,7 +163,7 @@ def _all_to_all(instr: Instr) -> Instr | None:
 
 
 def _reduce_scatter(instr: Instr) -> Instr | None:
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     c = Collective(instr)
     return result_of(c.e, instr, [c.combined(c.exchanged(c.split(o, dim))) for o in instr.operands])
 
