@@ -53,6 +53,7 @@ from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
+from compiler.passes.sharding_propagation import propagate_shardings
 from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
@@ -67,6 +68,7 @@ from tpu_sim.isa.verification import is_verifying
 PASSES: dict[str, Pass] = {
     item.name: item
     for item in (
+        FunctionPass("sharding-propagation", propagate_shardings),
         FunctionPass("layout-stripping", strip_layouts),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),

@@ -1,0 +1,104 @@
+"""Sharding propagation: every instruction gets a ``sharding=``, from those that the program states.
+
+Before it, shardings stand in the program as Shardy's or GSPMD's annotations; after it, each
+instruction that runs as control flow has one `HloSharding`, a constraint that its operand does
+not fulfil is a copy, and regions of device-own shapes lie between `SPMDFullToShardShape` and
+`SPMDShardToFullShape`. See docs/sharding.md.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.module_tools import control_computations
+from compiler.passes.call_inliner import inline_calls
+from compiler.passes.context import PassContext
+from compiler.passes.control_unsharing import unshare
+from compiler.passes.sharding.constant_copies import merge_constants, split_constants
+from compiler.passes.sharding.exporter import export_shardings, replicate_uneven_results
+from compiler.passes.sharding.importer import Program, import_shardings
+from compiler.passes.sharding.regions import mark_manual
+from compiler.sharding.mesh import TensorSharding
+from compiler.sharding.propagation import Direction, Step, propagate, step_of, step_of_edge
+from compiler.sharding.values import Values, values_of
+
+
+def propagate_shardings(module: HloModule, context: PassContext) -> bool:
+    """Give every instruction the sharding that follows from what the program states."""
+    inline_calls(module, context)
+    unshare(module)
+    program = import_shardings(module)
+    _apply_constraints(program)
+    control = control_computations(module)
+    copies = {
+        computation: split_constants(computation, lambda instr: instr in program.stated)
+        for computation in control
+    }
+    values = values_of(module)
+    _state(program, values)
+    mark_manual(program, values)
+    steps = _steps(program, values, control)
+    context.counts["steps"] = propagate(steps, values.all())
+    export_shardings(program, values)
+    for computation, originals in copies.items():
+        merge_constants(computation, originals)
+        computation.sort()
+    context.counts["uneven results"] = replicate_uneven_results(module)
+    module.entry.sort()
+    return True
+
+
+def _apply_constraints(program: Program) -> None:
+    """What is made for a constraint alone is made as the constraint wants it.
+
+    Further uses of the constrained array that come later use the constraint's result.
+    """
+    for note in list(program.notes):
+        (stated,) = program.stated[note]
+        operand = note.operands[0]
+        if stated is None or not _is_closed(stated) or note in program.barriers:
+            continue
+        others = [user for user in operand.users if user in program.notes and user is not note]
+        if others or operand in program.stated or operand.opcode in _FLOW:
+            continue
+        program.stated[operand] = [stated]
+
+
+_FLOW = frozenset({"parameter", "get-tuple-element", "opt-barrier", "constant", "iota"})
+
+
+def _is_closed(sharding: TensorSharding) -> bool:
+    return not any(dim.is_open or dim.priority for dim in sharding.dims)
+
+
+def _state(program: Program, values: Values) -> None:
+    """Give values the shardings that are stated for them, and join those of a group."""
+    for instr, stated in program.stated.items():
+        for value, sharding in zip(values.of[instr], stated, strict=True):
+            if sharding is not None and not value.is_fixed:
+                value.fix(sharding)
+    for members in program.groups.values():
+        _join(members, values)
+
+
+def _join(members: list[HloInstruction], values: Values) -> None:
+    """One value for all members of a sharding group."""
+    own = [values.of[member][0] for member in members]
+    kept = next((value for value in own if value.is_fixed), own[0])
+    replaced = {value: kept for value in own if value is not kept}
+    for instr, found in values.of.items():
+        values.of[instr] = [replaced.get(value, value) for value in found]
+    for edge in values.edges:
+        edge.sources = [replaced.get(value, value) for value in edge.sources]
+        edge.target = replaced.get(edge.target, edge.target)
+
+
+def _steps(program: Program, values: Values, control: list[HloComputation]) -> list[Step]:
+    """All operations and edges through which shardings go, in the order of the program."""
+    steps = []
+    for computation in reversed(control):
+        for instr in computation:
+            allowed = program.barriers.get(instr, Direction.BOTH)
+            step = step_of(instr, values, allowed)
+            if step is not None and (step.operands or step.results):
+                steps.append(step)
+    return steps + [step_of_edge(edge) for edge in values.edges]
