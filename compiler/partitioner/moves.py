@@ -1,0 +1,210 @@
+"""How an array gets from one cut to another: the cheapest short sequence of moves.
+
+    gather     the last axes of a dimension are gone: all-gather
+    exchange   the last axes of a dimension cut another one instead: all-to-all
+    cut        further axes cut a dimension: each device keeps a part of what it has
+    permute    the same tiles lie elsewhere: collective-permute
+    reduce     partial sums become sums: all-reduce
+    scatter    partial sums become tiles of sums: reduce-scatter
+
+Costs are bytes that a device sends by the ring formulas, and a little for each message.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from compiler.partitioner.grid import Axes, Cut, Dims, Grid
+
+_LAUNCH = 8.0
+_MOST_STATES = 600
+
+
+@dataclass(frozen=True)
+class Move:
+    """One step: `axes` of dimension `dim` (to dimension `other`), and the cut after it."""
+
+    kind: str
+    after: Cut
+    dim: int = 0
+    axes: Axes = ()
+    other: int = 0
+
+
+@dataclass
+class Router:
+    """Finds routes, and remembers them."""
+
+    grid: Grid
+    _known: dict[object, tuple[float, int, tuple[Move, ...]]] = field(default_factory=dict)
+
+    def route(
+        self, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut
+    ) -> tuple[float, int, tuple[Move, ...]]:
+        """(cost, which start, moves) to `goal` for an array of `dims` of `width` bytes each."""
+        goal = goal.normal()
+        if goal in starts:
+            return 0.0, starts.index(goal), ()
+        key = (dims, width, starts, goal)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _Search(self.grid, dims, width, goal).run(starts)
+        return found
+
+
+@dataclass
+class _Search:
+    grid: Grid
+    dims: Dims
+    width: int
+    goal: Cut
+
+    def run(self, starts: tuple[Cut, ...]) -> tuple[float, int, tuple[Move, ...]]:
+        """Uniform cost search from all starts at once; if it grows too long, by way of the whole."""
+        number = itertools.count()
+        queue: list[tuple[float, int, Cut, int, tuple[Move, ...]]] = [
+            (0.0, next(number), cut, index, ()) for index, cut in enumerate(starts)
+        ]
+        done: set[Cut] = set()
+        while queue:
+            cost, _, cut, index, path = heapq.heappop(queue)
+            if cut == self.goal:
+                return cost, index, path
+            if cut in done:
+                continue
+            done.add(cut)
+            for move in self._moves(cut, is_direct=len(done) > _MOST_STATES):
+                if move.after not in done:
+                    total = cost + self._cost(cut, move)
+                    heapq.heappush(queue, (total, next(number), move.after, index, (*path, move)))
+        raise AssertionError(f"no way from {starts} to {self.goal}")
+
+    def _bytes(self, cut: Cut) -> int:
+        total = self.width
+        for size in self.grid.local(self.dims, cut):
+            total *= size
+        return total
+
+    def _cost(self, cut: Cut, move: Move) -> float:
+        n = self.grid.count(move.axes)
+        share = (n - 1) / n
+        if move.kind == "cut":
+            return 0.001
+        if move.kind == "gather":
+            return _LAUNCH + self._bytes(move.after) * share
+        if move.kind == "reduce":
+            return _LAUNCH + 2 * self._bytes(cut) * share
+        if move.kind in ("exchange", "scatter"):
+            return _LAUNCH + self._bytes(cut) * share
+        return _LAUNCH + self._bytes(cut)
+
+    def _moves(self, cut: Cut, *, is_direct: bool) -> Iterator[Move]:
+        if cut.partial:
+            yield from self._reductions(cut)
+            return
+        for dim, axes in enumerate(cut.dims):
+            for keep in range(len(axes)):
+                if (keep == 0 or not is_direct) and self._fits(dim, axes[:keep], axes[keep:]):
+                    after = cut.with_dim(dim, axes[:keep]).normal()
+                    yield Move("gather", after, dim, axes[keep:])
+        yield from self._cuts(cut)
+        if not is_direct:
+            yield from self._exchanges(cut)
+            yield from self._permutes(cut)
+
+    def _size(self, dim: int, axes: Axes) -> int:
+        return -(-self.dims[dim] // self.grid.count(axes))
+
+    def _fits(self, dim: int, before: Axes, added: Axes) -> bool:
+        """Whether cutting each tile along `added` makes the tiles of a cut along both."""
+        whole = self._size(dim, before)
+        part = self._size(dim, (*before, *added))
+        return not before or whole == part * self.grid.count(added)
+
+    def _reductions(self, cut: Cut) -> Iterator[Move]:
+        rest = cut.partial
+        yield Move("reduce", replace(cut, partial=()).normal(), 0, rest)
+        for dim, axes in enumerate(cut.dims):
+            goal = self.goal.dims[dim] if self.goal.order == cut.order else ()
+            if goal[: len(axes)] != axes:
+                continue
+            run = tuple(itertools.takewhile(lambda a: a in rest, goal[len(axes) :]))
+            for end in range(len(run), 0, -1):
+                added = run[:end]
+                if self._fits(dim, axes, added):
+                    left = tuple(a for a in rest if a not in added)
+                    after = replace(cut.with_dim(dim, (*axes, *added)), partial=left)
+                    yield Move("scatter", after, dim, added)
+
+    def _cuts(self, cut: Cut) -> Iterator[Move]:
+        if cut.order != self.goal.order and cut.used():
+            return
+        used = cut.used()
+        for dim, axes in enumerate(cut.dims):
+            goal = self.goal.dims[dim]
+            if goal[: len(axes)] != axes:
+                continue
+            run = tuple(itertools.takewhile(lambda a: a not in used, goal[len(axes) :]))
+            for end in range(len(run), 0, -1):
+                if self._fits(dim, axes, run[:end]):
+                    after = replace(cut.with_dim(dim, (*axes, *run[:end])), order=self.goal.order)
+                    yield Move("cut", after, dim, run[:end])
+
+    def _exchanges(self, cut: Cut) -> Iterator[Move]:
+        for dim, axes in enumerate(cut.dims):
+            for keep, other in itertools.product(range(len(axes)), range(len(cut.dims))):
+                moved = axes[keep:]
+                count = self.grid.count((*cut.dims[other], *moved))
+                if other == dim or self.grid.count(self.goal.dims[other]) % count:
+                    continue
+                if self._fits(dim, axes[:keep], moved) and self._fits(other, cut.dims[other], moved):
+                    after = cut.with_dim(dim, axes[:keep])
+                    after = after.with_dim(other, (*cut.dims[other], *moved))
+                    yield Move("exchange", after, dim, moved, other)
+
+    def _permutes(self, cut: Cut) -> Iterator[Move]:
+        """To the goal, to as much of it as has the same number of tiles, or in another order."""
+        if not cut.used():
+            return
+        wanted = self._nearest(cut)
+        if wanted is not None and wanted != cut:
+            yield Move("permute", wanted)
+        for dim, axes in enumerate(cut.dims):
+            for keep in range(1, len(axes)):
+                turned = (*axes[keep:], *axes[:keep])
+                yield Move("permute", cut.with_dim(dim, turned), dim)
+
+    def _nearest(self, cut: Cut) -> Cut | None:
+        """The cut with as many tiles of each dimension whose axes are the goal's first ones."""
+        dims: list[Axes | None] = []
+        for axes, goal in zip(cut.dims, self.goal.dims, strict=True):
+            ends = range(len(goal) + 1)
+            same = [goal[:e] for e in ends if self.grid.count(goal[:e]) == self.grid.count(axes)]
+            dims.append(same[0] if same else None)
+        if cut.order != self.goal.order and None in dims:
+            return None
+        taken = {a for axes in dims if axes is not None for a in axes}
+        free = [a for a in dict.fromkeys((*cut.used(), *self.goal.used())) if a not in taken]
+        found: list[Axes] = []
+        for axes, wanted in zip(cut.dims, dims, strict=True):
+            if wanted is None:
+                wanted = self._replaced(axes, free)
+                if wanted is None:
+                    return None
+            found.append(wanted)
+        return Cut(tuple(found), order=self.goal.order)
+
+    def _replaced(self, axes: Axes, free: list[int]) -> Axes | None:
+        """The same axes where they are free, others of their sizes where not; takes them."""
+        found = []
+        for axis in axes:
+            others = [a for a in free if self.grid.sizes[a] == self.grid.sizes[axis]]
+            if not others:
+                return None
+            chosen = axis if axis in free else others[0]
+            free.remove(chosen)
+            found.append(chosen)
+        return tuple(found)

@@ -1,0 +1,115 @@
+"""SPMD partitioning: global arrays with shardings become local arrays and collectives.
+
+The module must say how every parameter is sharded; other instructions may say what is wanted of
+them. Each device runs the program that results, on its part of every parameter; what differs
+between devices is read from tables by partition-id. Parameters and the root keep `sharding=`, by
+which a caller cuts arguments and puts results together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.analysis.call_graph import drop_unreachable
+from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.module_tools import control_computations, sort_computations
+from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.shape import leaves
+from compiler.hlo.sharding import HloSharding
+from compiler.partitioner.grid import Cut, Grid
+from compiler.partitioner.moves import Router
+from compiler.partitioner.region import Handler, Partition, Region
+from compiler.partitioner.rules.basic import BASIC
+from compiler.partitioner.rules.contraction import CONTRACTION
+from compiler.partitioner.rules.control import CONTROL
+from compiler.partitioner.rules.indexing import INDEXING
+from compiler.partitioner.rules.windows import WINDOWS
+from compiler.passes.context import PassContext
+
+HANDLERS: dict[str, Handler] = {**BASIC, **CONTRACTION, **CONTROL, **INDEXING, **WINDOWS}
+
+PARTITIONED = "is_partitioned"
+"""The module attribute that says that shapes are a device's own."""
+
+
+def partition_module(module: HloModule, context: PassContext) -> bool:
+    """Partition a module of several partitions whose arrays are global."""
+    counts = device_counts(module)
+    if counts.partitions == 1 or is_partitioned(module):
+        return False
+    _clean_embedded(module)
+    grid = Grid.of(counts.partitions, _shardings(module))
+    shared = Partition(module, grid, counts, Router(grid), context, HANDLERS)
+    region = Region(shared, module.entry)
+    for parameter in module.entry.parameters:
+        shapes = leaves(parameter.shape)
+        cuts = [
+            hint or Cut.whole(shape.rank)
+            for hint, shape in zip(region.hints(parameter), shapes, strict=True)
+        ]
+        region.bind(parameter, cuts)
+    region.run()
+    root = module.entry.root_instruction
+    results = list(region.hinted(region.held[root]))
+    made = region.finish(results)
+    _say_shardings(region, made, root, results)
+    _replace_entry(module, made)
+    return True
+
+
+def is_partitioned(module: HloModule) -> bool:
+    """Whether the module's shapes are a device's own already."""
+    return PARTITIONED in module.attrs
+
+
+def _shardings(module: HloModule) -> Iterator[HloSharding]:
+    for computation in module.computations.values():
+        for instr in computation:
+            sharding = instr.attrs.get("sharding")
+            if isinstance(sharding, HloSharding):
+                yield from sharding.elements or (sharding,)
+
+
+def _clean_embedded(module: HloModule) -> None:
+    """Computations of scalars need no shardings, and no notes of them."""
+    control = set(control_computations(module))
+    for computation in module.computations.values():
+        if computation in control:
+            continue
+        for instr in list(computation):
+            instr.attrs.pop("sharding", None)
+            if instr.attrs.get("custom_call_target") == "Sharding":
+                instr.replace_all_uses_with(instr.operands[0])
+                computation.remove(instr)
+
+
+def _say_shardings(
+    region: Region, made: HloComputation, root: HloInstruction, results: list[Cut]
+) -> None:
+    """Parameters and the root say how the global arrays are cut."""
+    for old, new in zip(region.source.parameters, made.parameters, strict=True):
+        cuts = [value.first for value in region.arrays(region.held[old])]
+        new.attrs["sharding"] = _sharding_of(region, old, cuts)
+    if made.root is not None:
+        if made.root in made.parameters:
+            made.root = region.b.instruction("copy", (made.root,))
+        made.root.attrs["sharding"] = _sharding_of(region, root, results)
+
+
+def _sharding_of(region: Region, instr: HloInstruction, cuts: list[Cut]) -> HloSharding:
+    parts = [region.grid.sharding(cut) for cut in cuts]
+    is_array = len(parts) == 1 and instr.shape in leaves(instr.shape)
+    return parts[0] if is_array else HloSharding.of_tuple(parts)
+
+
+def _replace_entry(module: HloModule, made: HloComputation) -> None:
+    module.entry_name = made.name
+    parameters = tuple(p.shape for p in made.parameters)
+    layout = ComputationLayout(parameters, made.root_instruction.shape)
+    module.attrs["entry_computation_layout"] = layout
+    module.attrs[PARTITIONED] = True
+    drop_unreachable(module)
+    for computation in module.computations.values():
+        computation.sort()
+    sort_computations(module)

@@ -1,0 +1,268 @@
+"""One computation of the global program becomes one of a device's program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.replica_groups import DeviceCounts
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
+from compiler.hlo.sharding import HloSharding, leaf_count
+from compiler.partitioner.factors import Assignment, Job, Plan, candidates
+from compiler.partitioner.grid import Cut, Grid
+from compiler.partitioner.local import Local
+from compiler.partitioner.moves import Router
+from compiler.partitioner.values import Held, Several, Value, Whole, cost_of, in_cut, leaves_of, width
+from compiler.passes.context import PassContext
+
+Instr = HloInstruction
+Handler = Callable[["Region", Instr], Held]
+
+_WORK_OF_A_BYTE = 32.0
+"""How much local work (bytes read or written, or so many multiplications) one byte sent is worth."""
+
+
+@dataclass
+class Partition:
+    """What all regions of a module share."""
+
+    module: HloModule
+    grid: Grid
+    counts: DeviceCounts
+    router: Router
+    context: PassContext
+    handlers: dict[str, Handler]
+    channels: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+class Region:
+    """The device's form of one computation, under construction."""
+
+    def __init__(self, shared: Partition, source: HloComputation) -> None:
+        self.shared = shared
+        self.source = source
+        self.grid = shared.grid
+        self.router = shared.router
+        made = HloComputation(f"{source.name}_spmd")
+        made.module = shared.module
+        made.attrs = dict(source.attrs)
+        near = source.root_instruction
+        self.b = Local(made, near, shared.grid, shared.counts, shared.channels)
+        self.held: dict[Instr, Held] = {}
+
+    # Reading the global program.
+
+    def hints(self, instr: Instr) -> list[Cut | None]:
+        """The cut of each array of the result that the program asks for; None where it is open."""
+        shapes = leaves(instr.shape)
+        sharding = instr.attrs.get("sharding")
+        if not isinstance(sharding, HloSharding) or leaf_count(instr.shape) != len(shapes):
+            return [None] * len(shapes)
+        parts = sharding.for_leaves(len(shapes)).elements or ()
+        try:
+            return [
+                None if part.kind == "unknown" else self.grid.cut(part, shape.rank)
+                for part, shape in zip(parts, shapes, strict=True)
+            ]
+        except ValueError as error:
+            raise CompileError(f"%{instr.name}: {error}", instr.span) from error
+
+    def value(self, instr: Instr) -> Value:
+        """What an instruction of the global program computes, known to be an array."""
+        found = self.held[instr]
+        assert isinstance(found, Value), f"%{instr.name} is no array"
+        return found
+
+    def need(self, instr: Instr, cut: Cut) -> Instr:
+        """An operand in a cut."""
+        return self.in_cut(self.value(instr), cut)
+
+    def in_cut(self, value: Value, cut: Cut) -> Instr:
+        """A value in a cut, moved if it must be."""
+        return in_cut(self.b, self.router, value, cut.normal())
+
+    # Whole values.
+
+    def new_value(self, made: Instr, dims: tuple[int, ...], cut: Cut, hint: Cut | None) -> Value:
+        """An array that was computed in a cut."""
+        return Value(dims, made.array.dtype, {cut.normal(): made}, None, hint)
+
+    def taken(self, made: Instr, shape: Shape, cuts: Iterator[Cut]) -> Held:
+        """A local instruction of any shape as a held value; the arrays' cuts in order."""
+        if isinstance(shape, TupleShape):
+            parts = [
+                self.taken(self.b.get_tuple_element(made, i), element, cuts)
+                for i, element in enumerate(shape.elements)
+            ]
+            return Several(parts)
+        if not isinstance(shape, ArrayShape):
+            return Whole(made)
+        cut = next(cuts)
+        return self.new_value(made, shape.dims, cut, cut)
+
+    def given(self, held: Held, cuts: Iterator[Cut]) -> Instr:
+        """A held value as one local instruction, its arrays in these cuts."""
+        if isinstance(held, Several):
+            return self.b.tuple([self.given(element, cuts) for element in held.elements])
+        if isinstance(held, Whole):
+            return held.instr
+        return self.in_cut(held, next(cuts))
+
+    def hinted(self, held: Held) -> Iterator[Cut]:
+        """The cuts that the arrays of a value should have: as asked for, else as computed."""
+        if isinstance(held, Several):
+            for element in held.elements:
+                yield from self.hinted(element)
+        elif isinstance(held, Value):
+            first = held.first
+            yield held.hint or Cut(first.dims, order=first.order).normal()
+
+    def bind(self, parameter: Instr, cuts: list[Cut]) -> None:
+        """Make the local form of a parameter."""
+        self.b.near = parameter
+        shape = self.local_shape(parameter.shape, iter(cuts))
+        made = self.b.parameter(shape, parameter.name)
+        self.held[parameter] = self.taken(made, parameter.shape, iter(cuts))
+
+    def local_shape(self, shape: Shape, cuts: Iterator[Cut]) -> Shape:
+        """The shape of a device's part."""
+        if isinstance(shape, TupleShape):
+            return TupleShape(tuple(self.local_shape(e, cuts) for e in shape.elements))
+        if not isinstance(shape, ArrayShape):
+            return shape
+        return shape.with_dims(self.grid.local(shape.dims, next(cuts)))
+
+    def finish(self, cuts: list[Cut] | None) -> HloComputation:
+        """The computation, its results in these cuts (default: as the program asks)."""
+        root = self.held[self.source.root_instruction]
+        wanted = list(self.hinted(root)) if cuts is None else cuts
+        self.b.near = self.source.root_instruction
+        made = self.b.computation
+        made.root = self.given(root, iter(wanted))
+        assert made.module is not None
+        made.module.add_computation(made, keep_names=True)
+        return made
+
+    # Running handlers.
+
+    def run(self) -> None:
+        """Partition every instruction but the parameters, which have been bound before."""
+        for instr in list(self.source):
+            if instr in self.held:
+                continue
+            self.b.near = instr
+            self.b.order = 0
+            handler = self.shared.handlers.get(instr.opcode)
+            if handler is None:
+                raise CompileError(
+                    f"%{instr.name}: {instr.opcode} is not partitioned over devices", instr.span
+                )
+            self.held[instr] = handler(self, instr)
+
+    def arrays(self, held: Held) -> list[Value]:
+        """The arrays of a value."""
+        return list(leaves_of(held))
+
+    def remark(self, instr: Instr, text: str) -> None:
+        """Say something about how an instruction was partitioned, to whoever reads the dump."""
+        self.shared.context.remarks.append(f"%{instr.name} ({instr.opcode}): {text}")
+
+    def apply(self, instr: Instr, plan: Plan) -> Held:
+        """Do an operation in the cheapest way that its plan allows."""
+        given, order = self._best(instr, plan)
+        self.b.near, self.b.order = instr, order
+        operands = [
+            self._operand(instr, plan, i, Cut(plan.project(dims, given), order=order), given)
+            for i, dims in enumerate(plan.rule.operands)
+        ]
+        self.b.near, self.b.order = instr, order
+        partial = plan.sums(given)
+        shapes = leaves(instr.shape)
+        cuts = [Cut(plan.project(dims, given), partial, order) for dims in plan.rule.results]
+        dims = [self.grid.local(s.dims, c) for s, c in zip(shapes, cuts, strict=True)]
+        made = plan.emit(Job(self.b, instr, operands, given, dims))
+        combiner = plan.combiner(self.b) if plan.combiner is not None and partial else None
+        if plan.combiner is None:
+            cuts = [Cut(cut.dims, (), order) for cut in cuts]
+        values: list[Held] = []
+        for local, shape, cut, hint in zip(made, shapes, cuts, self.hints(instr), strict=True):
+            value = self.new_value(local, shape.dims, cut, hint)
+            value.combiner = combiner
+            values.append(value)
+        return Several(values) if isinstance(instr.shape, TupleShape) else values[0]
+
+    def _operand(self, instr: Instr, plan: Plan, index: int, cut: Cut, given: Assignment) -> Instr:
+        """An operand in its cut, what lies past the end of summed dimensions filled."""
+        source = instr.operands[index]
+        local = self.need(source, cut)
+        fill = plan.fills.get(index)
+        if fill is None:
+            return local
+        self.b.order = cut.order
+        for dim, factors in enumerate(plan.rule.operands[index]):
+            for factor in factors:
+                if plan.ways[factor] == "sum" and given.get(factor):
+                    size, axes = source.array.dims[dim], given[factor]
+                    if local.array.dims[dim] * self.grid.count(axes) != size:
+                        local = self.b.masked(local, dim, size, axes, fill(self.b))
+        return local
+
+    def _best(self, instr: Instr, plan: Plan) -> tuple[Assignment, int]:
+        """The assignment with the least to send, and the order of devices that its axes are of."""
+        hints = self.hints(instr)
+        operands = [self.value(o) for o in instr.operands]
+        lists = [*plan.rule.results, *plan.rule.operands]
+        cuts: list[list[Cut]] = [[] if hint is None else [hint] for hint in hints]
+        cuts += [[c for c in v.cuts] + ([v.hint] if v.hint else []) for v in operands]
+        best: tuple[float, Assignment, int] | None = None
+        for order in sorted({c.order for found in cuts for c in found if c.used()} | {0}):
+            sources = [
+                plan.read(dims, cut, self.grid)
+                for dims, found in zip(lists, cuts, strict=True)
+                for cut in found
+                if cut.order == order
+            ]
+            for given in candidates(plan, sources, self.grid):
+                total = self._cost(instr, plan, given, order, hints, operands, best)
+                if best is None or total < best[0]:
+                    best = (total, given, order)
+        assert best is not None
+        return best[1], best[2]
+
+    def _cost(
+        self,
+        instr: Instr,
+        plan: Plan,
+        given: Assignment,
+        order: int,
+        hints: list[Cut | None],
+        operands: list[Value],
+        best: tuple[float, Assignment, int] | None,
+    ) -> float:
+        total = plan.extra(given)
+        work = 0.0
+        seen: set[tuple[int, Cut]] = set()
+        for value, dims in zip(operands, plan.rule.operands, strict=True):
+            cut = Cut(plan.project(dims, given), order=order).normal()
+            work += self._bytes(value.dims, width(value.dtype), cut)
+            if (id(value), cut) not in seen:
+                seen.add((id(value), cut))
+                total += cost_of(self.router, value, cut)
+            if best is not None and total > best[0]:
+                return total
+        partial = plan.sums(given) if plan.combiner is not None else ()
+        for shape, dims, hint in zip(leaves(instr.shape), plan.rule.results, hints, strict=True):
+            start = Cut(plan.project(dims, given), partial, order).normal()
+            goal = hint or Cut(start.dims, order=start.order).normal()
+            size = width(shape.dtype)
+            total += self.router.route(shape.dims, size, (start,), goal)[0]
+            work += self._bytes(shape.dims, size, start)
+        cut_by = math.prod(self.grid.count(axes) for axes in given.values())
+        return total + (work + plan.work / cut_by) / _WORK_OF_A_BYTE
+
+    def _bytes(self, dims: tuple[int, ...], size: int, cut: Cut) -> int:
+        return size * math.prod(self.grid.local(dims, cut))

@@ -1,0 +1,195 @@
+"""Loops, branches, and regions whose shapes are each device's own already."""
+
+from __future__ import annotations
+
+import math
+
+from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import TupleShape, leaves
+from compiler.partitioner.factors import DROPPED, Job, Plan
+from compiler.partitioner.grid import Axes, Cut
+from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.rules.basic import copied, replicated
+from compiler.partitioner.values import Held, Value
+from compiler.sharding.op_rules import FULL_TO_SHARD, SHARD_TO_FULL
+
+Instr = HloInstruction
+
+
+def partition_computation(
+    region: Region, source: HloComputation, given: list[list[Cut]], made: list[Cut] | None
+) -> HloComputation:
+    """The device's form of a computation whose parameters and results have these cuts."""
+    inner = Region(region.shared, source)
+    for parameter, cuts in zip(source.parameters, given, strict=True):
+        inner.bind(parameter, cuts)
+    inner.run()
+    return inner.finish(made)
+
+
+def _cuts_of(region: Region, instr: Instr) -> list[Cut]:
+    """The cut that the program asks for of every array; whole where it leaves that open."""
+    shapes = leaves(instr.shape)
+    return [
+        hint or Cut.whole(shape.rank)
+        for hint, shape in zip(region.hints(instr), shapes, strict=True)
+    ]
+
+
+def _while(region: Region, instr: Instr) -> Held:
+    """The state has the same cuts wherever it is: those of the body's parameter."""
+    condition, body = instr.attrs["condition"], instr.attrs["body"]
+    assert isinstance(condition, HloComputation)
+    assert isinstance(body, HloComputation)
+    inner = Region(region.shared, body)
+    said = inner.hints(body.parameters[0])
+    outside = region.hints(instr)
+    state = list(region.hinted(region.held[instr.operands[0]]))
+    cuts = [a or b or c for a, b, c in zip(said, outside, state, strict=True)]
+    attrs: dict[str, object] = {k: v for k, v in instr.attrs.items() if k not in DROPPED}
+    attrs["condition"] = partition_computation(region, condition, [cuts], None)
+    attrs["body"] = partition_computation(region, body, [cuts], cuts)
+    region.b.near = instr
+    init = region.given(region.held[instr.operands[0]], iter(cuts))
+    made = region.b.instruction("while", (init,), attrs, None, instr.name)
+    return region.taken(made, instr.shape, iter(cuts))
+
+
+def _conditional(region: Region, instr: Instr) -> Held:
+    """Each branch has the cuts of its parameter; all have those of the result."""
+    names = ("true_computation", "false_computation", "branch_computations")
+    found = [instr.attrs[n] for n in names if n in instr.attrs]
+    branches: list[HloComputation] = []
+    for value in found:
+        branches += value if isinstance(value, tuple) else [value]  # type: ignore[list-item]
+    results = _cuts_of(region, instr)
+    operands = [region.need(instr.operands[0], Cut.whole(0))]
+    made = []
+    for branch, operand in zip(branches, instr.operands[1:], strict=True):
+        said = Region(region.shared, branch).hints(branch.parameters[0])
+        state = region.hinted(region.held[operand])
+        cuts = [a or b for a, b in zip(said, state, strict=True)]
+        made.append(partition_computation(region, branch, [cuts], results))
+        region.b.near = instr
+        operands.append(region.given(region.held[operand], iter(cuts)))
+    attrs: dict[str, object] = {k: v for k, v in instr.attrs.items() if k not in DROPPED}
+    if "branch_computations" in attrs:
+        attrs["branch_computations"] = tuple(made)
+    else:
+        attrs["true_computation"], attrs["false_computation"] = made
+    chosen = region.b.instruction("conditional", operands, attrs, None, instr.name)
+    return region.taken(chosen, instr.shape, iter(results))
+
+
+# Regions with shapes of each device's own.
+
+
+def _split(grid_count: int, axes: Axes, region: Region) -> int:
+    """How many of the first axes make so many tiles; -1 when no number of them does."""
+    ends = (e for e in range(len(axes) + 1) if region.grid.count(axes[:e]) == grid_count)
+    return next(ends, -1)
+
+
+def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) -> Cut:
+    """The cut outside of a manual region: by its manual axes first, then as inside."""
+    (said,) = region.hints(outer)
+    dims = []
+    for dim, (a, b) in enumerate(zip(outer.array.dims, inner.array.dims, strict=True)):
+        axes = said.dims[dim] if said is not None else ()
+        end = _split(a // b if b else 1, axes, region)
+        if end < 0 or b * math.prod(region.grid.sizes[x] for x in axes[:end]) != a:
+            raise CompileError(
+                f"%{instr.name}: dimension {dim} of {a} is not {b} times the tiles that "
+                "the sharding outside gives it",
+                instr.span,
+            )
+        dims.append((*axes[:end], *cut.dims[dim]))
+    return Cut(tuple(dims), order=said.order if said is not None and said.used() else cut.order)
+
+
+def _enter(region: Region, instr: Instr) -> Held:
+    """An array in its cut is, inside, an array of the device's own."""
+    (operand,) = instr.operands
+    (inside,) = _cuts_of(region, instr)
+    outside = _joined(region, instr, operand, instr, inside)
+    made = region.need(operand, outside)
+    return Value(instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, inside)
+
+
+def _leave(region: Region, instr: Instr) -> Held:
+    (operand,) = instr.operands
+    source = region.value(operand)
+    inside = next(region.hinted(source))
+    outside = _joined(region, instr, instr, operand, inside)
+    (hint,) = region.hints(instr)
+    made = region.need(operand, inside)
+    return Value(instr.array.dims, instr.array.dtype, {outside.normal(): made}, None, hint)
+
+
+_MANUAL = {FULL_TO_SHARD: _enter, SHARD_TO_FULL: _leave, "Sharding": copied}
+
+
+def _custom_call(region: Region, instr: Instr) -> Held:
+    target = str(instr.attrs.get("custom_call_target"))
+    if target in _MANUAL:
+        return _MANUAL[target](region, instr)
+    if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
+        region.remark(instr, "its operands are gathered, all of it is computed on every device")
+    return replicated(region, instr)
+
+
+def _collective(region: Region, instr: Instr) -> Held:
+    """One that the program itself has, in a manual region: dimensions that it changes are whole."""
+
+    def emit(job: Job) -> list[Instr]:
+        has_channel = "channel_id" in instr.attrs
+        return job.same(**({"channel_id": next(region.shared.channels)} if has_channel else {}))
+
+    if isinstance(instr.shape, TupleShape) or instr.opcode == "ragged-all-to-all":
+        return replicated(region, instr)
+    plan = Plan.of(instr)
+    plan.emit = emit
+    return region.apply(instr, plan)
+
+
+def _parameter(region: Region, instr: Instr) -> Held:
+    raise AssertionError(f"%{instr.name}: parameters are bound before the others")
+
+
+CONTROL: dict[str, Handler] = {
+    **dict.fromkeys(
+        (
+            "all-gather",
+            "all-reduce",
+            "all-to-all",
+            "collective-broadcast",
+            "collective-permute",
+            "ragged-all-to-all",
+            "reduce-scatter",
+        ),
+        _collective,
+    ),
+    **dict.fromkeys(
+        (
+            "all-gather-done",
+            "all-gather-start",
+            "all-reduce-done",
+            "all-reduce-start",
+            "async-done",
+            "async-start",
+            "async-update",
+            "collective-permute-done",
+            "collective-permute-start",
+            "recv",
+            "recv-done",
+            "send",
+            "send-done",
+        ),
+        replicated,
+    ),
+    "conditional": _conditional,
+    "custom-call": _custom_call,
+    "parameter": _parameter,
+    "while": _while,
+}

@@ -1,0 +1,363 @@
+"""Operations whose result rows need rows of neighbouring tiles: shifts and windows.
+
+Along a dimension that a sharding rule calls `permute` (or whose parts are cut out or joined) the
+result's tile i is computed on the device that holds the operand's tile i, from rows that it fetches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.ir import HloInstruction
+from compiler.partitioner.factors import Assignment, Job, Plan, result_dims
+from compiler.partitioner.halo import Reach, fetch, kept_inside
+from compiler.partitioner.local import Local
+from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.rules.contraction import sum_of, zero_of
+from compiler.partitioner.values import Held
+from compiler.rewrite.make import dims_attr
+
+Instr = HloInstruction
+Starts = Callable[[int, int], tuple[int, int]]
+"""(first row of tile i, number of rows) of tile number i of `local` result rows."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A dimension whose result rows come from other rows of an operand."""
+
+    operand: int
+    dim: int
+    size: int
+    made: int  # the result's rows
+    rows: Starts
+
+    def reach(self, tiles: int) -> Reach:
+        """What each tile wants."""
+        local = -(-self.made // tiles)
+        found = [self.rows(i, local) for i in range(tiles)]
+        return Reach(self.size, tiles, tuple(start for start, _ in found), found[0][1])
+
+
+@dataclass
+class Shifts:
+    """The shifted dimensions of an operation, and what to do about them on a device."""
+
+    region: Region
+    instr: Instr
+    plan: Plan
+    found: list[Shift]
+
+    def __post_init__(self) -> None:
+        for shift in self.found:
+            self.plan.ways[self.factor(shift)] = "pass"
+        self.plan.extra = self._bytes
+
+    def factor(self, shift: Shift) -> int:
+        """Its factor in the plan."""
+        return self.plan.where(shift.operand, shift.dim)
+
+    def _bytes(self, given: Assignment) -> float:
+        """What the pieces of neighbours take to send, one dimension fetched after the other."""
+        total, grid = 0.0, self.region.grid
+        grown: dict[tuple[int, int], int] = {}
+        for shift in self.found:
+            axes = given.get(self.factor(shift), ())
+            if not axes:
+                continue
+            operand = self.instr.operands[shift.operand].array
+            cuts = self.plan.project(self.plan.rule.operands[shift.operand], given)
+            others = [
+                grown.get((shift.operand, d), -(-s // grid.count(a)))
+                for d, (s, a) in enumerate(zip(operand.dims, cuts, strict=True))
+                if d != shift.dim
+            ]
+            reach = shift.reach(grid.count(axes))
+            grown[shift.operand, shift.dim] = reach.width
+            row = math.prod(others) * max(1, operand.dtype.bits // 8)
+            total += row * reach.rows_sent() + 8 * sum(not p.is_own for p in reach.pieces())
+        return total
+
+    def fetched(self, job: Job, shift: Shift, fill: Callable[[Local], Instr] | None) -> None:
+        """Replace a local operand by the rows that are wanted of it, if the dimension is cut."""
+        axes, b = job.axes(self.factor(shift)), job.b
+        if not axes:
+            return
+        reach = shift.reach(b.grid.count(axes))
+        rows = fetch(b, job.operands[shift.operand], shift.dim, axes, reach)
+        if fill is not None and reach.leaves:
+            rows = kept_inside(b, rows, shift.dim, axes, reach, fill(b))
+        job.operands[shift.operand] = rows
+
+
+def _slice(region: Region, instr: Instr) -> Held:
+    ranges = instr.attrs["slice"]
+    assert isinstance(ranges, tuple)
+    dims = instr.operands[0].array.dims
+
+    def rows(start: int, stride: int) -> Starts:
+        return lambda i, local: (start + i * local * stride, (local - 1) * stride + 1)
+
+    changed = [
+        Shift(0, d, dims[d], instr.array.dims[d], rows(start, stride))
+        for d, (start, _, stride) in enumerate(ranges)
+        if instr.array.dims[d] != dims[d] and instr.array.dims[d]
+    ]
+    shifts = Shifts(region, instr, Plan.of(instr), changed)
+
+    def emit(job: Job) -> list[Instr]:
+        local = [(0, size, 1) for size in job.operands[0].array.dims]
+        for shift in changed:
+            shifts.fetched(job, shift, None)
+            stride = ranges[shift.dim][2]
+            is_cut = bool(job.axes(shifts.factor(shift)))
+            width = job.operands[0].array.dims[shift.dim]
+            local[shift.dim] = (0, width, stride) if is_cut else ranges[shift.dim]
+        return job.same(slice=tuple(local))
+
+    shifts.plan.emit = emit
+    return region.apply(instr, shifts.plan)
+
+
+def _reverse(region: Region, instr: Instr) -> Held:
+    turned = dims_attr(instr)
+    dims = instr.array.dims
+
+    def rows(size: int) -> Starts:
+        return lambda i, local: (size - (i + 1) * local, local)
+
+    changed = [Shift(0, d, dims[d], dims[d], rows(dims[d])) for d in turned if dims[d]]
+    shifts = Shifts(region, instr, Plan.of(instr), changed)
+
+    def emit(job: Job) -> list[Instr]:
+        for shift in changed:
+            shifts.fetched(job, shift, None)
+        return job.same()
+
+    shifts.plan.emit = emit
+    return region.apply(instr, shifts.plan)
+
+
+def _pad(region: Region, instr: Instr) -> Held:
+    padding = instr.attrs["padding"]
+    assert isinstance(padding, tuple)
+    dims = instr.operands[0].array.dims
+
+    def rows(low: int, step: int) -> Starts:
+        def found(i: int, local: int) -> tuple[int, int]:
+            return (i * local - low) // step, (local - 1 + step - 1) // step + 1
+
+        return found
+
+    changed = [
+        Shift(0, d, dims[d], instr.array.dims[d], rows(low, inside + 1))
+        for d, (low, _, inside) in enumerate(padding)
+        if (low, inside) != (0, 0) or instr.array.dims[d] != dims[d]
+    ]
+    changed = [s for s in changed if s.size and s.made]
+    shifts = Shifts(region, instr, Plan.of(instr), changed)
+
+    def emit(job: Job) -> list[Instr]:
+        local = list(padding)
+        value = job.operands[1]
+        cut = [s for s in changed if job.axes(shifts.factor(s))]
+        for shift in cut:
+            shifts.fetched(job, shift, lambda _: value)
+            local[shift.dim] = (0, 0, padding[shift.dim][2])
+        made = job.b.pad(job.operands[0], value, local)
+        for shift in cut:
+            made = _from_first(job, shifts, shift, made, padding[shift.dim])
+        return [made]
+
+    shifts.plan.emit = emit
+    return region.apply(instr, shifts.plan)
+
+
+def _from_first(
+    job: Job, shifts: Shifts, shift: Shift, made: Instr, padding: tuple[int, int, int]
+) -> Instr:
+    """Where the tile begins between two rows with padding inside, what stands before it is left out."""
+    low, _, inside = padding
+    axes, local = job.axes(shifts.factor(shift)), job.dims[0][shift.dim]
+    tiles = range(job.b.grid.count(axes))
+    before = [(i * local - low) % (inside + 1) for i in tiles]
+    table = [before[int(tile)] for tile in job.b.tile(axes)]
+    missing = max(before) + local - made.array.dims[shift.dim]
+    if missing > 0:
+        padded = [(0, 0, 0)] * made.array.rank
+        padded[shift.dim] = (0, missing, 0)
+        made = job.b.pad(made, job.operands[1], padded)
+    return job.b.part_at(made, shift.dim, job.b.scalar_of(table), local)
+
+
+def _concatenate(region: Region, instr: Instr) -> Held:
+    (dim,) = dims_attr(instr)
+    sizes = [operand.array.dims[dim] for operand in instr.operands]
+    offsets = [sum(sizes[:i]) for i in range(len(sizes))]
+
+    def rows(offset: int) -> Starts:
+        return lambda i, local: (i * local - offset, local)
+
+    changed = [
+        Shift(i, dim, size, sum(sizes), rows(offset))
+        for i, (size, offset) in enumerate(zip(sizes, offsets, strict=True))
+    ]
+    if len(sizes) == 1 or not all(sizes):
+        changed = []
+    shifts = Shifts(region, instr, Plan.of(instr), changed)
+
+    def emit(job: Job) -> list[Instr]:
+        axes = job.axes(shifts.factor(changed[0])) if changed else ()
+        if not axes:
+            return job.same()
+        b = job.b
+        for shift in changed:
+            shifts.fetched(job, shift, None)
+        start = b.offset(sum(sizes), axes)
+        made = job.operands[0]
+        for operand, offset in zip(job.operands[1:], offsets[1:], strict=True):
+            places = b.positions_of(operand, dim, start)
+            made = b.select(b.compare(places, b.like(places, offset), "GE"), operand, made)
+        return [made]
+
+    shifts.plan.emit = emit
+    return region.apply(instr, shifts.plan)
+
+
+# Windows.
+
+
+def _window_rows(part: WindowDim) -> Starts:
+    """The rows of the operand that the windows of a tile touch."""
+    step = part.base_dilation
+
+    def rows(i: int, local: int) -> tuple[int, int]:
+        first = i * local * part.stride - part.pad_low
+        last = first + (local - 1) * part.stride + part.dilated_size - 1
+        return first // step, last // step - first // step + 1
+
+    return rows
+
+
+def _local_window(part: WindowDim, local: int) -> WindowDim:
+    """The window over fetched rows: they begin where the tile's first window does."""
+    step = part.base_dilation
+    before = -part.pad_low % step
+    _, width = _window_rows(part)(0, local)
+    wanted = (local - 1) * part.stride + part.dilated_size
+    after = wanted - ((width - 1) * step + 1 - before)
+    return replace(part, pad_low=-before, pad_high=after)
+
+
+def _is_regular(part: WindowDim, tiles: int, made: int) -> bool:
+    """Whether every tile begins at the same place between rows with holes."""
+    local = -(-made // tiles)
+    rows = _window_rows(part)
+    same = {(rows(i, local)[1], (i * local * part.stride) % part.base_dilation) for i in range(tiles)}
+    return len(same) == 1
+
+
+def _shifts_of_windows(
+    region: Region, instr: Instr, plan: Plan, window: Window, places: list[tuple[int, int]], operands: int
+) -> Shifts:
+    """`places` are the operand's and the result's dimension of each window dimension."""
+    found = []
+    for part, (dim, target) in zip(window.dims, places, strict=True):
+        size, made = instr.operands[0].array.dims[dim], _result_dims(instr)[target]
+        is_plain = part.size == 1 and size == made and part.stride == 1
+        if is_plain or not size or not made or not part.size:
+            continue
+        if all(_is_regular(part, n, made) for n in _counts(region)):
+            found += [Shift(i, dim, size, made, _window_rows(part)) for i in range(operands)]
+    return Shifts(region, instr, plan, found)
+
+
+def _counts(region: Region) -> list[int]:
+    n = region.grid.device_count
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _result_dims(instr: Instr) -> tuple[int, ...]:
+    return result_dims(instr)[0]
+
+
+def _with_windows(
+    job: Job, shifts: Shifts, window: Window, places: list[tuple[int, int]]
+) -> Window:
+    dims = list(window.dims)
+    for number, (dim, target) in enumerate(places):
+        shift = next((s for s in shifts.found if s.dim == dim), None)
+        if shift is not None and job.axes(shifts.factor(shift)):
+            dims[number] = _local_window(dims[number], job.dims[0][target])
+    return Window(tuple(dims))
+
+
+def _reduce_window(region: Region, instr: Instr) -> Held:
+    """Past the border stands what the windows start from."""
+    window = instr.attrs["window"]
+    assert isinstance(window, Window)
+    places = [(d, d) for d in range(len(window.dims))]
+    count = len(instr.operands) // 2
+    shifts = _shifts_of_windows(region, instr, Plan.of(instr), window, places, count)
+
+    def emit(job: Job) -> list[Instr]:
+        for shift in shifts.found:
+            start = job.operands[count + shift.operand]
+            shifts.fetched(job, shift, lambda _, start=start: start)  # type: ignore[misc]
+        return job.same(window=_with_windows(job, shifts, window, places))
+
+    shifts.plan.emit = emit
+    return region.apply(instr, shifts.plan)
+
+
+def _convolution(region: Region, instr: Instr) -> Held:
+    """Input features make partial sums; groups are cut by group."""
+    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
+    assert isinstance(labels, ConvDims)
+    assert isinstance(window, Window)
+    plan = Plan.of(instr, sums=True)
+    plan.fills = {i: zero_of(o) for i, o in enumerate(instr.operands[:2])}
+    plan.combiner = sum_of(instr)
+    taps = math.prod(part.size for part in window.dims)
+    channels = instr.operands[1].array.dims[labels.kernel_input_feature]
+    plan.work = instr.array.element_count * taps * channels / 32
+    places = list(zip(labels.input_spatial, labels.output_spatial, strict=True))
+    shifts = _shifts_of_windows(region, instr, plan, window, places, 1)
+
+    def emit(job: Job) -> list[Instr]:
+        for shift in shifts.found:
+            shifts.fetched(job, shift, zero_of(instr.operands[0]))
+        attrs = _local_groups(job, plan, labels)
+        return job.same(window=_with_windows(job, shifts, window, places), **attrs)
+
+    plan.emit = emit
+    return region.apply(instr, plan)
+
+
+def _local_groups(job: Job, plan: Plan, labels: ConvDims) -> dict[str, object]:
+    """The number of groups that a device has."""
+    dims = {
+        "feature_group_count": labels.input_feature,
+        "batch_group_count": labels.input_batch,
+    }
+    found: dict[str, object] = {}
+    for name, dim in dims.items():
+        groups = job.instr.attrs.get(name, 1)
+        assert isinstance(groups, int)
+        if groups > 1:
+            axes = job.axes(plan.rule.operands[0][dim][0])
+            found[name] = groups // job.b.grid.count(axes)
+    return found
+
+
+WINDOWS: dict[str, Handler] = {
+    "concatenate": _concatenate,
+    "convolution": _convolution,
+    "pad": _pad,
+    "reduce-window": _reduce_window,
+    "reverse": _reverse,
+    "slice": _slice,
+}

@@ -1,0 +1,79 @@
+"""Values of the global program as a device holds them: one or several cuts of the same array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compiler.hlo.dtypes import DType
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.partitioner.grid import Cut, Dims
+from compiler.partitioner.local import Local
+from compiler.partitioner.moves import Router
+
+
+@dataclass
+class Value:
+    """An array of global `dims`; every cut of it that was needed so far is kept.
+
+    `combiner` adds up what a cut with partial sums holds. `hint` is the cut that the program asks
+    for, and None where it leaves that open.
+    """
+
+    dims: Dims
+    dtype: DType
+    cuts: dict[Cut, HloInstruction]
+    combiner: HloComputation | None = None
+    hint: Cut | None = None
+
+    @property
+    def first(self) -> Cut:
+        """The cut in which it was computed."""
+        return next(iter(self.cuts))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is no array, the same in both programs: a token."""
+
+    instr: HloInstruction
+
+
+@dataclass
+class Several:
+    """A tuple's elements."""
+
+    elements: list[Held] = field(default_factory=list)
+
+
+Held = Value | Whole | Several
+
+
+def width(dtype: DType) -> int:
+    """Bytes of an element; those of less than a byte count as one."""
+    return max(1, dtype.bits // 8)
+
+
+def cost_of(router: Router, value: Value, goal: Cut) -> float:
+    """What it takes to have the value in a cut."""
+    return router.route(value.dims, width(value.dtype), tuple(value.cuts), goal)[0]
+
+
+def in_cut(b: Local, router: Router, value: Value, goal: Cut) -> HloInstruction:
+    """The value in a cut: the one that is there, or moved, each step of the way kept."""
+    starts = tuple(value.cuts)
+    _, start, moves = router.route(value.dims, width(value.dtype), starts, goal)
+    cut = starts[start]
+    instr = value.cuts[cut]
+    for move in moves:
+        instr = b.move(instr, value.dims, cut, move, value.combiner)
+        cut = move.after
+        value.cuts.setdefault(cut, instr)
+    return instr
+
+
+def leaves_of(held: Held) -> Sequence[Value]:
+    """The arrays of a value, depth first."""
+    if isinstance(held, Several):
+        return [leaf for element in held.elements for leaf in leaves_of(element)]
+    return [held] if isinstance(held, Value) else []
