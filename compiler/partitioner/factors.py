@@ -112,7 +112,9 @@ class Plan:
     def is_valid(self, given: Assignment, grid: Grid) -> bool:
         """Whether tiles of dimensions are tiles of their factors, and no axis is used twice."""
         used = [a for axes in given.values() for a in axes]
-        if len(used) != len(set(used)) or any(self.ways[f] == "whole" for f, x in given.items() if x):
+        if len(used) != len(set(used)) or any(
+            self.ways[f] == "whole" for f, x in given.items() if x
+        ):
             return False
         lists = itertools.chain(*self.rule.operands, *self.rule.results)
         return all(self._is_tiled(factors, given, grid) for factors in lists if len(factors) > 1)
@@ -192,9 +194,7 @@ def _blocked(plan: Plan, sources: Sequence[Assignment]) -> Axes:
     return ()
 
 
-def _varied(
-    plan: Plan, given: Assignment, blocked: Axes, grid: Grid
-) -> Iterator[Assignment]:
+def _varied(plan: Plan, given: Assignment, blocked: Axes, grid: Grid) -> Iterator[Assignment]:
     yield given
     yield from plan.variants(given)
     for factor, axes in given.items():

@@ -201,7 +201,8 @@ class Grid:
                 axes += (axis,)
             dims.append(axes)
         positions = sum(
-            self._strided(axes, index) for axes, index in zip(dims, np.indices(array.shape), strict=True)
+            self._strided(axes, index)
+            for axes, index in zip(dims, np.indices(array.shape), strict=True)
         )
         order = np.empty(self.device_count, np.int64)
         order[np.asarray(positions).reshape(-1)] = array.reshape(-1)

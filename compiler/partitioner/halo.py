@@ -1,17 +1,18 @@
 """Rows of a cut dimension that other devices hold: which they are, and how a device gets them.
 
 Device i wants the rows ``starts[i] .. starts[i] + width`` of a dimension of `size` that is cut into
-tiles. Pieces of a few neighbouring tiles are sent by collective-permutes and put side by side; rows
-before the beginning and past the end of the dimension have no meaning.
+tiles. It has some of them; others come from devices that hold neighbouring tiles, each of which
+cuts out what is wanted of it and sends that by a collective-permute. Rows before the beginning and
+past the end of the dimension have no meaning.
 
 >>> reach = Reach(size=16, tiles=4, starts=(-1, 3, 7, 11), width=6)
->>> [(piece.low, piece.high, piece.pairs) for piece in reach.pieces()]
-[(3, 4, ((0, 1), (1, 2), (2, 3))), (0, 4, ((0, 0), (1, 1), (2, 2), (3, 3))), (0, 1, ((1, 0), (2, 1), (3, 2)))]
+>>> [(t.rows, t.pairs) for t in reach.transfers()]
+[(1, ((0, 1), (1, 2), (2, 3))), (4, ((0, 0), (1, 1), (2, 2), (3, 3))), (1, ((1, 0), (2, 1), (3, 2)))]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,29 +25,26 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows ``low .. high`` of a tile, from tile to tile."""
+class Transfer:
+    """`rows` rows from ``firsts[k]`` on of the tile ``pairs[k][0]``, for the device of another.
 
-    low: int
-    high: int
+    They belong at ``places[k]`` of what that device wants, which may be partly outside of it.
+    """
+
+    rows: int
     pairs: Pairs
+    firsts: tuple[int, ...]
+    places: tuple[int, ...]
 
     @property
     def is_own(self) -> bool:
-        """Whether every device has what it wants already."""
+        """Whether every device has these rows already."""
         return all(source == target for source, target in self.pairs)
 
-    def rounds(self) -> list[Pairs]:
-        """The pairs in lists in which every tile is sent once."""
-        found: list[list[tuple[int, int]]] = []
-        for pair in self.pairs:
-            free = (r for r in found if all(pair[0] != source for source, _ in r))
-            chosen = next(free, None)
-            if chosen is None:
-                found.append([pair])
-            else:
-                chosen.append(pair)
-        return [tuple(r) for r in found]
+    @property
+    def is_even(self) -> bool:
+        """Whether all devices send the same rows, and put them in the same place."""
+        return len(set(self.firsts)) == 1 and len(set(self.places)) == 1
 
 
 @dataclass(frozen=True)
@@ -63,22 +61,17 @@ class Reach:
         """Rows of a tile."""
         return -(-self.size // self.tiles)
 
-    def pieces(self) -> list[Piece]:
-        """The rows of each tile at the same distance, in order."""
-        return _pieces(self)
-
-    def offsets(self) -> list[int]:
-        """Where the wanted rows begin in the pieces put side by side."""
-        first = self.pieces()[0].low
-        return [start % self.tile - first for start in self.starts]
+    def transfers(self) -> list[Transfer]:
+        """All that is wanted and there: in each list every tile is sent at most once."""
+        return _transfers(self)
 
     def rows_sent(self) -> int:
         """How many rows a device sends."""
-        return sum(
-            (piece.high - piece.low) * len(piece.rounds())
-            for piece in self.pieces()
-            if not piece.is_own
-        )
+        return sum(t.rows for t in self.transfers() if not t.is_own)
+
+    def messages(self) -> int:
+        """How many collective-permutes that takes."""
+        return sum(not t.is_own for t in self.transfers())
 
     @property
     def leaves(self) -> bool:
@@ -87,71 +80,107 @@ class Reach:
 
 
 @cache
-def _pieces(reach: Reach) -> list[Piece]:
-    size, width = reach.tile, reach.width
-    bases = [start // size for start in reach.starts]
-    within = [start % size for start in reach.starts]
-    most = max((w + width - 1) // size for w in within)
-    return [_piece(reach, bases, within, step) for step in range(most + 1)]
+def _transfers(reach: Reach) -> list[Transfer]:
+    most = max((s % reach.tile + reach.width - 1) // reach.tile for s in reach.starts)
+    found = []
+    for step in range(most + 1):
+        pairs = _wanted(reach, step)
+        own = [pair for pair in pairs if pair[0] == pair[1]]
+        for group in (own, *_rounds(pair for pair in pairs if pair[0] != pair[1])):
+            if group:
+                found.append(_transfer(reach, group))
+    return found
 
 
-def _piece(reach: Reach, bases: list[int], within: list[int], step: int) -> Piece:
-    size = reach.tile
-    low, high = size, 0
+def _wanted(reach: Reach, step: int) -> list[tuple[int, int]]:
+    """(tile, who wants rows of it) for the tiles `step` after the first one wanted."""
     pairs = []
-    for target, (base, start) in enumerate(zip(bases, within, strict=True)):
-        first, last = max(0, start - step * size), min(size, start + reach.width - step * size)
-        if last <= first:
-            continue
-        low, high = min(low, first), max(high, last)
-        source = base + step
-        if 0 <= source < reach.tiles and source * size + first < reach.size:
+    for target, start in enumerate(reach.starts):
+        source = start // reach.tile + step
+        first, last = _span(reach, source, target)
+        if 0 <= source < reach.tiles and first < last and source * reach.tile + first < reach.size:
             pairs.append((source, target))
-    return Piece(low, high, tuple(pairs))
+    return pairs
+
+
+def _span(reach: Reach, source: int, target: int) -> tuple[int, int]:
+    """The rows of one tile that another tile's device wants."""
+    begin = reach.starts[target] - source * reach.tile
+    return max(0, begin), min(reach.tile, begin + reach.width)
+
+
+def _rounds(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The pairs in lists in which every source is once."""
+    found: list[list[tuple[int, int]]] = []
+    for pair in pairs:
+        free = (r for r in found if all(pair[0] != source for source, _ in r))
+        chosen = next(free, None)
+        if chosen is None:
+            found.append([pair])
+        else:
+            chosen.append(pair)
+    return found
+
+
+def _transfer(reach: Reach, pairs: list[tuple[int, int]]) -> Transfer:
+    spans = [_span(reach, source, target) for source, target in pairs]
+    rows = max(last - first for first, last in spans)
+    firsts = tuple(min(first, reach.tile - rows) for first, _ in spans)
+    places = tuple(
+        source * reach.tile + first - reach.starts[target]
+        for (source, target), first in zip(pairs, firsts, strict=True)
+    )
+    return Transfer(rows, tuple(pairs), firsts, places)
 
 
 def fetch(b: Local, operand: Instr, dim: int, axes: Axes, reach: Reach) -> Instr:
     """The rows that this device wants of a dimension cut along the axes."""
-    if not axes:
-        return _of_whole(b, operand, dim, reach.starts[0], reach)
-    parts = list(_parts(b, operand, dim, axes, reach))
-    joined = b.join(parts, dim)
-    offsets = reach.offsets()
-    table = [offsets[int(tile)] for tile in b.tile(axes)]
-    if len(set(table)) == 1:
-        return b.part(joined, dim, table[0], table[0] + reach.width)
-    return b.part_at(joined, dim, b.scalar_of(table), reach.width)
+    transfers = reach.transfers()
+    if not transfers:
+        return b.full(operand.array.dtype, _resized(operand, dim, reach.width), 0)
+    parts = [_sent(b, operand, dim, axes, transfer) for transfer in transfers]
+    ends = [(t.places[0], t.places[0] + t.rows) for t in transfers]
+    is_run = all(a[1] == c[0] for a, c in zip(ends, ends[1:], strict=False))
+    if is_run and all(t.is_even for t in transfers):
+        low, high = max(0, ends[0][0]), max(0, reach.width - ends[-1][1])
+        joined = b.pad_dim(b.join(parts, dim), dim, low, high)
+        start = max(0, -ends[0][0])
+        return b.part(joined, dim, start, start + reach.width)
+    return _placed(b, dim, axes, reach, parts)
 
 
-def _of_whole(b: Local, operand: Instr, dim: int, start: int, reach: Reach) -> Instr:
-    low, high = max(0, -start), max(0, start + reach.width - reach.size)
-    padded = b.pad_dim(operand, dim, low, high)
-    return b.part(padded, dim, start + low, start + low + reach.width)
+def _resized(operand: Instr, dim: int, size: int) -> tuple[int, ...]:
+    dims = operand.array.dims
+    return (*dims[:dim], size, *dims[dim + 1 :])
 
 
-def _parts(b: Local, operand: Instr, dim: int, axes: Axes, reach: Reach) -> Iterator[Instr]:
-    for piece in reach.pieces():
-        part = b.part(operand, dim, piece.low, piece.high)
-        if not piece.pairs:
-            yield b.like(part, 0)
-        elif piece.is_own:
-            yield part
-        else:
-            yield _sent(b, part, axes, piece)
+def _sent(b: Local, operand: Instr, dim: int, axes: Axes, transfer: Transfer) -> Instr:
+    """What arrives by one transfer."""
+    by_source = dict(zip((s for s, _ in transfer.pairs), transfer.firsts, strict=True))
+    default = transfer.firsts[0]
+    firsts = [by_source.get(int(tile), default) for tile in b.tile(axes)]
+    if len(set(firsts)) == 1:
+        part = b.part(operand, dim, firsts[0], firsts[0] + transfer.rows)
+    else:
+        part = b.part_at(operand, dim, b.scalar_of(firsts), transfer.rows)
+    if transfer.is_own:
+        return part
+    return b.permute(part, b.grid.along(axes, transfer.pairs, b.order))
 
 
-def _sent(b: Local, part: Instr, axes: Axes, piece: Piece) -> Instr:
-    found: Instr | None = None
-    for pairs in piece.rounds():
-        moved = b.permute(part, b.grid.along(axes, pairs, b.order))
-        if found is None:
-            found = moved
-            continue
-        targets = {target for _, target in pairs}
-        is_new = b.flag_of([int(tile) in targets for tile in b.tile(axes)])
-        found = b.select(b.broadcast(is_new, part.array.dims), moved, found)
-    assert found is not None
-    return found
+def _placed(b: Local, dim: int, axes: Axes, reach: Reach, parts: list[Instr]) -> Instr:
+    """Every part written to its place; to a margin on devices that got nothing by its transfer."""
+    transfers = reach.transfers()
+    margin = max(t.rows for t in transfers)
+    dims = _resized(parts[0], dim, reach.width + 2 * margin)
+    rows = b.full(parts[0].array.dtype, dims, 0)
+    for transfer, part in zip(transfers, parts, strict=True):
+        places = dict(zip((t for _, t in transfer.pairs), transfer.places, strict=True))
+        table = [places.get(int(tile), -margin) + margin for tile in b.tile(axes)]
+        starts = [b.number(0)] * len(dims)
+        starts[dim] = b.scalar_of(table)
+        rows = b.dynamic_update_slice(rows, part, starts)
+    return b.part(rows, dim, margin, margin + reach.width)
 
 
 def kept_inside(b: Local, rows: Instr, dim: int, axes: Axes, reach: Reach, fill: Instr) -> Instr:

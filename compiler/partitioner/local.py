@@ -126,7 +126,9 @@ class Local(Emitter):
         inside = self.within(operand, dim, self.offset(size, axes), 0, size)
         return self.where(inside, operand, fill)
 
-    def broadcast(self, operand: Instr, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Instr:
+    def broadcast(
+        self, operand: Instr, dims: Sequence[int], dimensions: Sequence[int] = ()
+    ) -> Instr:
         """As the builder's; a scalar that is wanted as a scalar is itself."""
         if tuple(dims) == operand.array.dims and not dims:
             return operand
@@ -140,7 +142,9 @@ class Local(Emitter):
     def _groups(self, axes: Axes) -> tuple[tuple[int, ...], ...]:
         groups = self.grid.groups(axes, self.order)
         n = self.counts.partitions
-        return tuple(tuple(r * n + d for d in g) for r in range(self.counts.replicas) for g in groups)
+        return tuple(
+            tuple(r * n + d for d in g) for r in range(self.counts.replicas) for g in groups
+        )
 
     def all_gather(self, operand: Instr, dim: int, axes: Axes) -> Instr:
         """The tiles along the axes, one after another."""

@@ -160,7 +160,9 @@ class _Search:
                 count = self.grid.count((*cut.dims[other], *moved))
                 if other == dim or self.grid.count(self.goal.dims[other]) % count:
                     continue
-                if self._fits(dim, axes[:keep], moved) and self._fits(other, cut.dims[other], moved):
+                if self._fits(dim, axes[:keep], moved) and self._fits(
+                    other, cut.dims[other], moved
+                ):
                     after = cut.with_dim(dim, axes[:keep])
                     after = after.with_dim(other, (*cut.dims[other], *moved))
                     yield Move("exchange", after, dim, moved, other)

@@ -8,6 +8,7 @@ which a caller cuts arguments and puts results together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from compiler.analysis.call_graph import drop_unreachable
@@ -25,12 +26,14 @@ from compiler.partitioner.rules.contraction import CONTRACTION
 from compiler.partitioner.rules.control import CONTROL
 from compiler.partitioner.rules.indexing import INDEXING
 from compiler.partitioner.rules.windows import WINDOWS
+from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
+from compiler.passes.dce import eliminate_dead_code
 
 HANDLERS: dict[str, Handler] = {**BASIC, **CONTRACTION, **CONTROL, **INDEXING, **WINDOWS}
 
-PARTITIONED = "is_partitioned"
-"""The module attribute that says that shapes are a device's own."""
+_SUFFIX = "_spmd"
+"""XLA's mark of a computation whose shapes are a device's own."""
 
 
 def partition_module(module: HloModule, context: PassContext) -> bool:
@@ -38,6 +41,8 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
     counts = device_counts(module)
     if counts.partitions == 1 or is_partitioned(module):
         return False
+    inline_calls(module, context)
+    eliminate_dead_code(module, context)
     _clean_embedded(module)
     grid = Grid.of(counts.partitions, _shardings(module))
     shared = Partition(module, grid, counts, Router(grid), context, HANDLERS)
@@ -59,8 +64,8 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
 
 
 def is_partitioned(module: HloModule) -> bool:
-    """Whether the module's shapes are a device's own already."""
-    return PARTITIONED in module.attrs
+    """Whether the module's shapes are a device's own already: so its entry's name says."""
+    return re.search(rf"{_SUFFIX}(\.\d+)?$", module.entry_name) is not None
 
 
 def _shardings(module: HloModule) -> Iterator[HloSharding]:
@@ -108,7 +113,6 @@ def _replace_entry(module: HloModule, made: HloComputation) -> None:
     parameters = tuple(p.shape for p in made.parameters)
     layout = ComputationLayout(parameters, made.root_instruction.shape)
     module.attrs["entry_computation_layout"] = layout
-    module.attrs[PARTITIONED] = True
     drop_unreachable(module)
     for computation in module.computations.values():
         computation.sort()

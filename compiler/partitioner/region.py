@@ -16,7 +16,16 @@ from compiler.partitioner.factors import Assignment, Job, Plan, candidates
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.local import Local
 from compiler.partitioner.moves import Router
-from compiler.partitioner.values import Held, Several, Value, Whole, cost_of, in_cut, leaves_of, width
+from compiler.partitioner.values import (
+    Held,
+    Several,
+    Value,
+    Whole,
+    cost_of,
+    in_cut,
+    leaves_of,
+    width,
+)
 from compiler.passes.context import PassContext
 
 Instr = HloInstruction

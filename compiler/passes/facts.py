@@ -144,6 +144,7 @@ KERNEL_OPERATIONS = (
 
 CONTRACTS: Mapping[str, Contract] = {
     "layout-stripping": Contract(establishes=(BARE_SHAPES,), ends=(TILED,)),
+    "spmd-partitioner": Contract(requires=(BARE_SHAPES,), establishes=(NO_CALLS,)),
     "call-inliner": Contract(establishes=(NO_CALLS,)),
     "tuple-flattener": Contract(requires=(NO_CALLS,), establishes=(FLAT_TUPLES,)),
     "simple-expansions": Contract(establishes=(S32_INDICES, NO_NORMALISATION, EQUAL_WIDTHS)),

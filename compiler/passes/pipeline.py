@@ -13,6 +13,7 @@ from compiler.analysis.window_request import Window, WindowRequests
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.verifier import Level
+from compiler.partitioner.partitioner import partition_module
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.collectives.expander import expand_collectives
@@ -69,6 +70,7 @@ PASSES: dict[str, Pass] = {
     item.name: item
     for item in (
         FunctionPass("sharding-propagation", propagate_shardings),
+        FunctionPass("spmd-partitioner", partition_module),
         FunctionPass("layout-stripping", strip_layouts),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
@@ -186,6 +188,9 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
 MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
+    ("layout-stripping", "spmd-partitioner", "tiles have other layouts"),
+    ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
+    ("spmd-partitioner", "single-device", "notes of shardings are gone after it"),
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
     ("single-device", "replica-flattener", "groups of one are gone"),

@@ -21,6 +21,7 @@ LAYER = {
     "compiler.analysis": 1,
     "compiler.llo": 1,
     "compiler.passes": 2,
+    "compiler.partitioner": 2,
     "compiler.frontends": 2,
     "compiler.backend": 2,
     "compiler.driver": 3,

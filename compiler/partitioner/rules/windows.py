@@ -78,7 +78,7 @@ class Shifts:
             reach = shift.reach(grid.count(axes))
             grown[shift.operand, shift.dim] = reach.width
             row = math.prod(others) * max(1, operand.dtype.bits // 8)
-            total += row * reach.rows_sent() + 8 * sum(not p.is_own for p in reach.pieces())
+            total += row * reach.rows_sent() + 8 * reach.messages()
         return total
 
     def fetched(self, job: Job, shift: Shift, fill: Callable[[Local], Instr] | None) -> None:
@@ -256,12 +256,19 @@ def _is_regular(part: WindowDim, tiles: int, made: int) -> bool:
     """Whether every tile begins at the same place between rows with holes."""
     local = -(-made // tiles)
     rows = _window_rows(part)
-    same = {(rows(i, local)[1], (i * local * part.stride) % part.base_dilation) for i in range(tiles)}
+    same = {
+        (rows(i, local)[1], (i * local * part.stride) % part.base_dilation) for i in range(tiles)
+    }
     return len(same) == 1
 
 
 def _shifts_of_windows(
-    region: Region, instr: Instr, plan: Plan, window: Window, places: list[tuple[int, int]], operands: int
+    region: Region,
+    instr: Instr,
+    plan: Plan,
+    window: Window,
+    places: list[tuple[int, int]],
+    operands: int,
 ) -> Shifts:
     """`places` are the operand's and the result's dimension of each window dimension."""
     found = []
