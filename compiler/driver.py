@@ -26,6 +26,7 @@ from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import PIPELINE, find_passes, run_pipeline, split_kernels
+from compiler.passes.vmem_residency import release_vmem
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -97,7 +98,8 @@ def _lowered(
 ) -> tuple[BufferAssignment, LoweredModule]:
     """Addresses and the program; a kernel that breaks a limit of the machine is split.
 
-    That ends: what is split has fewer operations each time.
+    What stays in VMEM between kernels goes back to HBM first. That ends: what is split has fewer
+    operations each time.
     """
     kernel_options = KernelOptions(options.precision)
     while True:
@@ -114,6 +116,8 @@ def _lowered(
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
             if any(i.opcode == "while" for i in fusions):
                 kernel_options = replace(kernel_options, loops_in_vmem=False)
+                continue
+            if release_vmem(module, WindowPlanner(chip, options.precision)):
                 continue
             with _timed("passes", timings, options.progress):
                 again = split_kernels(module, chip, fusions, options.precision)

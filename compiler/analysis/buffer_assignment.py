@@ -17,12 +17,23 @@ from typing import Protocol
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request, pack
 from compiler.analysis.call_graph import control_computations
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.liveness import Liveness, LiveRange
-from compiler.analysis.tiled_layout import HBM, SMEM, byte_size, unpadded_byte_size
+from compiler.analysis.tiled_layout import (
+    HBM,
+    SMEM,
+    VMEM,
+    byte_size,
+    memory_space,
+    unpadded_byte_size,
+)
+from compiler.analysis.vmem_packing import VmemRows
+from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, scoped_bytes, uses_vmem
 from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
+from tpu_sim.isa.timing import GRANULE_BYTES
 
 HBM_ALIGNMENT = 512
 SMEM_ALIGNMENT = 4
@@ -35,6 +46,10 @@ class HasMemorySizes(Protocol):
     @property
     def hbm_bytes(self) -> int:
         """Device memory, in bytes."""
+
+    @property
+    def vmem_bytes(self) -> int:
+        """Vector memory, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,10 @@ class Allocation:
 
 @dataclass
 class BufferAssignment:
-    """The allocation of every slot; `peak_bytes` and `smem_bytes` are the memories' high water."""
+    """The allocation of every slot; `peak_bytes` and `smem_bytes` are the memories' high water.
+
+    `positions` are those of `Liveness`.
+    """
 
     allocations: list[Allocation]
     slots: dict[Slot, int]
@@ -64,10 +82,19 @@ class BufferAssignment:
     smem_bytes: int
     parameter_bytes: int
     names: dict[int, str] = field(default_factory=dict)
+    positions: dict[HloInstruction, LiveRange] = field(default_factory=dict)
 
     def allocation(self, instr: HloInstruction, leaf: int = 0) -> Allocation:
         """Where array `leaf` (in depth-first order) of the instruction's value lies."""
         return self.allocations[self.slots[instr, leaf]]
+
+    def holds_vmem(self, instr: HloInstruction) -> bool:
+        """Whether an array lies in VMEM while an instruction, or what it calls, runs."""
+        at = self.positions[instr]
+        return any(
+            a.space == VMEM and a.live[0] <= at.end and at.start <= a.live[1]
+            for a in self.allocations
+        )
 
     def of(self, instr: HloInstruction, leaf: int = 0) -> Allocation:
         """Short for `allocation`."""
@@ -116,20 +143,41 @@ def assign_buffers(module: HloModule, chip: HasMemorySizes) -> BufferAssignment:
                 slots[instr, leaf] = numbers[root]
                 _note(buffers[numbers[root]], instr, shape)
     _mark_interface(module, buffers, slots)
-    assignment = _place(buffers, slots)
+    assignment = _place(
+        buffers, slots, VmemRows(chip.vmem_bytes // GRANULE_BYTES, _scopes(liveness, chip))
+    )
+    assignment.positions = liveness.positions
     if assignment.peak_bytes > chip.hbm_bytes:
         raise ResourceExhaustedError(_exhausted(module, buffers, assignment, chip.hbm_bytes))
     return assignment
 
 
+def _scopes(liveness: Liveness, chip: HasMemorySizes) -> list[int]:
+    """Rows of VMEM that kernels have for themselves, by position."""
+    scopes = [0] * (liveness.length + 1)
+    for instr, at in liveness.positions.items():
+        if instr.opcode in ("fusion", "copy"):
+            size = scoped_bytes(instr) if uses_vmem(instr) else SCALAR_KERNEL_BYTES
+            size = chip.vmem_bytes if size is None else min(size, chip.vmem_bytes)
+            scopes[at.start] = size // GRANULE_BYTES
+    return scopes
+
+
 def _note(buffer: _Buffer, instr: HloInstruction, shape: ArrayShape) -> None:
-    size = byte_size(shape)
+    size = _byte_size(shape)
     if size > buffer.size_bytes or buffer.shape is None:
         buffer.size_bytes, buffer.shape, buffer.name = size, shape, instr.name
         buffer.unpadded_bytes = unpadded_byte_size(shape)
     if shape.layout is not None:
         buffer.space = shape.layout.memory_space
     buffer.is_constant |= instr.opcode == "constant"
+
+
+def _byte_size(shape: ArrayShape) -> int:
+    """Bytes where the array lies; VMEM holds whole registers, and rows after them."""
+    if memory_space(shape) == VMEM:
+        return held_rows(shape, shape.dims) * GRANULE_BYTES
+    return byte_size(shape)
 
 
 def _mark_interface(module: HloModule, buffers: list[_Buffer], slots: dict[Slot, int]) -> None:
@@ -141,7 +189,7 @@ def _mark_interface(module: HloModule, buffers: list[_Buffer], slots: dict[Slot,
         buffers[slots[root, leaf]].outputs.append(leaf)
 
 
-def _place(buffers: list[_Buffer], slots: dict[Slot, int]) -> BufferAssignment:
+def _place(buffers: list[_Buffer], slots: dict[Slot, int], vmem_rows: VmemRows) -> BufferAssignment:
     offsets: dict[int, int] = {}
     hbm_base = 0
     for number, buffer in enumerate(buffers):
@@ -151,6 +199,7 @@ def _place(buffers: list[_Buffer], slots: dict[Slot, int]) -> BufferAssignment:
     whole = max((b.live.end for b in buffers), default=0)
     temporary: list[Request] = []
     smem: list[Request] = []
+    vmem: list[Request] = []
     for number, buffer in enumerate(buffers):
         if number in offsets:
             continue
@@ -158,11 +207,18 @@ def _place(buffers: list[_Buffer], slots: dict[Slot, int]) -> BufferAssignment:
         if buffer.is_constant:
             start, end = 0, whole
         request = Request(number, buffer.size_bytes, start, end)
-        (smem if buffer.space == SMEM else temporary).append(request)
+        {HBM: temporary, VMEM: vmem, SMEM: smem}[buffer.space].append(request)
     placed, peak = pack(temporary, hbm_base, HBM_ALIGNMENT)
     in_smem, smem_bytes = pack(smem, 0, SMEM_ALIGNMENT)
     offsets.update(placed)
     offsets.update(in_smem)
+    offsets.update({n: row * GRANULE_BYTES for n, row in vmem_rows.pack(vmem).items()})
+    for request in vmem:
+        if request.key not in offsets:
+            raise ResourceExhaustedError(
+                f"%{buffers[request.key].name}: {request.size_bytes} bytes of VMEM are not free "
+                "between the kernels that make and read it; give it memory space 0"
+            )
     allocations = [_allocation(b, offsets[n]) for n, b in enumerate(buffers)]
     names = {n: b.name for n, b in enumerate(buffers)}
     return BufferAssignment(allocations, slots, peak, smem_bytes, hbm_base, names)

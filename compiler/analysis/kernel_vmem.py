@@ -3,7 +3,8 @@
 Pipeline and stages allocate what is listed here and nothing else (spill slots come on top); the
 window search judges plans by the same list.
 
-    in.<parameter>, out.<root>     blocks, two buffers where the grid moves them
+    in.<parameter>, out.<root>     blocks, two buffers where the grid moves them; none of an array
+                                   that lies in VMEM
     scratch.<node>                 what a stage leaves for later ones
     sums.<node>                    partial results over grid steps, where windows cannot hold them
     bf16.<part>.<node>             a dot operand made ready for the MXU
@@ -48,8 +49,8 @@ def kernel_rows(body: FusionBody, plan: WindowPlan, parts: DotParts) -> int:
 
 def kernel_windows(body: FusionBody, plan: WindowPlan, parts: DotParts) -> list[VmemWindow]:
     """All windows of a kernel."""
-    found = [_stream(plan, w, "in") for w in plan.inputs]
-    found += [_stream(plan, w, "out") for w in plan.outputs]
+    found = [_stream(plan, w, "in") for w in plan.inputs if not w.is_resident]
+    found += [_stream(plan, w, "out") for w in plan.outputs if not w.is_resident]
     for node in body.materialised:
         if node.opcode == "reduce":
             found += _reduce_windows(node, body, plan)
@@ -77,6 +78,13 @@ def box_vreg_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> int:
     if shape.rank == 1:
         return -(-extent[0] // (unit * LANES))
     return math.prod(extent[:-2]) * -(-extent[-2] // unit) * -(-extent[-1] // LANES)
+
+
+def arrangement(shape: ArrayShape) -> tuple[object, ...]:
+    """What the order of an array's elements in VMEM depends on."""
+    if shape.rank < 2:
+        return (shape.dtype.name, shape.dims)
+    return (shape.dtype.name, math.prod(shape.dims[:-2]), *shape.dims[-2:])
 
 
 def _stream(plan: WindowPlan, window: OperandWindow, kind: str) -> VmemWindow:
@@ -144,7 +152,8 @@ def direct_outputs(
         if len(places) != 1 or is_read:
             return None
         found.append(plan.outputs[places[0]])
-    return found if len(found) == len(leaves(node.shape)) else None
+    is_whole = len(found) == len(leaves(node.shape)) and all(w.is_dense for w in found)
+    return found if is_whole else None
 
 
 def direct_output(dot: HloInstruction, body: FusionBody, plan: WindowPlan) -> OperandWindow | None:
@@ -202,6 +211,7 @@ def prepared_operands(dot: HloInstruction, plan: WindowPlan, parts: DotParts) ->
         window = windows.get(operand)
         is_ready = (
             window is not None
+            and window.is_dense
             and parts.of(number) == 1
             and is_fed(dot, number, window.shape, Box(window.origin, window.extent), box)
         )

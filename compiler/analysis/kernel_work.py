@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analysis.tiled_layout import SMEM
+from compiler.analysis.tiled_layout import HBM, memory_space
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
@@ -42,20 +42,23 @@ def kernel_work(instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) ->
     read = sum(
         _taken(parameter, is_updated=number in updated)
         for number, parameter in enumerate(called.parameters)
-        if not _is_scalar(instr.operands[number].shape)
+        if not _is_on_chip(instr.operands[number].shape)
     )
-    made = sum(_made(node, is_in_place=bool(updated)) for node in roots)
+    made = sum(
+        _made(node, is_in_place=bool(updated))
+        for node, shape in zip(roots, leaves(instr.shape), strict=True)
+        if not _is_on_chip(shape)
+    )
     return KernelWork(sum(map(_operations, called)), read + made)
 
 
-def _is_scalar(shape: object) -> bool:
-    """Whether a value lies in SMEM, which costs HBM nothing."""
-    layout = shape.layout if isinstance(shape, ArrayShape) else None
-    return layout is not None and layout.memory_space == SMEM
+def _is_on_chip(shape: object) -> bool:
+    """Whether a value lies in SMEM or VMEM, which costs HBM nothing."""
+    return isinstance(shape, ArrayShape) and memory_space(shape) != HBM
 
 
 def _size(shape: ArrayShape) -> int:
-    return 0 if _is_scalar(shape) else -(-shape.element_count * shape.dtype.bits // 8)
+    return 0 if _is_on_chip(shape) else -(-shape.element_count * shape.dtype.bits // 8)
 
 
 def _sizes(node: HloInstruction) -> int:

@@ -32,11 +32,15 @@ class LiveRange:
 
 
 class Liveness:
-    """Live ranges of the buffers (sets of slots) of a scheduled module."""
+    """Live ranges of the buffers (sets of slots) of a scheduled module.
+
+    `positions` are those at which each instruction runs, what it calls included.
+    """
 
     def __init__(self, module: HloModule, sets: SlotSets) -> None:
         self._sets = sets
         self.ranges: dict[Slot, LiveRange] = {}
+        self.positions: dict[HloInstruction, LiveRange] = {}
         self.length = 0
         self._walk(module.entry)
         self._touch(module.entry.root_instruction, self.length)
@@ -48,6 +52,7 @@ class Liveness:
         for instr in computation:
             start = self.length
             self.length += 1
+            self.positions[instr] = LiveRange(start, start)
             if instr.opcode in ("while", "conditional"):
                 self._touch_all(instr, start)
                 for callee in instr.called_computations():
@@ -55,6 +60,7 @@ class Liveness:
                     self._touch(callee.root_instruction, self.length)
                 self.length += 1
                 self._touch_all(instr, self.length - 1)
+                self.positions[instr].extend(self.length - 1)
             elif instr.opcode not in _NO_ACCESS:
                 self._touch_all(instr, start)
             elif instr.opcode == "parameter" and computation.module is not None:

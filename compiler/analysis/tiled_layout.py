@@ -23,6 +23,11 @@ VMEM = 1
 SMEM = 6
 
 
+def memory_space(shape: ArrayShape) -> int:
+    """Where an array lies; HBM as long as no layout says otherwise."""
+    return HBM if shape.layout is None else shape.layout.memory_space
+
+
 def next_power_of_two(value: int) -> int:
     """The least power of two that is not smaller (1 for 0)."""
     return 1 << max(0, value - 1).bit_length()

@@ -54,17 +54,19 @@ def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts)
     """Estimated cycles of the whole kernel."""
     latency = chip.dma_latency_cycles
     cost = dma_cost(HBM, VMEM, chip)
-    windows = (*plan.inputs, *plan.outputs)
+    inputs = [w for w in plan.inputs if not w.is_resident]
+    outputs = [w for w in plan.outputs if not w.is_resident]
+    windows = (*inputs, *outputs)
     moved = sum(_fetches(plan, w) * cost.cycles(_window_bytes(w)) for w in windows)
-    first = sum(cost.cycles(_window_bytes(w)) for w in plan.inputs)
-    last = sum(cost.cycles(_window_bytes(w)) for w in plan.outputs)
+    first = sum(cost.cycles(_window_bytes(w)) for w in inputs)
+    last = sum(cost.cycles(_window_bytes(w)) for w in outputs)
     compute = _step_compute(body, plan, chip, parts)
     steps = plan.steps
     step_dma = max(0.0, moved - first - last) / max(1, steps - 1) if steps > 1 else 0.0
-    period = max(step_dma, compute, (step_dma + compute + latency) / 2)
+    period = max(step_dma, compute, (step_dma + compute + latency) / 2) if windows else compute
     overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
-    total = first + latency + (steps - 1) * period + compute + last + latency + steps * overhead
-    return int(total)
+    ends = first + last + latency * (bool(inputs) + bool(outputs))
+    return int(ends + (steps - 1) * period + compute + steps * overhead)
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,14 @@ class Traffic:
 
 def window_moves(plan: WindowPlan, window: OperandWindow) -> int:
     """Bytes that a window moves in all steps."""
-    return _fetches(plan, window) * _window_bytes(window)
+    return 0 if window.is_resident else _fetches(plan, window) * _window_bytes(window)
 
 
 def plan_traffic(plan: WindowPlan) -> Traffic:
     """What a plan moves through its windows."""
     windows = (*plan.inputs, *plan.outputs)
     moved = sum(window_moves(plan, w) for w in windows)
-    least = sum(byte_size(w.shape) for w in windows)
+    least = sum(byte_size(w.shape) for w in windows if not w.is_resident)
     return Traffic(plan.estimated_cycles, moved, least)
 
 

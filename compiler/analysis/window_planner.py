@@ -14,6 +14,7 @@ from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
 from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.structural_key import Key, computation_key
+from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_config import (
     OWN,
     REQUEST,
@@ -71,6 +72,19 @@ class WindowPlanner:
         """What the plan moves, and the least it could; errors as of `plan`."""
         return plan_traffic(self.plan(fusion))
 
+    def key(self, fusion: HloInstruction) -> Key:
+        """Equal for fusions that get equal windows."""
+        return _Question(self, fusion).key()
+
+    def adopt(self, fusion: HloInstruction, blocks: Blocks) -> None:
+        """Take these blocks for equal fusions instead of searching: they fit."""
+        self.known[self.key(fusion)] = blocks
+
+    def rows(self, fusion: HloInstruction) -> int:
+        """Rows of VMEM that the kernel's windows take; errors as of `plan`."""
+        question = _Question(self, fusion)
+        return kernel_rows(question.body, question.plan(), question.parts)
+
     def config(self, fusion: HloInstruction) -> Config:
         """What to write into the fusion's `backend_config` for its plan; errors as of `plan`."""
         question = _Question(self, fusion)
@@ -89,7 +103,7 @@ class _Question:
 
     def __init__(self, planner: WindowPlanner, fusion: HloInstruction) -> None:
         self.planner = planner
-        self.chip = planner.chip
+        self.chip = scoped_chip(planner.chip, fusion)
         self.fusion = fusion
         self.body: FusionBody = fusion_body(fusion)
         self.parts: DotParts = dot_parts(self.body.dot, planner.precision)
@@ -125,7 +139,9 @@ class _Question:
         """Equal for fusions that get equal blocks."""
         called = self.fusion.calls
         shapes = tuple(o.shape for o in self.fusion.operands)
-        return (self.fusion.kind, shapes, self.fusion.shape, computation_key(called), self.parts)
+        scope = self.chip.vmem_bytes
+        shape, kind = self.fusion.shape, self.fusion.kind
+        return (kind, shapes, shape, computation_key(called), self.parts, scope)
 
     def _made(self, blocks: Blocks) -> WindowPlan:
         results = leaves(self.fusion.shape)

@@ -24,7 +24,8 @@ from compiler.analysis.iteration_space import (
     iteration_space,
     update_space,
 )
-from compiler.analysis.kernel_vmem import kernel_rows
+from compiler.analysis.kernel_vmem import kernel_rows, result_parts
+from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.window_cost import least_cycles, plan_cycles
 from compiler.analysis.windows import (
     Blocks,
@@ -38,7 +39,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import SMEM
+from tpu_sim.isa.program import SMEM, VMEM
 
 LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
@@ -52,7 +53,7 @@ _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 """Tiles of K in a step."""
 ONE_PASS = DotParts()
 _ROW_BYTES = 512
-_VMEM_SHARE = 0.85
+VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
 
@@ -94,15 +95,18 @@ def search(
     results = leaves(fusion.shape)
     found: list[tuple[int, WindowPlan]] = []
     least = math.inf
-    budget = int(chip.vmem_rows * _VMEM_SHARE)
+    budget = int(chip.vmem_rows * VMEM_SHARE)
+    moves = any(memory_space(s) != VMEM for s in (*results, *(o.array for o in fusion.operands)))
     orders = grid_orders(space, body)
     for sizes in _until(lambda: bool(found), _candidates(space, body), _last_resort(space, body)):
         steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
-        if least_cycles(steps, chip) >= least or _least_rows(space, sizes, body) > budget:
+        if moves and least_cycles(steps, chip) >= least:
+            continue
+        if _least_rows(space, sizes, results) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
         rows = kernel_rows(body, plan, parts)  # in whatever order
-        if rows > budget:
+        if rows > budget or not _has_views(plan, body):
             continue
         for order in orders:
             ordered = _reordered(plan, order)
@@ -133,16 +137,22 @@ def has_plan(
 ) -> bool:
     """Whether `search` finds a plan; asks small windows first, and no further than one that fits."""
     results = leaves(fusion.shape)
-    budget = int(chip.vmem_rows * _VMEM_SHARE)
+    budget = int(chip.vmem_rows * VMEM_SHARE)
     order = grid_orders(space, body)[0]
     small_first = reversed(list(_candidates(space, body)))
     for sizes in itertools.chain(small_first, _last_resort(space, body)):
-        if _least_rows(space, sizes, body) > budget:
+        if _least_rows(space, sizes, results) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
-        if kernel_rows(body, plan, parts) <= budget:
+        if kernel_rows(body, plan, parts) <= budget and _has_views(plan, body):
             return True
     return False
+
+
+def _has_views(plan: WindowPlan, body: FusionBody) -> bool:
+    """Whether the boxes of arrays in VMEM can be used where they lie: a reduce writes runs of rows."""
+    reduced = {part for reduce in body.reduces for part in result_parts(reduce)}
+    return all(w.is_dense for w in plan.outputs if w.node in reduced)
 
 
 def _candidates(
@@ -173,13 +183,14 @@ def _until(
             yield from source
 
 
-def _least_rows(space: IterationSpace, sizes: tuple[int, ...], body: FusionBody) -> int:
+def _least_rows(space: IterationSpace, sizes: tuple[int, ...], results: list[ArrayShape]) -> int:
     """A lower bound of the VMEM rows of a candidate, from its results alone."""
     elements = [min(b * d.unit, d.size) for d, b in zip(space.dims, sizes, strict=True)]
     total = 0
-    for root, dims in zip(body.roots, space.root_dims, strict=True):
-        count = math.prod(elements[d] for d in dims)
-        total += count // (_ROW_BYTES * 8 // root.array.dtype.bits)
+    for result, dims in zip(results, space.root_dims, strict=True):
+        if memory_space(result) != VMEM:
+            count = math.prod(elements[d] for d in dims)
+            total += count // (_ROW_BYTES * 8 // result.dtype.bits)
     return total
 
 
@@ -332,7 +343,7 @@ def _window_parameters(
 
 
 def _is_in_smem(shape: ArrayShape) -> bool:
-    return shape.layout is not None and shape.layout.memory_space == SMEM
+    return memory_space(shape) == SMEM
 
 
 def _input_window(

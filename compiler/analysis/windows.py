@@ -19,7 +19,8 @@ import math
 from dataclasses import dataclass, field
 
 from compiler.analysis.indexing import Expr, Var, var, variables
-from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.indexing_boxes import Box, tile_units
+from compiler.analysis.tiled_layout import VMEM, memory_space
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 
@@ -83,6 +84,27 @@ class OperandWindow:
     shape: ArrayShape
     origin: tuple[Expr, ...]
     extent: tuple[int, ...]
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the array lies in VMEM: nothing is moved, the box is a view of it."""
+        return memory_space(self.shape) == VMEM
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the box's tiles follow each other: it has a buffer, or is a run of the array."""
+        if not self.is_resident:
+            return True
+        units = tile_units(self.shape)
+        is_whole = True
+        for size, extent, unit in reversed(
+            list(zip(self.shape.dims, self.extent, units, strict=True))
+        ):
+            tiles = -(-extent // unit)
+            if tiles > 1 and not is_whole:
+                return False
+            is_whole &= tiles >= -(-size // unit)
+        return True
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
-from compiler.backend.kernel_calls import Place, kernel_interface, no_kernel
+from compiler.backend.kernel_calls import Place, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
 from compiler.backend.sreg_spill import ARGUMENT_WORDS
@@ -26,7 +26,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import SReg
-from tpu_sim.isa.program import HBM, SMEM, core_word
+from tpu_sim.isa.program import HBM, SMEM, VMEM, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 NO_CODE = frozenset(
@@ -127,7 +127,13 @@ class ControlLowering:
             for o, operand in enumerate(operands)
             if result.space == operand.space == HBM and operand.offset == result.offset
         )
-        self._call_kernel(instr, self.library.kernel_for(instr, in_place), operands, results)
+        self._call_kernel(instr, self._kernel_name(instr, in_place), operands, results)
+
+    def _kernel_name(
+        self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = ()
+    ) -> str:
+        rows = _vmem_rows((*self._operand_slices(instr), *self._slices(instr)))
+        return self.library.kernel_for(instr, in_place, rows)
 
     def _call_kernel(
         self,
@@ -137,18 +143,22 @@ class ControlLowering:
         results: Sequence[Allocation],
     ) -> None:
         b = self.builder
-        interface = kernel_interface(instr)
+        interface = kernel_interface(instr, _vmem_rows((*operands, *results)))
         limit = ARGUMENT_WORDS
         if interface.count > limit:
             raise CompileError(
                 f"%{instr.name}: {interface.count} kernel arguments, SMEM holds {limit}", instr.span
             )
         for argument, place in zip(interface.operands, operands, strict=True):
+            if argument.place is Place.VMEM:
+                continue
             value = self._address(place)
             if argument.place is Place.SMEM:
                 value = b.emit("sld", 0, smem_word(place))
             b.emit("sst", 0, argument.index, value)
         for argument, place in zip(interface.results, results, strict=True):
+            if argument.place is Place.VMEM:
+                continue
             value = self._address(place)
             if argument.place is Place.SMEM:
                 value = b.sconst(smem_word(place))
@@ -169,8 +179,7 @@ class ControlLowering:
             b = self.builder
             b.emit("sst", 0, smem_word(targets[0]), b.emit("sld", 0, smem_word(sources[0])))
             return
-        name = self.library.kernel_for(instr)
-        self._call_kernel(instr, name, sources, targets)
+        self._call_kernel(instr, self._kernel_name(instr), sources, targets)
 
     def _partition_id(self, instr: HloInstruction) -> None:
         b, (place,) = self.builder, self._slices(instr)
@@ -241,6 +250,11 @@ def _has_no_elements(instr: HloInstruction) -> bool:
     if instr.opcode in ("while", "conditional", "call"):
         return False
     return all(shape.element_count == 0 for shape in leaves(instr.shape))
+
+
+def _vmem_rows(places: Sequence[Allocation]) -> Rows:
+    """Where arrays in VMEM start, as kernels are told."""
+    return tuple(place.offset // GRANULE_BYTES for place in places if place.space == VMEM)
 
 
 def smem_word(place: Allocation) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.analysis.tiled_layout import default_layout
 from compiler.backend.kernel import InPlace, lower_fusion
-from compiler.backend.kernel_calls import Place, kernel_interface
+from compiler.backend.kernel_calls import Place, Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.dtypes import PRED
@@ -16,16 +16,16 @@ from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
 
 
 def lower_copy(
-    name: str, copy: HloInstruction, in_place: InPlace, kernel_target: KernelTarget
+    name: str, copy: HloInstruction, in_place: InPlace, rows: Rows, kernel_target: KernelTarget
 ) -> LloKernel:
     """The kernel of a `copy` of one array."""
     source, target = copy.operands[0].array, copy.array
     if source.minor_to_major != target.minor_to_major:
-        return lower_fusion(name, _transposing_fusion(copy), in_place, kernel_target)
+        return lower_fusion(name, _transposing_fusion(copy), in_place, rows, kernel_target)
     builder = LloBuilder(name, kernel_target.chip)
     builder.source = copy.name
     builder.note = f"{copy.name} copy"
-    interface = kernel_interface(copy)
+    interface = kernel_interface(copy, rows)
     builder.arg_count = interface.count
     (operand,), (result,) = interface.operands, interface.results
     flag = builder.flag()

@@ -110,7 +110,7 @@ class DotStage:
         """The operand's bf16 parts in VMEM."""
         node = self.dot.operands[number]
         bound = emitter.bindings.get(node)
-        if bound is not None and part_count == 1:
+        if bound is not None and bound.is_dense and part_count == 1:
             held = Box(bound.origin, bound.extent)
             if is_fed(self.dot, number, bound.shape, held, box):
                 return [bound]

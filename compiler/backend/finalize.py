@@ -53,8 +53,12 @@ MAX_WINDOWS, MAX_DESCRIPTORS, MAX_FLAGS = 256, 1024, 1024
 """What the encoding's window, descriptor and flag fields can name."""
 
 
-def finalize_kernel(llo: LloKernel, chip: Chip, check: bool | None = None) -> Kernel:
+def finalize_kernel(
+    llo: LloKernel, chip: Chip, check: bool | None = None, vmem_rows: int | None = None
+) -> Kernel:
     """Schedule a kernel. Consumes `llo`: its blocks are rewritten in place.
+
+    `vmem_rows` are those it may use for itself, without what lies at places; None: all.
 
     `check` verifies every stage and holds the bundles against the rules of the machine (slots, unit
     spacing, latencies over block ends), whatever the environment says.
@@ -63,7 +67,9 @@ def finalize_kernel(llo: LloKernel, chip: Chip, check: bool | None = None) -> Ke
     checks = is_verifying() if check is None else check
     finalizer = _Finalizer(llo, chip, checks)
     body = finalizer.run()
-    windows, spill_base = _place_windows(llo, chip, finalizer.spill_slots)
+    windows, spill_base = _place_windows(
+        llo, chip, finalizer.spill_slots, chip.vmem_rows if vmem_rows is None else vmem_rows
+    )
     kernel = Kernel(
         name=llo.name,
         arg_count=llo.arg_count,
@@ -98,19 +104,25 @@ def _check_tables(llo: LloKernel) -> None:
             raise KernelLimitError(f"kernel {llo.name}: {count} {what}, the encoding has {most}")
 
 
-def _place_windows(llo: LloKernel, chip: Chip, spill_slots: int) -> tuple[list[Window], int]:
-    """Windows one after another from row 0, then the spill slots."""
+def _place_windows(
+    llo: LloKernel, chip: Chip, spill_slots: int, vmem_rows: int
+) -> tuple[list[Window], int]:
+    """Windows without a place one after another from row 0, then the spill slots."""
     windows: list[Window] = []
     row = 0
     for window in llo.windows:
+        if window.place >= 0:
+            windows.append(Window(window.name, window.place, window.rows, kept=True))
+            continue
         windows.append(Window(window.name, row, window.rows))
         row += -(-window.rows // _WINDOW_ALIGNMENT) * _WINDOW_ALIGNMENT
     total = row + spill_slots * _ROWS_PER_SPILL_SLOT
-    if total > chip.vmem_rows:
-        largest = sorted(llo.windows, key=lambda w: -w.rows)[:4]
+    if total > vmem_rows:
+        own = [w for w in llo.windows if w.place < 0]
+        largest = sorted(own, key=lambda w: -w.rows)[:4]
         raise KernelLimitError(
             f"kernel {llo.name}: needs {total * 512} bytes of VMEM, {chip.name} has "
-            f"{chip.vmem_bytes}; largest windows: "
+            f"{vmem_rows * 512} for it; largest windows: "
             + ", ".join(f"{w.name} {w.rows * 512}" for w in largest)
         )
     return windows, row

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.analysis.indexing import Expr, Var, const, delinearize, ranged, var
+from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, ranged, var
 from compiler.analysis.indexing_maps import Index, operand_indices
 from compiler.backend.dot import Affine, Epilogue, ResultTile
 from compiler.backend.vector.arrays import VmemArray
@@ -142,7 +142,8 @@ class _FusedRoots:
         for node, target in self.roots:
             parts = [emitter.emit(node, index) for index in indices]
             emitter.builder.source = node.name
-            self.storer.store(target, batch, row, col, parts)
+            major = batch if target.is_dense else linearize(majors, target.major_pitch)
+            self.storer.store(target, major, row, col, parts)
         emitter.builder.source = outer
 
     def _place(self, prefix: str, number: Affine) -> Expr:

@@ -7,13 +7,16 @@ copy                     a fusion of one copy (or transpose, where dimension ord
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
-from compiler.backend.kernel_calls import KernelInterface, kernel_interface, no_kernel
+from compiler.backend.kernel_calls import KernelInterface, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.pipeline import Pipeline
 from compiler.backend.scalar_bindings import bind_scalars
@@ -28,12 +31,13 @@ InPlace = tuple[tuple[int, int], ...]
 
 
 def lower_fusion(
-    name: str, fusion: HloInstruction, in_place: InPlace, target: KernelTarget
+    name: str, fusion: HloInstruction, in_place: InPlace, rows: Rows, target: KernelTarget
 ) -> LloKernel:
     """The LLO of a fusion's kernel."""
+    target = replace(target, chip=scoped_chip(target.chip, fusion))
     builder = LloBuilder(name, target.chip)
     builder.source = fusion.name
-    interface = kernel_interface(fusion)
+    interface = kernel_interface(fusion, rows)
     builder.arg_count = interface.count
     kind = fusion.kind
     root = fusion.calls.root_instruction

@@ -3,6 +3,7 @@
 Every array leaf of a fusion's operands, then of its result, is one argument:
 
     in HBM              the granule its buffer starts at
+    in VMEM             nothing: the kernel knows the row
     an operand in SMEM  its value (raw bits)
     a result in SMEM    the SMEM word to write it to
 """
@@ -10,29 +11,34 @@ Every array leaf of a fusion's operands, then of its result, is one argument:
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compiler.analysis.tiled_layout import SMEM, VMEM, memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
-from tpu_sim.isa.program import SMEM
+
+Rows = tuple[int, ...]
 
 
 class Place(enum.Enum):
     """Where a kernel finds an operand or leaves a result."""
 
     HBM = "hbm"
+    VMEM = "vmem"
     SMEM = "smem"
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument: SMEM word `index`, an array of `shape`."""
+    """One kernel argument: SMEM word `index`, an array of `shape`; one in VMEM starts at `row`."""
 
     index: int
     shape: ArrayShape
     place: Place
+    row: int = -1
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,22 @@ class KernelInterface:
         return len(self.operands) + len(self.results)
 
 
-def kernel_interface(instr: HloInstruction) -> KernelInterface:
-    """The interface of the kernel that runs `instr`, a fusion or copy of array operands."""
+def kernel_interface(instr: HloInstruction, rows: Rows = ()) -> KernelInterface:
+    """The interface of the kernel that runs `instr`, a fusion or copy of array operands.
+
+    `rows` are where those leaves of operands and results start that lie in VMEM, in their order.
+    """
+    places = iter(rows)
     shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
-    arguments = [_argument(i, s) for i, s in enumerate([*shapes, *leaves(instr.shape)])]
+    arguments = [_argument(i, s, places) for i, s in enumerate([*shapes, *leaves(instr.shape)])]
     return KernelInterface(tuple(arguments[: len(shapes)]), tuple(arguments[len(shapes) :]))
 
 
-def _argument(index: int, shape: ArrayShape) -> Argument:
-    is_smem = shape.layout is not None and shape.layout.memory_space == SMEM
-    return Argument(index, shape, Place.SMEM if is_smem else Place.HBM)
+def _argument(index: int, shape: ArrayShape, rows: Iterator[int]) -> Argument:
+    space = memory_space(shape)
+    if space == VMEM:
+        return Argument(index, shape, Place.VMEM, next(rows))
+    return Argument(index, shape, Place.SMEM if space == SMEM else Place.HBM)
 
 
 def no_kernel(instr: HloInstruction, fusion: HloInstruction | None = None) -> UnsupportedError:

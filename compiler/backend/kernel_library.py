@@ -14,6 +14,7 @@ from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.structural_key import Key, computation_key
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
+from compiler.backend.kernel_calls import Rows
 from compiler.backend.kernel_options import KernelTarget
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.llo.ir import LloKernel
@@ -23,13 +24,14 @@ from compiler.llo.ir import LloKernel
 class KernelRequest:
     """A kernel to lower: the instruction it runs and which operand shares the result's buffer.
 
-    `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range. `lower` makes what
-    is no fusion or copy.
+    `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range; `rows` are where
+    operands and results in VMEM start. `lower` makes what is no fusion or copy.
     """
 
     name: str
     instr: HloInstruction
     in_place: tuple[tuple[int, int], ...] = ()
+    rows: Rows = ()
     lower: Callable[[], LloKernel] | None = None
 
 
@@ -41,13 +43,15 @@ class KernelLibrary:
         self.requests: dict[str, KernelRequest] = {}
         self._names: dict[Key, str] = {}
 
-    def kernel_for(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = ()) -> str:
+    def kernel_for(
+        self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = (), rows: Rows = ()
+    ) -> str:
         """The name of the kernel that runs `instr` (a fusion or copy)."""
-        key = self._key(instr, in_place)
+        key = (*self._key(instr, in_place), rows)
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = self._free_name(instr.name)
-            self.requests[name] = KernelRequest(name, instr, in_place)
+            self.requests[name] = KernelRequest(name, instr, in_place, rows)
         return name
 
     def loop_kernel(self, loop: HloInstruction, lower: Callable[[], LloKernel]) -> str:
@@ -62,7 +66,7 @@ class KernelLibrary:
         if request.lower is not None:
             return request.lower()
         lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
-        llo = lower(name, request.instr, request.in_place, self.target)
+        llo = lower(name, request.instr, request.in_place, request.rows, self.target)
         work = kernel_work(request.instr, request.in_place)
         llo.element_ops, llo.least_bytes = work.element_ops, work.least_bytes
         return llo

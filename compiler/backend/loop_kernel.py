@@ -13,7 +13,6 @@ stay that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -23,6 +22,7 @@ from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
+from compiler.analysis.kernel_vmem import arrangement
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
@@ -133,7 +133,7 @@ class LoopKernel(ControlLowering):
         """The window of what lies at a place in HBM, for arrays that VMEM arranges alike."""
         if shape.minor_to_major != tuple(reversed(range(shape.rank))):
             raise _cannot(instr, "its dimensions lie in another order")
-        key = (place.offset, _arrangement(shape))
+        key = (place.offset, arrangement(shape))
         known = self._arrays.get(key)
         if known is None:
             rows = buffer_rows(shape, shape.dims)
@@ -305,7 +305,7 @@ class LoopKernel(ControlLowering):
             if source != target:
                 raise _cannot(instr, "a scalar becomes an array")
             return
-        if _arrangement(instr.operands[0].array) == _arrangement(instr.array):
+        if arrangement(instr.operands[0].array) == arrangement(instr.array):
             return
         if self._array(instr, instr.array, target).word_rows > 8 * _MOST_CONVERTED:
             raise _cannot(instr, "it moves a large array")
@@ -368,7 +368,7 @@ class LoopKernels:
 
     def kernel_for(self, loop: HloInstruction) -> str | None:
         """The name of the kernel that runs a loop; None where main runs it."""
-        if not self.library.target.options.loops_in_vmem:
+        if not self.library.target.options.loops_in_vmem or self.buffers.holds_vmem(loop):
             return None
         if loop not in self._names:
             self._names[loop] = self._made(loop)
@@ -402,13 +402,6 @@ def _computations(loop: HloInstruction) -> list[HloComputation]:
             elif instr.opcode == "conditional":
                 pending += instr.branches
     return found
-
-
-def _arrangement(shape: ArrayShape) -> tuple[object, ...]:
-    """What the order of an array's elements in VMEM depends on."""
-    if shape.rank < 2:
-        return (shape.dtype.name, shape.dims)
-    return (shape.dtype.name, math.prod(shape.dims[:-2]), *shape.dims[-2:])
 
 
 def _bare(shape: ArrayShape) -> ArrayShape:

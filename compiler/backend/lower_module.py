@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.host_ports import host_ports
+from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.exchange.plan import ExchangePlan
@@ -135,12 +136,16 @@ class _Kernels:
             llo = self._library.lower(name)
             self.remarks += llo.remarks
             lowered = time.perf_counter()
-            self._kernels[name] = finalize_kernel(llo, self._chip)
+            self._kernels[name] = finalize_kernel(llo, self._chip, vmem_rows=self._rows_of(name))
         except KernelLimitError as error:
             self._refused[self._library.requests[name].instr] = error
             return
         self.timings["llo"] += lowered - start
         self.timings["schedule"] += time.perf_counter() - lowered
+
+    def _rows_of(self, name: str) -> int:
+        """VMEM that a kernel may use for itself."""
+        return scoped_chip(self._chip, self._library.requests[name].instr).vmem_rows
 
     def finished(self) -> dict[str, Kernel]:
         """All kernels; raises the first one's error, with all that broke a limit."""

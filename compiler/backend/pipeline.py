@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compiler.analysis.indexing import Var
+from compiler.analysis.indexing import Var, const
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan
 from compiler.backend.box_transfer import start_pieces
 from compiler.backend.index_scalars import emit_clamp, emit_index
@@ -32,6 +33,7 @@ from compiler.backend.transfer import (
     box_tiles,
     hbm_tiling,
 )
+from compiler.backend.vector.addresses import physical_index, tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
@@ -40,7 +42,10 @@ from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 
 @dataclass
 class Stream:
-    """One window with its buffers: `argument` is the kernel argument with the array's address."""
+    """One window with its buffers: `argument` is the kernel argument with the array's address.
+
+    A `view` is a part of an array that lies in VMEM: it has no buffer, and nothing is moved.
+    """
 
     window: OperandWindow
     argument: int
@@ -52,6 +57,7 @@ class Stream:
     window_id: int
     flag: int
     pieces: list[Piece]
+    is_view: bool = False
     slot: SReg = 0
 
     @property
@@ -101,9 +107,11 @@ class Pipeline:
         self.plan = plan
         self.fixed = dict(sregs)
         pairs = zip(plan.inputs, input_arguments, strict=True)
-        self.inputs = [self._stream(w, a, is_input=True) for w, a in pairs]
+        self._all_inputs = [self._stream(w, a, is_input=True) for w, a in pairs]
         pairs = zip(plan.outputs, output_arguments, strict=True)
-        self.outputs = [self._stream(w, a, is_input=False) for w, a in pairs]
+        self._all_outputs = [self._stream(w, a, is_input=False) for w, a in pairs]
+        self.inputs = [s for s in self._all_inputs if not s.is_view]
+        self.outputs = [s for s in self._all_outputs if not s.is_view]
 
     def _stream(self, window: OperandWindow, argument: Argument, *, is_input: bool) -> Stream:
         b = self.builder
@@ -112,6 +120,12 @@ class Pipeline:
         depends = self.plan.moving_dims(window.origin)
         slots = 2 if depends else 1
         name = f"{'in' if is_input else 'out'}.{window.node.name}"
+        if argument.place is Place.VMEM:
+            rows = held_rows(window.shape, window.shape.dims)
+            window_id = b.window_at(argument.row, name, rows)
+            return Stream(
+                window, argument.index, is_input, depends, tiling, box, 1, window_id, -1, [], True
+            )
         window_id = b.window(name, slots * box.vmem_rows + self.guard_rows)
         if argument.place is Place.SMEM:
             assert not is_input, "SMEM operands are values, they have no window"
@@ -298,15 +312,28 @@ class Pipeline:
         return StepContext(
             sregs,
             counters,
-            [self._array(s) for s in self.inputs],
-            [self._array(s) for s in self.outputs],
+            [self._array(s, sregs) for s in self._all_inputs],
+            [self._array(s, sregs) for s in self._all_outputs],
         )
 
-    def _array(self, stream: Stream) -> VmemArray:
+    def _array(self, stream: Stream, sregs: dict[Var, SReg]) -> VmemArray:
+        if stream.is_view:
+            return self._view(stream, sregs)
         base = self.builder.smuli(stream.slot, stream.rows) if stream.depends else 0
         w = stream.window
         guard = GUARD_ROWS if stream.slots == 1 else 0
         return VmemArray(w.shape, stream.window_id, base, w.origin, w.extent, guard=guard)
+
+    def _view(self, stream: Stream, sregs: dict[Var, SReg]) -> VmemArray:
+        """The step's part of an array that lies in VMEM."""
+        w = stream.window
+        whole = VmemArray(w.shape, stream.window_id, 0, (const(0),) * w.shape.rank, w.shape.dims)
+        first = tiled_address(whole, *physical_index(whole, w.origin)).word_row
+        base = emit_index(self.builder, first, sregs)
+        guard = 0 if stream.depends or not w.is_dense else GUARD_ROWS
+        pitch = () if w.is_dense else w.shape.dims
+        place = (stream.window_id, base, w.origin, w.extent)
+        return VmemArray(w.shape, *place, guard=guard, pitch=pitch)
 
     def _start(self, stream: Stream, sregs: dict[Var, SReg], slot: SReg) -> None:
         """Start the transfers of the block at `sregs` to or from buffer `slot`."""

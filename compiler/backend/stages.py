@@ -173,7 +173,7 @@ class StageEmitter:
             if len(places) != 1 or is_read:
                 return None
             found.append((places[0], outputs[places[0]][1]))
-        return found
+        return found if all(array.is_dense for _, array in found) else None
 
     def _cut(self, node: HloInstruction, depth: Box) -> tuple[tuple[Expr, int], ...]:
         """The step's part of each reduced dimension."""

@@ -113,6 +113,14 @@ class LloBuilder(ScalarBuilder):
         self._windows.append(LloWindow(name, rows))
         return len(self._windows) - 1
 
+    def window_at(self, place: int, name: str, rows: int) -> int:
+        """The window of `rows` VMEM rows at row `place`, the same for all who ask for that place."""
+        for number, window in enumerate(self._windows):
+            if window.place == place:
+                return number
+        self._windows.append(LloWindow(name, rows, place))
+        return len(self._windows) - 1
+
     def window_rows(self, window: int) -> int:
         """Rows of a window."""
         return self._windows[window].rows

@@ -85,10 +85,15 @@ LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
 
 @dataclass(frozen=True, slots=True)
 class LloWindow:
-    """A range of VMEM owned by the kernel: `rows` of 512 bytes."""
+    """A range of VMEM that the kernel uses: `rows` of 512 bytes.
+
+    With a `place` it starts at that row and holds what kernels leave to each other; else it is the
+    kernel's own, wherever there is room.
+    """
 
     name: str
     rows: int
+    place: int = -1
 
 
 @dataclass(slots=True)

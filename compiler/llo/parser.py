@@ -30,7 +30,7 @@ _KERNEL = re.compile(
     rf"kernel {_QUOTED} args (\d+) flags (\d+) flops (\d+) ops (\d+) least (\d+) "
     rf"variables \[(.*?)\] note {_QUOTED} {{"
 )
-_WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)")
+_WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)(?: at (\d+))?")
 _DESCRIPTOR = re.compile(
     r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: route (\d+))?"
 )
@@ -71,7 +71,8 @@ class _Parser:
         windows: list[LloWindow] = []
         while found := self._accept(_WINDOW):
             self._in_order(found[1], len(windows))
-            windows.append(LloWindow(_text(found[2]), int(found[3])))
+            place = int(found[4]) if found[4] is not None else -1
+            windows.append(LloWindow(_text(found[2]), int(found[3]), place))
         descriptors: list[DmaDescriptor] = []
         while found := self._accept(_DESCRIPTOR):
             self._in_order(found[1], len(descriptors))

@@ -41,7 +41,8 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
         f"variables [{variables}] note {quote(kernel.note)} {{"
     )
     for number, window in enumerate(kernel.windows):
-        yield f"  window w{number} {quote(window.name)} rows {window.rows}"
+        place = f" at {window.place}" if window.place >= 0 else ""
+        yield f"  window w{number} {quote(window.name)} rows {window.rows}{place}"
     for number, descriptor in enumerate(kernel.descriptors):
         yield f"  descriptor d{number} {descriptor_text(descriptor)}"
     yield from _body_lines(kernel.body, "  ")

@@ -59,6 +59,7 @@ from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.topk_expander import expand_topk
 from compiler.passes.tuple_flattener import flatten_tuples
+from compiler.passes.vmem_residency import keep_in_vmem
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
@@ -118,6 +119,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("loop-double-buffering", double_buffer_loops),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
+        FunctionPass("vmem-residency", keep_in_vmem),
     )
 }
 
@@ -173,6 +175,7 @@ PIPELINE: tuple[str, ...] = (
     "loop-double-buffering",
     "scheduling",
     "copy-insertion",
+    "vmem-residency",
 )
 
 ON_REQUEST: tuple[str, ...] = ("double-precision-narrower",)
@@ -269,6 +272,7 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
     ("memory-space-assignment", "tiling", "an operand in SMEM has no window"),
     ("tiling", "copy-insertion", "blocks that overlap may not be computed in place"),
     ("memory-space-assignment", "scheduling", "it inserts copies that must be scheduled"),
+    ("copy-insertion", "vmem-residency", "what lies in VMEM must not be copied any more"),
     ("scheduling", "copy-insertion", "whether a copy is needed depends on what runs later"),
 )
 

@@ -35,7 +35,7 @@ def run_watched(kernel: Kernel, chip: Chip, vmem: VmemContents) -> CoreState:
     """The same, with a fault if rows outside `vmem` are read before they are written."""
     check_kernel(kernel, chip)
     races = RaceDetector(chip.vmem_rows)
-    races.enter_kernel()
+    races.enter_kernel(kernel.windows)
     for window in vmem:
         at = kernel.windows[window]
         races.write_rows(np.arange(at.base_row, at.base_row + at.rows, dtype=np.int64))

@@ -270,8 +270,10 @@ class _NumpyCore:
         self._state.enter_kernel()
         self._state.vmem[spill_rows(kernel)] = 0
         if self._races:
-            self._races.enter_kernel()
+            self._races.enter_kernel(kernel.windows)
         if self._window_words is not None:
             for window in kernel.windows:
+                if window.kept:
+                    continue
                 rows = slice(window.base_row, window.base_row + window.rows)
                 self._state.vmem[rows] = self._window_words

@@ -95,7 +95,9 @@ def _kernel_lines(kernel: Kernel) -> Iterator[str]:
         f"ops {kernel.element_ops} least {kernel.least_bytes} note {quote(kernel.note)} {{"
     )
     for number, window in enumerate(kernel.windows):
-        yield f"  window w{number} {quote(window.name)} rows {window.base_row} + {window.rows}"
+        kept = " kept" if window.kept else ""
+        place = f"rows {window.base_row} + {window.rows}{kept}"
+        yield f"  window w{number} {quote(window.name)} {place}"
     for number, descriptor in enumerate(kernel.descriptors):
         yield f"  descriptor d{number} {descriptor_text(descriptor)}"
     yield from _body_lines(kernel.body, "  ")

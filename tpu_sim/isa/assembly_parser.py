@@ -55,7 +55,7 @@ _METADATA = _form("metadata Q Q")
 _BUFFER = re.compile(_form("buffer Q Q N at N size N Q").pattern + rf"(?:\s*host\s*({_QUOTED}))?")
 _CONSTANT = _form("constant at N size N {")
 _KERNEL = _form("kernel Q args N flags N spill N at N flops N ops N least N note Q {")
-_WINDOW = _form("window w# Q rows N + N")
+_WINDOW = re.compile(_form("window w# Q rows N + N").pattern + r"(\s*kept)?")
 _DESCRIPTOR = re.compile(
     r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: route (\d+))?"
 )
@@ -195,7 +195,8 @@ class _Parser:
         windows: list[Window] = []
         while found := self._accept(_WINDOW):
             self._in_order(found[0], len(windows))
-            windows.append(Window(_text(found[1]), int(found[2]), int(found[3])))
+            place = int(found[2]), int(found[3])
+            windows.append(Window(_text(found[1]), *place, kept=bool(found[4])))
         descriptors: list[DmaDescriptor] = []
         while found := self._accept(_DESCRIPTOR):
             self._in_order(found[0], len(descriptors))

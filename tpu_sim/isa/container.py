@@ -145,7 +145,7 @@ def _kernel_json(kernel: Kernel, writer: CodeWriter) -> Json:
             kernel.element_ops, kernel.least_bytes,
         ],
         "note": kernel.note,
-        "windows": [[w.name, w.base_row, w.rows] for w in kernel.windows],
+        "windows": [[w.name, w.base_row, w.rows, int(w.kept)] for w in kernel.windows],
         "descriptors": [_descriptor_json(descriptor) for descriptor in kernel.descriptors],
         "body": write_nodes(kernel.body, writer),
     }  # fmt: skip
@@ -195,7 +195,7 @@ def _kernel(item: Json, reader: CodeReader) -> Kernel:
     return Kernel(
         name=name,
         arg_count=args,
-        windows=[Window(*take(window, str, int, int)) for window in _list(item["windows"])],
+        windows=[_window(window) for window in _list(item["windows"])],
         descriptors=[_descriptor(value) for value in _list(item["descriptors"])],
         body=read_nodes(item["body"], reader),
         spill_slots=spill_slots,
@@ -217,6 +217,11 @@ def _descriptor(item: Json) -> DmaDescriptor:
 def _route(item: Json) -> Route:
     targets, hops, load, port = take(item, list, int, float, int)
     return Route(tuple(take(targets, *[int] * len(targets))), hops, load, port)
+
+
+def _window(item: Json) -> Window:
+    name, base_row, rows, kept = take(item, str, int, int, int)
+    return Window(name, base_row, rows, bool(kept))
 
 
 def _buffer(item: Json) -> HbmBuffer:

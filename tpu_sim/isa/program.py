@@ -101,11 +101,15 @@ HBM, VMEM, SMEM = 0, 1, 6
 
 @dataclass(frozen=True)
 class Window:
-    """A range of VMEM rows (512 bytes each) owned by a kernel: [base_row, base_row + rows)."""
+    """A range of VMEM rows (512 bytes each) that a kernel uses: [base_row, base_row + rows).
+
+    A `kept` one holds what an earlier kernel left there, and leaves it to later ones.
+    """
 
     name: str
     base_row: int
     rows: int
+    kept: bool = False
 
 
 @dataclass(frozen=True)

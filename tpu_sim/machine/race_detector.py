@@ -2,7 +2,8 @@
 
 A transfer is in flight from its start until a wait on its flag. Meanwhile its target must not be
 read or written and its source not written. One shadow bit per VMEM row of 512 bytes says whether a
-store or DMA has written it since the kernel began; spill slots have one bit each.
+store or DMA has written it since the kernel began, in a window that is kept since the program did;
+spill slots have one bit each.
 
 A load may reach past the rows an array fills, into the padding of its last tile; so a load faults
 when nothing in its tiles of 16 rows has been written, a DMA when any row has not. What is not
@@ -12,6 +13,7 @@ shows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,9 +45,11 @@ class RaceDetector:
         self._spills: set[int] = set()
         self._in_flight: list[_InFlight] = []
 
-    def enter_kernel(self) -> None:
-        """Nothing is initialised at the start of a kernel."""
-        self._written[:] = False
+    def enter_kernel(self, windows: Sequence[Window]) -> None:
+        """Nothing of what the kernel uses is initialised at its start, but for what is kept."""
+        for window in windows:
+            if not window.kept:
+                self._written[window.base_row : window.base_row + window.rows] = False
         self._spills.clear()
 
     def leave_kernel(self) -> None:

@@ -40,7 +40,7 @@ def physical_index(array: VmemArray, index: Index) -> tuple[Expr, Expr, Expr]:
         return linearize(inside[:-1], array.majors), inside[-1], zero
     if array.shape.rank == 1:
         return zero, inside[0] // LANES, inside[0] % LANES
-    return linearize(inside[:-2], array.majors), inside[-2], inside[-1]
+    return linearize(inside[:-2], array.major_pitch), inside[-2], inside[-1]
 
 
 def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Address:
@@ -48,12 +48,12 @@ def tiled_address(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Addres
     # tiles that differ by whole tiles differ in constants: the rest is worked out once
     height = 8 * array.packing
     down, across = row.constant // height, col.constant // LANES
-    grid = (array.packing, array.row_tiles, array.col_tiles, array.replicated)
+    grid = (array.packing, array.row_pitch, array.col_pitch, array.replicated)
     at = _address(*grid, major, row - down * height, col - across * LANES)
     if not down and not across:
         return at
-    moved = down * (8 * array.col_tiles)
-    beside = across * 8 if array.col_tiles > 1 else 0
+    moved = down * (8 * array.col_pitch)
+    beside = across * 8 if array.col_pitch > 1 else 0
     return Address(
         at.word_row + (moved + beside),
         at.lane,

@@ -6,13 +6,15 @@ column l, lowest bits first. Tile (m, rt, ct) of the held box starts at word row
 ``((m * row_tiles + rt) * col_tiles + ct) * 8`` of the buffer. Rank 1: element i is at row
 i div 128, col i mod 128. Rank 0: a 1x1 matrix.
 
+A box that is a part of a larger array in VMEM has that array's dimensions as its `pitch`: its tiles
+are as far apart as theirs.
+
 A `replicated` array holds one value a row, the same in all 128 lanes: its last logical dimension is
 the row dimension and there is one (virtual) column. Row reductions leave their results like that.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +31,7 @@ class VmemArray:
     `origin`: per logical dim the first index held, a multiple of the vreg tile in the tiled dims
     (rank 1: of 1024 * p). `extent`: per logical dim the size held; it is rounded up here.
     `guard`: word rows after the buffer, inside the window, that may be read without harm.
+    `pitch`: per logical dim the size that addresses count with; empty: the extent.
     """
 
     shape: ArrayShape
@@ -38,6 +41,7 @@ class VmemArray:
     extent: tuple[int, ...] = ()
     replicated: bool = False
     guard: int = 0
+    pitch: tuple[int, ...] = ()
 
     @cached_property
     def packing(self) -> int:
@@ -80,10 +84,39 @@ class VmemArray:
         """Vreg tiles across."""
         return -(-self.cols // 128)
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the tiles follow each other."""
+        return not self.pitch
+
+    @cached_property
+    def major_pitch(self) -> tuple[int, ...]:
+        """Extents of the major dims as addresses count them."""
+        return self.pitch[: -self.tiled_rank] if self.pitch else self.majors
+
+    @cached_property
+    def row_pitch(self) -> int:
+        """Row tiles from one major index to the next."""
+        return -(-self.pitch[-2] // (8 * self.packing)) if self.pitch else self.row_tiles
+
+    @cached_property
+    def col_pitch(self) -> int:
+        """Tiles from one row tile to the next."""
+        return -(-self.pitch[-1] // 128) if self.pitch else self.col_tiles
+
+    @cached_property
+    def last_major(self) -> int:
+        """The linear index of the last major index."""
+        last = 0
+        for size, pitch in zip(self.majors, self.major_pitch, strict=True):
+            last = last * pitch + size - 1
+        return last
+
     @cached_property
     def word_rows(self) -> int:
-        """Rows of 512 bytes the buffer takes, guard rows not counted."""
-        return math.prod(self.majors) * self.row_tiles * self.col_tiles * 8
+        """Rows of 512 bytes from the first to the last tile, guard rows not counted."""
+        rows = self.last_major * self.row_pitch + self.row_tiles - 1
+        return (rows * self.col_pitch + self.col_tiles) * 8
 
 
 def buffer_rows(shape: ArrayShape, extent: tuple[int, ...], *, replicated: bool = False) -> int:

@@ -12,8 +12,6 @@ division, by 8: a piece then lies in one aligned tile, whose sublanes a permutat
 
 from __future__ import annotations
 
-import math
-
 from compiler.analysis.indexing import (
     Atom,
     Expr,
@@ -88,10 +86,10 @@ class DynamicRows:
         """Rows c*s + U of one major: each tile that they touch, permuted."""
         values = self._values
         varying, start = split_uniform(word)
-        inside = values.clamped(major, math.prod(array.majors) - 1)
-        first = inside * (array.row_tiles * array.col_tiles * SUBLANES) + col_rows
+        inside = values.clamped(major, array.last_major)
+        first = inside * (array.row_pitch * array.col_pitch * SUBLANES) + col_rows
         if varying.is_constant:
-            row = first + start // SUBLANES * (array.col_tiles * SUBLANES) + start % SUBLANES
+            row = first + start // SUBLANES * (array.col_pitch * SUBLANES) + start % SUBLANES
             return self._rows.strided(array, values.clamped(row, array.word_rows - 1), 0)
         step, _, last = _linear(word)
         if step <= 0 or (SUBLANES - 1 + step * last) // SUBLANES >= _MOST_PIECES:
@@ -102,7 +100,7 @@ class DynamicRows:
         result = -1
         for k in range(count):
             held = values.clamped(tile + k, array.row_tiles - 1)
-            row = first + held * (array.col_tiles * SUBLANES)
+            row = first + held * (array.col_pitch * SUBLANES)
             whole = self._rows.strided(array, values.clamped(row, array.word_rows - SUBLANES), 1)
             turned = self._ops.emit("vperm.slane", whole, values.vector(place))
             result = self._join(result, turned, place, k * SUBLANES)

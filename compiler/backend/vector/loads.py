@@ -74,7 +74,8 @@ class Loader:
         return tuple(found)
 
     def _load_physical(self, array: VmemArray, major: Expr, row: Expr, col: Expr) -> int:
-        if self.can_transpose and array.row_tiles * 8 * array.packing == array.rows:
+        is_full = array.is_dense and array.row_tiles * 8 * array.packing == array.rows
+        if self.can_transpose and is_full:
             row, major = major * array.rows + row, const(0)  # rows go on from major to major
         transposed = transposed_index(array, major, row, col) if self.can_transpose else None
         if transposed is not None:

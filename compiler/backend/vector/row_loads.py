@@ -150,7 +150,7 @@ def _filled_row(array: VmemArray, row: int) -> int:
     """The word row, or for one of padding, which nothing may have stored to, the last before it."""
     row = max(0, min(row, array.word_rows - 1))
     filled = -(-array.rows // array.packing)
-    tile = row // (SUBLANES * array.col_tiles) % array.row_tiles
+    tile = row // (SUBLANES * array.col_pitch) % array.row_pitch
     return row - max(0, tile * SUBLANES + row % SUBLANES - (filled - 1))
 
 

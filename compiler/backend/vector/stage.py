@@ -218,7 +218,7 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
                 whole = point_index(target, space, full_tile(point), part)
                 value = zero_outside(emitter, node, whole, stage.bounds, value)
             parts.append(value)
-        major = linearize(point.majors, space.majors)
+        major = linearize(point.majors, target.major_pitch)
         emitter.builder.source = node.name
         storer.store(target, major, point.row_tile, point.col_tile, parts)
 

@@ -30,6 +30,8 @@ class Storer:
     ) -> None:
         """Store the stage's tile (`row_tile` in units of 8*P rows) from its P value registers.
 
+        `major` is linear over `array.major_pitch`.
+
         Raises CompileError when P values are no whole words of the array.
         """
         ratio, rest = divmod(len(parts), array.packing)
@@ -44,21 +46,21 @@ class Storer:
             for n in range(ratio)
         ]
         top = row_tile * ratio
-        first = (major * array.row_tiles + top) * array.col_tiles + col_tile
-        if array.col_tiles == 1 and top.range()[1] + ratio <= array.row_tiles:
+        first = (major * array.row_pitch + top) * array.col_pitch + col_tile
+        if array.col_pitch == 1 and top.range()[1] + ratio <= array.row_tiles:
             for number, word in enumerate(words):
                 self._put(array, first * 8 + number, ratio, word)
             return
         for tile in range(ratio):
             if top.range()[0] + tile < array.row_tiles:
                 word = self._natural_rows(words, tile)
-                self._put(array, (first + tile * array.col_tiles) * 8, 1, word)
+                self._put(array, (first + tile * array.col_pitch) * 8, 1, word)
 
     def store_word(
         self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr, word: VReg
     ) -> None:
         """Store a whole packed tile of the array."""
-        place = (major * array.row_tiles + row_tile) * array.col_tiles + col_tile
+        place = (major * array.row_pitch + row_tile) * array.col_pitch + col_tile
         self._put(array, place * 8, 1, word)
 
     def _natural_rows(self, words: Sequence[VReg], tile: int) -> VReg:

@@ -203,7 +203,9 @@ class TransposeLoader:
         parts = 1 if block.is_packed else array.packing
         height = SUBLANES * array.packing
         first = split_uniform(block.row)[1] // height
-        row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
+        row_tiles = array.row_tiles
+        if array.is_dense:
+            row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
         pushes: list[tuple[int, VReg]] = []
         for number in range(BLOCK // (SUBLANES * parts)):
             row_tile = first + number

@@ -174,17 +174,16 @@ class _TurnedTiles:
 
     def emit(self, point: TilePoint) -> None:
         """One tile of all results."""
-        major = linearize(point.majors, self._space.majors)
         for number in self._numbers:
+            target = self._targets[number]
+            major = linearize(point.majors, target.major_pitch)
             down = point.row_tile.constant % _BLOCK_ROW_TILES
             half = point.col_tile.constant % _BLOCK_COL_TILES
             key = _Key(number, point.majors, point.row_tile - down, point.col_tile - half)
             self._emitter.builder.source = self._nodes[number].name
             unit = self._unit(key)
             word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
-            self._storer.store_word(
-                self._targets[number], major, point.row_tile, point.col_tile, word
-            )
+            self._storer.store_word(target, major, point.row_tile, point.col_tile, word)
 
     def _unit(self, key: _Key) -> int:
         """The transpose unit that holds a block; filled now if none does."""

@@ -1,0 +1,171 @@
+"""Arrays that could stay in VMEM from the kernel that makes them to those that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
+from compiler.analysis.buffer_packing import Request
+from compiler.analysis.call_graph import control_computations
+from compiler.analysis.kernel_vmem import arrangement, held_rows
+from compiler.analysis.liveness import Liveness
+from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.window_cost import window_moves
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import leaves
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+_FORWARDS = frozenset(
+    {"tuple", "get-tuple-element", "bitcast", "parameter", "while", "conditional"}
+)
+_LATENCY_BYTES = 4096
+"""What a transfer costs beside its bytes, in bytes."""
+_UNKNOWN_TRIPS = 10
+_LONG_BODY = 64
+_LOOP_SHARE = 0.85
+
+
+@dataclass
+class ResidentArray:
+    """An array, the slots that are it, the kernels that make and read it, and what it saves."""
+
+    request: Request
+    slots: list[Slot]
+    kernels: dict[HloInstruction, None] = field(default_factory=dict)
+    saved_bytes: int = 0
+
+    @property
+    def worth(self) -> float:
+        """Bytes saved by the room and time it takes."""
+        request = self.request
+        return self.saved_bytes / (request.size_bytes * (request.end - request.start + 1))
+
+
+@dataclass
+class ResidentArrays:
+    """What could stay, and when everything is live."""
+
+    arrays: list[ResidentArray]
+    liveness: Liveness
+
+
+def resident_arrays(
+    module: HloModule, planner: WindowPlanner, planned: set[HloInstruction]
+) -> ResidentArrays:
+    """The arrays between kernels of windows (`planned`) that nothing else touches."""
+    sets = shared_slots(module)
+    liveness = Liveness(module, sets)
+    slots: dict[Slot, list[Slot]] = {}
+    refused: set[Slot] = set()
+    saved: dict[Slot, dict[HloInstruction, int]] = {}
+    for instr, times in _scheduled(module):
+        moves = _moves(planner, instr) if instr in planned else None
+        is_free = instr.opcode in _FORWARDS and not (
+            instr.opcode == "while" and may_be_one_kernel(instr, planner.chip.vmem_bytes)
+        )
+        for leaf in range(leaf_count(instr.shape)):
+            root = sets.find((instr, leaf))
+            slots.setdefault(root, []).append((instr, leaf))
+        roots = [sets.find(slot) for slot in _touched(instr)]
+        results = set(roots[len(roots) - leaf_count(instr.shape) :])
+        for number, root in enumerate(roots):
+            is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
+            if moves is not None and is_over_operand:
+                refused.add(root)  # stages would read what others have overwritten
+            elif moves is not None:
+                of_root = saved.setdefault(root, {})
+                of_root[instr] = of_root.get(instr, 0) + times * moves[number]
+            elif not is_free:
+                refused.add(root)
+    for parameter in module.entry.parameters:
+        refused |= {sets.find((parameter, n)) for n in range(leaf_count(parameter.shape))}
+    result = module.entry.root_instruction
+    refused |= {sets.find((result, n)) for n in range(leaf_count(result.shape))}
+    arrays = [
+        _array(number, members, liveness, sets.find(members[0]), saved[root])
+        for number, (root, members) in enumerate(slots.items())
+        if root not in refused and root in saved and _may_stay(members)
+    ]
+    return ResidentArrays(arrays, liveness)
+
+
+def _array(
+    number: int, slots: list[Slot], liveness: Liveness, root: Slot, saved: dict[HloInstruction, int]
+) -> ResidentArray:
+    shape = leaves(slots[0][0].shape)[slots[0][1]]
+    size = held_rows(shape, shape.dims) * GRANULE_BYTES
+    live = liveness.ranges[root]
+    request = Request(number, size, live.start, live.end)
+    return ResidentArray(request, slots, dict.fromkeys(saved), sum(saved.values()))
+
+
+def _may_stay(slots: list[Slot]) -> bool:
+    """Whether VMEM arranges all views of an array alike, and it is in HBM so far."""
+    shapes = [leaves(instr.shape)[leaf] for instr, leaf in slots]
+    first = shapes[0]
+    return (
+        first.rank > 0
+        and first.element_count > 0
+        and first.dtype.bits <= 32
+        and all(memory_space(shape) == HBM for shape in shapes)
+        and len({arrangement(shape) for shape in shapes}) == 1
+    )
+
+
+def _scheduled(module: HloModule) -> Iterator[tuple[HloInstruction, int]]:
+    """The instructions of the control flow, and how often each is expected to run."""
+    times: dict[HloComputation, int] = {module.entry: 1}
+    for computation in reversed(control_computations(module)):  # callers first
+        for instr in computation:
+            trips = 1
+            if instr.opcode == "while":
+                trips = expected_trips(instr) or _UNKNOWN_TRIPS
+            if instr.opcode in ("while", "conditional", "call"):
+                for callee in instr.called_computations():
+                    times[callee] = times[computation] * trips
+            yield instr, times[computation]
+
+
+def _touched(instr: HloInstruction) -> Iterator[Slot]:
+    """The arrays of operands, then of the result."""
+    for value in (*instr.operands, instr):
+        for leaf in range(leaf_count(value.shape)):
+            yield value, leaf
+
+
+def _moves(planner: WindowPlanner, fusion: HloInstruction) -> list[int]:
+    """Bytes that a kernel moves of each of its operands, then of its results."""
+    plan = planner.plan(fusion)
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    of_node = {w.node: window_moves(plan, w) + _LATENCY_BYTES for w in plan.inputs}
+    moves = [of_node.get(parameter, 0) for parameter in called.parameters]
+    return moves + [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs]
+
+
+def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
+    """Whether a loop could run in one kernel, its state in VMEM throughout."""
+    if sum(byte_size(leaf) for leaf in leaves(loop.shape)) > _LOOP_SHARE * vmem_bytes:
+        return False
+    kernels = [i for i in _inside(loop) if i.opcode in ("fusion", "copy")]
+    return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)
+
+
+def _inside(instr: HloInstruction) -> Iterator[HloInstruction]:
+    if instr.opcode in ("while", "conditional"):
+        for callee in instr.called_computations():
+            for inner in callee:
+                yield inner
+                yield from _inside(inner)
+
+
+def _has_stages(instr: HloInstruction) -> bool:
+    """Whether a kernel of a loop can be stages of one."""
+    if instr.opcode == "copy" or instr.attrs.get("kind") in PLANNED_KINDS:
+        return True
+    called = instr.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    return called.root_instruction.opcode == "dynamic-update-slice"

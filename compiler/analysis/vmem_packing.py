@@ -1,0 +1,73 @@
+"""Rows of VMEM for arrays that stay there from one kernel to another.
+
+Kernels have the rows from 0 up to their scope for themselves; what stays lies above, as high as it
+goes. Large arrays are placed first, each in the highest gap that is free as long as it is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.analysis.buffer_packing import Request
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+_ALIGNMENT = 8
+
+
+@dataclass
+class VmemRows:
+    """What is free: `floors` are the rows that kernels have for themselves, by position."""
+
+    rows: int
+    floors: Sequence[int]
+
+    def pack(self, requests: Sequence[Request]) -> dict[int, int]:
+        """The first row of each request, by its key; those that fit nowhere are left out."""
+        floors = np.asarray(self.floors)
+        placed: list[tuple[int, int, Request]] = []
+        found: dict[int, int] = {}
+        for request in sorted(requests, key=lambda r: (-r.size_bytes, r.start, r.key)):
+            size = aligned_rows(request.size_bytes)
+            floor = int(floors[request.start : request.end + 1].max(initial=0))
+            beside = sorted(
+                ((end, row) for row, end, r in placed if _overlap(r, request)), reverse=True
+            )
+            row = _highest_gap(beside, size, self.rows)
+            if row >= floor:
+                placed.append((row, row + size, request))
+                found[request.key] = row
+        return found
+
+    def lowest(self, requests: Sequence[Request], rows: dict[int, int]) -> list[int]:
+        """By position the first row that something placed lies at; all rows where nothing does."""
+        lowest = np.full(len(self.floors), self.rows)
+        for request in requests:
+            if request.key in rows:
+                part = lowest[request.start : request.end + 1]
+                np.minimum(part, rows[request.key], out=part)
+        return [int(row) for row in lowest]
+
+
+def aligned_rows(size_bytes: int) -> int:
+    """Rows that so many bytes take, whole tiles of them."""
+    rows = -(-size_bytes // GRANULE_BYTES)
+    return -(-rows // _ALIGNMENT) * _ALIGNMENT
+
+
+def _overlap(a: Request, b: Request) -> bool:
+    return a.start <= b.end and b.start <= a.end
+
+
+def _highest_gap(beside: Sequence[tuple[int, int]], size: int, limit: int) -> int:
+    """The first row of the highest free `size` rows; negative without any.
+
+    `beside` are ends and first rows of taken ranges, the highest end first; they may overlap.
+    """
+    for end, row in beside:
+        if limit - end >= size:
+            break
+        limit = min(limit, row)
+    return limit - size

@@ -1,0 +1,151 @@
+"""The VMEM that each kernel needs for itself, in few sizes, so that equal kernels get equal ones.
+
+A kernel of windows gets the smallest part of VMEM, an eighth up to all, in which its windows cost
+about what they cost in all of it. Kernels that choose their windows themselves get about what their
+arrays take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analysis.call_graph import control_computations
+from compiler.analysis.in_place import blocks_are_disjoint
+from compiler.analysis.liveness import Liveness
+from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
+from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.analysis.window_search import VMEM_SHARE
+from compiler.analysis.windows import WindowPlan
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import leaves
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+_PARTS = (8, 4, 2, 1)
+_ABOUT_THE_SAME = 1.03
+_CUSTOM_ROOM = 1.25
+"""Times its arrays that a kernel with windows of its own may need, beside a fixed sixteenth."""
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """A kernel's cycles with all arrays in HBM, and the bytes that it needs for itself.
+
+    `is_disjoint`: no step computes what another one did, so that a result may lie on an operand.
+    """
+
+    cycles: int
+    scope_bytes: int
+    is_disjoint: bool = False
+
+
+class KernelScopes:
+    """Facts of a module's kernels. While one is in use, planned kernels have no windows written."""
+
+    def __init__(self, module: HloModule, planner: WindowPlanner) -> None:
+        self.planner = planner
+        self.rows = planner.chip.vmem_rows
+        self._vmem = planner.chip.vmem_bytes
+        self._facts: dict[HloInstruction, KernelFacts] = {}
+        self._known: dict[object, KernelFacts] = {}
+        self.planned: set[HloInstruction] = set()
+        self._kernels = [
+            i for c in control_computations(module) for i in c if i.opcode in ("fusion", "copy")
+        ]
+        for kernel in self._kernels:
+            if _has_windows(kernel) and self._is_ours(kernel):
+                self.planned.add(kernel)
+
+    def _is_ours(self, fusion: HloInstruction) -> bool:
+        """Whether nobody asked for the windows that a fusion has; they are taken out then."""
+        set_scope(fusion, None)
+        config = read_config(fusion)
+        write_windows(fusion, None)
+        found = self.planner.config(fusion)
+        if any(config.get(key) != found[key] for key in (WINDOW_CONFIG, OWN)):
+            write_config(fusion, config)
+            return False
+        return True
+
+    def facts(self, kernel: HloInstruction) -> KernelFacts:
+        """What a kernel needs."""
+        if kernel not in self._facts:
+            self._facts[kernel] = self._found(kernel)
+        return self._facts[kernel]
+
+    def _found(self, kernel: HloInstruction) -> KernelFacts:
+        if not uses_vmem(kernel):
+            return KernelFacts(0, min(SCALAR_KERNEL_BYTES, self._vmem))
+        if kernel not in self.planned:
+            return KernelFacts(0, self._of_custom(kernel))
+        key = self.planner.key(kernel)
+        if key not in self._known:
+            self._known[key] = self._of_windows(kernel)
+        return self._known[key]
+
+    def _of_windows(self, fusion: HloInstruction) -> KernelFacts:
+        plan = self.planner.plan(fusion)
+        scope = self._scope(fusion, plan, self.planner.rows(fusion))
+        is_disjoint = blocks_are_disjoint(fusion, self.planner)
+        return KernelFacts(plan.estimated_cycles, scope, is_disjoint)
+
+    def _scope(self, fusion: HloInstruction, plan: WindowPlan, rows: int) -> int:
+        for part in _PARTS:
+            scope = self._vmem // part
+            if rows <= VMEM_SHARE * scope // GRANULE_BYTES:
+                set_scope(fusion, scope)
+                self.planner.adopt(fusion, plan.blocks)
+                set_scope(fusion, None)
+                return scope
+            if self._cycles(fusion, scope) <= _ABOUT_THE_SAME * plan.estimated_cycles:
+                return scope
+        return self._vmem
+
+    def _cycles(self, fusion: HloInstruction, scope: int) -> float:
+        set_scope(fusion, scope)
+        try:
+            return self.planner.plan(fusion).estimated_cycles
+        except UnsupportedError:
+            return float("inf")
+        finally:
+            set_scope(fusion, None)
+
+    def _of_custom(self, kernel: HloInstruction) -> int:
+        if kernel.opcode == "copy":
+            source, target = kernel.operands[0].array, kernel.array
+            is_plain = source.minor_to_major == target.minor_to_major
+            return min(SCALAR_KERNEL_BYTES, self._vmem) if is_plain else self._vmem
+        if _has_windows(kernel):
+            return self._vmem
+        arrays = [leaf for o in (*kernel.operands, kernel) for leaf in leaves(o.shape)]
+        size = _CUSTOM_ROOM * sum(byte_size(shape) for shape in arrays) + self._vmem // 16
+        return next((self._vmem // p for p in _PARTS if size <= self._vmem // p), self._vmem)
+
+    def floors(self, liveness: Liveness) -> list[int]:
+        """Rows that kernels need for themselves, by position."""
+        floors = [0] * (liveness.length + 1)
+        for kernel in self._kernels:
+            floors[liveness.positions[kernel].start] = (
+                self.facts(kernel).scope_bytes // GRANULE_BYTES
+            )
+        return floors
+
+    def write(self, crowded: set[HloInstruction]) -> None:
+        """Write windows, and the scopes of kernels that share VMEM with arrays."""
+        for kernel in self._kernels:
+            if kernel in crowded and uses_vmem(kernel):
+                set_scope(kernel, self.facts(kernel).scope_bytes)
+            if kernel in self.planned:
+                write_windows(kernel, self.planner)
+
+
+def write_windows(fusion: HloInstruction, planner: WindowPlanner | None) -> None:
+    """Write a fusion's windows as the planner has them into its config; None: take them out."""
+    config = {k: v for k, v in read_config(fusion).items() if k not in (WINDOW_CONFIG, OWN)}
+    write_config(fusion, config if planner is None else {**config, **planner.config(fusion)})
+
+
+def _has_windows(instr: HloInstruction) -> bool:
+    return instr.attrs.get("kind") in PLANNED_KINDS and uses_vmem(instr)

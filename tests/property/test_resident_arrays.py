@@ -1,0 +1,55 @@
+"""Arrays that stay in VMEM between kernels: values are those of the evaluator, nothing races.
+
+VMEM is small here, so that kernels have grids and share it with what stays. More:
+
+    TPUC_CHAINED_PROGRAMS=500 pytest tests/property/test_resident_arrays.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from compiler.analysis.tiled_layout import VMEM
+from compiler.driver import CompileOptions, compile_module
+from compiler.hlo.parser import parse_module
+from tests.support.chained_programs import chained_program
+from tests.support.module_checks import inputs_for
+from tests.support.run_hlo import Array, compile_text, expected, normalised_error, run_compiled
+from tpu_sim.isa.chips import Chip, load_chip
+
+COUNT = int(os.environ.get("TPUC_CHAINED_PROGRAMS", "0"))
+
+
+@pytest.mark.parametrize("seed", range(COUNT or 16))
+def test_chains_keep_values(seed: int) -> None:
+    text = chained_program(seed, 6)
+    chip = replace(load_chip("v5e"), vmem_bytes=(1, 2, 4)[seed % 3] << 20)
+    machine = "numpy" if seed % 4 == 0 else "llvm"
+    want = expected(text, inputs_for(text))
+    found, through_hbm = (
+        _errors(text, want, chip, machine, skip) for skip in ((), ("vmem-residency",))
+    )
+    assert found <= 2 * through_hbm + 2e-4
+
+
+def _errors(
+    text: str, want: Sequence[Array], chip: Chip, machine: str, skip: tuple[str, ...]
+) -> float:
+    """The largest error of the results; chains may make large ones of a last bit of bf16."""
+    options = CompileOptions(precision="highest", skip=skip)
+    compiled = compile_module(parse_module(text), chip, options)
+    outputs = run_compiled(compiled, inputs_for(text), machine).outputs
+    return max(normalised_error(w, g) for w, g in zip(want, outputs, strict=True))
+
+
+def test_chains_do_stay_in_vmem() -> None:
+    chip = replace(load_chip("v5e"), vmem_bytes=4 << 20)
+    staying = 0
+    for seed in range(8):
+        places = compile_text(chained_program(seed, 6), chip=chip).buffers.allocations
+        staying += sum(place.space == VMEM for place in places)
+    assert staying > 8

@@ -1,0 +1,129 @@
+"""Random chains of kernels on matrices, as HLO text: what one makes several later ones read.
+
+Made for arrays that stay in VMEM: products, rows and columns, sums, moves and packed types follow
+each other, so that producers and consumers of an array have different windows.
+"""
+
+from __future__ import annotations
+
+import random
+
+_ADD = """add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+"""
+Value = tuple[str, tuple[int, int]]
+_SIZES = (8, 60, 128, 130, 200, 256, 384)
+
+
+def chained_program(seed: int, length: int) -> str:
+    """A program of about `length` operations."""
+    chain = _Chain(random.Random(seed))
+    for _ in range(length):
+        chain.step()
+    return chain.text()
+
+
+class _Chain:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._lines: list[str] = ["z = f32[] constant(0)"]
+        self._parameters = 0
+        self._values: list[Value] = []
+        self._values.append(self._parameter((rng.choice(_SIZES), rng.choice(_SIZES))))
+
+    def _emit(self, dims: tuple[int, ...], expression: str, dtype: str = "f32") -> str:
+        name = f"v{len(self._lines)}"
+        sizes = ",".join(map(str, dims))
+        self._lines.append(f"{name} = {dtype}[{sizes}] {expression}")
+        return name
+
+    def _parameter(self, dims: tuple[int, int]) -> Value:
+        self._parameters += 1
+        return self._emit(dims, f"parameter({self._parameters - 1})"), dims
+
+    def step(self) -> None:
+        """One more operation on one of the last values."""
+        name, (rows, cols) = self._rng.choice(self._values[-3:])
+        kinds = (self._dot, self._dot, self._moved, self._unary, self._softmax, self._sums)
+        kinds += (self._packed, self._joined, self._batched)
+        self._values.append(self._rng.choice(kinds)(name, rows, cols))
+
+    def _dot(self, name: str, rows: int, cols: int) -> Value:
+        other = [v for v in self._values if v[1][0] == cols] or [
+            self._parameter((cols, self._rng.choice(_SIZES)))
+        ]
+        right, (_, width) = self._rng.choice(other)
+        contracting = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        dot = self._emit((rows, width), f"dot({name}, {right}), {contracting}")
+        scale = self._emit((), "constant(0.0625)")
+        wide = self._emit((rows, width), f"broadcast({scale}), dimensions={{}}")
+        return self._emit((rows, width), f"multiply({dot}, {wide})"), (rows, width)
+
+    def _moved(self, name: str, rows: int, cols: int) -> Value:
+        kind = self._rng.choice(("transpose", "pad", "slice"))
+        if kind == "transpose" or rows < 16 or cols < 16:
+            return self._emit((cols, rows), f"transpose({name}), dimensions={{1,0}}"), (cols, rows)
+        low, high = self._rng.choice((0, 3, 8)), self._rng.choice((0, 5, 8))
+        if kind == "pad":
+            dims = (rows + low + high, cols)
+            return self._emit(dims, f"pad({name}, z), padding={low}_{high}x0_0"), dims
+        dims = (rows - low, cols - high)
+        return self._emit(dims, f"slice({name}), slice={{[{low}:{rows}], [{high}:{cols}]}}"), dims
+
+    def _unary(self, name: str, rows: int, cols: int) -> Value:
+        other = self._rng.choice([n for n, dims in self._values if dims == (rows, cols)])
+        made = self._emit((rows, cols), f"{self._rng.choice(('tanh', 'negate'))}({name})")
+        return self._emit((rows, cols), f"add({made}, {other})"), (rows, cols)
+
+    def _reduced(self, name: str, size: int, dim: int) -> str:
+        return self._emit((size,), f"reduce({name}, z), dimensions={{{dim}}}, to_apply=add")
+
+    def _softmax(self, name: str, rows: int, cols: int) -> Value:
+        small = self._emit((rows, cols), f"tanh({name})")
+        powers = self._emit((rows, cols), f"exponential({small})")
+        total = self._reduced(powers, rows, 1)
+        wide = self._emit((rows, cols), f"broadcast({total}), dimensions={{0}}")
+        return self._emit((rows, cols), f"divide({powers}, {wide})"), (rows, cols)
+
+    def _sums(self, name: str, rows: int, cols: int) -> Value:
+        dim = self._rng.randint(0, 1)
+        kept = (rows, cols)[1 - dim]
+        total = self._reduced(name, kept, dim)
+        wide = self._emit((rows, cols), f"broadcast({total}), dimensions={{{1 - dim}}}")
+        calm = self._emit((rows, cols), f"tanh({wide})")
+        return self._emit((rows, cols), f"add({calm}, {name})"), (rows, cols)
+
+    def _packed(self, name: str, rows: int, cols: int) -> Value:
+        narrow = self._emit((rows, cols), f"convert({name})", "bf16")
+        right = self._emit((cols, 128), f"parameter({self._parameters})", "bf16")
+        self._parameters += 1
+        contracting = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        product = self._emit((rows, 128), f"dot({narrow}, {right}), {contracting}", "bf16")
+        wide = self._emit((rows, 128), f"convert({product})")
+        return self._emit((rows, 128), f"tanh({wide})"), (rows, 128)
+
+    def _joined(self, name: str, rows: int, cols: int) -> Value:
+        turned = self._emit((rows, cols), f"reverse({name}), dimensions={{0}}")
+        dims = (2 * rows, cols)
+        return self._emit(dims, f"concatenate({turned}, {name}), dimensions={{0}}"), dims
+
+    def _batched(self, name: str, rows: int, cols: int) -> Value:
+        if rows % 4 or rows > 400:
+            return self._unary(name, rows, cols)
+        cube = (4, rows // 4, cols)
+        split = self._emit(cube, f"reshape({name})")
+        swapped = self._emit((rows // 4, 4, cols), f"transpose({split}), dimensions={{1,0,2}}")
+        merged = self._emit((rows, cols), f"reshape({swapped})")
+        return self._emit((rows, cols), f"add({merged}, {name})"), (rows, cols)
+
+    def text(self) -> str:
+        """The module; its results are the last value and a sum."""
+        name, dims = self._values[-1]
+        last = self._emit(dims, f"negate({name})")
+        body = "\n  ".join(self._lines)
+        sizes = ",".join(map(str, dims))
+        result = f"ROOT r = (f32[{sizes}]) tuple({last})"
+        return f"HloModule chain\n{_ADD}ENTRY main {{\n  {body}\n  {result}\n}}\n"
