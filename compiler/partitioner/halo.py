@@ -12,6 +12,7 @@ past the end of the dimension have no meaning.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -140,7 +141,7 @@ def fetch(b: Local, operand: Instr, dim: int, axes: Axes, reach: Reach) -> Instr
         return b.full(operand.array.dtype, _resized(operand, dim, reach.width), 0)
     parts = [_sent(b, operand, dim, axes, transfer) for transfer in transfers]
     ends = [(t.places[0], t.places[0] + t.rows) for t in transfers]
-    is_run = all(a[1] == c[0] for a, c in zip(ends, ends[1:], strict=False))
+    is_run = all(a[1] == c[0] for a, c in itertools.pairwise(ends))
     if is_run and all(t.is_even for t in transfers):
         low, high = max(0, ends[0][0]), max(0, reach.width - ends[-1][1])
         joined = b.pad_dim(b.join(parts, dim), dim, low, high)

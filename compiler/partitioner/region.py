@@ -226,7 +226,7 @@ class Region:
         operands = [self.value(o) for o in instr.operands]
         lists = [*plan.rule.results, *plan.rule.operands]
         cuts: list[list[Cut]] = [[] if hint is None else [hint] for hint in hints]
-        cuts += [[c for c in v.cuts] + ([v.hint] if v.hint else []) for v in operands]
+        cuts += [list(v.cuts) + ([v.hint] if v.hint else []) for v in operands]
         best: tuple[float, Assignment, int] | None = None
         for order in sorted({c.order for found in cuts for c in found if c.used()} | {0}):
             sources = [

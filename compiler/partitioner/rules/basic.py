@@ -32,7 +32,7 @@ def _iota(region: Region, instr: Instr) -> Held:
         places = b.places(job.dims[0], dim, b.offset(instr.array.dims[dim], axes))
         return [b.cast(places, instr.array.dtype)]
 
-    dim = instr.attrs["iota_dimension"]
+    dim = instr.iota_dimension
     assert isinstance(dim, int)
     plan = Plan.of(instr, makes=True)
     (factor,) = plan.rule.results[0][dim]

@@ -18,7 +18,6 @@ from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.contraction import KINDS, sum_of
 from compiler.partitioner.values import Held
 from compiler.passes.reducers import reducer_kind
-from compiler.rewrite.make import dims_attr
 from compiler.sharding.rule import Kind
 
 Instr = HloInstruction
@@ -78,8 +77,8 @@ def _number(instr: Instr, name: str) -> int:
 
 def _gather(region: Region, instr: Instr) -> Held:
     plan = Plan.of(instr, sums=True)
-    mapped = dims_attr(instr, "start_index_map")
-    collapsed = dims_attr(instr, "collapsed_slice_dims")
+    mapped = instr.start_index_map
+    collapsed = instr.collapsed_slice_dims
     for dim in collapsed:
         if dim not in mapped:
             plan.ways[plan.where(0, dim)] = "whole"
@@ -91,11 +90,10 @@ def _gather(region: Region, instr: Instr) -> Held:
 def _gathered(job: Job, plan: Plan) -> list[Instr]:
     instr, b = job.instr, job.b
     operand, indices = job.operands
-    mapped = dims_attr(instr, "start_index_map")
+    mapped = instr.start_index_map
     cut = [d for d in mapped if job.axes(_first(plan, d)) and _is_sum(plan, d)]
     sizes = tuple(
-        min(size, local)
-        for size, local in zip(dims_attr(instr, "slice_sizes"), operand.array.dims, strict=True)
+        min(size, local) for size, local in zip(instr.slice_sizes, operand.array.dims, strict=True)
     )
     if not cut:
         return job.same(slice_sizes=sizes)
@@ -104,7 +102,7 @@ def _gathered(job: Job, plan: Plan) -> list[Instr]:
     inside: Instr | None = None
     for number, dim in enumerate(mapped):
         whole = instr.operands[0].array.dims[dim]
-        place = _place(b, parts[number], whole - dims_attr(instr, "slice_sizes")[dim])
+        place = _place(b, parts[number], whole - instr.slice_sizes[dim])
         if dim in cut:
             start = b.offset(whole, job.axes(_first(plan, dim)))
             place = b.subtract(place, b.broadcast(start, place.array.dims))
@@ -118,7 +116,7 @@ def _gathered(job: Job, plan: Plan) -> list[Instr]:
     job.operands[1] = _vectors(b, parts, vector, indices.array.rank)
     (made,) = job.same(slice_sizes=sizes, indices_are_sorted=False)
     assert inside is not None
-    offsets = dims_attr(instr, "offset_dims")
+    offsets = instr.offset_dims
     batch = [d for d in range(made.array.rank) if d not in offsets]
     mask = b.broadcast(inside, made.array.dims, batch)
     return [b.where(mask, made, _nothing(b, made))]
@@ -142,8 +140,8 @@ def _scatter(region: Region, instr: Instr) -> Held:
     dtype = instr.operands[0].array.dtype
     neutral = None if kind is None or count > 1 else identity(kind, dtype)
     plan = Plan.of(instr, sums=neutral is not None)
-    mapped = dims_attr(instr, "scatter_dims_to_operand_dims")
-    for dim in dims_attr(instr, "inserted_window_dims"):
+    mapped = instr.scatter_dims_to_operand_dims
+    for dim in instr.inserted_window_dims:
         if dim not in mapped:
             plan.ways[plan.where(0, dim)] = "whole"
     if neutral is not None:
@@ -157,8 +155,8 @@ def _scatter(region: Region, instr: Instr) -> Held:
 
 def _scattered(job: Job, plan: Plan, count: int, neutral: float | None) -> list[Instr]:
     instr, b = job.instr, job.b
-    mapped = dims_attr(instr, "scatter_dims_to_operand_dims")
-    inserted = dims_attr(instr, "inserted_window_dims")
+    mapped = instr.scatter_dims_to_operand_dims
+    inserted = instr.inserted_window_dims
     cut = [d for d in mapped if d in inserted and job.axes(_first(plan, d))]
     attrs: dict[str, object] = {}
     if cut:

@@ -18,7 +18,6 @@ from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.contraction import sum_of, zero_of
 from compiler.partitioner.values import Held
-from compiler.rewrite.make import dims_attr
 
 Instr = HloInstruction
 Starts = Callable[[int, int], tuple[int, int]]
@@ -123,7 +122,7 @@ def _slice(region: Region, instr: Instr) -> Held:
 
 
 def _reverse(region: Region, instr: Instr) -> Held:
-    turned = dims_attr(instr)
+    turned = instr.dimensions
     dims = instr.array.dims
 
     def rows(size: int) -> Starts:
@@ -194,7 +193,7 @@ def _from_first(
 
 
 def _concatenate(region: Region, instr: Instr) -> Held:
-    (dim,) = dims_attr(instr)
+    (dim,) = instr.dimensions
     sizes = [operand.array.dims[dim] for operand in instr.operands]
     offsets = [sum(sizes[:i]) for i in range(len(sizes))]
 

@@ -9,7 +9,6 @@ common mesh gets one of its own.
 from __future__ import annotations
 
 import itertools
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
