@@ -25,12 +25,13 @@ from compiler.partitioner.rules.basic import BASIC
 from compiler.partitioner.rules.contraction import CONTRACTION
 from compiler.partitioner.rules.control import CONTROL
 from compiler.partitioner.rules.indexing import INDEXING
+from compiler.partitioner.rules.pooling_gradient import POOLING_GRADIENT
 from compiler.partitioner.rules.windows import WINDOWS
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.dce import eliminate_dead_code
 
-HANDLERS: dict[str, Handler] = {**BASIC, **CONTRACTION, **CONTROL, **INDEXING, **WINDOWS}
+HANDLERS: dict[str, Handler] = {**BASIC, **CONTRACTION, **CONTROL, **INDEXING, **POOLING_GRADIENT, **WINDOWS}
 
 _SUFFIX = "_spmd"
 """XLA's mark of a computation whose shapes are a device's own."""

@@ -25,6 +25,9 @@ def _broadcast(region: Region, instr: Instr) -> Held:
 def _iota(region: Region, instr: Instr) -> Held:
     """Counted in s32 from where the tile begins, then rounded once."""
 
+    dim = instr.attrs["iota_dimension"]
+    assert isinstance(dim, int)
+
     def emit(job: Job) -> list[Instr]:
         axes, b = job.axes(factor), job.b
         if not axes:
@@ -32,8 +35,6 @@ def _iota(region: Region, instr: Instr) -> Held:
         places = b.places(job.dims[0], dim, b.offset(instr.array.dims[dim], axes))
         return [b.cast(places, instr.array.dtype)]
 
-    dim = instr.iota_dimension
-    assert isinstance(dim, int)
     plan = Plan.of(instr, makes=True)
     (factor,) = plan.rule.results[0][dim]
     plan.emit = emit
