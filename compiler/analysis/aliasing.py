@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from compiler.analysis.call_graph import control_computations
 from compiler.hlo.attributes import InputOutputAlias
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 
 Slot = tuple[HloInstruction, int]
@@ -49,7 +50,7 @@ def updated_operand(fusion: HloInstruction) -> int | None:
     if fusion.opcode != "fusion" or fusion.kind != "kCustom":
         return None
     root = fusion.calls.root_instruction
-    if root.opcode not in ("dynamic-update-slice", "scatter"):
+    if not OPCODES[root.opcode].has(Trait.UPDATES):
         return None
     target = root.operands[0]
     if target.opcode != "parameter" or (root.opcode == "scatter" and len(root.operands) != 3):

@@ -29,10 +29,11 @@ from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import VerifyError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import leaves
 
 _TRIPS = 2
-_FORWARDS = frozenset({"tuple", "get-tuple-element", "bitcast"})
+_FORWARDS = with_trait(Trait.FORWARDS)
 
 Token = int
 Values = dict[HloInstruction, list[Token]]

@@ -18,6 +18,7 @@ from compiler.analysis.buffer_values import BufferValues, Span
 from compiler.analysis.in_place import may_overwrite
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 
 Spans = dict[HloComputation, list[tuple[Slot, Span]]]
 
@@ -131,7 +132,7 @@ class BufferClasses:
         """Whether an instruction that reads `old` last may write its result `new` over it."""
         if new[0] is not instr:
             return False
-        if instr.opcode in ("while", "conditional"):
+        if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
             return True
         read = [
             index

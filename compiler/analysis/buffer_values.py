@@ -28,9 +28,10 @@ from compiler.analysis.aliasing import Slot, donated_slots, forwarded, leaf_coun
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import SMEM
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves
 
-FORWARDS = frozenset({"bitcast", "tuple", "get-tuple-element"})
+FORWARDS = with_trait(Trait.FORWARDS)
 START = -1.0
 
 
@@ -135,7 +136,7 @@ class BufferValues:
                 self._origin[instr, leaf] = (instr, leaf)
             for source, target in forwarded(instr):
                 self._origin[target] = self._origin[source]
-            if instr.opcode in ("while", "conditional"):
+            if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
                 for callee in instr.called_computations():
                     assert callee not in self.calls, f"%{callee.name} is called twice"
                     self.calls[callee] = Call(instr, float(number))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import RawText
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.representability import holds
 
 BYTES = ("s8", "u8")
@@ -92,9 +93,12 @@ def pair_depth(depth: int) -> int:
     return -(-depth // 256) * 128
 
 
+_SAME_NUMBERS = with_trait(Trait.INDEX_MAP) | {"bitcast", "convert"}
+
+
 def _is_exact(operand: HloInstruction) -> bool:
     """Whether bf16 holds all values of the operand: by its type, or that it was widened from."""
-    while operand.opcode in ("convert", "transpose", "reshape", "broadcast", "slice", "bitcast"):
+    while operand.opcode in _SAME_NUMBERS:
         if operand.array.dtype.name in _EXACT_IN_BF16:
             return True
         if operand.opcode == "convert" and not holds(

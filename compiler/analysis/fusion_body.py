@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
-MATERIALISED_OPCODES = frozenset({"reduce", "dot"})
+MATERIALISED_OPCODES = with_trait(Trait.STAGE)
 
 
 @dataclass(frozen=True)

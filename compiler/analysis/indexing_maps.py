@@ -23,11 +23,11 @@ import numpy as np
 from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, var
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 
 Index = tuple[Expr, ...]
 
-PIECEWISE = frozenset({"pad", "concatenate", "dynamic-update-slice"})
+PIECEWISE = with_trait(Trait.PIECEWISE)
 """Opcodes whose value is one of several accesses, chosen by conditions."""
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from compiler.analysis.tiled_layout import HBM, memory_space
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 
 TRANSCENDENTAL_OPS = 12
 """Vector operations that an element of a transcendental function takes, about."""
-_TAKEN_FROM = frozenset({"slice", "dynamic-slice", "gather"})
+_TAKEN_FROM = with_trait(Trait.TAKES_PART)
 _UPDATED = {"dynamic-update-slice": 1, "scatter": 2}
 """Operations whose first operand may be updated in place, and the operand that has the update."""
 
@@ -89,7 +89,7 @@ def _made(root: HloInstruction, *, is_in_place: bool) -> int:
 
 def _operations(node: HloInstruction) -> int:
     """Operations of a node; those of a reduction are one for each element it takes."""
-    if node.opcode in ("reduce", "reduce-window"):
+    if OPCODES[node.opcode].has(Trait.REDUCTION):
         return sum(shape.element_count for shape in leaves(node.operands[0].shape))
     if node.opcode == "scatter":
         return sum(shape.element_count for shape in leaves(node.operands[-1].shape))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from compiler.analysis.aliasing import Slot, SlotSets, leaf_count
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 
-_NO_ACCESS = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter"})
+_NO_ACCESS = with_trait(Trait.FORWARDS) | {"parameter"}
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Liveness:
             start = self.length
             self.length += 1
             self.positions[instr] = LiveRange(start, start)
-            if instr.opcode in ("while", "conditional"):
+            if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
                 self._touch_all(instr, start)
                 for callee in instr.called_computations():
                     self._walk(callee)

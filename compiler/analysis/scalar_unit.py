@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from compiler.hlo.dtypes import F32, PRED, DType
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 
 _INT_BINARY = {
@@ -37,7 +38,7 @@ _FLOAT_BINARY = {
     "maximum": "smax.f32",
     "minimum": "smin.f32",
 }
-SAME_VALUE = frozenset({"reshape", "broadcast", "copy", "bitcast", "transpose", "reduce-precision"})
+SAME_VALUE = with_trait(Trait.REARRANGES) | {"bitcast", "reduce-precision"}
 _UNARY = frozenset({"negate", "abs", "not", "sign", "convert", "bitcast-convert", "is-finite"})
 _OTHERS = frozenset({"constant", "compare", "select", "clamp", "parameter", "tuple"})
 

@@ -21,11 +21,12 @@ from compiler.analysis.window_config import read_config, write_config
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
 KEY = "known_trip_count"
 _MOST_DIGITS = 18
-_SAME = frozenset({"copy", "reshape", "opt-barrier"})
+_SAME = with_trait(Trait.REARRANGES) | {"opt-barrier"}
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.rewrite.pattern import splat_value
 
 Range = tuple[int, int]
 """Least and most, both included."""
 
-_MOVES = ("broadcast", "reshape", "transpose", "slice", "reverse")
+_MOVES = with_trait(Trait.INDEX_MAP)
 
 
 def type_range(dtype: DType) -> Range:

@@ -22,17 +22,14 @@ from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
 
 TILE_BYTES = 4096
-_FREE = frozenset(
-    {"parameter", "constant", "broadcast", "reshape", "transpose", "slice", "iota", "tuple",
-     "get-tuple-element", "bitcast", "reverse", "dynamic-slice", "reduce", "dot"}
-)  # fmt: skip
+_FREE = with_any(Trait.GIVEN | Trait.INDEX_MAP | Trait.SYMBOLIC | Trait.FORWARDS | Trait.STAGE)
 _PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _DOT_STEP_CYCLES = 100

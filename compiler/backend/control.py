@@ -23,23 +23,14 @@ from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-NO_CODE = frozenset(
-    {
-        "parameter",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "after-all",
-        "add-dependency",
-        "opt-barrier",
-    }
-)
+NO_CODE = with_any(Trait.TUPLE_ONLY | Trait.FORWARDS) | {"parameter"}
 
 
 class ControlLowering:
@@ -247,7 +238,7 @@ class ControlLowering:
 
 def _has_no_elements(instr: HloInstruction) -> bool:
     """Whether an instruction computes nothing: all its arrays are empty."""
-    if instr.opcode in ("while", "conditional", "call"):
+    if OPCODES[instr.opcode].has(Trait.CONTROL_FLOW):
         return False
     return all(shape.element_count == 0 for shape in leaves(instr.shape))
 

@@ -23,6 +23,7 @@ from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace, tile_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.llo.ir import SReg, VReg
 
 _PACKING = 2
@@ -96,7 +97,7 @@ def _keeps_index(
             reads_dot = True
         elif node in emitter.bindings or node in emitter.scalars or not node.operands:
             continue
-        elif node.opcode in ("reduce", "dot", "get-tuple-element"):
+        elif node.opcode == "get-tuple-element" or OPCODES[node.opcode].has(Trait.STAGE):
             return False
         else:
             try:

@@ -13,6 +13,7 @@ from compiler.analysis.scalar_unit import SAME_VALUE, binary_row, is_scalar_oper
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32, PRED, DType
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import SReg
@@ -33,7 +34,7 @@ class ScalarEmitter:
         for operand in node.operands:
             if isinstance(operand.shape, ArrayShape):
                 self.emit(operand)
-        if not is_scalar_operation(node) or node.opcode in ("parameter", "tuple"):
+        if not is_scalar_operation(node) or OPCODES[node.opcode].has(Trait.CARRIES):
             raise UnsupportedError(
                 f"%{node.name} ({node.opcode}): the scalar unit cannot compute this; "
                 "compute it as an array of one element",

@@ -9,6 +9,7 @@ from compiler.backend.index_scalars import emit_clamp
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.scalar import ScalarEmitter
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
@@ -31,7 +32,7 @@ def bind_starts(
     emitter = ScalarEmitter(builder, dict(scalars))
     starts: dict[Var, SReg] = {}
     for node in body.computation:
-        if node.opcode not in ("dynamic-slice", "dynamic-update-slice"):
+        if not OPCODES[node.opcode].has(Trait.BOX):
             continue
         for dim in range(node.operands[0].array.rank):
             variable = start_variable(node, dim)

@@ -29,5 +29,10 @@ def with_trait(trait: Trait) -> frozenset[str]:
     return frozenset(op.name for op in OPCODES.values() if op.has(trait))
 
 
+def with_any(traits: Trait) -> frozenset[str]:
+    """The names of all opcodes that have one of the given traits."""
+    return frozenset(op.name for op in OPCODES.values() if op.traits & traits)
+
+
 ELEMENTWISE_UNARY = frozenset(n for n in with_trait(Trait.ELEMENTWISE) if OPCODES[n].arity == 1)
 ELEMENTWISE_BINARY = frozenset(n for n in with_trait(Trait.ELEMENTWISE) if OPCODES[n].arity == 2)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.algebraic_simplifier import RULES
 from compiler.passes.context import PassContext
@@ -27,9 +27,8 @@ from compiler.rewrite.rewriter import rewrite_computation
 Literal = npt.NDArray[np.generic]
 
 MAX_FOLDED_ELEMENTS = 1024
-_SYMBOLIC = frozenset({"broadcast", "iota", "constant", "parameter", "tuple", "get-tuple-element"})
-_CONTRACTIONS = frozenset({"convolution", "dot", "ragged-dot", "scaled-dot"})
-_REFUSED = Trait.CONTROL_FLOW | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC
+_SYMBOLIC = with_any(Trait.SYMBOLIC | Trait.GIVEN | Trait.FORWARDS)
+_REFUSED = Trait.RUNS | Trait.OPAQUE | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC
 
 
 def fold_constants(module: HloModule, context: PassContext) -> bool:
@@ -55,7 +54,9 @@ def _fold_once(
         if _is_array_splat(instr):
             constant = make.splat(instr, instr.array, _literal(instr).reshape(-1)[0])
             context.counts["splats"] += 1
-        elif _is_foldable(instr) and not (options is None and instr.opcode in _CONTRACTIONS):
+        elif _is_foldable(instr) and not (
+            options is None and OPCODES[instr.opcode].has(Trait.CONTRACTION)
+        ):
             constant = _folded(instr, options)
             context.counts[instr.opcode] += 1
         else:
@@ -79,7 +80,7 @@ def _is_foldable(instr: HloInstruction) -> bool:
         return False
     if instr.array.element_count > MAX_FOLDED_ELEMENTS:
         return False
-    if OPCODES[instr.opcode].traits & _REFUSED or instr.opcode in ("custom-call", "fusion"):
+    if OPCODES[instr.opcode].traits & _REFUSED:
         return False
     if has_side_effect(instr):
         return False
@@ -93,7 +94,9 @@ def _has_literal(instr: HloInstruction) -> bool:
 
 def _is_known(instr: HloInstruction) -> bool:
     """Whether this is a constant, or one that is kept symbolic."""
-    is_symbolic = instr.opcode in ("broadcast", "iota") and all(map(_has_literal, instr.operands))
+    is_symbolic = OPCODES[instr.opcode].has(Trait.SYMBOLIC) and all(
+        map(_has_literal, instr.operands)
+    )
     return is_symbolic or _has_literal(instr)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import has_side_effect, rename_calls
 from compiler.rewrite.hashing import body_key, local_key
 
-_OWN_COMPUTATIONS = frozenset({"while", "conditional", "fusion", "call"})
-_KEPT = frozenset({"parameter", "tuple"}) | _OWN_COMPUTATIONS
+_KEPT = with_trait(Trait.RUNS) | {"parameter", "tuple"}
 """Never merged; two tuples in a result must lie in places of their own."""
 
 
@@ -33,7 +32,7 @@ def _merge_applied_computations(module: HloModule) -> int:
     same: dict[HloComputation, HloComputation] = {}
     for computation in reachable(module):
         for instr in computation:
-            if instr.opcode in _OWN_COMPUTATIONS:
+            if OPCODES[instr.opcode].has(Trait.RUNS):
                 continue
             for callee in instr.called_computations():
                 if callee not in same:

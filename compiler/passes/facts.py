@@ -16,7 +16,8 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.device_types import DOUBLES, PARTS, SUB_BYTE, TINY_FLOATS
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.ops.indexing import index_operands
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.verifier import SCHEDULED_OPCODES
 from compiler.passes.expanders.bit_casts import changes_width
@@ -62,7 +63,7 @@ def _has_no_tiles(instr: Instr) -> bool:
 
 
 def _is_nested(instr: Instr) -> bool:
-    if instr.opcode not in ("while", "conditional"):
+    if not OPCODES[instr.opcode].has(Trait.HANDS_STATE):
         return False
     shapes = (instr.shape, *(o.shape for o in instr.operands))
     tuples = [s for s in shapes if isinstance(s, TupleShape)]
@@ -70,13 +71,7 @@ def _is_nested(instr: Instr) -> bool:
 
 
 def _has_other_indices(instr: Instr) -> bool:
-    first = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}.get(instr.opcode)
-    if instr.opcode == "scatter":
-        first = len(instr.operands) // 2
-    if first is None:
-        return False
-    end = first + 1 if instr.opcode in ("gather", "scatter") else len(instr.operands)
-    types = (i.array.dtype for i in instr.operands[first:end])
+    types = (instr.operands[n].array.dtype for n in index_operands(instr))
     return any(dtype != S32 and dtype.bits <= S32.bits for dtype in types)
 
 

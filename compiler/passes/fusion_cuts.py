@@ -21,24 +21,14 @@ from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_search import plan_update
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.fusion_parts import Part
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.passes.wrap_fusions import fusion_kind
 
-_INDEX_WORK = frozenset(
-    {
-        "transpose",
-        "reshape",
-        "concatenate",
-        "pad",
-        "slice",
-        "dynamic-slice",
-        "reverse",
-        "broadcast",
-    }
-)
-_NEVER_STORED = frozenset({"parameter", "constant", "iota", "tuple", "get-tuple-element"})
+_INDEX_WORK = with_trait(Trait.INDEX_MAP) | {"concatenate", "pad"}
+_NEVER_STORED = with_any(Trait.GIVEN | Trait.FORWARDS) | {"iota"}
 _MOST_CUTS = 32
 """Cuts of a class that are tried."""
 _MOST_COSTED = 6
@@ -213,7 +203,7 @@ def _left(cut: Cut, judge: Judge) -> tuple[int, int]:
 
 def _classes(part: Part) -> Iterator[list[Cut]]:
     """The cuts of a part, class by class."""
-    readers = [n for n in part.nodes if n.opcode in ("dot", "reduce")]
+    readers = [n for n in part.nodes if OPCODES[n.opcode].has(Trait.STAGE)]
     near = [n for r in readers if r.opcode == "dot" for n in r.operands] + readers
     first = _cuts_at(part, near)
     if len(part.outputs) > 1:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from compiler.analysis.call_graph import control_computations, drop_unreachable
 from compiler.analysis.window_planner import PLANNED_KINDS
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
@@ -152,7 +153,7 @@ def _is_planned(instr: HloInstruction) -> bool:
 
 
 def _is_computed(node: HloInstruction) -> bool:
-    return node.opcode not in ("parameter", "constant")
+    return not OPCODES[node.opcode].has(Trait.GIVEN)
 
 
 def _only_operation(part: Part) -> HloInstruction | None:

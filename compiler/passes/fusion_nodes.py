@@ -23,7 +23,7 @@ from compiler.analysis.scalar_unit import is_scalar_operation
 from compiler.analysis.tiled_layout import LANES, is_bitcast, unpadded_byte_size
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 
 MAX_VIRTUAL_OPS = 14
@@ -37,28 +37,12 @@ _PART_COST = 9
 _MOST_JOINING_COST = 40
 SMALL_ELEMENTS = 1024  # below this, recomputing anything cheap beats another kernel
 
-_FIXED = frozenset(
-    {
-        "parameter",
-        "tuple",
-        "get-tuple-element",
-        "while",
-        "conditional",
-        "call",
-        "fusion",
-        "after-all",
-        "add-dependency",
-        "opt-barrier",
-        "copy",
-        "partition-id",
-        "bitcast",
-        "domain",
-    }
-)
-_SHAPE_OPS = frozenset(
-    {"broadcast", "reshape", "transpose", "slice", "reverse", "iota", "dynamic-slice"}
-)
-_MOVES = frozenset({"pad", "concatenate"})
+_FIXED = with_any(Trait.TUPLE_ONLY | Trait.RUNS | Trait.FORWARDS | Trait.GIVEN) | {
+    "copy",
+    "partition-id",
+}
+_SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.SYMBOLIC)
+_MOVES = with_trait(Trait.PIECEWISE) - {"dynamic-update-slice"}
 _OP_COST = {"divide": 4, "remainder": 8, "pad": 2, "concatenate": 3, "dynamic-slice": 1}
 TRANSCENDENTAL_COST = 10
 
@@ -239,7 +223,7 @@ def is_fusible(instr: HloInstruction) -> bool:
     """Whether the instruction may stand in a fusion with others."""
     return (
         is_index_or_elementwise(instr)
-        or instr.opcode in ("dot", "reduce")
+        or OPCODES[instr.opcode].has(Trait.STAGE)
         or is_variadic_part(instr)
     )
 
@@ -252,12 +236,11 @@ def _classify_one(
     if is_variadic_part(instr):
         return Node(instr, Role.REAL, {instr.operands[0]: Access.SAME})
     if not is_fusible(instr):
-        is_fixed = instr.opcode in _FIXED or instr.opcode == "constant"
-        node = Node(instr, Role.FIXED if is_fixed else Role.CUSTOM)
+        node = Node(instr, Role.FIXED if instr.opcode in _FIXED else Role.CUSTOM)
         node.leaves = dict.fromkeys(_stored_operands(instr), Access.OTHER)
         return node
     node = _gather_leaves(instr, nodes)
-    if instr.opcode in ("dot", "reduce") or (is_hard and not is_free_reshape(instr)):
+    if OPCODES[instr.opcode].has(Trait.STAGE) or (is_hard and not is_free_reshape(instr)):
         node.role = Role.REAL
     elif is_hard:
         node.role = Role.VIRTUAL if _is_placed(instr.operands[0], nodes) else Role.REAL
@@ -283,7 +266,7 @@ def _is_placed(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool
 
 def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> Node:
     node = Node(instr, Role.REAL, op_count=op_cost(instr) if instr.opcode != "reduce" else 1)
-    if instr.opcode not in ("dot", "reduce") and _is_row_broadcast(instr):
+    if not OPCODES[instr.opcode].has(Trait.STAGE) and _is_row_broadcast(instr):
         node.has_row_operand = True
     for operand in instr.operands:
         inner = nodes[operand]
@@ -343,7 +326,7 @@ def _is_element_to_start_from(node: Node) -> bool:
 def _is_cheap_to_repeat(node: Node) -> bool:
     """Whether recomputing in every user costs neither much work nor more bytes than reading."""
     instr = node.instr
-    if instr.opcode in ("broadcast", "iota", "constant"):
+    if instr.opcode == "constant" or OPCODES[instr.opcode].has(Trait.SYMBOLIC):
         return True
     if not instr.array.dims:
         is_simple = node.op_count <= MAX_VIRTUAL_OPS and instr.opcode != "dynamic-slice"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_decision import (
     MAX_OPERANDS,
     REPLAY_BUDGET,
@@ -114,7 +115,7 @@ class OutputPruner:
         )
 
     def _is_repeatable(self, instr: HloInstruction) -> bool:
-        return instr.opcode not in ("dot", "reduce", "get-tuple-element")
+        return instr.opcode != "get-tuple-element" and not OPCODES[instr.opcode].has(Trait.STAGE)
 
     def _is_worthwhile(self, group: Group, instr: HloInstruction, recipe: _Recipe) -> bool:
         if recipe.op_count > MAX_RECOMPUTED_OPS:

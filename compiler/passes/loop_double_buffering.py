@@ -16,13 +16,14 @@ from compiler.analysis.trip_count import note_trip_count, trip_count
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation, sort_computations
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import clone, remove_dead
 
 LEAST_BYTES = 1 << 20  # of state that would be copied
 MOST_INSTRUCTIONS = 100  # of a body
-_INNER = frozenset({"while", "conditional"})
+_INNER = with_trait(Trait.HANDS_STATE)
 
 
 def double_buffer_loops(module: HloModule, context: PassContext) -> bool:

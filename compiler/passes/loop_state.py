@@ -22,7 +22,6 @@ Instr = HloInstruction
 
 MAX_SUNK_ELEMENTS = 1024
 """A larger literal is carried: it would lie in memory once for each loop."""
-_SYMBOLIC = frozenset({"broadcast", "iota"})
 
 
 def simplify_loop_state(module: HloModule, context: PassContext) -> bool:
@@ -85,7 +84,7 @@ def _sink_constants(loop: Instr) -> int:
 
 def _is_constant(value: Instr) -> bool:
     """Whether this is a small literal, or an array made of one without memory."""
-    if value.opcode in _SYMBOLIC:
+    if OPCODES[value.opcode].has(Trait.SYMBOLIC):
         return all(_is_constant(operand) for operand in value.operands)
     literal = value.attrs.get("literal")
     return isinstance(literal, np.ndarray) and literal.size <= MAX_SUNK_ELEMENTS

@@ -11,6 +11,7 @@ from __future__ import annotations
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import HBM, SMEM
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.context import PassContext
 from compiler.passes.layout_assignment import in_space
@@ -68,7 +69,7 @@ def _scalars_to_smem(shape: Shape) -> Shape:
 
 def _place_result(instr: HloInstruction, *, is_entry: bool) -> None:
     """Decide where an instruction's scalars are made (before its users are looked at)."""
-    is_carried = instr.opcode in ("while", "conditional") or (
+    is_carried = OPCODES[instr.opcode].has(Trait.HANDS_STATE) or (
         instr.opcode == "parameter" and not is_entry
     )
     if is_carried or is_scalar_fusion(instr) or instr.opcode in ("constant", "partition-id"):

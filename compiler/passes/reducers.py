@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.hlo.identities import is_identity
+from compiler.hlo.identities import MONOIDS, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.rewrite.pattern import splat_value
 
-_KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+_KINDS = MONOIDS - {"xor"}
 
 
 def reducer_kind(computation: object, kinds: frozenset[str] = _KINDS) -> str | None:

@@ -160,7 +160,7 @@ def _is_regroupable(instr: HloInstruction, dims: Dims, depth: int) -> bool:
 
 
 def _regrouped(instr: HloInstruction, dims: Dims) -> HloInstruction:
-    if not instr.array.dims or instr.opcode in ("broadcast", "iota"):
+    if not instr.array.dims or OPCODES[instr.opcode].has(Trait.SYMBOLIC):
         return _regroup(instr, instr.array.dims, dims)
     operands = [o if not o.array.dims else _regrouped(o, dims) for o in instr.operands]
     return make.elementwise(instr, operands, dims)

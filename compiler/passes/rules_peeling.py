@@ -59,7 +59,7 @@ def _is_computed(root: HloInstruction) -> bool:
     pending, seen = [root], {root}
     while pending:
         node = pending.pop()
-        if node.opcode in ("broadcast", "iota"):
+        if OPCODES[node.opcode].has(Trait.SYMBOLIC):
             continue
         is_elementwise = OPCODES[node.opcode].has(Trait.ELEMENTWISE) and bool(node.operands)
         if not is_elementwise or any(o.array.dims != node.array.dims for o in node.operands):

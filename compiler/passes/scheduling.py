@@ -13,10 +13,11 @@ import heapq
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
 
-_NO_BUFFER = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
+_NO_BUFFER = with_any(Trait.GIVEN | Trait.FORWARDS)
 
 
 def schedule(module: HloModule, context: PassContext) -> bool:
@@ -103,7 +104,7 @@ class _ListScheduler:
         freed = sum(
             _bytes(b)
             for b in self._read(instr)
-            if len(self.readers[b]) == 1 and b.opcode not in ("parameter", "constant")
+            if len(self.readers[b]) == 1 and not OPCODES[b.opcode].has(Trait.GIVEN)
         )
         return _bytes(instr) - freed
 

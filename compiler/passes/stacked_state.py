@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
@@ -73,7 +74,7 @@ def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
     padded = [
         index
         for index, value in enumerate(loop.operands[0].operands)
-        if isinstance(value.shape, ArrayShape) and value.opcode not in ("parameter", "constant")
+        if isinstance(value.shape, ArrayShape) and not OPCODES[value.opcode].has(Trait.GIVEN)
         if _compact(value.array) is not None
     ]
     if not padded or not _is_only_caller(module, loop):

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import control_computations
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape, TokenShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.signature import Replacement
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
-_WHOLE = frozenset({"conditional", "get-tuple-element", "parameter", "tuple", "while"})
+_WHOLE = with_trait(Trait.CARRIES) - {"opt-barrier"}
 """What is or hands on a tuple without a kernel."""
 
 

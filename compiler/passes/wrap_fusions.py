@@ -12,6 +12,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, OpaqueShape, TokenShape
+from compiler.hlo.verifier import SCHEDULED_OPCODES
 from compiler.passes.context import PassContext
 from compiler.passes.fusion_nodes import (
     is_free_reshape,
@@ -21,27 +22,12 @@ from compiler.passes.fusion_nodes import (
 from compiler.passes.fusion_planner import is_row_reduce
 from compiler.rewrite.graph import emit, replace
 
-_OUTSIDE = frozenset(
-    {
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "while",
-        "conditional",
-        "bitcast",
-        "copy",
-        "fusion",
-        "partition-id",
-    }
-)
-
 
 def wrap_fusions(module: HloModule, context: PassContext) -> bool:
     """Wrap what is left in every computation of the control flow."""
     for computation in control_computations(module):
         for instr in list(computation):
-            if instr.opcode in _OUTSIDE:
+            if instr.opcode in SCHEDULED_OPCODES:
                 continue
             if instr.opcode == "opt-barrier":
                 replace(instr, instr.operands[0])

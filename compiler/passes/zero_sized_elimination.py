@@ -13,7 +13,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 
-_KEPT = frozenset(("parameter", "constant"))
+_KEPT = Trait.GIVEN | Trait.SIDE_EFFECT
 
 
 def eliminate_zero_sized(module: HloModule, context: PassContext) -> bool:
@@ -37,4 +37,4 @@ def eliminate_zero_sized(module: HloModule, context: PassContext) -> bool:
 def _is_empty(instr: HloInstruction) -> bool:
     if not isinstance(instr.shape, ArrayShape) or instr.array.element_count:
         return False
-    return instr.opcode not in _KEPT and Trait.SIDE_EFFECT not in OPCODES[instr.opcode].traits
+    return not OPCODES[instr.opcode].traits & _KEPT

@@ -86,7 +86,7 @@ def has_side_effect(instr: HloInstruction) -> bool:
         return True
     if instr.opcode == "custom-call" and "custom_call_has_side_effect" in instr.attrs:
         return True
-    if instr.opcode not in ("while", "conditional", "call", "fusion"):
+    if not OPCODES[instr.opcode].has(Trait.RUNS):
         return False
     return any(has_side_effect(i) for c in instr.called_computations() for i in c)
 

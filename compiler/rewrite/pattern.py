@@ -59,7 +59,7 @@ X, Y, Z = Var("x"), Var("y"), Var("z")
 
 def splat_value(instr: HloInstruction) -> np.generic | None:
     """The one value all elements of a (broadcast of a) constant have, or None."""
-    while instr.opcode in ("broadcast", "reshape"):
+    while OPCODES[instr.opcode].has(Trait.REARRANGES):
         instr = instr.operands[0]
     if instr.opcode != "constant":
         return None

@@ -33,15 +33,14 @@ from compiler.backend.vector.stage_cost import reachable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S32, U8
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.representability import holds
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
 
-_MOVES = frozenset(
-    {"bitcast", "broadcast", "copy", "dynamic-slice", "reshape", "reverse", "slice", "transpose"}
-)
+_MOVES = with_any(Trait.INDEX_MAP) | {"bitcast", "copy"}
 """Opcodes that read exactly one element of operand 0."""
-_LEAVES = frozenset({"constant", "dot", "get-tuple-element", "iota", "parameter", "reduce"})
+_LEAVES = with_any(Trait.GIVEN | Trait.STAGE) | {"get-tuple-element", "iota"}
 """Opcodes that have no operands here, or whose value must be bound."""
 
 
@@ -233,10 +232,7 @@ class ElementEmitter:
         To be called before loops are opened: a sreg made inside one does not outlive it.
         """
         for node in reachable(nodes, self.bindings.keys()):
-            if (
-                node.opcode not in ("dynamic-slice", "dynamic-update-slice")
-                or node in self.bindings
-            ):
+            if not OPCODES[node.opcode].has(Trait.BOX) or node in self.bindings:
                 continue
             for dim in range(node.array.rank):
                 for variable in variables(start_index(node, dim)):

@@ -23,10 +23,9 @@ from compiler.backend.vector.power import emit_power
 from compiler.backend.vector.small_floats import reduce_precision, settle
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.llo.ir import VReg
 
-_EXACT = frozenset({"abs", "clamp", "maximum", "minimum", "sign"})
-"""Operations that make values of a float type of such values: nothing to round."""
 Handler = Callable[[Ops, HloInstruction, list[int]], int]
 Function = Callable[..., int]
 
@@ -48,7 +47,7 @@ def emit_elementwise(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
     result = table[instr.opcode](ops, instr, operands)
     if kind == "i":
         return ops.wrap(result, instr.array.dtype)
-    is_rounded = instr.array.dtype.is_float and instr.opcode not in _EXACT
+    is_rounded = instr.array.dtype.is_float and not OPCODES[instr.opcode].has(Trait.EXACT)
     return settle(ops, result, instr.array.dtype) if is_rounded else result
 
 

@@ -143,7 +143,7 @@ def _apply(ops: Ops, reducer: Reducer, arguments: Sequence[VReg]) -> State:
 def _emit_scalar_node(ops: Ops, node: HloInstruction, operands: list[int]) -> int:
     if node.opcode == "constant":
         return emit_constant(ops, node)
-    if node.opcode in ("broadcast", "reshape", "bitcast", "copy"):
+    if node.opcode == "bitcast" or OPCODES[node.opcode].has(Trait.REARRANGES):
         return operands[0]
     info = OPCODES.get(node.opcode)
     is_known = info is not None and info.has(Trait.ELEMENTWISE)

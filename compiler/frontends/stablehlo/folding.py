@@ -15,8 +15,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
 
 _MAX_ELEMENTS = 1 << 20  # what is folded are shapes and small tables
-_IMPURE = Trait.SIDE_EFFECT | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC
-_OPAQUE = frozenset({"custom-call", "partition-id", "replica-id"})
+_IMPURE = Trait.SIDE_EFFECT | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC | Trait.OPAQUE
 
 
 def is_foldable(instr: HloInstruction) -> bool:
@@ -27,7 +26,7 @@ def is_foldable(instr: HloInstruction) -> bool:
 
 
 def _is_pure(instr: HloInstruction) -> bool:
-    if OPCODES[instr.opcode].traits & _IMPURE or instr.opcode in _OPAQUE:
+    if OPCODES[instr.opcode].traits & _IMPURE:
         return False
     if not instr.attrs:
         return True

@@ -124,7 +124,7 @@ OPS = (
         (*_CONV, *words("convolution_kind operand_precision"), *words("sparsity_config")),
         most=2,
     ),
-    Op("dot", 2, _dot, T.CONTRACTION, (*_DOT, *PRECISION)),
+    Op("dot", 2, _dot, T.CONTRACTION | T.STAGE, (*_DOT, *PRECISION)),
     Op(
         "ragged-dot",
         3,

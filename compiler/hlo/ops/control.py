@@ -139,12 +139,12 @@ OPS = (
         ("async_execution_thread", "calls"),
         most=1,
     ),
-    variadic("call", 0, _call, T.CALLS | T.CONTROL_FLOW, (*APPLY, *flags("is_composite"))),
+    variadic("call", 0, _call, T.CALLS | T.CONTROL_FLOW | T.RUNS, (*APPLY, *flags("is_composite"))),
     variadic(
         "conditional",
         1,
         _conditional,
-        T.CALLS | T.CONTROL_FLOW,
+        T.CALLS | T.CONTROL_FLOW | T.RUNS | T.HANDS_STATE | T.CARRIES,
         words("true_computation false_computation branch_computations"),
     ),
     Op("copy-done", 1, _copy_done, T.ASYNC),
@@ -153,7 +153,7 @@ OPS = (
         "custom-call",
         0,
         declared,
-        T.CALLS,
+        T.CALLS | T.OPAQUE,
         (
             *words("window dim_labels"),
             *CONVOLUTION_GROUPS,
@@ -169,10 +169,18 @@ OPS = (
         ("to_apply",),
     ),
     Op("domain", 1, first_operand, T.TUPLE_ONLY, words("domain")),
-    variadic("fusion", 0, _fusion, T.CALLS, words("kind output_to_operand_aliasing calls")),
-    Op("get-tuple-element", 1, _get_tuple_element, T.TUPLE_ONLY, words("index")),
+    variadic(
+        "fusion", 0, _fusion, T.CALLS | T.RUNS, words("kind output_to_operand_aliasing calls")
+    ),
+    Op(
+        "get-tuple-element",
+        1,
+        _get_tuple_element,
+        T.TUPLE_ONLY | T.FORWARDS | T.CARRIES,
+        words("index"),
+    ),
     Op("infeed", 1, declared, T.SIDE_EFFECT, (AttributeRow("infeed_config", omitted=""),)),
-    Op("opt-barrier", 1, first_operand, T.TUPLE_ONLY),
+    Op("opt-barrier", 1, first_operand, T.TUPLE_ONLY | T.CARRIES),
     Op(
         "outfeed",
         2,
@@ -184,6 +192,12 @@ OPS = (
     Op("recv-done", 1, declared, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
     Op("send", 2, declared, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
     Op("send-done", 1, _token, T.SIDE_EFFECT | T.ASYNC, _TRANSFER),
-    variadic("tuple", 0, _tuple, T.TUPLE_ONLY),
-    Op("while", 1, _while, T.CALLS | T.CONTROL_FLOW, words("condition body")),
+    variadic("tuple", 0, _tuple, T.TUPLE_ONLY | T.FORWARDS | T.CARRIES),
+    Op(
+        "while",
+        1,
+        _while,
+        T.CALLS | T.CONTROL_FLOW | T.RUNS | T.HANDS_STATE | T.CARRIES,
+        words("condition body"),
+    ),
 )

@@ -46,6 +46,38 @@ class Trait(enum.Flag):
     """Needs the EUP or a polynomial rather than a VALU instruction."""
     TUPLE_ONLY = enum.auto()
     """Moves no data: builds, takes apart or orders tuples and tokens."""
+    GIVEN = enum.auto()
+    """Lies in memory before its computation runs."""
+    FORWARDS = enum.auto()
+    """Its arrays are those of its operands, in their places."""
+    SYMBOLIC = enum.auto()
+    """A formula of its place and at most one smaller operand: cheaper made again than stored."""
+    REARRANGES = enum.auto()
+    """All elements of its one operand elsewhere, perhaps repeated; of a scalar, that scalar."""
+    TAKES_PART = enum.auto()
+    """A part of operand 0 is all it reads of it."""
+    INDEX_MAP = enum.auto()
+    """Each element is one element of operand 0, at an index that follows from its own."""
+    PIECEWISE = enum.auto()
+    """Each element is read from one of several places, which conditions on its index choose."""
+    BOX = enum.auto()
+    """Reads or writes a box of operand 0 that begins where one scalar for each dimension says."""
+    UPDATES = enum.auto()
+    """Operand 0 but for a part; may be done in its place."""
+    EXACT = enum.auto()
+    """Of floats it makes values of their type, with nothing to round."""
+    COMBINES = enum.auto()
+    """Folds elements together with a computation of scalars."""
+    STAGE = enum.auto()
+    """A stage of a kernel: whole before anything reads it, and its operands are read in another order."""
+    RUNS = enum.auto()
+    """Runs computations on whole values, not on elements."""
+    HANDS_STATE = enum.auto()
+    """Control flow that hands one value, often a tuple, to each of its computations."""
+    CARRIES = enum.auto()
+    """Computes nothing: its arrays are those of others, or come from outside."""
+    OPAQUE = enum.auto()
+    """Its value does not follow from operands and attributes."""
 
 
 VARIADIC = -1
@@ -86,7 +118,8 @@ class Op:
 
     `arity` is the operand count, or `VARIADIC` with at least `min_arity`. `infer` gives the result's
     shape. `attrs` are its own attributes in the order in which XLA prints them, `unprinted` what XLA
-    reads besides. `compiler.hlo.evaluator` holds its meaning: the oracle shares nothing with this.
+    reads besides. `compiler.hlo.evaluator` holds its meaning:
+    the oracle shares nothing with this.
     """
 
     name: str

@@ -5,6 +5,7 @@ Dimension roles follow XLA's documentation of Gather and Scatter, batching dimen
 
 from __future__ import annotations
 
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.ops.declaration import APPLY, AttributeRow, Op, flags, variadic, words
 from compiler.hlo.ops.declaration import Trait as T
 from compiler.hlo.ops.inference import Inference, dims_text, one_or_tuple, plain
@@ -112,14 +113,40 @@ def _check_update(
     q.require(found == batch, f"updates scatter over {found}, the indices over {batch}")
 
 
+def index_operands(instr: HloInstruction) -> range:
+    """Which operands are indices into operand 0: those of a gather, scatter or dynamic slice."""
+    count = len(instr.operands)
+    match instr.opcode:
+        case "gather":
+            return range(1, 2)
+        case "scatter":
+            return range(count // 2, count // 2 + 1)
+        case "dynamic-slice":
+            return range(1, count)
+        case "dynamic-update-slice":
+            return range(2, count)
+    return range(0)
+
+
 OPS = (
-    variadic("dynamic-slice", 1, _dynamic_slice, T.DATA_MOVEMENT, words("dynamic_slice_sizes")),
-    variadic("dynamic-update-slice", 2, _dynamic_update_slice, T.DATA_MOVEMENT),
+    variadic(
+        "dynamic-slice",
+        1,
+        _dynamic_slice,
+        T.DATA_MOVEMENT | T.TAKES_PART | T.INDEX_MAP | T.BOX,
+        words("dynamic_slice_sizes"),
+    ),
+    variadic(
+        "dynamic-update-slice",
+        2,
+        _dynamic_update_slice,
+        T.DATA_MOVEMENT | T.PIECEWISE | T.UPDATES | T.BOX,
+    ),
     Op(
         "gather",
         2,
         _gather,
-        T.DATA_MOVEMENT,
+        T.DATA_MOVEMENT | T.TAKES_PART,
         (
             *words("offset_dims collapsed_slice_dims start_index_map"),
             AttributeRow("operand_batching_dims", omitted=()),
@@ -132,7 +159,7 @@ OPS = (
         "scatter",
         3,
         _scatter,
-        T.CALLS,
+        T.CALLS | T.UPDATES | T.COMBINES,
         (
             *words("update_window_dims inserted_window_dims scatter_dims_to_operand_dims"),
             AttributeRow("input_batching_dims", omitted=()),

@@ -264,8 +264,12 @@ OPS = (
         "pair-fft", 2, _pair_fft, T.NONE, (*words("fft_type fft_length"), *DIMENSIONS), most=3
     ),
     variadic("map", 0, _map, T.CALLS, (*DIMENSIONS, *APPLY)),
-    variadic("reduce", 2, _reduce, T.REDUCTION | T.CALLS, (*DIMENSIONS, *APPLY)),
-    variadic("reduce-window", 2, _reduce_window, T.REDUCTION | T.CALLS, (*WINDOW, *APPLY)),
+    variadic(
+        "reduce", 2, _reduce, T.REDUCTION | T.CALLS | T.COMBINES | T.STAGE, (*DIMENSIONS, *APPLY)
+    ),
+    variadic(
+        "reduce-window", 2, _reduce_window, T.REDUCTION | T.CALLS | T.COMBINES, (*WINDOW, *APPLY)
+    ),
     variadic("rng", 2, _rng, T.NONDETERMINISTIC, words("distribution")),
     Op("rng-bit-generator", 1, _rng_bit_generator, T.NONE, words("algorithm")),
     Op("rng-get-and-update-state", 0, declared, T.SIDE_EFFECT | T.NONDETERMINISTIC, words("delta")),
@@ -282,7 +286,13 @@ OPS = (
             *APPLY,
         ),
     ),
-    Op("select-and-scatter", 3, _select_and_scatter, T.CALLS, (*WINDOW, *words("select scatter"))),
+    Op(
+        "select-and-scatter",
+        3,
+        _select_and_scatter,
+        T.CALLS | T.COMBINES,
+        (*WINDOW, *words("select scatter")),
+    ),
     variadic("sort", 1, _sort, T.CALLS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),
     Op(
         "topk",

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from compiler.analysis.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.dimension_order.forms import ties
 
 Instr = HloInstruction
 Leaf = tuple[Instr, int]
-HANDED_ON = frozenset(
-    {"conditional", "get-tuple-element", "opt-barrier", "parameter", "tuple", "while"}
-)
+HANDED_ON = with_trait(Trait.CARRIES)
 """Operations that compute nothing: their arrays are those of others, or come from outside."""
 _ORDERED_TUPLES = HANDED_ON | {"reduce"}
 

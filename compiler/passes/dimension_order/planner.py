@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays, array_leaves
 from compiler.passes.dimension_order.forms import (
@@ -365,7 +366,7 @@ def _weights(module: HloModule) -> dict[HloComputation | None, float]:
     while pending:
         computation = pending.pop()
         for instr in computation:
-            if instr.opcode not in ("while", "conditional"):
+            if not OPCODES[instr.opcode].has(Trait.HANDS_STATE):
                 continue
             for called, times in _runs(instr):
                 weights[called] = weights.get(called, 0.0) + times * weights[computation]

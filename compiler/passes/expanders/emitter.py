@@ -209,7 +209,7 @@ class Emitter(HloBuilder):
             raise _not_scalar(instr)
         if instr.opcode == "constant":
             return [self.full(instr.array.dtype, dims, instr.literal)]
-        if instr.opcode in ("reshape", "broadcast", "copy", "transpose"):
+        if OPCODES[instr.opcode].has(Trait.REARRANGES):
             return operands
         if not OPCODES[instr.opcode].has(Trait.ELEMENTWISE) and instr.opcode != "bitcast-convert":
             raise _not_scalar(instr)

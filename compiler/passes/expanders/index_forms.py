@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import S32, U32
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ops.indexing import index_operands
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
-_FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
 _COMPONENTS = {"gather": "start_index_map", "scatter": "scatter_dims_to_operand_dims"}
 
 
@@ -20,8 +20,8 @@ def plain_indices(instr: Instr) -> Instr | None:
     """The instruction with indices of that form, or None if it has them already."""
     if not instr.attrs.get(_COMPONENTS.get(instr.opcode, ""), True):
         return _with_a_component(instr)
-    start = _FIRST_INDEX.get(instr.opcode, len(instr.operands) // 2)
-    end = start + 1 if instr.opcode in _COMPONENTS else len(instr.operands)
+    numbers = index_operands(instr)
+    start, end = numbers.start, numbers.stop
     indices = instr.operands[start:end]
     if instr.opcode.startswith("dynamic") and len(indices) == 1 and indices[0].array.rank == 1:
         return _with_scalar_starts(instr, start)

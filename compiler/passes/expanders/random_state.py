@@ -14,13 +14,14 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import BY_NAME, F32, PRED, U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import clone_computation
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.counter_generators import advance, count_up, philox_4x32
 from compiler.passes.expanders.emitter import Emitter
 
 Instr = HloInstruction
-DRAWS = frozenset({"rng", "rng-get-and-update-state"})
+DRAWS = with_trait(Trait.NONDETERMINISTIC)
 _KEY = (0x243F6A88, 0x85A308D3)  # the first digits of pi
 _U64 = BY_NAME["u64"]
 _COUNTER = ArrayShape(U32, ())

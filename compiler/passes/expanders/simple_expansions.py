@@ -7,6 +7,7 @@ import math
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32, S32, U32
+from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
@@ -241,10 +242,9 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
         return large_as_numbers(instr)
     if root.opcode != "tuple":
         return None
-    kinds = {"add", "and", "maximum", "minimum", "multiply", "or", "xor"}
     for number, part in enumerate(root.operands):
         pair = {computation.parameters[number], computation.parameters[count + number]}
-        if part.opcode not in kinds or set(part.operands) != pair:
+        if part.opcode not in MONOIDS or set(part.operands) != pair:
             return None
     e = Emitter.at(instr)
     dims = instr.dimensions

@@ -11,6 +11,7 @@ from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.host_ports import changed_ports, set_host_ports
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers, sort_computations
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape
 from compiler.passes.context import PassContext
 from compiler.passes.pair_types.contraction_rules import CONTRACTION_RULES
@@ -39,7 +40,7 @@ RULES: dict[str, Rule] = {
     **CONTRACTION_RULES,
 }
 
-_ONE_PARAMETER = frozenset({"while", "conditional"})
+_ONE_PARAMETER = with_trait(Trait.HANDS_STATE)
 
 
 def rewrite_pairs(module: HloModule, context: PassContext) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_any
+from compiler.hlo.ops.indexing import index_operands
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.pair_types.elementwise_rules import Rule
 from compiler.passes.pair_types.scope import (
@@ -19,15 +21,12 @@ from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
 
-_INDEX_OPERANDS = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
-"""From which operand on the operands are indices."""
-
 
 def _moved(scope: Scope, instr: Instr) -> Value:
     """The same movement of each part; indices are made 32 bits wide."""
-    first_index = _INDEX_OPERANDS.get(instr.opcode, len(instr.operands))
-    data = [scope.parts(operand) for operand in instr.operands[:first_index]]
-    indices = [scope.index(operand) for operand in instr.operands[first_index:]]
+    numbers = index_operands(instr)
+    data = [scope.parts(o) for n, o in enumerate(instr.operands) if n not in numbers]
+    indices = [scope.index(instr.operands[n]) for n in numbers]
     dtype = instr.array.dtype
     part = part_dtype(dtype)
     results = [
@@ -86,11 +85,10 @@ def _barrier(scope: Scope, instr: Instr) -> Value:
     return unpacked(new, instr.shape)
 
 
-_MOVEMENT = (
-    "broadcast", "concatenate", "copy", "dynamic-slice", "dynamic-update-slice", "gather", "pad",
-    "reshape", "reverse", "slice", "transpose",
+_MOVEMENT = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) | {
+    "copy", "gather",
     "all-gather", "all-to-all", "collective-broadcast", "collective-permute",
-)  # fmt: skip
+}  # fmt: skip
 
 STRUCTURE_RULES: dict[str, Rule] = {
     **dict.fromkeys(_MOVEMENT, _moved),

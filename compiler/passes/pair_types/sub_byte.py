@@ -14,6 +14,7 @@ from compiler.hlo.device_types import SUB_BYTE
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.module_tools import callers
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.pair_types.emitter import Emitter
@@ -32,7 +33,7 @@ _WRAPPED = frozenset(
 )  # fmt: skip
 """Operations whose result on bytes must be wrapped."""
 _WRAPPED_LATER = frozenset({"add", "multiply"})
-_REDUCTIONS = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter"})
+_REDUCTIONS = with_trait(Trait.COMBINES)
 
 
 def widen_sub_byte(module: HloModule, context: PassContext) -> bool:

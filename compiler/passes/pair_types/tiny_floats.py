@@ -55,8 +55,6 @@ class _Format:
 
 
 _FORMATS = {"f4e2m1fn": _Format(2, 1), "f6e2m3fn": _Format(2, 3), "f6e3m2fn": _Format(3, 2)}
-_AS_THEY_ARE = frozenset({"clamp", "copy", "maximum", "minimum", "select"})
-_CONTRACTIONS = frozenset({"convolution", "dot"})
 _MAGIC = 1.5 * 2.0**23
 _NAN = 0x7FC00000
 
@@ -96,7 +94,7 @@ def _rewrite(instr: Instr, source: DType | None, target: DType | None, kind: str
         return
     elif instr.opcode == "convert":
         _replace(instr, lambda e: _rounded(e, _wide(e, instr.operands[0]), target))
-    elif instr.opcode in ("iota", *_CONTRACTIONS):
+    elif instr.opcode == "iota" or OPCODES[instr.opcode].has(Trait.CONTRACTION):
         _replace(instr, lambda e: _rounded(e, _in_f32(instr, list(instr.operands)), target))
     elif kind is not None:
         _replace(instr, lambda e: _rounded(e, _reduced(e, instr, kind), target))
@@ -104,7 +102,9 @@ def _rewrite(instr: Instr, source: DType | None, target: DType | None, kind: str
         raise UnsupportedError(
             f"%{instr.name}: {instr.opcode} of {target}; make f32 and convert it", instr.span
         )
-    elif OPCODES[instr.opcode].has(Trait.ELEMENTWISE) and instr.opcode not in _AS_THEY_ARE:
+    elif OPCODES[instr.opcode].has(Trait.ELEMENTWISE) and not OPCODES[instr.opcode].has(
+        Trait.EXACT
+    ):
         operands = [
             _wide(Emitter(instr), o) if o.array.dtype.is_float else o for o in instr.operands
         ]

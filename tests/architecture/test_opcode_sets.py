@@ -1,0 +1,106 @@
+"""Knowledge of opcodes stands in their declarations: elsewhere no set of them is written out.
+
+A set that a trait could say is built from traits (`with_trait`, `with_any`); what remains is named
+here with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from compiler.hlo.opcodes import OPCODES
+
+ROOT = Path(__file__).resolve().parents[2] / "compiler"
+
+REASONS = {
+    (
+        "analysis/scalar_unit.py",
+        "abs bitcast-convert convert is-finite negate not sign",
+    ): "what the scalar unit has instructions for",
+    (
+        "analysis/scalar_unit.py",
+        "clamp compare constant parameter select tuple",
+    ): "what the scalar unit has instructions for",
+    (
+        "analysis/scalar_unit.py",
+        "shift-left shift-right-arithmetic shift-right-logical",
+    ): "the scalar unit shifts by constants only",
+    (
+        "analysis/window_request.py",
+        "convolution dot",
+    ): "relatives of a dot become dots before they get windows",
+    ("backend/vector/reducers.py", "convert copy"): "a sum in f32 of narrower elements",
+    ("backend/vector/reducers.py", "parameter tuple"): "the frame of a computation of scalars",
+    ("frontends/numpy/reductions.py", "maximum minimum"): "complex numbers have no order",
+    (
+        "frontends/stablehlo/chlo.py",
+        "acos acosh asin asinh atan atanh cosh erf sinh tan",
+    ): "names of the chlo dialect",
+    (
+        "passes/convolution_guards.py",
+        "broadcast constant convert",
+    ): "what a branch makes anew rather than takes",
+    (
+        "passes/convolution_guards.py",
+        "pad reduce reduce-window reshape reverse slice transpose",
+    ): "what shrinks or moves what a branch returns",
+    (
+        "passes/dimension_order/forms.py",
+        "bitcast-convert copy",
+    ): "they are elementwise unless the shape changes",
+    ("passes/dimension_order/planner.py", "broadcast reduce reshape"): "costs of three operations",
+    ("passes/dimension_order/planner.py", "constant iota"): "made in any order at no cost",
+    (
+        "passes/dimension_order/rewriter.py",
+        "conditional opt-barrier",
+    ): "their operands are exchanged as they are",
+    ("passes/expanders/emitter.py", "call map"): "both apply to_apply to the operands",
+    ("passes/expanders/emitter.py", "constant parameter tuple"): "they have no place in the source",
+    ("passes/fusion_nodes.py", "convert pad"): "what an image goes through on its way to a dot",
+    (
+        "passes/pair_types/elementwise_rules.py",
+        "add maximum minimum multiply",
+    ): "reducers that have a form for pairs",
+    (
+        "passes/pair_types/sub_byte.py",
+        "abs add convolution divide dot iota multiply negate not power shift-left sign subtract",
+    ): "whose results on bytes leave 2 and 4 bits",
+    ("passes/pair_types/sub_byte.py", "add multiply"): "whose sums may wrap once at the end",
+    ("rewrite/graph.py", "constant parameter tuple"): "they have no place in the source",
+}
+"""File and opcodes of the sets that no trait says, and why they are written out."""
+
+
+def written_sets(path: Path) -> Iterator[frozenset[str]]:
+    """Literal sets, tuples and lists of opcodes: values of module constants, and what is searched."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            value = node.value
+            if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "frozenset":
+                value = value.args[0]
+            yield from opcodes_in(value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and "opcode" in ast.unparse(node.left):
+            yield from opcodes_in(node.comparators[0])
+
+
+def opcodes_in(value: ast.expr) -> Iterator[frozenset[str]]:
+    if isinstance(value, ast.Set | ast.Tuple | ast.List) and len(value.elts) > 1:
+        words = [e.value for e in value.elts if isinstance(e, ast.Constant)]
+        if len(words) == len(value.elts) and all(word in OPCODES for word in words):
+            yield frozenset(words)
+
+
+def test_sets_of_opcodes_are_made_of_traits() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), " ".join(sorted(opcodes)))
+        for path in ROOT.rglob("*.py")
+        if path.relative_to(ROOT).parts[0] != "hlo"
+        for opcodes in written_sets(path)
+    }
+    news = sorted(f"{path}: {opcodes}" for path, opcodes in found - REASONS.keys())
+    assert not news, "ask for a trait of compiler/hlo/ops:\n" + "\n".join(news)
+    assert not REASONS.keys() - found, "reasons of sets that are gone"
