@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.rule_fuzz.generator import Generator, Wanted
 from benchmarks.rule_fuzz.harness import Subject
 from benchmarks.rule_fuzz.rule_makers import MAKERS
-from compiler.analysis.call_graph import drop_unreachable
+from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.ir import HloModule
 from compiler.passes.algebraic_simplifier import RULES
 from compiler.passes.context import PassContext

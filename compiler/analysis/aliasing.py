@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.analysis.call_graph import control_computations
 from compiler.hlo.attributes import InputOutputAlias
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request, pack
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.liveness import Liveness, LiveRange
 from compiler.analysis.tiled_layout import (
@@ -30,6 +29,7 @@ from compiler.analysis.tiled_layout import (
 from compiler.analysis.vmem_packing import VmemRows
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, scoped_bytes, uses_vmem
 from compiler.diagnostics import ResourceExhaustedError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape

@@ -17,7 +17,7 @@ Time within a computation is the position in its schedule:
 A value is live in every computation it is made or read in from a first to a last position; in
 those called in between it must not be disturbed either (`Span`, `Place`).
 
-Every computation of the control flow has one caller (`compiler.analysis.call_graph`).
+Every computation of the control flow has one caller (`compiler.hlo.call_graph`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.analysis.aliasing import Slot, donated_slots, forwarded, leaf_count
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import SMEM
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.timing import GRANULE_BYTES

@@ -13,7 +13,6 @@ from compiler.analysis.dot_parts import DotParts, dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
 from compiler.analysis.kernel_vmem import kernel_rows
-from compiler.analysis.structural_key import Key, computation_key
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_config import (
     OWN,
@@ -30,6 +29,7 @@ from compiler.analysis.window_search import grid_orders, has_plan, make_plan, se
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.keys import Key, computation_key
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 

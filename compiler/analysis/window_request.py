@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.window_config import (
     OWN,
     REQUEST,
@@ -22,6 +21,7 @@ from compiler.analysis.window_config import (
     write_config,
 )
 from compiler.diagnostics import CompileError
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 

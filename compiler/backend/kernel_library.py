@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.analysis.kernel_work import kernel_work
-from compiler.analysis.structural_key import Key, computation_key
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
 from compiler.backend.kernel_calls import Rows
 from compiler.backend.kernel_options import KernelTarget
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.keys import Key, computation_key
 from compiler.llo.ir import LloKernel
 
 

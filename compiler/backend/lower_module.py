@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from compiler.analysis.buffer_assignment import BufferAssignment
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.host_ports import host_ports
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
@@ -26,6 +25,7 @@ from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape

@@ -22,12 +22,12 @@ from compiler.hlo.async_text import (
 )
 from compiler.hlo.attribute_text import InlineBody, Reference
 from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.call_graph import post_order
 from compiler.hlo.escapes import without_comments
 from compiler.hlo.implied_shapes import inferred_shape, transfer_shape
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.json_text import object_end
 from compiler.hlo.literal_text import ELIDED, parse_literal, signless_zeros
-from compiler.hlo.module_tools import post_order
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.shape import Shape, TupleShape, is_compatible
 from compiler.hlo.shape_inference import without_layout

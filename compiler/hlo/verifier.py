@@ -48,8 +48,8 @@ import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError, VerifyError
 from compiler.hlo.attributes import ComputationLayout, InputOutputAlias, IotaReplicaGroups
+from compiler.hlo.call_graph import callers, control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import callers, control_computations
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.printer import print_instruction
 from compiler.hlo.shape import (

@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from compiler.analysis.call_graph import drop_unreachable
 from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.call_graph import control_computations, drop_unreachable, sort_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations, sort_computations
 from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import leaves
 from compiler.hlo.sharding import HloSharding
@@ -31,7 +30,14 @@ from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.dce import eliminate_dead_code
 
-HANDLERS: dict[str, Handler] = {**BASIC, **CONTRACTION, **CONTROL, **INDEXING, **POOLING_GRADIENT, **WINDOWS}
+HANDLERS: dict[str, Handler] = {
+    **BASIC,
+    **CONTRACTION,
+    **CONTROL,
+    **INDEXING,
+    **POOLING_GRADIENT,
+    **WINDOWS,
+}
 
 _SUFFIX = "_spmd"
 """XLA's mark of a computation whose shapes are a device's own."""

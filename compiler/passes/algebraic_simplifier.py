@@ -7,7 +7,7 @@ leaf (reshapes of a broadcast's operand, slices); no law undoes another.
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.rules_arithmetic import ARITHMETIC_RULES

@@ -6,12 +6,12 @@ machine. One with a plan comes from a dump and is compiled as it stands.
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.window_config import OWN, read_config
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import drop_unreachable, reachable
+from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
-from compiler.rewrite.graph import clone
 
 MOST_INSTRUCTIONS = 300_000
 _CALLEE = {"call": "to_apply", "fusion": "calls"}

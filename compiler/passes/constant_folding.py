@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any

@@ -10,8 +10,9 @@ never changed for a caller and stays shared among them.
 from __future__ import annotations
 
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import sort_computations
+from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import clone_computation, sort_computations
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.context import PassContext
 

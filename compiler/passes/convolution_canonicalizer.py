@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.image_order import ImageOrder, image_order

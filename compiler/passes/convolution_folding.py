@@ -21,12 +21,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.window_config import REQUEST, read_config
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.call_graph import reachable, sort_computations
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.module_tools import sort_computations
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_bands import (
     banded,

@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler.hlo.attributes import WindowDim
+from compiler.hlo.cloning import clone
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -31,7 +32,7 @@ from compiler.passes.convolution_folds import Fold
 from compiler.passes.expanders.emitter import Emitter
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
-from compiler.rewrite.graph import clone, emit
+from compiler.rewrite.graph import emit
 
 Version = Callable[[HloInstruction, HloInstruction], HloInstruction]
 """Makes a convolution of an image and a kernel, in the computation where these are."""

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from compiler.analysis.aliasing import Slot, donations, leaf_count, leaf_number, updated_operand
 from compiler.analysis.buffer_classes import BufferClasses, output_place
 from compiler.analysis.buffer_values import BufferValues, Span
-from compiler.analysis.call_graph import control_computations
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations, sort_computations
+from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import clone_computation, sort_computations
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare

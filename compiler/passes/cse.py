@@ -6,12 +6,12 @@ Computations that are equal as functions are merged first, so that two reduces b
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.keys import NOTES, computation_key, instruction_key
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import has_side_effect, rename_calls
-from compiler.rewrite.hashing import body_key, local_key
 
 _KEPT = with_trait(Trait.RUNS) | {"parameter", "tuple"}
 """Never merged; two tuples in a result must lie in places of their own."""
@@ -36,7 +36,7 @@ def _merge_applied_computations(module: HloModule) -> int:
                 continue
             for callee in instr.called_computations():
                 if callee not in same:
-                    same[callee] = first.setdefault(body_key(callee), callee)
+                    same[callee] = first.setdefault(computation_key(callee, NOTES), callee)
             rename_calls(instr, lambda c: same.get(c, c))
     return drop_unreachable(module)
 
@@ -53,7 +53,7 @@ def _merge_instructions(computation: HloComputation) -> int:
         operands: tuple[int, ...] = tuple(id(o) for o in instr.operands)
         if Trait.COMMUTATIVE in traits and len(operands) == 2:
             operands = tuple(sorted(operands))
-        kept = seen.setdefault((local_key(instr), operands), instr)
+        kept = seen.setdefault((instruction_key(instr), operands), instr)
         if kept is not instr:
             instr.replace_all_uses_with(kept)
             computation.remove(instr)

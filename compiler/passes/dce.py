@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import remove_dead

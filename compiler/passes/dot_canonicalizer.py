@@ -18,8 +18,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.window_config import has_choice, transposed_request
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite import make

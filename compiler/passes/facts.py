@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from compiler.analysis.call_graph import control_computations
 from compiler.diagnostics import CompileError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.device_types import DOUBLES, PARTS, SUB_BYTE, TINY_FLOATS
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule

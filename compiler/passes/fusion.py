@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compiler.analysis.call_graph import control_computations, drop_unreachable
+from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.fusion_builder import FusionBuilder

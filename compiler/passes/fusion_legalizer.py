@@ -16,8 +16,8 @@ It needs a whole chip; with less than that (memory sizes alone) nothing is chang
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations, drop_unreachable
 from compiler.analysis.window_planner import PLANNED_KINDS
+from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.gather_dims import GatherDims, gather_dims, is_flat, is_large
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.tiled_layout import byte_size
@@ -19,6 +18,7 @@ from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import WindowPlan
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.timing import GRANULE_BYTES

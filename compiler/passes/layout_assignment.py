@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace as with_fields
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import default_layout
 from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.context import PassContext

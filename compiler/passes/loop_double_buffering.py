@@ -10,16 +10,16 @@ Runs on fusions: before, the two bodies would be fused, and neighbours computed 
 from __future__ import annotations
 
 from compiler.analysis.aliasing import updated_operand
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.in_place import blocks_are_disjoint, reads_in_place
 from compiler.analysis.trip_count import note_trip_count, trip_count
 from compiler.analysis.window_planner import WindowPlanner
+from compiler.hlo.call_graph import control_computations, sort_computations
+from compiler.hlo.cloning import clone, clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import clone_computation, sort_computations
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
-from compiler.rewrite.graph import clone, remove_dead
+from compiler.rewrite.graph import remove_dead
 
 LEAST_BYTES = 1 << 20  # of state that would be copied
 MOST_INSTRUCTIONS = 100  # of a body

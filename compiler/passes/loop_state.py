@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.analysis.call_graph import control_computations
+from compiler.hlo.call_graph import control_computations
+from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
-from compiler.rewrite.graph import clone, emit, has_side_effect, is_dead, remove_dead
+from compiler.rewrite.graph import emit, has_side_effect, is_dead, remove_dead
 
 Instr = HloInstruction
 

@@ -8,8 +8,8 @@ results are in HBM; a `copy` stands between the two.
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import HBM, SMEM
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves

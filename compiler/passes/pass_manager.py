@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from compiler.analysis.call_graph import drop_unreachable
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
 from compiler.diagnostics import CompileError, VerifyError
+from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.ir import HloModule
-from compiler.hlo.module_tools import computation_hash
+from compiler.hlo.keys import computation_hash
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify, verify_computation
 from compiler.passes.context import Chip, PassContext

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.call_graph import reachable
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     can_stay_batched,
     is_canonical,
     scatter_dims,
 )
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import heapq
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import byte_size
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves

@@ -8,8 +8,8 @@ not fulfil is a copy, and regions of device-own shapes lie between `SPMDFullToSh
 
 from __future__ import annotations
 
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare

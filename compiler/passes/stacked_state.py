@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape

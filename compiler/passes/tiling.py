@@ -10,7 +10,6 @@ It needs a whole chip; with less than that (memory sizes alone) nothing is chang
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.window_config import (
     OWN,
@@ -21,6 +20,7 @@ from compiler.analysis.window_config import (
 )
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_request import WindowRequests
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.memory_space_assignment import is_scalar_fusion

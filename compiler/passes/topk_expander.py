@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import F32, PRED, S32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction, HloModule

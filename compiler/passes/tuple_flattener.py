@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape, TokenShape, TupleShape
 from compiler.passes.context import PassContext

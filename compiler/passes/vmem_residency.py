@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.analysis.aliasing import Slot, leaf_count
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.resident_arrays import ResidentArray, resident_arrays
@@ -28,6 +27,7 @@ from compiler.analysis.vmem_packing import VmemRows, aligned_rows
 from compiler.analysis.vmem_scope import set_scope
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.context import PassContext

@@ -6,8 +6,8 @@ another gets its trip count as ``backend_config={"known_trip_count":{"n":"24"}}`
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.trip_count import note_trip_count, trip_count
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.loop_state import simplify_loop_state

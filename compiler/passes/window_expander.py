@@ -19,9 +19,9 @@ from __future__ import annotations
 import itertools
 import math
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape

@@ -7,8 +7,8 @@ its work by now and goes.
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations, drop_unreachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, OpaqueShape, TokenShape

@@ -33,40 +33,6 @@ def emit(
     return near.computation.add(instr)
 
 
-def clone(
-    instr: HloInstruction,
-    target: HloComputation,
-    operands: Iterable[HloInstruction],
-    *,
-    fresh_names: bool = True,
-) -> HloInstruction:
-    """Copy an instruction into `target` with other operands; called computations are shared.
-
-    Control edges stay within a computation: a copy in another one has none.
-    """
-    name = instr.name if fresh_names else f"{instr.name}"
-    copy = HloInstruction(instr.opcode, name, instr.shape, operands, dict(instr.attrs))
-    copy.location = instr.location
-    return target.add(copy)
-
-
-def clone_computation(
-    source: HloComputation, name: str, on_call: Callable[[HloComputation], HloComputation]
-) -> HloComputation:
-    """Copy a computation under `name`; `on_call` says what its own calls name in the copy."""
-    assert source.module is not None
-    copy = HloComputation(name)
-    copy.attrs = dict(source.attrs)
-    source.module.add_computation(copy)
-    made: dict[HloInstruction, HloInstruction] = {}
-    for instr in source:
-        made[instr] = clone(instr, copy, [made[o] for o in instr.operands])
-        rename_calls(made[instr], on_call)
-        made[instr].set_control_predecessors(made[p] for p in instr.control_predecessors())
-    copy.root = made[source.root_instruction]
-    return copy
-
-
 def rename_calls(
     instr: HloInstruction, on_call: Callable[[HloComputation], HloComputation]
 ) -> None:

@@ -6,8 +6,8 @@ synchronous operation where the start stood, and a channel number, which identif
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs

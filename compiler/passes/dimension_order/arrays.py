@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.analysis.call_graph import control_computations
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.analysis.call_graph import drop_unreachable
+from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.dtypes import F32, DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape

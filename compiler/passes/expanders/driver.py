@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import replace

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.call_graph import control_computations, drop_unreachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations, drop_unreachable
+from compiler.hlo.cloning import clone_computation
 from compiler.hlo.dtypes import BY_NAME, F32, PRED, U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import clone_computation
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.context import PassContext

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import device_counts, device_groups

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.device_types import DOUBLES, device_type
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import Shape, leaves

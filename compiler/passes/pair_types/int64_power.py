@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.dtypes import PRED, S32, U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.int64_arithmetic import Int64

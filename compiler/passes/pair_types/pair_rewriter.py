@@ -7,10 +7,9 @@ arrays of their own; the module notes what the host sees (`compiler.analysis.hos
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import drop_unreachable, reachable
 from compiler.analysis.host_ports import changed_ports, set_host_ports
+from compiler.hlo.call_graph import callers, drop_unreachable, reachable, sort_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import callers, sort_computations
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape
 from compiler.passes.context import PassContext

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape
-from compiler.rewrite.graph import clone
 
 Instr = HloInstruction
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.analysis.call_graph import reachable
+from compiler.hlo.call_graph import callers, reachable
 from compiler.hlo.device_types import SUB_BYTE
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import callers
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext

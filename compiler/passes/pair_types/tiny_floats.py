@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.analysis.call_graph import reachable
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.call_graph import reachable
 from compiler.hlo.device_types import TINY_FLOATS
 from compiler.hlo.dtypes import BF16, BY_NAME, F32, S32, U8, DType
 from compiler.hlo.ir import HloInstruction, HloModule

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.rewrite.graph import clone
 
 Instr = HloInstruction
 

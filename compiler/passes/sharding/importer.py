@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from compiler.diagnostics import CompileError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.shape import TupleShape
 from compiler.passes.sharding.statements import Statements
 from compiler.rewrite.graph import emit

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, depends_on
 from compiler.hlo.parser import parse_module
-from compiler.rewrite.graph import clone, replace
+from compiler.rewrite.graph import replace
 
 TEXT = """HloModule m
 ENTRY e {

@@ -10,9 +10,9 @@ import pytest
 from compiler.analysis.window_search import plan_windows
 from compiler.driver import compile_module
 from compiler.hlo.attributes import WindowDim
+from compiler.hlo.call_graph import sort_computations
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.module_tools import sort_computations
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.passes import convolution_folding as folding
