@@ -8,8 +8,9 @@ certain reason, in nested loops:
                      reshapes, transposes and edges whose operands have one use; the same with any
                      use; pass-through factors of any operation; all factors, but broadcasts
                      only towards their operands; everything
-    conflicts        first only what contradicts nothing; then, where an axis could cut two
-                     factors, the factor of the larger array, of the first of equal ones, has it
+    conflicts        where an axis could cut two factors of an array, the factor that has it from the
+                     larger array, or the first of equal ones, takes it; a factor whose turn has not
+                     come keeps the axes that cut it anywhere
 
 An array that says otherwise keeps what it says: whoever partitions reshards there. Arrays over
 different meshes do not influence each other.
@@ -131,21 +132,18 @@ def propagate(steps: Sequence[Step], values: Sequence[Value]) -> int:
         for value in values:
             value.take_turn(priority)
         for now in Round:
-            for is_aggressive in (False, True):
-                changes += _to_fixed_point(steps, users, now, is_aggressive=is_aggressive)
+            changes += _to_fixed_point(steps, users, now)
     return changes
 
 
-def _to_fixed_point(
-    steps: Sequence[Step], users: dict[int, list[Step]], now: Round, *, is_aggressive: bool
-) -> int:
+def _to_fixed_point(steps: Sequence[Step], users: dict[int, list[Step]], now: Round) -> int:
     waiting = deque(steps)
     queued = set(steps)
     changes = 0
     while waiting:
         step = waiting.popleft()
         queued.discard(step)
-        for value in apply(step, now, is_aggressive=is_aggressive):
+        for value in apply(step, now):
             changes += 1
             fresh = [other for other in users[value.number] if other not in queued]
             waiting.extendleft(reversed(fresh))
@@ -153,7 +151,7 @@ def _to_fixed_point(
     return changes
 
 
-def apply(step: Step, now: Round, *, is_aggressive: bool) -> list[Value]:
+def apply(step: Step, now: Round) -> list[Value]:
     """Spread shardings through one step; returns the values that gained axes."""
     values = (*step.operands, *step.results)
     cut = [value for value in values if any(value.axes)]
@@ -171,16 +169,14 @@ def apply(step: Step, now: Round, *, is_aggressive: bool) -> list[Value]:
         for factor, direction in enumerate(directions)
         if direction
     }
-    order = _preferred(wanted, arrays, step.shape) if is_aggressive else list(wanted)
+    rivals = {f: _compatible(arrays, f) for f, direction in enumerate(directions) if not direction}
     changed: dict[int, ArrayFactors] = {}
-    for factor in order:
+    for factor in _preferred(wanted, arrays, step.shape):
         for array in _targets(given, directions[factor]):
             if factor not in array.axes:
                 continue
-            axes = wanted[factor]
-            if not is_aggressive:
-                rivals = (wanted.get(f, ()) for f in array.axes if f != factor)
-                axes = without_conflicts(axes, rivals)
+            others = (rivals.get(f, ()) for f in array.axes if f != factor)
+            axes = without_conflicts(wanted[factor], others)
             if array.update(factor, axes, rule.sizes[factor]):
                 changed[id(array)] = array
     mesh = next((v.mesh for v in cut if v.mesh is not None), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.control import inline_region
 from compiler.frontends.stablehlo.elementwise import take
@@ -20,8 +22,37 @@ def _sharding_constraint(b: Body, op: Operation) -> Instr:
     return b.annotated(operand, {"sdy.sharding": value})
 
 
-def _identity(b: Body, op: Operation) -> list[Instr]:
-    return b.operands()
+def _propagation_barrier(b: Body, op: Operation) -> Instr:
+    """A barrier to propagation, which its `allowed_direction` may leave open on one side."""
+    (operand,) = take(b, op, 1)
+    if b.unit.device_count == 1:
+        return operand
+    direction = op.attributes.get("allowed_direction")
+    text = direction.text if isinstance(direction, Raw) else str(direction or "NONE")
+    found = re.search(r"NONE|FORWARD|BACKWARD|BOTH", text)
+    if found is None:
+        op.fail(f"allowed_direction is {text}, want NONE, FORWARD, BACKWARD or BOTH")
+    return _note(b, operand, "PropagationBarrier", "allowed_direction", found[0], operand.shape)
+
+
+def _sharding_group(b: Body, op: Operation) -> list[Instr]:
+    """Values of one group are sharded alike."""
+    (operand,) = take(b, op, 1)
+    if b.unit.device_count > 1:
+        number = b.attributes().integer("group_id")
+        text = f"{number} : i64"
+        _note(b, operand, "ShardingGroup", "sharding_group_id", text, TupleShape(()))
+    return []
+
+
+def _note(b: Body, operand: Instr, name: str, key: str, text: str, shape: Shape) -> Instr:
+    """One of XLA's custom calls that say something about their operand's sharding."""
+    attrs: dict[str, object] = {
+        "custom_call_target": f"xla.sdy.{name}",
+        "custom_call_has_side_effect": True,
+        "frontend_attributes": FrontendAttributes(((f"xla.sdy.{key}", quote(text)),)),
+    }
+    return b.instruction("custom-call", [operand], attrs, shape)
 
 
 def _manual_computation(b: Body, op: Operation) -> list[Instr]:
@@ -80,7 +111,7 @@ def _axes_text(axes: Attribute) -> str:
 
 TABLE: dict[str, Lowering] = {
     "sdy.manual_computation": _manual_computation,
-    "sdy.propagation_barrier": _identity,
+    "sdy.propagation_barrier": _propagation_barrier,
     "sdy.sharding_constraint": _sharding_constraint,
-    "sdy.sharding_group": lambda b, op: [],
+    "sdy.sharding_group": _sharding_group,
 }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.hlo.sharding import REPLICATED, HloSharding, leaf_count
+from compiler.hlo.shape import Shape, TupleShape
+from compiler.hlo.sharding import HloSharding, leaf_count
 from compiler.passes.sharding.importer import Program
 from compiler.passes.sharding.statements import SHARDY
 from compiler.rewrite.graph import emit
+from compiler.sharding.mesh import Axes
 from compiler.sharding.op_rules import FULL_TO_SHARD
-from compiler.sharding.placement import is_equal_placement, tile_counts
+from compiler.sharding.placement import is_equal_placement
+from compiler.sharding.projection import product
 from compiler.sharding.values import Value, Values
 
 Instr = HloInstruction
@@ -84,63 +88,70 @@ def _finish_header(module: HloModule, device_count: int) -> None:
         module.attrs["num_partitions"] = device_count
 
 
-def replicate_uneven_results(module: HloModule) -> int:
-    """Gather the results of the program that do not divide evenly; returns how many.
+def settle_results(program: Program, own: list[Value]) -> int:
+    """Make results that the program leaves open easy for a caller to hold; returns how many change.
 
-    A caller gets arrays whose parts are equal, as in Shardy.
+    Each is cut evenly and by whole axes of the mesh: what is not is gathered at the end, as in
+    Shardy. `own` are the values of the results.
     """
+    module = program.module
     root = module.entry.root_instruction
-    sharding = root.attrs["sharding"]
-    assert isinstance(sharding, HloSharding)
-    if not isinstance(root.shape, TupleShape):
-        if _is_even(root, sharding):
-            return 0
-        module.entry.root = _replicated(root)
-        return 1
-    parts = _parts(root, sharding)
-    uneven = [i for i, part in enumerate(parts) if not _is_even(part, _sharding(part))]
-    if not uneven:
+    wanted = [_settled(value) for value in own]
+    changed = [value.axes != axes for value, axes in zip(own, wanted, strict=True)]
+    if not any(changed):
         return 0
-    made = [_replicated(part) if i in uneven else part for i, part in enumerate(parts)]
-    found = HloSharding.of_tuple(leaf for part in made for leaf in _leaves(part))
-    module.entry.root = emit(root, "tuple", root.shape, made, {"sharding": found})
+    mesh = program.statements.mesh
+    shardings = []
+    for value, axes in zip(own, wanted, strict=True):
+        shardings.append(value.sharding(mesh).with_axes(axes).to_hlo())
+    if not isinstance(root.shape, TupleShape):
+        module.entry.root = emit(root, "copy", root.shape, [root], {"sharding": shardings[0]})
+        return 1
+    parts, start = [], 0
+    for part in _parts(root):
+        count = leaf_count(part.shape)
+        new = shardings[start : start + count]
+        if any(changed[start : start + count]):
+            attrs: dict[str, object] = {"sharding": _of(part.shape, new)}
+            part = emit(root, "copy", part.shape, [part], attrs)
+        parts.append(part)
+        start += count
+    whole: dict[str, object] = {"sharding": HloSharding.of_tuple(shardings)}
+    module.entry.root = emit(root, "tuple", root.shape, parts, whole)
     if root.opcode == "tuple" and not root.users:
         module.entry.remove(root)
-    return len(uneven)
+    return sum(changed)
 
 
-def _parts(root: Instr, sharding: HloSharding) -> list[Instr]:
+def _settled(value: Value) -> list[Axes]:
+    """The axes of each dimension that may stay in a result."""
+    if value.is_fixed or value.mesh is None:
+        return list(value.axes)
+    sizes = value.mesh.sizes
+    if any(size % product(axes) for size, axes in zip(value.dims, value.axes, strict=True)):
+        return [()] * len(value.dims)
+    return [
+        tuple(itertools.takewhile(lambda axis: axis.size == sizes[axis.name], axes))
+        for axes in value.axes
+    ]
+
+
+def _parts(root: Instr) -> list[Instr]:
     """The elements of a tuple that is returned."""
     if root.opcode == "tuple":
         return list(root.operands)
     assert isinstance(root.shape, TupleShape)
+    sharding = root.attrs["sharding"]
+    assert isinstance(sharding, HloSharding)
     found, start = [], 0
     for index, shape in enumerate(root.shape.elements):
-        leaves = [sharding.of_leaf(start + i) for i in range(leaf_count(shape))]
-        start += len(leaves)
-        own = HloSharding.of_tuple(leaves) if isinstance(shape, TupleShape) else leaves[0]
-        attrs: dict[str, object] = {"index": index, "sharding": own}
+        count = leaf_count(shape)
+        own = [sharding.of_leaf(start + i) for i in range(count)]
+        start += count
+        attrs: dict[str, object] = {"index": index, "sharding": _of(shape, own)}
         found.append(emit(root, "get-tuple-element", shape, [root], attrs))
     return found
 
 
-def _sharding(instr: Instr) -> HloSharding:
-    found = instr.attrs["sharding"]
-    assert isinstance(found, HloSharding)
-    return found
-
-
-def _leaves(instr: Instr) -> list[HloSharding]:
-    found = _sharding(instr)
-    return [found] if found.elements is None else list(found.elements)
-
-
-def _is_even(instr: Instr, sharding: HloSharding) -> bool:
-    if not isinstance(instr.shape, ArrayShape):
-        return True
-    counts = tile_counts(sharding, instr.shape.rank)
-    return all(size % n == 0 for size, n in zip(instr.shape.dims, counts, strict=True))
-
-
-def _replicated(instr: Instr) -> Instr:
-    return emit(instr, "copy", instr.shape, [instr], {"sharding": REPLICATED})
+def _of(shape: Shape, leaves: list[HloSharding]) -> HloSharding:
+    return HloSharding.of_tuple(leaves) if isinstance(shape, TupleShape) else leaves[0]

@@ -14,6 +14,7 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
+from compiler.hlo.sharding import HloSharding
 from compiler.passes.sharding.statements import Statements
 from compiler.rewrite.graph import emit
 from compiler.sharding.mesh import Axes, DimSharding, TensorSharding
@@ -90,7 +91,7 @@ def _import(instr: Instr, program: Program) -> None:
         _import_note(instr, program, is_barrier=target == _BARRIER)
     elif target == _GROUP:
         number = statements.text(instr, "sharding_group_id") or ""
-        program.groups.setdefault(number, []).append(instr.operands[0])
+        program.groups.setdefault(number, []).append(_member(instr.operands[0], instr, program))
         _remove(instr)
     elif target in (_ENTER, _LEAVE):
         _import_boundary(instr, program, is_entering=target == _ENTER)
@@ -110,11 +111,29 @@ def _import_note(instr: Instr, program: Program, *, is_barrier: bool) -> None:
     (operand,) = instr.operands
     (stated,) = program.statements.of(instr)
     made = program.note(operand, stated, instr)
+    sharding = instr.attrs.get("sharding")
+    if isinstance(sharding, HloSharding) and sharding.group and not program.statements.is_shardy:
+        program.groups.setdefault(sharding.group.split()[-1], []).append(made)
     if is_barrier:
         allowed = program.statements.text(instr, "allowed_direction") or "NONE"
         program.barriers[made] = _DIRECTIONS[allowed]
     instr.replace_all_uses_with(made)
     _remove(instr)
+
+
+def _member(operand: Instr, group: Instr, program: Program) -> Instr:
+    """What stands for a value in its group: a copy, when it has a sharding of its own already."""
+    if all(one is None for one in program.stated.get(operand, [])):
+        return operand
+    users = [user for user in operand.users if user is not group]
+    made = program.note(operand, None, group)
+    for user in users:
+        for index, used in enumerate(user.operands):
+            if used is operand:
+                user.set_operand(index, made)
+    if operand.computation is not None and operand.computation.root is operand:
+        operand.computation.root = made
+    return made
 
 
 def _import_boundary(instr: Instr, program: Program, *, is_entering: bool) -> None:

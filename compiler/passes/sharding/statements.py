@@ -85,13 +85,26 @@ class Statements:
     def _of_hlo(self, instr: HloInstruction, count: int) -> list[TensorSharding | None]:
         sharding = instr.attrs.get("sharding")
         if not isinstance(sharding, HloSharding):
-            return [None] * count
+            return [None] * count if self._is_free(instr) else self._replicated(instr)
         open_dims = _UNSPECIFIED.search(str(instr.attrs.get("backend_config", "")))
         opened = {int(d) for d in open_dims[1].split(",") if d.strip()} if open_dims else set()
         ranks = list(_ranks(instr.shape))
         if isinstance(instr.shape, TupleShape):
             sharding = sharding.for_leaves(count)
         return [self.converted(sharding.of_leaf(i), rank, opened) for i, rank in enumerate(ranks)]
+
+    def _is_free(self, instr: HloInstruction) -> bool:
+        """Whether propagation may decide: of a program's parameters only where the header says so."""
+        if instr.opcode != "parameter" or instr.computation is not self.module.entry:
+            return True
+        allowed = self.module.attrs.get("allow_spmd_sharding_propagation_to_parameters")
+        words = re.findall(r"true|false", str(allowed).lower())
+        number = instr.attrs["parameter_number"] if len(words) > 1 else 0
+        assert isinstance(number, int)
+        return number < len(words) and words[number] == "true"
+
+    def _replicated(self, instr: HloInstruction) -> list[TensorSharding | None]:
+        return [TensorSharding.closed(self.mesh, rank) for rank in _ranks(instr.shape)]
 
     def converted(
         self, sharding: HloSharding, rank: int, opened: Iterable[int] = ()
