@@ -7,11 +7,8 @@
 
 from __future__ import annotations
 
-import ctypes
-
-from tpu_sim.jit.command_kernels import PASS_POINTERS, Kind
 from tpu_sim.jit.host import detect_host
-from tpu_sim.jit.installation import LinkedPass, installed_library
+from tpu_sim.jit.installation import LinkedPass, installed_library, pass_pointers
 from tpu_sim.jit.pass_forms import pass_forms
 
 _REPEAT = 20
@@ -20,12 +17,13 @@ _REPEAT = 20
 def main() -> None:
     """One line for each form."""
     library = installed_library(True)
-    pointers = (ctypes.c_void_p * len(Kind)).from_address(library.address(PASS_POINTERS))
-    for kind, forms in pass_forms(detect_host()).items():
+    for pointer, forms in zip(
+        pass_pointers(library), pass_forms(detect_host()).values(), strict=True
+    ):
         for form in forms:
             linked = LinkedPass(library, form.name)
             seconds = min(linked.seconds() for _ in range(_REPEAT))
-            is_used = pointers[kind] == library.address(form.name)
+            is_used = pointer == library.address(form.name)
             print(f"{form.name:36}{seconds * 1e6:8.2f} us{'  used' if is_used else ''}")
 
 

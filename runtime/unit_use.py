@@ -16,6 +16,7 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Slot
 from tpu_sim.isa.program import HBM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
+from tpu_sim.isa.resources import MRF
 from tpu_sim.isa.timing import descriptor_bytes, dma_cost
 from tpu_sim.machine.result import KernelRun
 
@@ -103,10 +104,11 @@ class UnitUse:
             total.vector += bool(slots & _VECTOR_SLOTS)
             total.scalar += Slot.SCALAR in slots
             for instr in bundle:
-                if instr.row.effect == "matmul":
+                if instr.row.pushes == MRF:
                     total.passes[_unit(instr) // self._chip.units_per_mxu] += 1
-                elif instr.row.effect == "dma_start":
-                    self._take_transfer(total, kernel.descriptors[instr.operands[0]])
+                elif instr.row.is_transfer:
+                    descriptor = instr.operands[instr.row.descriptor_index]
+                    self._take_transfer(total, kernel.descriptors[descriptor])
 
     def _take_transfer(self, total: _Text, descriptor: DmaDescriptor) -> None:
         spaces = (descriptor.src_space, descriptor.dst_space)
@@ -117,7 +119,7 @@ class UnitUse:
 
 def _unit(instr: Instr) -> int:
     """The 128x128 unit that a matrix instruction names."""
-    return instr.operands[instr.row.operand_index("u")]
+    return instr.operands[instr.row.unit_index]
 
 
 def _direction(spaces: tuple[int, int]) -> str:

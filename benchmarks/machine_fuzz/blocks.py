@@ -23,14 +23,14 @@ from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import MEANINGS, ROWS, Crossing, Kind, Row, Slot
 from tpu_sim.isa.program import VMEM, Block, DmaDescriptor
-from tpu_sim.isa.rows.mxu import INTEGER_PASSES
+from tpu_sim.isa.rows.mxu import PASS_FORMATS
 
 LANE_ROWS = [
     row
     for row in ROWS.values()
     if row.slot in (Slot.VALU, Slot.EUP, Slot.XLU) and row.crossing is not Crossing.STATE
 ]
-SCALAR_ROWS = [row for row in ROWS.values() if row.slot is Slot.SCALAR and not row.effect]
+SCALAR_ROWS = [row for row in ROWS.values() if row.slot is Slot.SCALAR and not row.is_state]
 NUMBERS = (0, 1, 2, 3, 5, 7, 8, 16, 31, 32, 33, 63, 127, 128, 255, 1000, -1, -2, -7, -128,
            2**31 - 1, -(2**31), 2**30, 12345678, -(2**31) + 5, 2**31 - 8)  # fmt: skip
 FLOAT_BITS = (0, -(2**31), 0x3F800000, -0x3FC00000, 0x3DCCCCCD, 0x7F800000, -0x00800000,
@@ -131,7 +131,7 @@ class BlockWriter:
         self.flow.sregs[number] = self._result_range(ROWS[name], operands)
 
     def _result_range(self, row: Row, operands: tuple[int, ...]) -> Range:
-        if row.effect:
+        if row.is_state:
             return None
         arguments: list[object] = []
         for operand, value in zip(row.operands[1:], operands, strict=True):
@@ -348,7 +348,8 @@ class BlockWriter:
         if self.flow.levels.get(unit, 0) + 2 > min(self._chip.mrf_entries, 8):
             self._pop_unit(unit)
             return
-        kinds = ["vmatmul.bf16", *(INTEGER_PASSES if self._chip.int8_rate else ())]
+        rows = PASS_FORMATS.values()
+        kinds = [r.name for r in rows if not r.required or getattr(self._chip, r.required)]
         self.issue.emit(self._random.choice(kinds), unit, self._vreg())
         self.flow.levels[unit] = self.flow.levels.get(unit, 0) + 2
 

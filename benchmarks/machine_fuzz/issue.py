@@ -6,10 +6,11 @@ import random
 
 from benchmarks.machine_fuzz.flow import Flow
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import ROWS, Instr, Slot
 from tpu_sim.isa.program import Block, Bundle
+from tpu_sim.isa.resources import MRF, TRANSPOSE_INPUT, TRANSPOSE_SHADOW
 from tpu_sim.isa.timing import occupancy_cycles, result_latency
+from tpu_sim.isa.unit_steps import leaves, needs
 
 
 class Issue:
@@ -47,37 +48,28 @@ class Issue:
 
     def _steps(self, instr: Instr) -> tuple[list[str], list[tuple[str, int]]]:
         """Unit steps that an instruction waits for, and those that wait for it, with cycles."""
-        latency = result_latency(instr, self.chip)
-        unit = instr.operands[0] if instr.operands else 0
-        match instr.row.effect:
-            case "matpush" | "matpush_t":
-                return [f"shadow {unit}"], [(f"weights {unit}", latency)]
-            case "matswap":
-                return [f"weights {unit}"], [(f"active {unit}", latency), (f"shadow {unit}", 1)]
-            case "matmul":
-                spacing = (f"mul {unit}", self.chip.matmul_cycles)
-                return [f"active {unit}", f"mul {unit}"], [spacing, (f"mul result {unit}", 1)]
-            case "pop_mrf":
-                return [f"mul result {instr.operands[1]}"], []
-            case "xpose_push":
-                shadow, entry = f"transpose shadow {unit}", f"transpose input {unit}"
-                return [shadow], [(entry, latency), (f"swap {unit}", 1)]
-            case "xpose_swap" | "xpose_swap16":
-                needs = [f"transpose input {unit}", f"transpose shadow {unit}", f"swap {unit}"]
-                block = (f"transposed block {unit}", latency)
-                return needs, [block, (f"transpose shadow {unit}", 1), (f"swap {unit}", 1)]
-            case "xpose_read":
-                return [f"transposed block {instr.operands[1]}"], []
-        return [], []
+        row = instr.row
+        before, after = needs(instr), leaves(instr, self.chip)
+        unit = instr.operands[row.unit_index] if row.unit_index >= 0 else -1
+        if row.pushes == MRF:
+            before.append(f"mul {unit}")
+            after += [(f"mul {unit}", self.chip.matmul_cycles), (f"mul result {unit}", 1)]
+        elif row.pops == MRF:
+            before.append(f"mul result {unit}")
+        elif TRANSPOSE_INPUT in row.touches:  # a swap stands alone with its unit's pushes and swaps
+            if TRANSPOSE_SHADOW in row.frees:
+                before += [f"transpose shadow {unit}", f"swap {unit}"]
+            after.append((f"swap {unit}", 1))
+        return before, after
 
     def _earliest(self, instr: Instr) -> int:
-        facts = row_facts(instr.row)
+        row = instr.row
         needs = [0, *(self._units.get(name, 0) for name in self._steps(instr)[0])]
         needs += [
-            self._ready.get((r.register_class, instr.operands[r.index]), 0) for r in facts.reads
+            self._ready.get((r.register_class, instr.operands[r.index]), 0) for r in row.reads
         ]
-        if facts.write is not None:
-            register = (facts.write.register_class, instr.operands[facts.write.index])
+        if row.write is not None:
+            register = (row.write.register_class, instr.operands[row.write.index])
             pending = self._ready.get(register, 0)
             # a slower write under way must land first
             needs.append(pending - result_latency(instr, self.chip) + 1 if pending else 0)
@@ -91,25 +83,25 @@ class Issue:
         held = sum(end > cycle for end in self._busy.get(instr.row.slot.value, ()))
         if instr.row.slot is Slot.MXU and self._mxu(instr) in [self._mxu(other) for other in same]:
             return True
-        facts = row_facts(instr.row)
-        if facts.write is not None and any(self._writes_same(instr, other) for other in bundle):
+        row = instr.row
+        if row.write is not None and any(self._writes_same(instr, other) for other in bundle):
             return True
         return len(same) + held >= self.chip.slot_count(instr.row.slot)
 
     def _writes_same(self, one: Instr, other: Instr) -> bool:
-        a, b = row_facts(one.row).write, row_facts(other.row).write
+        a, b = one.row.write, other.row.write
         if a is None or b is None or a.register_class != b.register_class:
             return False
         return one.operands[a.index] == other.operands[b.index]
 
     def _mxu(self, instr: Instr) -> int:
-        return instr.operands[row_facts(instr.row).unit_index] // self.chip.units_per_mxu
+        return instr.operands[instr.row.unit_index] // self.chip.units_per_mxu
 
     def _account(self, instr: Instr, cycle: int) -> None:
         latency = result_latency(instr, self.chip)
-        facts = row_facts(instr.row)
-        if facts.write is not None:
-            register = (facts.write.register_class, instr.operands[facts.write.index])
+        row = instr.row
+        if row.write is not None:
+            register = (row.write.register_class, instr.operands[row.write.index])
             self._ready[register] = cycle + latency
         if instr.row.pushes in self._queues:
             self._queues[instr.row.pushes].append(cycle + latency)

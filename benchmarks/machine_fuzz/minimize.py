@@ -6,8 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 
-from tpu_sim.isa.facts import VREG, row_facts
-from tpu_sim.isa.instruction import ROWS, Instr
+from tpu_sim.isa.instruction import ROWS, VREG, Instr
 from tpu_sim.isa.program import Block, If, Loop, Node, Program, While, blocks_of
 
 Fails = Callable[[Program], bool]
@@ -152,7 +151,7 @@ _Place = tuple[Block, int, Instr]
 
 def _unit(instr: Instr) -> int:
     """The MXU of an instruction, -1 if it has none."""
-    index = row_facts(instr.row).unit_index
+    index = instr.row.unit_index
     return instr.operands[index] if index >= 0 else -1
 
 
@@ -171,7 +170,7 @@ def _to_constant(program: Program, number: int) -> bool:
     for block in _blocks(program):
         for at, bundle in enumerate(block.bundles):
             for instr in bundle:
-                write = row_facts(instr.row).write
+                write = instr.row.write
                 is_vreg = write is not None and write.register_class == VREG
                 if not is_vreg or instr.row.pops or instr.row.name == "vmovi":
                     continue

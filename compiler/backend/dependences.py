@@ -152,22 +152,23 @@ def _memory_edges(
             if SMEM_WINDOW in waited:
                 graph.edge(waited[SMEM_WINDOW], index, 1)
             if SMEM_WINDOW in order.windows:
-                at = 1 if code is Code.SMEM_LOAD else 0
-                base = (sreg_of[operands[at]], versions[index])
-                order.word_access(index, info, operands[at + 1], base)
+                base = (sreg_of[operands[info.sregs[0]]], versions[index])
+                order.word_access(index, info, operands[info.offset], base)
         elif code is Code.DMA_START or code is Code.DMA_WAIT:
             if last_misc >= 0:
                 graph.edge(last_misc, index, 1)
             last_misc = index
             if code is Code.DMA_START:
-                order.dma_start(index, dma.windows_of_descriptor[operands[0]])
+                descriptor = operands[info.row.descriptor_index]
+                order.dma_start(index, dma.windows_of_descriptor[descriptor])
             else:
-                for window in dma.windows_of_flag.get(operands[0], ()):
+                for window in dma.windows_of_flag.get(operands[info.row.flag_index], ()):
                     waited[window] = index
         elif code is Code.SPILL:
-            fills[operands[0]] = index
+            fills[operands[info.row.slot_index]] = index
         elif code is Code.FILL:
-            graph.edge(fills[operands[1]], index, infos[fills[operands[1]]].latency)
+            spill = fills[operands[info.row.slot_index]]
+            graph.edge(spill, index, infos[spill].latency)
 
 
 def _tracked_windows(ops: list[Instr], infos: list[OpInfo], dma: DmaFacts) -> set[int]:
@@ -179,7 +180,8 @@ def _tracked_windows(ops: list[Instr], infos: list[OpInfo], dma: DmaFacts) -> se
         elif info.code is Code.SMEM_STORE:
             tracked.add(SMEM_WINDOW)
         elif info.code is Code.DMA_START:
-            tracked |= dma.windows_of_descriptor[ops[index].operands[0]]
+            descriptor = ops[index].operands[info.row.descriptor_index]
+            tracked |= dma.windows_of_descriptor[descriptor]
     return tracked
 
 
@@ -209,7 +211,7 @@ def _unit_edges(
                 units[unit] = MxuOrder(graph, chip, occupancy.get(unit, 0))
             units[unit].add(index, code)
         elif code <= Code.XPOSE_READ:
-            unit = ops[index].operands[1 if code is Code.XPOSE_READ else 0]
+            unit = ops[index].operands[info.unit]
             if unit not in xposes:
                 xposes[unit] = XposeOrder(graph, chip)
             xposes[unit].add(index, code)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from compiler.backend.dead_code import remove_dead_code
 from compiler.backend.dependences import DmaFacts, build_graph, descriptor_windows
 from compiler.backend.hazards import check_schedule
-from compiler.backend.op_table import Code, OpInfo, op_table
+from compiler.backend.op_table import OpInfo, op_table
 from compiler.backend.register_allocator import allocate_sregs
 from compiler.backend.scheduler import Schedule, schedule_block
 from compiler.backend.spill import spill_vregs
@@ -150,7 +150,7 @@ class _Finalizer:
         self._verify("spilling")
         self.sreg_of = allocate_sregs(self.llo, self.table, self.chip)
         self._verify("scalar register allocation")
-        self.dma = _dma_facts(self.llo, self.table)
+        self.dma = _dma_facts(self.llo)
         body = self._nodes(self.llo.body)
         self._expect_empty("at the end of the kernel")
         return body
@@ -229,13 +229,15 @@ def _waiting(occupancy: dict[int, int]) -> dict[int, int]:
     return {unit: results for unit, results in occupancy.items() if results}
 
 
-def _dma_facts(llo: LloKernel, table: dict[str, OpInfo]) -> DmaFacts:
+def _dma_facts(llo: LloKernel) -> DmaFacts:
     windows = [descriptor_windows(descriptor) for descriptor in llo.descriptors]
     of_flag: dict[int, frozenset[int]] = {}
     for block in blocks(llo.body):
         for instr in block.ops:
-            if table[instr.row.name].code is Code.DMA_START:
-                descriptor, flag = instr.operands[0], instr.operands[3]
+            row = instr.row
+            if row.is_transfer:
+                descriptor = instr.operands[row.descriptor_index]
+                flag = instr.operands[row.flag_index]
                 of_flag[flag] = of_flag.get(flag, frozenset()) | windows[descriptor]
     return DmaFacts(windows, of_flag)
 

@@ -179,8 +179,4 @@ def _check_unit_order(ops: list[Instr], infos: list[OpInfo], issued: list[int]) 
 
 def _unit(instr: Instr, info: OpInfo) -> int:
     """The number of the MXU or transpose unit; -1 for what there is one of."""
-    if info.code in (Code.XPOSE_PUSH, Code.XPOSE_SWAP):
-        return instr.operands[0]
-    if info.code is Code.XPOSE_READ:
-        return instr.operands[1]
     return instr.operands[info.unit] if info.unit >= 0 else -1

@@ -8,7 +8,22 @@ from typing import ClassVar
 
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.instruction import ROWS, Kind, Row, Slot
+from tpu_sim.isa.instruction import ROWS, SREG, VMASK, VREG, Row, Slot
+from tpu_sim.isa.resources import (
+    ACTIVE,
+    EUP,
+    FLAG,
+    MRF,
+    SMEM,
+    SPILL,
+    TRANSFER,
+    TRANSPOSE_INPUT,
+    TRANSPOSED,
+    VMEM,
+    WEIGHTS,
+    XLU,
+    Resource,
+)
 from tpu_sim.isa.timing import occupancy_cycles
 
 assert _rows.valu  # importing the package fills ROWS
@@ -46,32 +61,39 @@ for _number, _name in enumerate(Code.__annotations__):
     setattr(Code, _name, Code(_number))
 
 
-_CODES: dict[str, Code] = {
-    "load": Code.LOAD,
-    "load_indexed": Code.LOAD,
-    "store": Code.STORE,
-    "store_masked": Code.STORE,
-    "store_indexed": Code.STORE,
-    "scalar_load": Code.SMEM_LOAD,
-    "scalar_store": Code.SMEM_STORE,
-    "dma_start": Code.DMA_START,
-    "dma_wait": Code.DMA_WAIT,
-    "matpush": Code.MATPUSH,
-    "matpush_t": Code.MATPUSH,
-    "matswap": Code.MATSWAP,
-    "matmul": Code.MATMUL,
-    "pop_mrf": Code.MRF_POP,
-    "pop_eup": Code.POP,
-    "pop_xlu": Code.POP,
-    "xpose_push": Code.XPOSE_PUSH,
-    "xpose_swap": Code.XPOSE_SWAP,
-    "xpose_swap16": Code.XPOSE_SWAP,
-    "xpose_read": Code.XPOSE_READ,
-    "spill": Code.SPILL,
-    "spill_mask": Code.SPILL,
-    "fill": Code.FILL,
-    "fill_mask": Code.FILL,
+_DEFINED: dict[Resource, Code] = {
+    VMEM: Code.STORE,
+    SMEM: Code.SMEM_STORE,
+    SPILL: Code.SPILL,
+    TRANSFER: Code.DMA_START,
+    WEIGHTS: Code.MATPUSH,
+    ACTIVE: Code.MATSWAP,
+    TRANSPOSE_INPUT: Code.XPOSE_PUSH,
+    TRANSPOSED: Code.XPOSE_SWAP,
+    EUP: Code.PUSH,
+    XLU: Code.PUSH,
 }
+"""By a resource that a row defines its code; otherwise what it uses says it."""
+_USED: dict[Resource, Code] = {
+    VMEM: Code.LOAD,
+    SMEM: Code.SMEM_LOAD,
+    SPILL: Code.FILL,
+    FLAG: Code.DMA_WAIT,
+    ACTIVE: Code.MATMUL,
+    MRF: Code.MRF_POP,
+    TRANSPOSED: Code.XPOSE_READ,
+    EUP: Code.POP,
+    XLU: Code.POP,
+}
+
+
+def _code(row: Row) -> Code:
+    for table, resources in ((_DEFINED, row.defines), (_USED, row.uses)):
+        for resource in resources:
+            if resource in table:
+                return table[resource]
+    return Code.PLAIN
+
 
 CLASS_ORDER = (
     Slot.POP, Slot.STORE, Slot.VALU, Slot.EUP, Slot.XLU, Slot.SCALAR, Slot.LOAD, Slot.MISC,
@@ -83,7 +105,7 @@ The MXU class is followed by one class per further unit."""
 CLASS_INDEX: dict[Slot, int] = {slot: index for index, slot in enumerate(CLASS_ORDER)}
 MXU_CLASS = CLASS_INDEX[Slot.MXU]
 
-QUEUE_INDEX = {"eup": 0, "xlu": 1}
+QUEUE_INDEX: dict[str, int] = {EUP: 0, XLU: 1}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -130,32 +152,29 @@ def class_capacities(chip: Chip) -> list[int]:
 
 
 def _op_info(row: Row, chip: Chip) -> OpInfo:
-    kinds = [operand.kind for operand in row.operands]
-    names = [operand.name for operand in row.operands]
-    written = {Kind.VD: "v", Kind.MD: "m", Kind.SD: "s"}
-    defines = written.get(kinds[0], "") if kinds else ""
-    assert not any(kind in written for kind in kinds[1:]), f"{row.name}: destination is not first"
-    code = _CODES.get(row.effect, Code.PUSH if row.pushes in QUEUE_INDEX else Code.PLAIN)
-    window = kinds.index(Kind.WIN) if Kind.WIN in kinds else -1
-    vregs = tuple(i for i, kind in enumerate(kinds) if kind is Kind.VS)
-    masks = tuple(i for i, kind in enumerate(kinds) if kind is Kind.MS)
+    code = _code(row)
+    defines = row.write.register_class if row.write is not None else ""
+    vregs, masks, sregs = (
+        tuple(r.index for r in row.reads if r.register_class == letter)
+        for letter in (VREG, VMASK, SREG)
+    )
     return OpInfo(
         row=row,
         code=code,
         resource=CLASS_INDEX[row.slot],
         latency=chip.latency(row.latency),
-        occupies=max(1, occupancy_cycles(row, chip)),
+        occupies=occupancy_cycles(row, chip),
         defines=defines,
         takes=_takes(code, defines),
         reads=tuple((letter, read) for letter, read in (("v", vregs), ("m", masks)) if read),
         vregs=vregs,
         masks=masks,
-        sregs=tuple(i for i, kind in enumerate(kinds) if kind is Kind.SS),
+        sregs=sregs,
         queue=QUEUE_INDEX.get(row.pushes or row.pops, -1),
-        window=window,
-        offset=names.index("k") if window >= 0 and "k" in names else -1,
-        stride=names.index("stride") if "stride" in names else -1,
-        unit=kinds.index(Kind.UNIT) if Kind.UNIT in kinds else -1,
+        window=row.window_index,
+        offset=row.offset_index,
+        stride=row.stride_index,
+        unit=row.unit_index,
         has_effect=not defines or code is Code.MRF_POP,
         tail=_tail(row, code, defines, chip),
     )
@@ -172,4 +191,4 @@ _DURABLE = frozenset({Code.STORE, Code.SMEM_STORE, Code.XPOSE_PUSH, Code.XPOSE_S
 
 def _tail(row: Row, code: Code, defines: str, chip: Chip) -> int:
     durable = defines == "s" or code in _DURABLE
-    return max(1, occupancy_cycles(row, chip), chip.latency(row.latency) if durable else 1)
+    return max(occupancy_cycles(row, chip), chip.latency(row.latency) if durable else 1)

@@ -136,7 +136,7 @@ class _Spiller:
             return False
         if instr.row.name in _REMATERIALIZED:
             return True
-        if info.row.effect != "load" or self.any_wait:
+        if info.code is not Code.LOAD or info.row.is_indexed or self.any_wait:
             return False
         return instr.operands[info.window] not in self.stored
 

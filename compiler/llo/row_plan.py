@@ -7,9 +7,8 @@ from functools import cache
 from typing import ClassVar
 
 from tpu_sim.isa import rows as _rows
-from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Operand, Row, Slot
-
-_WRITTEN = {Kind.VD: "v", Kind.MD: "m", Kind.SD: "s"}
+from tpu_sim.isa.instruction import ROWS, SREG, Row, Slot
+from tpu_sim.isa.resources import FLAG, SMEM, VMEM
 
 assert _rows.valu  # importing the package fills ROWS
 
@@ -58,37 +57,32 @@ _POPS = {"eup": "vpop.eup", "xlu": "vpop.xlu"}
 def row_plan(name: str) -> RowPlan:
     """The plan of the row called `name`; KeyError when there is none."""
     row = ROWS[name]
-    written = [o for o in row.operands if o.kind in _WRITTEN]
-    sources = [o for o in row.operands if o.kind not in _WRITTEN]
-    result = _WRITTEN[written[0].kind] if written else ""
-    window = _position(sources, Kind.WIN)
-    scalars = tuple(i for i, o in enumerate(sources) if o.kind is Kind.SS)
+    written = row.write is not None
+    result = row.write.register_class if row.write is not None else ""
+    window = row.window_index - written
+    scalars = tuple(r.index - written for r in row.reads if r.register_class == SREG)
     action = _action(row, result)
     return RowPlan(
         name=name,
         row=row,
         action=action,
         result=result,
-        operand_count=len(sources),
+        operand_count=len(row.operands) - written,
         pop=row_plan(_POPS[row.pushes]) if row.pushes in _POPS else None,
         window=window,
         base=window + 1 if window >= 0 else -1,
-        offset=next((i for i, o in enumerate(sources) if window >= 0 and o.name == "k"), -1),
+        offset=row.offset_index - written if window >= 0 else -1,
         scalar_operands=scalars,
         is_lanes_only=action is Action.VECTOR and not scalars and window < 0,
-        writes_smem=row.effect == "scalar_store",
-        is_dma=row.effect in ("dma_start", "dma_wait"),
+        writes_smem=SMEM in row.defines,
+        is_dma=FLAG in row.touches,
     )
 
 
-def _position(sources: list[Operand], kind: Kind) -> int:
-    return next((i for i, o in enumerate(sources) if o.kind is kind), -1)
-
-
 def _action(row: Row, result: str) -> Action:
-    if row.effect in ("load", "load_indexed", "scalar_load"):
+    if row.uses & {VMEM, SMEM}:
         return Action.LOAD
-    if row.crossing is Crossing.STATE:
+    if row.is_state:
         return Action.EFFECT
     if row.slot is Slot.SCALAR and result == "s":
         return Action.SCALAR

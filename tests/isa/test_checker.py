@@ -183,7 +183,7 @@ def test_integer_passes_need_a_chip_that_has_them() -> None:
     passes = block("vlane v1", "nop 1", "vmatmul.s8 u0, v1", "nop 140", "vpop.mrf v2 = u0",
                    "vpop.mrf v3 = u0")  # fmt: skip
     check(passes)
-    with pytest.raises(ProgramError, match="v4 multiplies no 8-bit integers"):
+    with pytest.raises(ProgramError, match=r"vmatmul.s8: v4 does not have it \(int8_rate is 0\)"):
         check_kernel(kernel_program(passes).kernels["k"], load_chip("v4"))
 
 

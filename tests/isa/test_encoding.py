@@ -8,7 +8,7 @@ import pytest
 
 from tpu_sim.isa.encoding import decode_bundles, encode_bundles, operand_range
 from tpu_sim.isa.errors import EncodingError
-from tpu_sim.isa.instruction import KIND_BITS, ROWS, Instr, Row, Slot, define, operands
+from tpu_sim.isa.instruction import KIND_BITS, ROWS, Instr, Row, Slot, define
 
 ALL_ROWS = sorted(ROWS.values(), key=lambda row: row.name)
 
@@ -59,13 +59,13 @@ def test_operands_past_their_field_are_refused(row: Row) -> None:
 def test_two_rows_of_a_slot_cannot_share_an_opcode() -> None:
     taken = ROWS["vadd.f32"]
     with pytest.raises(AssertionError, match=r"rows vadd.f32 and vnew share opcode"):
-        define(Row("vnew", taken.opcode, Slot.VALU, operands("d:vd"), "valu", ""))
+        define("vnew", taken.opcode, Slot.VALU, "d:vd", "valu", "")
     assert "vnew" not in ROWS
 
 
 def test_a_row_cannot_be_defined_twice() -> None:
     with pytest.raises(AssertionError, match=r"vadd.f32 is defined twice"):
-        define(Row("vadd.f32", 255, Slot.VALU, operands("d:vd"), "valu", ""))
+        define("vadd.f32", 255, Slot.VALU, "d:vd", "valu", "")
 
 
 def test_opcodes_fit_and_kinds_have_widths() -> None:

@@ -7,18 +7,21 @@ import json
 import pickle
 from pathlib import Path
 
-from tpu_sim.interp.bundle_executor import BundleExecutor
+from tpu_sim.interp.mxu import PASSES
 from tpu_sim.isa.chips import chip_names, latency_classes, load_chip
-from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import MEANINGS, ROWS
+from tpu_sim.isa.instruction import EFFECTS, MEANINGS, ROWS
 from tpu_sim.isa.reference import reference_text
+from tpu_sim.isa.rows.mxu import PASS_FORMATS
+from tpu_sim.jit.host import detect_host
+from tpu_sim.jit.pass_forms import pass_forms
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_row_has_either_a_meaning_or_an_effect() -> None:
     for row in ROWS.values():
-        assert (row.name in MEANINGS) != bool(row.effect), row.name
+        assert (row.name in MEANINGS) != (row.name in EFFECTS), row.name
+        assert (row.name in EFFECTS) == row.is_state, row.name
 
 
 def test_a_copied_row_is_the_row_of_the_table() -> None:
@@ -27,9 +30,8 @@ def test_a_copied_row_is_the_row_of_the_table() -> None:
         assert pickle.loads(pickle.dumps(row)) is row
 
 
-def test_every_effect_is_a_method_of_the_plain_machine() -> None:
-    for row in ROWS.values():
-        assert not row.effect or hasattr(BundleExecutor, f"_{row.effect}"), row.name
+def test_both_machines_have_every_format_of_a_pass() -> None:
+    assert PASSES.keys() == PASS_FORMATS.keys() == pass_forms(detect_host()).keys()
 
 
 def test_numbers_are_those_that_files_have() -> None:
@@ -45,7 +47,7 @@ def test_every_latency_class_is_on_every_chip() -> None:
 
 def test_a_destination_is_the_first_operand() -> None:
     for row in ROWS.values():
-        write = row_facts(row).write
+        write = row.write
         assert write is None or write.index == 0, row.name
 
 

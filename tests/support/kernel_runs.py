@@ -15,6 +15,7 @@ from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.checker import check_kernel
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, While, Window
+from tpu_sim.isa.resources import MRF
 from tpu_sim.isa.timing import result_ready_cycles
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
@@ -149,11 +150,11 @@ class CycleCounter:
         return self
 
     def _bundle(self, bundle: Bundle) -> None:
-        matmuls = [instr.operands[0] for instr in bundle if instr.row.effect == "matmul"]
+        matmuls = [instr.operands[0] for instr in bundle if instr.row.pushes == MRF]
         for unit in matmuls:
             self.now = max(self.now, self._free[unit])
         for instr in bundle:
-            if instr.row.effect == "pop_mrf":
+            if instr.row.pops == MRF:
                 self.now = max(self.now, self._ready[instr.operands[1]].popleft())
         for unit in matmuls:
             self._free[unit] = self.now + self.chip.matmul_cycles

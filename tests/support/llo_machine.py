@@ -14,7 +14,8 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.interp.transpose import transposed_halves
-from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
+from tpu_sim.isa.instruction import EFFECTS, MEANINGS, Instr, Kind, Slot
+from tpu_sim.isa.resources import EUP, XLU, Resource
 
 _READS = {Kind.VS, Kind.MS, Kind.SS}
 _WRITES = {Kind.VD, Kind.MD, Kind.SD}
@@ -31,8 +32,7 @@ class LloMachine:
         self._vector = NumpyLanes((8, 128))
         self._scalar = NumpyLanes((1,))
         self._registers: dict[tuple[Kind, int], object] = {}
-        self._eup: deque[object] = deque()
-        self._xlu: deque[object] = deque()
+        self._queues: dict[str, deque[object]] = {EUP: deque(), XLU: deque()}
         self._shadow = np.zeros((4, 128, 128), np.uint32)
         self._active = np.zeros((4, 128, 128), np.uint32)
 
@@ -46,7 +46,7 @@ class LloMachine:
                 case LloBlock():
                     for instr in node.ops:
                         self._execute(instr)
-                    assert not self._eup and not self._xlu
+                    assert not any(self._queues.values())
                 case LloLoop():
                     trips = node.trip if node.trip >= 0 else self._sreg(node.trip_sreg)
                     for i in range(trips):
@@ -83,23 +83,20 @@ class LloMachine:
             for o, n in zip(row.operands, instr.operands, strict=True)
             if o.kind not in _WRITES
         ]
-        if row.effect:
-            result = getattr(self, f"_{row.effect}")(*values)
+        if row.is_state:
+            result = EFFECTS[row.name](self, *values)
         else:
             lanes = self._scalar if row.slot is Slot.SCALAR else self._vector
             result = MEANINGS[row.name](lanes, *values)
-        if row.pushes == "eup":
-            self._eup.append(result)
-        elif row.pushes == "xlu":
-            self._xlu.append(result)
+        if row.pushes in self._queues:
+            self._queues[row.pushes].append(result)
         elif row.operands and row.operands[0].kind in _WRITES:
             self._registers[row.operands[0].kind, instr.operands[0]] = result
 
-    def _pop_eup(self) -> object:
-        return self._eup.popleft()
+    # `tpu_sim.isa.effects.Core`, as far as vector code before scheduling uses it
 
-    def _pop_xlu(self) -> object:
-        return self._xlu.popleft()
+    def pop(self, queue: Resource, unit: int) -> object:
+        return self._queues[queue].popleft()
 
     def _rows(self, win: int, s: object, k: int, stride: int) -> npt.NDArray[np.int64]:
         base = int(np.asarray(s).view(np.int32)[0])
@@ -109,25 +106,20 @@ class LloMachine:
         assert rows.min() >= 0 and rows.max() < limit, f"window {name}: rows {rows} of {limit}"
         return rows
 
-    def _load(self, win: int, s: object, k: int, stride: int) -> object:
+    def load_rows(self, win: int, s: object, k: int, stride: int) -> object:
         return self.windows[win][self._rows(win, s, k, stride)]
 
-    def _load_indexed(self, win: int, s: object, index: npt.NDArray[np.uint32]) -> object:
+    def load_words(self, win: int, s: object, index: npt.NDArray[np.uint32]) -> object:
         words = index.view(np.int32).astype(np.int64) + int(np.asarray(s)[0]) * 128
         assert words.min() >= 0 and words.max() < self.windows[win].size, "indexed load"
         return self.windows[win].reshape(-1)[words]
 
-    def _store(self, win: int, s: object, k: int, stride: int, a: object) -> None:
-        rows = self._rows(win, s, k, stride)
-        for i, row in enumerate(rows):
-            self.windows[win][row] = np.asarray(a)[i]
-
-    def _store_masked(self, win: int, s: object, k: int, stride: int, a: object, m: object) -> None:
+    def store_rows(self, win: int, s: object, k: int, stride: int, a: object, m: object) -> None:
         for i, row in enumerate(self._rows(win, s, k, stride)):
-            mask = np.asarray(m)[i]
+            mask = slice(None) if m is None else np.asarray(m)[i]
             self.windows[win][row][mask] = np.asarray(a)[i][mask]
 
-    def _store_indexed(
+    def store_words(
         self, win: int, s: object, a: npt.NDArray[np.uint32], b: object, m: object
     ) -> None:
         words = a.view(np.int32).astype(np.int64) + int(np.asarray(s)[0]) * 128
@@ -136,19 +128,17 @@ class LloMachine:
         assert words[mask].max(initial=0) < self.windows[win].size, "indexed store"
         self.windows[win].reshape(-1)[words[mask]] = np.asarray(b)[mask]
 
-    def _xpose_push(self, unit: int, a: object, row: int) -> None:
+    def push_block(self, unit: int, a: object, row: int) -> None:
         self._shadow[unit, 8 * row : 8 * row + 8] = a
 
-    def _xpose_swap(self, unit: int) -> None:
-        self._active[unit] = self._shadow[unit].T.copy()
+    def transpose(self, unit: int, element_bits: int) -> None:
+        block = self._shadow[unit]
+        self._active[unit] = block.T.copy() if element_bits == 32 else transposed_halves(block)
 
-    def _xpose_swap16(self, unit: int) -> None:
-        self._active[unit] = transposed_halves(self._shadow[unit])
-
-    def _xpose_read(self, unit: int, row: int) -> object:
+    def read_block(self, unit: int, row: int) -> object:
         return self._active[unit, 8 * row : 8 * row + 8].copy()
 
-    def _scalar_load(self, s: object, k: int) -> object:
+    def load_smem(self, s: object, k: int) -> object:
         at = int(np.asarray(s)[0]) + k
         return np.array([self.smem[at] & 0xFFFFFFFF], np.uint32)
 

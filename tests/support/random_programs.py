@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.instruction import ROWS, Crossing, Instr, Kind, Slot
 from tpu_sim.isa.program import (
     HBM,
@@ -22,7 +21,9 @@ from tpu_sim.isa.program import (
     Program,
     Window,
 )
+from tpu_sim.isa.resources import MRF, SPILL
 from tpu_sim.isa.timing import occupancy_cycles, result_latency
+from tpu_sim.isa.unit_steps import leaves, needs
 
 FLOATS, INTEGERS, PACKED = 0, 1, 2
 """Windows by what they hold; values never move between floats and integers but by conversion,
@@ -56,37 +57,26 @@ class BlockBuilder:
 
     def _names(self, instr: Instr) -> tuple[list[str], list[tuple[str, int]]]:
         """Unit steps an instruction waits for, and those it delays, with their latency."""
+        row = instr.row
+        before, after = needs(instr), leaves(instr, self.chip)
         latency = result_latency(instr, self.chip)
-        unit = f"{instr.operands[0]}" if instr.operands else ""
-        match instr.row.effect:
-            case "matpush" | "matpush_t":
-                return [f"shadow{unit}"], [(f"weights{unit}", latency)]
-            case "matswap":
-                return [f"weights{unit}"], [(f"active{unit}", latency), (f"shadow{unit}", 1)]
-            case "matmul":
-                delays = [(f"mxu{unit}", self.chip.matmul_cycles), (f"results{unit}", latency)]
-                return [f"active{unit}", f"mxu{unit}"], delays
-            case "spill" | "spill_mask":
-                return [], [(f"slot{unit}", latency)]
-            case "fill" | "fill_mask":
-                return [f"slot{instr.operands[1]}"], []
-            case "pop_mrf":
-                return [f"results{instr.operands[1]}"], []
-            case "xpose_push":
-                return [f"tshadow{unit}"], [(f"tinput{unit}", latency), (f"tshadow{unit}", 0)]
-            case "xpose_swap" | "xpose_swap16":
-                return [f"tinput{unit}"], [(f"tblock{unit}", latency), (f"tshadow{unit}", 1)]
-            case "xpose_read":
-                return [f"tblock{instr.operands[1]}"], []
-        return [], []
+        unit = instr.operands[row.unit_index] if row.unit_index >= 0 else -1
+        if row.pushes == MRF:
+            before.append(f"mxu {unit}")
+            after += [(f"mxu {unit}", self.chip.matmul_cycles), (f"results {unit}", latency)]
+        elif row.pops == MRF:
+            before.append(f"results {unit}")
+        elif SPILL in row.defines:
+            after.append((f"slot {instr.operands[row.slot_index]}", latency))
+        elif SPILL in row.uses:
+            before.append(f"slot {instr.operands[row.slot_index]}")
+        return before, after
 
     def _earliest(self, instr: Instr) -> int:
-        facts = row_facts(instr.row)
-        needs = [
-            self.ready.get((r.register_class, instr.operands[r.index]), 0) for r in facts.reads
-        ]
-        if facts.write is not None:
-            register = (facts.write.register_class, instr.operands[facts.write.index])
+        row = instr.row
+        needs = [self.ready.get((r.register_class, instr.operands[r.index]), 0) for r in row.reads]
+        if row.write is not None:
+            register = (row.write.register_class, instr.operands[row.write.index])
             needs.append(self.ready.get(register, 0))
         if instr.row.pops in self.queues:
             needs.append(self.queues[instr.row.pops][0])
@@ -100,17 +90,17 @@ class BlockBuilder:
         if instr.row.slot is Slot.MXU:
             return self._mxu(instr) in [self._mxu(other) for other in same]
         return len(same) >= self.chip.slot_count(instr.row.slot) or (
-            instr.row.effect.startswith("xpose") and bool(same)
+            instr.row.is_unit_step and bool(same)
         )
 
     def _mxu(self, instr: Instr) -> int:
-        return instr.operands[row_facts(instr.row).unit_index] // self.chip.units_per_mxu
+        return instr.operands[instr.row.unit_index] // self.chip.units_per_mxu
 
     def _account(self, instr: Instr, cycle: int) -> None:
-        facts = row_facts(instr.row)
+        row = instr.row
         latency = result_latency(instr, self.chip)
-        if facts.write is not None:
-            register = (facts.write.register_class, instr.operands[facts.write.index])
+        if row.write is not None:
+            register = (row.write.register_class, instr.operands[row.write.index])
             self.ready[register] = cycle + latency
         if instr.row.pushes in self.queues:
             self.queues[instr.row.pushes].append(cycle + latency)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -62,6 +65,14 @@ def _bytes(values: F32, is_signed: bool) -> list[npt.NDArray[np.float64]]:
     kind = np.int8 if is_signed else np.uint8
     parts = (words >> np.uint32(shift) for shift in (16, 24))
     return [part.astype(np.uint8).view(kind).astype(np.float64) for part in parts]
+
+
+PASSES: dict[str, Callable[[F32, F32], U32]] = {
+    "bf16": lambda rows, weights: pass_rows(rows, weights).view(np.uint32),
+    "s8": partial(integer_pass_rows, is_signed=True),
+    "u8": partial(integer_pass_rows, is_signed=False),
+}
+"""By format (`tpu_sim.isa.rows.mxu.PASS_FORMATS`) a pass as words."""
 
 
 def _fma_flushed(product: npt.NDArray[np.float64], addend: F32) -> F32:

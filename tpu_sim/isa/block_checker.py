@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.facts import SREG, RegisterOperand, RowFacts, row_facts
-from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.instruction import SREG, Instr, RegisterOperand
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import Block, Bundle
-from tpu_sim.isa.rows.mxu import INTEGER_PASSES
+from tpu_sim.isa.resources import MRF, TRANSPOSE_INPUT, TRANSPOSE_SHADOW
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.isa.timing import occupancy_cycles, result_latency
+from tpu_sim.isa.unit_steps import leaves, needs
 
 
 @dataclass
@@ -81,28 +81,28 @@ class _BlockChecker:
             complaint = self.limits.complaint(instr)
             if complaint:
                 self._fail(complaint, hazard=False)
-        pairs = [(instr, row_facts(instr.row)) for instr in self.bundle]
-        self._slots(pairs)
-        for instr, facts in pairs:
-            self._reads(instr, facts)
+        self._slots()
+        for instr in self.bundle:
+            self._reads(instr)
         for instr in self.bundle:
             if instr.row.pops:
                 self._pop(instr)
         written: set[tuple[str, int]] = set()
-        for instr, facts in pairs:
-            if facts.write is not None:
-                self._write(instr, facts.write, written)
+        for instr in self.bundle:
+            if instr.row.write is not None:
+                self._write(instr, instr.row.write, written)
             if instr.row.pushes:
                 self._push(instr)
         self._units()
 
-    def _slots(self, pairs: list[tuple[Instr, RowFacts]]) -> None:
+    def _slots(self) -> None:
         used: dict[str, int] = {}
         mxus: set[int] = set()
-        for instr, facts in pairs:
-            used[facts.slot] = used.get(facts.slot, 0) + 1
-            if facts.is_mxu:  # each MXU has one slot, which its units share
-                mxu = instr.operands[facts.unit_index] // self.units_per_mxu
+        for instr in self.bundle:
+            row = instr.row
+            used[row.slot_name] = used.get(row.slot_name, 0) + 1
+            if row.is_mxu:  # each MXU has one slot, which its units share
+                mxu = instr.operands[row.unit_index] // self.units_per_mxu
                 if mxu in mxus:
                     self._fail(f"two instructions for the slot of MXU {mxu}")
                 mxus.add(mxu)
@@ -114,14 +114,14 @@ class _BlockChecker:
             limit = self.chip.slots[slot]
             if count > limit:
                 self._fail(f"{count} {slot} slots in use, {self.chip.name} has {limit}")
-        for instr, facts in pairs:
-            if instr.row.effect:
+        for instr in self.bundle:
+            if instr.row.held:
                 cycles = occupancy_cycles(instr.row, self.chip)
                 if cycles > 1:
-                    self.busy.setdefault(facts.slot, []).append(self.cycle + cycles)
+                    self.busy.setdefault(instr.row.slot_name, []).append(self.cycle + cycles)
 
-    def _reads(self, instr: Instr, facts: RowFacts) -> None:
-        for operand in facts.reads:
+    def _reads(self, instr: Instr) -> None:
+        for operand in instr.row.reads:
             number = instr.operands[operand.index]
             letter = operand.register_class
             if letter == SREG and number == 0:
@@ -151,8 +151,8 @@ class _BlockChecker:
         self.ready[register] = ready
 
     def _pop(self, instr: Instr) -> None:
-        if instr.row.pops == "mrf":
-            self._move_mrf(instr.operands[row_facts(instr.row).unit_index], -1)
+        if instr.row.pops == MRF:
+            self._move_mrf(instr.operands[instr.row.unit_index], -1)
             return
         queue = self.queues[instr.row.pops]
         if not queue:
@@ -162,8 +162,8 @@ class _BlockChecker:
             self._fail(f"{instr.row.name} comes {ready - self.cycle} cycles before the result")
 
     def _push(self, instr: Instr) -> None:
-        if instr.row.pushes == "mrf":
-            self._move_mrf(instr.operands[row_facts(instr.row).unit_index], 2)
+        if instr.row.pushes == MRF:
+            self._move_mrf(instr.operands[instr.row.unit_index], 2)
             return
         queue = self.queues[instr.row.pushes]
         entries = {"eup": self.chip.eup_entries, "xlu": self.chip.xlu_entries}[instr.row.pushes]
@@ -179,45 +179,29 @@ class _BlockChecker:
         summary.mrf_high[unit] = max(summary.mrf_high.get(unit, 0), level)
 
     def _units(self) -> None:
-        """Order of pushes, swaps, matmuls and reads within the MXUs and the transpose unit."""
+        """Order of pushes, swaps, matmuls and reads within the MXUs and the transpose units."""
         marks: list[tuple[str, int]] = []
         for instr in self.bundle:
-            if not instr.row.effect:
+            row = instr.row
+            if not row.is_unit_step:
                 continue
-            latency = result_latency(instr, self.chip)
-            match instr.row.effect:
-                case "matpush" | "matpush_t":
-                    self._use(f"shadow {instr.operands[0]}")
-                    marks.append((f"weights {instr.operands[0]}", latency))
-                case "matswap":
-                    self._use(f"weights {instr.operands[0]}")
-                    marks.append((f"active {instr.operands[0]}", latency))
-                    marks.append((f"shadow {instr.operands[0]}", 1))
-                case "matmul":
-                    self._use(f"active {instr.operands[0]}")
-                    self._matmul_spacing(instr.operands[0])
-                    if instr.row.name in INTEGER_PASSES and not self.chip.int8_rate:
-                        self._fail(
-                            f"{instr.row.name}: {self.chip.name} multiplies no 8-bit integers"
-                        )
-                case "xpose_push":
-                    self._use(f"transpose shadow {instr.operands[0]}")
-                    marks.append((f"transpose input {instr.operands[0]}", latency))
-                case "xpose_swap" | "xpose_swap16":
-                    self._xpose_swap(instr)
-                    marks.append((f"transposed block {instr.operands[0]}", latency))
-                    marks.append((f"transpose shadow {instr.operands[0]}", 1))
-                case "xpose_read":
-                    self._use(f"transposed block {instr.operands[1]}")
+            for name in needs(instr):
+                self._use(name)
+            marks += leaves(instr, self.chip)
+            if row.pushes == MRF:
+                self._matmul_spacing(instr.operands[row.unit_index])
+            if TRANSPOSE_SHADOW in row.frees:
+                self._transpose_alone(instr)
+            if row.required and not getattr(self.chip, row.required):
+                self._fail(f"{row.name}: {self.chip.name} does not have it ({row.required} is 0)")
         for name, latency in marks:
             self.unit_ready[name] = max(self.unit_ready.get(name, 0), self.cycle + latency)
 
-    def _xpose_swap(self, instr: Instr) -> None:
-        unit = instr.operands[0]
-        self._use(f"transpose input {unit}")
+    def _transpose_alone(self, instr: Instr) -> None:
+        unit = instr.operands[instr.row.unit_index]
         for other in self.bundle:
-            is_write = other.row.effect.startswith(("xpose_push", "xpose_swap"))
-            if is_write and other is not instr and other.operands[0] == unit:
+            is_write = TRANSPOSE_INPUT in other.row.touches
+            if is_write and other is not instr and other.operands[other.row.unit_index] == unit:
                 self._fail("a transpose push or swap in the bundle of a swap")
 
     def _use(self, name: str) -> None:

@@ -49,7 +49,6 @@ class Cause(IntEnum):
 
 LOWERED = Cause.DMA_IN
 """What a wait for a flag counts as if nothing was started on it since the last one."""
-_PUSHES = frozenset({"matpush", "matpush_t", "matswap"})
 _RANKED = (Cause.LATENCY, Cause.SCALAR, Cause.VECTOR, Cause.MXU_WEIGHTS, Cause.MXU)
 """What a bundle counts as by what is in it: the last that some instruction stands for."""
 _MULTIPLIES = _RANKED.index(Cause.MXU)
@@ -149,10 +148,8 @@ def _bundle_rank(bundle: Bundle) -> int:
 
 @cache
 def _row_rank(row: Row) -> int:
-    if row.effect == "matmul":
-        return _MULTIPLIES
-    if row.effect in _PUSHES:
-        return _RANKED.index(Cause.MXU_WEIGHTS)
+    if row.slot is Slot.MXU:
+        return _MULTIPLIES if row.pushes else _RANKED.index(Cause.MXU_WEIGHTS)
     is_quiet = row.slot in (Slot.SCALAR, Slot.MISC)
     return _RANKED.index(Cause.SCALAR if is_quiet else Cause.VECTOR)
 

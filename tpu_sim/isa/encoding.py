@@ -13,16 +13,16 @@ from functools import cache
 
 from tpu_sim.isa import rows as _rows
 from tpu_sim.isa.errors import EncodingError
-from tpu_sim.isa.instruction import KIND_BITS, ROWS, Instr, Kind, Row, Slot
+from tpu_sim.isa.instruction import KIND_BITS, ROW_OF_CODE, Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle
 
 COUNT_BITS, RUN_BITS, SLOT_BITS, OPCODE_BITS = 6, 16, 4, 8
 _SIGNED = (Kind.I32, Kind.F32, Kind.IMM)
+_SLOTS = tuple(Slot)
 _SLOT_NUMBERS = {slot: number for number, slot in enumerate(Slot)}
 _MAX_RUN = (1 << RUN_BITS) - 1
 
 assert _rows.valu  # importing the rows fills the table
-_BY_CODE = {(_SLOT_NUMBERS[row.slot], row.opcode): row for row in ROWS.values()}
 
 
 @cache
@@ -123,7 +123,7 @@ def decode_bundles(data: bytes, count: int) -> list[Bundle]:
 def _decode_instr(reader: _Reader) -> Instr:
     slot = reader.take(SLOT_BITS)
     opcode = reader.take(OPCODE_BITS)
-    row = _BY_CODE.get((slot, opcode))
+    row = ROW_OF_CODE.get((_SLOTS[slot], opcode)) if slot < len(_SLOTS) else None
     if row is None:
         raise EncodingError(f"no instruction has slot {slot}, opcode {opcode}")
     operands = []

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.encoding import operand_range
-from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import Instr, Kind, Row, Slot
+from tpu_sim.isa.instruction import Instr, Kind, Operand, Row, Slot
 from tpu_sim.isa.program import Kernel
 
 _SUBLANES = 8
-_BLOCK_ROWS = {"matpush": 8, "matpush_t": 8, "xpose_push": 16, "xpose_read": 16}
-"""How many values operand `row` may take."""
-_CONSTANT_CHECKED = ("load", "store", "store_masked")
 
 
 class OperandLimits:
@@ -31,6 +27,7 @@ class OperandLimits:
             Kind.SD: sregs[1:],
             Kind.SS: sregs,
             Kind.UNIT: range(chip.mxu_units),
+            Kind.XPOSE: range(chip.transpose_units),
         }
         if kernel is not None:
             self._kinds[Kind.WIN] = range(len(kernel.windows))
@@ -53,16 +50,17 @@ class OperandLimits:
         if self._kernel is None:
             is_scalar = row.slot is Slot.SCALAR
             return "" if is_scalar else f"{row.name} in main: want scalar instructions only"
-        return self._constant_address(instr, self._kernel) if row.effect else ""
+        is_address = row.window_index >= 0 and not row.is_indexed
+        return self._constant_address(instr, self._kernel) if is_address else ""
 
     def _row_ranges(self, row: Row) -> tuple[range, ...]:
-        kinds = [operand.kind for operand in row.operands]
-        ranges = [self._kinds[k] if k in self._kinds else operand_range(k) for k in kinds]
-        if row.effect in _BLOCK_ROWS:
-            ranges[row.operand_index("row")] = range(_BLOCK_ROWS[row.effect])
-        if row.effect.startswith("xpose"):
-            ranges[row.operand_index("unit")] = range(self._chip.transpose_units)
-        return tuple(ranges)
+        return tuple(self._range(operand) for operand in row.operands)
+
+    def _range(self, operand: Operand) -> range:
+        if operand.limit:
+            return range(operand.limit)
+        legal = self._kinds.get(operand.kind)
+        return operand_range(operand.kind) if legal is None else legal
 
     def _out_of_range(self, instr: Instr, ranges: tuple[range, ...]) -> str:
         for value, legal, operand in zip(instr.operands, ranges, instr.row.operands, strict=True):
@@ -75,9 +73,7 @@ class OperandLimits:
 
     def _constant_address(self, instr: Instr, kernel: Kernel) -> str:
         """A window access at a constant address is inside its window."""
-        if instr.row.effect not in _CONSTANT_CHECKED:
-            return ""
-        first = row_facts(instr.row).window_index
+        first = instr.row.window_index
         window_id, s, k, stride = instr.operands[first : first + 4]
         if s != 0:
             return ""

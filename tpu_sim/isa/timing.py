@@ -34,15 +34,7 @@ WORD_BYTES = 4
 
 def occupancy_cycles(row: Row, chip: Chip) -> int:
     """Cycles an instruction holds its issue slot (1 for all but indexed accesses and DMA issue)."""
-    match row.effect:
-        case "load_indexed":
-            return chip.load_indexed_cycles
-        case "store_indexed":
-            return chip.store_indexed_cycles
-        case "dma_start":
-            return max(1, chip.dma_issue_cycles)
-        case _:
-            return 1
+    return max(1, getattr(chip, row.held)) if row.held else 1
 
 
 def result_ready_cycles(chip: Chip) -> tuple[int, int]:

@@ -80,4 +80,4 @@ class Bounds:
 
 
 def _may_fault(op: ValueOp) -> bool:
-    return op.address is not None or (op.row is not None and op.row.effect == "dma_start")
+    return op.address is not None or (op.row is not None and op.row.is_transfer)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tpu_sim.isa.causes import Counts, transfer_cause
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor
+from tpu_sim.isa.resources import FLAG, MRF
 from tpu_sim.isa.timing import descriptor_unit_bytes
 from tpu_sim.jit.clock_kernels import (
     EXCHANGE,
@@ -66,20 +67,19 @@ class BlockClock:
         """Wait for what the bundle needs; `flags` gives the flag number of each ``dma.wait``."""
         arrival = self._now() if flags else ""
         for position, instr in enumerate(bundle):
-            match instr.row.effect:
-                case "dma_wait":
-                    arguments = f"i64 {flags[position]}, i64 {arrival}, i64 {self._now()}"
-                    self._base = self._emitter.value(f"call i64 @{WAIT}(ptr %ctx, {arguments})")
-                case "pop_mrf":
-                    self._step(Step.POP, instr.operands[1])
-                case "matmul":
-                    self._step(Step.UNIT, instr.operands[0])
+            row = instr.row
+            if FLAG in row.uses:
+                arguments = f"i64 {flags[position]}, i64 {arrival}, i64 {self._now()}"
+                self._base = self._emitter.value(f"call i64 @{WAIT}(ptr %ctx, {arguments})")
+            elif MRF in row.touches:
+                step = Step.POP if row.pops else Step.UNIT
+                self._step(step, instr.operands[row.unit_index])
 
     def issue(self, bundle: Sequence[Instr]) -> None:
         """Account for the bundle's multiplications and go on to the next cycle."""
         for instr in bundle:
-            if instr.row.effect == "matmul":
-                self._step(Step.MATMUL, instr.operands[0])
+            if instr.row.pushes == MRF:
+                self._step(Step.MATMUL, instr.operands[instr.row.unit_index])
         self._elapsed += 1
 
     def transfer(self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tpu_sim.isa.rows.mxu import PASS_FORMATS
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import FORK, MAX_TASKS, TASK_BYTES
@@ -23,7 +24,7 @@ _PREFIX = "tpuc_kernel_v1_"
 RUN_LIST = _PREFIX + "run_list"
 FORK_LISTS = _PREFIX + "fork_lists"
 PASS_POINTERS = _PREFIX + "pass_pointers"
-"""A table by kind of command: the forms of the MXU's passes that lists use."""
+"""A table in the order of `PASS_FORMATS`: the forms of the MXU's passes that lists use."""
 COMMAND_FUNCTIONS = (RUN_LIST, FORK_LISTS)
 COMMAND_DECLARATIONS = f"""
 declare void @{RUN_LIST}(ptr, ptr, ptr, ptr)
@@ -47,18 +48,19 @@ class Kind(IntEnum):
 
     END = 0
     COMPONENT = 1
-    MATMUL = 2
     COPY_VREG = 3
     MATPUSH_TRANSPOSED = 4
     SETTLE_WEIGHTS = 5
     TRANSPOSE = 6
     TRANSPOSE_HALVES = 7
-    MATMUL_S8 = 8
-    MATMUL_U8 = 9
-    MATPUSH = 10
+    MATPUSH = 8
 
 
-def head_word(kind: Kind, arguments: int, component: int = 0) -> int:
+PASS_KINDS = {name: 16 + number for number, name in enumerate(PASS_FORMATS)}
+"""Commands that are passes of the MXU, by format: they have several forms each."""
+
+
+def head_word(kind: int, arguments: int, component: int = 0) -> int:
     """The first word of a command."""
     return component << _COMPONENT_SHIFT | arguments << _COUNT_SHIFT | kind
 
@@ -69,8 +71,8 @@ def argument_word(base: int, offset: int) -> int:
 
 
 Kernels = dict[Kind, tuple[str, tuple[str, ...]]]
-"""By kind of command its kernel's name and types of arguments; one without a name has several
-forms, and `PASS_POINTERS` says which it is."""
+"""By kind of command its kernel's name and types of arguments."""
+_PASS_ARGUMENTS = ("ptr",) * 4
 
 
 def ring_word(base: int, number: int, entries: int) -> int:
@@ -105,7 +107,9 @@ def _list_function(kernels: Kernels) -> str:
     e.do(f"%next = getelementptr i64, ptr {words}, i64 {count}")
     with e.loop(count) as number:
         _resolve(e, words, number)
-    e.do(f"switch i64 {kind}, label %{run}_component [ {_cases(kernels, run)} ]")
+    numbers = [*map(int, kernels), *PASS_KINDS.values()]
+    cases = " ".join(f"i64 {number}, label %{run}_{number}" for number in numbers)
+    e.do(f"switch i64 {kind}, label %{run}_component [ {cases} ]")
     e.place(f"{run}_component")
     index = e.value(f"lshr i64 {head}, {_COMPONENT_SHIFT}")
     entry = e.value(f"getelementptr ptr, ptr {components}, i64 {index}")
@@ -113,23 +117,24 @@ def _list_function(kernels: Kernels) -> str:
     e.jump(f"{run}_end")
     for one, (name, types) in kernels.items():
         e.place(f"{run}_{int(one)}")
-        places = [e.offset("%arguments", 8 * n) for n in range(len(types))]
-        values = [f"{t} {e.load(t, place, 8)}" for t, place in zip(types, places, strict=True)]
-        function = f"@{name}"
-        if not name:
-            function = e.load("ptr", e.offset(f"@{PASS_POINTERS}", 8 * one), 8)
-        e.do(f"call void {function}({', '.join(values)})")
+        _call(e, f"@{name}", types)
+        e.jump(f"{run}_end")
+    for position, one_pass in enumerate(PASS_KINDS.values()):
+        e.place(f"{run}_{one_pass}")
+        _call(e, e.load("ptr", e.offset(f"@{PASS_POINTERS}", 8 * position), 8), _PASS_ARGUMENTS)
         e.jump(f"{run}_end")
     e.place(f"{run}_end")
     e.jump(following)
     e.place(over)
     header = f"void @{RUN_LIST}(ptr %ctx, ptr %list, ptr %bases, ptr %scratch)"
-    table = f"@{PASS_POINTERS} = global [{len(Kind)} x ptr] zeroinitializer\n"
+    table = f"@{PASS_POINTERS} = global [{len(PASS_KINDS)} x ptr] zeroinitializer\n"
     return f"{table}define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
-def _cases(kernels: Kernels, run: str) -> str:
-    return " ".join(f"i64 {int(kind)}, label %{run}_{int(kind)}" for kind in kernels)
+def _call(e: Emitter, function: str, types: tuple[str, ...]) -> None:
+    places = [e.offset("%arguments", 8 * n) for n in range(len(types))]
+    values = [f"{t} {e.load(t, place, 8)}" for t, place in zip(types, places, strict=True)]
+    e.do(f"call void {function}({', '.join(values)})")
 
 
 def _resolve(e: Emitter, words: str, number: str) -> None:

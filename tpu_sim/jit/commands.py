@@ -49,7 +49,7 @@ class CommandList:
         self.most_arguments = 1
         self.work = 0
 
-    def add(self, kind: Kind, arguments: Sequence[int], component: int = 0, work: int = 0) -> None:
+    def add(self, kind: int, arguments: Sequence[int], component: int = 0, work: int = 0) -> None:
         """Append a command with argument words."""
         self.words.append(head_word(kind, len(arguments), component))
         self.words += arguments
@@ -147,7 +147,7 @@ class Commands:
         self._numbers = {}
         self._next = len(_MEMORIES)
 
-    def add(self, kind: Kind, arguments: Sequence[int], component: int = 0) -> None:
+    def add(self, kind: int, arguments: Sequence[int], component: int = 0) -> None:
         """Run a command after those before it."""
         self._pending.add(kind, arguments, component)
 

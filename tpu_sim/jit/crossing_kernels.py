@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import cast
 
-from tpu_sim.isa.instruction import MEANINGS, Crossing, Kind, Row
-from tpu_sim.isa.rows.xlu import LANE_FOLD, SUBLANE_FOLD, VPERM_LANE, VPERM_SUBLANE, VROT_LANE
+from tpu_sim.isa.instruction import MEANINGS, ROWS, Crossing, Kind, Row
 from tpu_sim.jit.crossing import CHUNKS, LANES, Chunks, ColumnLanes, RowLanes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes
+from tpu_sim.jit.moves import ALWAYS_MOVES
 
 _CHUNK = "<16 x i32>"
 _CHUNK_BYTES = 64
 _BUFFER_BYTES = 2 * 4 * LANES
-_ROWS = (*LANE_FOLD.values(), *SUBLANE_FOLD.values(), VPERM_LANE, VPERM_SUBLANE, VROT_LANE)
+_ROWS = tuple(
+    row
+    for row in ROWS.values()
+    if row.crossing in (Crossing.LANES, Crossing.SUBLANES) and row.name not in ALWAYS_MOVES
+)
 
 
 def crossing_kernel(row_name: str) -> str:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tpu_sim.isa.facts import row_facts
-from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa import resources
 from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
 from tpu_sim.jit.context import ROW_BYTES, Word
 from tpu_sim.jit.dma_shapes import Spread, source_of_dense
@@ -133,24 +132,24 @@ def _follow_block(kernel: Kernel, block: Block, in_loop: bool, uses: _Uses) -> N
     loaded: set[int] = set()
     writes_hbm = False
     for instr in (instr for bundle in block.bundles for instr in bundle):
-        match instr.row.effect:
-            case "dma_start":
-                descriptor = kernel.descriptors[instr.operands[0]]
-                writes_hbm |= descriptor.dst_space == HBM
-                if descriptor.src_space == VMEM:
-                    uses.excluded.add(descriptor.window)
-                if descriptor.dst_space == VMEM:
-                    filled.add(descriptor.window)
-                    _note_pieces(descriptor, uses)
-            case "load":
-                loaded.add(_window(instr))
-                if instr.operands[instr.row.operand_index("stride")] < 0:
-                    uses.excluded.add(_window(instr))
-            case "store" | "store_masked":
-                if in_loop or _window(instr) in filled:
-                    uses.excluded.add(_window(instr))
-            case "load_indexed" | "store_indexed":
-                uses.excluded.add(_window(instr))
+        row = instr.row
+        if row.is_transfer:
+            descriptor = kernel.descriptors[instr.operands[row.descriptor_index]]
+            writes_hbm |= descriptor.dst_space == HBM
+            if descriptor.src_space == VMEM:
+                uses.excluded.add(descriptor.window)
+            if descriptor.dst_space == VMEM:
+                filled.add(descriptor.window)
+                _note_pieces(descriptor, uses)
+        elif row.window_index >= 0:
+            window = instr.operands[row.window_index]
+            if resources.VMEM in row.uses:
+                loaded.add(window)
+                is_apt = not row.is_indexed and instr.operands[row.stride_index] >= 0
+            else:
+                is_apt = not (row.is_indexed or in_loop or window in filled)
+            if not is_apt:
+                uses.excluded.add(window)
     uses.excluded |= loaded if writes_hbm else loaded & filled
 
 
@@ -159,10 +158,6 @@ def _note_pieces(descriptor: DmaDescriptor, uses: _Uses) -> None:
     if pieces is not None:
         rows = uses.referable.setdefault(descriptor.window, {})
         rows[pieces] = max(rows.get(pieces, 0), referred_rows(descriptor))
-
-
-def _window(instr: Instr) -> int:
-    return instr.operands[row_facts(instr.row).window_index]
 
 
 def entry_offset(entry: int) -> int:

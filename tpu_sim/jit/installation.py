@@ -12,7 +12,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.jit.command_kernels import PASS_POINTERS, Kind
+from tpu_sim.isa.rows.mxu import PASS_FORMATS
+from tpu_sim.jit.command_kernels import PASS_POINTERS
 from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
 from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
 from tpu_sim.jit.host import detect_host
@@ -47,10 +48,16 @@ def _install(use_cache: bool) -> NativeModule:
     module = engine.link(engine.object_code(library_text(host)))
     for name in LIBRARY_FUNCTIONS:
         define_symbol(name, module.address(name))
-    pointers = (ctypes.c_void_p * len(Kind)).from_address(module.address(PASS_POINTERS))
-    for kind, forms in pass_forms(host).items():
-        pointers[kind] = module.address(_best(module, forms))
+    pointers = pass_pointers(module)
+    for number, forms in enumerate(pass_forms(host).values()):
+        pointers[number] = module.address(_best(module, forms))
     return module
+
+
+def pass_pointers(library: NativeModule) -> ctypes.Array[ctypes.c_void_p]:
+    """The forms of the MXU's passes that the library uses, in the order of `PASS_FORMATS`."""
+    table = ctypes.c_void_p * len(PASS_FORMATS)
+    return table.from_address(library.address(PASS_POINTERS))
 
 
 def _best(module: NativeModule, forms: tuple[PassForm, ...]) -> str:

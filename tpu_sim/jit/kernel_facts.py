@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of
-
-_SWAPS = frozenset({"xpose_swap", "xpose_swap16"})
+from tpu_sim.isa.resources import ACTIVE, SPILL, TRANSPOSED
 
 
 def most_swaps(body: list[Node]) -> int:
@@ -16,10 +15,10 @@ def most_swaps(body: list[Node]) -> int:
 
 def _swaps(block: Block) -> int:
     units = [
-        instr.operands[0]
+        instr.operands[instr.row.unit_index]
         for bundle in block.bundles
         for instr in bundle
-        if instr.row.effect in _SWAPS
+        if TRANSPOSED in instr.row.defines
     ]
     return max(Counter(units).values(), default=0)
 
@@ -38,9 +37,9 @@ def _follow(nodes: list[Node], swapped: set[int], found: set[int]) -> None:
             case Block():
                 for bundle in node.bundles:
                     for instr in bundle:
-                        if instr.row.effect == "matmul" and instr.operands[0] not in swapped:
+                        if ACTIVE in instr.row.uses and instr.operands[0] not in swapped:
                             found.add(instr.operands[0])
-                    swapped.update(i.operands[0] for i in bundle if i.row.effect == "matswap")
+                    swapped.update(i.operands[0] for i in bundle if ACTIVE in i.row.defines)
             case Loop():
                 _follow(node.body, swapped if node.trip > 0 else set(swapped), found)
             case If():
@@ -60,7 +59,7 @@ def carried_slots(body: list[Node]) -> frozenset[int]:
         written: set[int] = set()
         for bundle in block.bundles:
             for instr in bundle:
-                if instr.row.effect in ("fill", "fill_mask"):
-                    carried.update({instr.operands[1]} - written)
-            written.update(i.operands[0] for i in bundle if i.row.effect in ("spill", "spill_mask"))
+                if SPILL in instr.row.uses:
+                    carried.update({instr.operands[instr.row.slot_index]} - written)
+            written.update(i.operands[i.row.slot_index] for i in bundle if SPILL in i.row.defines)
     return frozenset(carried)

@@ -72,9 +72,7 @@ declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
 {FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
 {CALL_DECLARATIONS}{RANGE_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
 
-_PASSES = (Kind.MATMUL, Kind.MATMUL_S8, Kind.MATMUL_U8)
 _COMMANDS: Kernels = {
-    **dict.fromkeys(_PASSES, ("", ("ptr", "ptr", "ptr", "ptr"))),
     Kind.MATPUSH: (MATPUSH, ("ptr", "ptr")),
     Kind.COPY_VREG: (COPY_VREG, ("ptr", "ptr")),
     Kind.MATPUSH_TRANSPOSED: (MATPUSH_TRANSPOSED, ("ptr", "ptr")),

@@ -13,8 +13,8 @@ from tpu_sim.jit.crossing import CHUNKS, LANES
 from tpu_sim.jit.lanes import CHUNK_LANES, LlvmLanes
 from tpu_sim.jit.values import Argument, Scalar, Use
 
-_LANE_MOVES = frozenset({"vrot.lane", "vbcast.lane"})
-_SUBLANE_MOVES = frozenset({"vrot.slane", "vbcast.slane"})
+ALWAYS_MOVES = frozenset({"vbcast.lane", "vrot.slane", "vbcast.slane"})
+"""Rows that only move data, whatever the amount."""
 _CHUNK_BYTES = 64
 
 Place = Callable[[str, str], str]
@@ -25,7 +25,7 @@ def is_move(row_name: str, arguments: tuple[Argument, ...]) -> bool:
     """Whether an operation only moves data, by an amount that can be turned into an address."""
     if row_name == "vrot.lane":
         return _static_amount(arguments) is not None
-    return row_name in _LANE_MOVES or row_name in _SUBLANE_MOVES
+    return row_name in ALWAYS_MOVES
 
 
 def moved(arguments: tuple[Argument, ...]) -> int:

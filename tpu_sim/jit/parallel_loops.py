@@ -14,23 +14,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from tpu_sim.isa.facts import SREG, row_facts
-from tpu_sim.isa.instruction import Instr, Row
+from tpu_sim.isa.instruction import SREG, Instr, Row
 from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of
+from tpu_sim.isa.resources import (
+    LANE_QUEUES,
+    SMEM,
+    SPILL,
+    TRANSPOSE_INPUT,
+    TRANSPOSE_UNIT,
+    TRANSPOSED,
+    VMEM,
+)
 
 MIN_WORK = 400
 """Vreg operations (some ten nanoseconds each) of a loop from which sharing it pays."""
 _TRANSPOSE_PUSHES = 16
 _MAX_ROWS = 1 << 31
-_WORK = {"xpose_swap": 60, "xpose_swap16": 60, "load_indexed": 30, "store_indexed": 30}
-_EFFECTS = frozenset({
-    "", "load", "store", "store_masked", "load_indexed", "store_indexed", "scalar_load",
-    "pop_eup", "pop_xlu", "spill", "fill", "spill_mask", "fill_mask",
-    "xpose_push", "xpose_swap", "xpose_swap16", "xpose_read",
-})  # fmt: skip
-_SPILLS = frozenset({"spill", "fill", "spill_mask", "fill_mask"})
-_STORES = frozenset({"store", "store_masked", "store_indexed"})
-_ACCESSES = _STORES | {"load", "load_indexed"}
+_SWAP_WORK, _INDEXED_WORK = 60, 30
+_OWN = frozenset({VMEM, SPILL}) | LANE_QUEUES | TRANSPOSE_UNIT
+"""What an iteration may define, if it proves to be its own; it may use SMEM, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,11 @@ def work_to_share(
 def _slots(loop: Loop) -> set[int]:
     """The spill slots that a loop names."""
     return {
-        instr.operands[row.operand_index("n")]
+        instr.operands[row.slot_index]
         for block in blocks_of(loop.body)
         for bundle in block.bundles
         for instr in bundle
-        if (row := instr.row).effect in _SPILLS
+        if SPILL in (row := instr.row).touches
     }
 
 
@@ -146,18 +148,36 @@ def _block_fills_transpose(bundles: list[Bundle]) -> bool:
     pushed: dict[int, set[int]] = {}
     swapped: set[int] = set()
     for bundle in bundles:
-        if any(i.row.effect == "xpose_read" and i.operands[1] not in swapped for i in bundle):
+        steps = [i for i in bundle if not TRANSPOSE_UNIT.isdisjoint(i.row.touches)]
+        if any(TRANSPOSED in i.row.uses and _unit(i) not in swapped for i in steps):
             return False
-        for instr in bundle:
-            unit = instr.operands[0] if instr.operands else 0
-            if instr.row.effect.startswith("xpose_swap"):
-                if len(pushed.get(unit, ())) < _TRANSPOSE_PUSHES:
+        for instr in steps:
+            if TRANSPOSED in instr.row.defines:
+                if len(pushed.get(_unit(instr), ())) < _TRANSPOSE_PUSHES:
                     return False
-                swapped.add(unit)
-        for instr in bundle:
-            if instr.row.effect == "xpose_push":
-                pushed.setdefault(instr.operands[0], set()).add(instr.operands[2])
+                swapped.add(_unit(instr))
+        for instr in steps:
+            if TRANSPOSE_INPUT in instr.row.defines:
+                row = instr.operands[instr.row.operand_index("row")]
+                pushed.setdefault(_unit(instr), set()).add(row)
     return True
+
+
+def _unit(instr: Instr) -> int:
+    return instr.operands[instr.row.unit_index]
+
+
+@cache
+def _is_separable(row: Row) -> bool:
+    return row.defines <= _OWN and row.uses <= _OWN | {SMEM}
+
+
+@cache
+def _work(row: Row) -> int:
+    """Vreg operations that an instruction takes as long as."""
+    if row.is_indexed:
+        return _INDEXED_WORK
+    return _SWAP_WORK if TRANSPOSED in row.defines else 1
 
 
 @dataclass
@@ -232,40 +252,33 @@ class _Walk:
         results: dict[int, _Value] = {}
         for instr in bundle:
             row = instr.row
-            if row.effect not in _EFFECTS or (
-                row.effect.startswith("xpose") and not self.may_transpose()
-            ):
+            is_transpose = row.is_unit_step and not TRANSPOSE_UNIT.isdisjoint(row.touches)
+            if not _is_separable(row) or (is_transpose and not self.may_transpose()):
                 self.is_separable = False
                 return
-            facts = row_facts(row)
-            sources = [self._read(instr.operands[r.index]) for r in facts.reads
+            sources = [self._read(instr.operands[r.index]) for r in row.reads
                        if r.register_class == SREG]  # fmt: skip
-            if facts.write is not None and facts.write.register_class == SREG:
-                results[instr.operands[facts.write.index]] = _evaluate(instr, sources)
+            if row.write is not None and row.write.register_class == SREG:
+                results[instr.operands[row.write.index]] = _evaluate(instr, sources)
             else:
-                self.work += times * _WORK.get(row.effect, 1)
-            if row.effect in _ACCESSES:
+                self.work += times * _work(row)
+            if row.window_index >= 0:
                 self._access(instr, sources)
         self.values.update(results)
         self.written.update(results)
 
     def _access(self, instr: Instr, sources: list[_Value]) -> None:
         """Note the rows an instruction may touch."""
-        window = instr.operands[row_facts(instr.row).window_index]
+        window = instr.operands[instr.row.window_index]
         rows: _Value = None
         base = sources[0]
-        if "indexed" not in instr.row.effect and base is not None:
-            offset_at, stride_at = _offset_and_stride(instr.row)
-            offset, reach = instr.operands[offset_at], 7 * instr.operands[stride_at]
+        if not instr.row.is_indexed and base is not None:
+            offset = instr.operands[instr.row.offset_index]
+            reach = 7 * instr.operands[instr.row.stride_index]
             rows = base.plus(_Affine(low=offset + min(0, reach), high=offset + max(0, reach)))
         self.accesses.setdefault(window, []).append(rows)
-        if instr.row.effect in _STORES:
+        if VMEM in instr.row.defines:
             self.stored.add(window)
-
-
-@cache
-def _offset_and_stride(row: Row) -> tuple[int, int]:
-    return row.operand_index("k"), row.operand_index("stride")
 
 
 def _evaluate(instr: Instr, sources: list[_Value]) -> _Value:
@@ -283,10 +296,10 @@ def _evaluate(instr: Instr, sources: list[_Value]) -> _Value:
 
 
 def _immediates(instr: Instr) -> tuple[int, ...]:
-    facts = row_facts(instr.row)
-    registers = {r.index for r in facts.reads}
-    if facts.write is not None:
-        registers.add(facts.write.index)
+    row = instr.row
+    registers = {r.index for r in row.reads}
+    if row.write is not None:
+        registers.add(row.write.index)
     return tuple(v for i, v in enumerate(instr.operands) if i not in registers)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tpu_sim.jit.command_kernels import Kind
+from tpu_sim.isa.rows.mxu import PASS_FORMATS
 from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.integer_passes import portable_text
 from tpu_sim.jit.mxu_chains import exact_text, fma_text
@@ -23,8 +23,6 @@ MATMUL_TILES = _PREFIX + "matmul_tiles"
 MATMUL_DOT = _PREFIX + "matmul_dot"
 MATMUL_FMA = _PREFIX + "matmul_fma"
 MATMUL_EXACT = _PREFIX + "matmul_exact"
-INTEGER_PASSES = {Kind.MATMUL_S8: True, Kind.MATMUL_U8: False}
-"""Whether the bytes are signed."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,9 @@ class PassForm:
         return self.write(self.name)
 
 
-PassForms = dict[Kind, tuple[PassForm, ...]]
-
-
-def pass_forms(host: Host) -> PassForms:
-    """The forms of each pass on `host`; the last is the one that the others are compared with."""
-    found = {kind: _integer_forms(host, signed) for kind, signed in INTEGER_PASSES.items()}
-    return {Kind.MATMUL: _bf16_forms(host)} | found
+def pass_forms(host: Host) -> dict[str, tuple[PassForm, ...]]:
+    """By format the forms of a pass on `host`; the last is the one that the others are compared with."""
+    return {name: FORMS[name](host) for name in PASS_FORMATS}
 
 
 def _bf16_forms(host: Host) -> tuple[PassForm, ...]:
@@ -78,3 +72,10 @@ def _integer_forms(host: Host, is_signed: bool) -> tuple[PassForm, ...]:
         forms.append(PassForm(f"{stem}_words", write))
     floats = partial(portable_text, lanes=lanes, layout=layout, is_signed=is_signed)
     return (*forms, PassForm(f"{stem}_floats", floats))
+
+
+FORMS: dict[str, Callable[[Host], tuple[PassForm, ...]]] = {
+    "bf16": _bf16_forms,
+    "s8": partial(_integer_forms, is_signed=True),
+    "u8": partial(_integer_forms, is_signed=False),
+}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Kernel, Program, While, Window, blocks_of, spill_rows
+from tpu_sim.isa.resources import TRANSPOSE_UNIT
 from tpu_sim.jit.calls import sequencer_text
 from tpu_sim.jit.command_kernels import FORK_LISTS
 from tpu_sim.jit.context import (
@@ -46,7 +47,6 @@ from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS
 MAIN_FUNCTION = "tpuc_main"
 MODULE_HEAD = LIBRARY_DECLARATIONS + NON_TEMPORAL
 """What functions of a module may use without defining it."""
-_TRANSPOSES = frozenset({"xpose_push", "xpose_read"})
 _CLEARED_BYTES = 8 * 3 * MAX_UNITS + 4 * MAX_SREGS
 """MXU queues and sregs, which stand side by side, are as new when a kernel starts."""
 assert Word.SREGS - Word.UNIT_FREE == 3 * MAX_UNITS
@@ -214,7 +214,11 @@ class _ProgramTranslator:
         for unit in sorted(unswapped_units(kernel.body)):  # weights that nobody pushed
             scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
         bundles = (bundle for block in blocks_of(kernel.body) for bundle in block.bundles)
-        if any(instr.row.effect in _TRANSPOSES for bundle in bundles for instr in bundle):
+        if any(
+            not TRANSPOSE_UNIT.isdisjoint(instr.row.touches)
+            for bundle in bundles
+            for instr in bundle
+        ):
             self._reset_transposes(scope, kernel)
 
     def _reset_transposes(self, scope: FunctionScope, kernel: Kernel) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tpu_sim.isa.facts import row_facts
 from tpu_sim.isa.program import Block, If, Loop, Node, While
+from tpu_sim.isa.resources import MRF
 
 
 def ring_entries(body: list[Node]) -> int:
@@ -42,9 +42,9 @@ def _pushes_and_pops(block: Block) -> tuple[Counter[int], Counter[int]]:
     popped: Counter[int] = Counter()
     for bundle in block.bundles:
         for instr in bundle:
-            effect = instr.row.effect
-            if effect == "matmul":
-                pushed[instr.operands[row_facts(instr.row).unit_index]] += 2
-            elif effect == "pop_mrf":
-                popped[instr.operands[row_facts(instr.row).unit_index]] += 1
+            row = instr.row
+            if row.pushes == MRF:
+                pushed[instr.operands[row.unit_index]] += 2
+            elif row.pops == MRF:
+                popped[instr.operands[row.unit_index]] += 1
     return pushed, popped

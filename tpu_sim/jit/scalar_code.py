@@ -8,7 +8,7 @@ from typing import cast
 from tpu_sim.isa.instruction import MEANINGS, Instr, Kind
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes, signed32
-from tpu_sim.jit.values import Address, Argument, Scalar, constant_scalar
+from tpu_sim.jit.values import Address, Scalar, Use, constant_scalar
 
 _MAX_OFFSET, _MAX_IMMEDIATE = 1 << 28, 1 << 29
 """Up to these an sreg is a root and an offset, and an address not taken modulo 2**32: a sum that wraps
@@ -65,11 +65,23 @@ class ScalarCode:
         return constant_scalar(int(text))
 
 
-def row_address(arguments: tuple[Argument, ...]) -> Address:
-    """The address of a load or store: its window, sreg, offset and stride."""
-    window, scalar, offset, stride = arguments[:4]
-    assert isinstance(window, int) and isinstance(scalar, Scalar)
-    assert isinstance(offset, int) and isinstance(stride, int)
-    if scalar.root and abs(offset) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
-        return Address(window, scalar.text, offset, stride)
-    return Address(window, scalar.root, scalar.offset + offset, stride)
+class RowAccesses:
+    """`tpu_sim.isa.effects.Core` of accesses to rows: their address, and the values that they store."""
+
+    def load_rows(
+        self, window: int, s: Scalar, k: int, stride: int
+    ) -> tuple[Address, tuple[Use, ...]]:
+        """See `Core`."""
+        return _row_address(window, s, k, stride), ()
+
+    def store_rows(
+        self, window: int, s: Scalar, k: int, stride: int, a: Use, mask: Use | None
+    ) -> tuple[Address, tuple[Use, ...]]:
+        """See `Core`."""
+        return _row_address(window, s, k, stride), (a,) if mask is None else (a, mask)
+
+
+def _row_address(window: int, s: Scalar, k: int, stride: int) -> Address:
+    if s.root and abs(k) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
+        return Address(window, s.text, k, stride)
+    return Address(window, s.root, s.offset + k, stride)

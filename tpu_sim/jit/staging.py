@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tpu_sim.isa import resources
 from tpu_sim.isa.program import VMEM, Kernel
 from tpu_sim.jit.values import Address, Argument, Role, ValueOp
 
@@ -71,13 +72,12 @@ def accesses_of(op: ValueOp, kernel: Kernel) -> Sequence[Access]:
         return [Access(op.address.window, op.role is Role.STORE, op.address)]
     if op.row is None:
         return []
-    match op.row.effect:
-        case "load_indexed" | "store_indexed":
-            return [Access(_int(op.arguments[0]), op.row.effect == "store_indexed", None)]
-        case "dma_start":
-            descriptor = kernel.descriptors[_int(op.arguments[0])]
-            sides = ((descriptor.src_space, False), (descriptor.dst_space, True))
-            return [Access(descriptor.window, store, None) for s, store in sides if s == VMEM]
+    if op.row.is_indexed:
+        return [Access(_int(op.arguments[0]), resources.VMEM in op.row.defines, None)]
+    if op.row.is_transfer:
+        descriptor = kernel.descriptors[_int(op.arguments[0])]
+        sides = ((descriptor.src_space, False), (descriptor.dst_space, True))
+        return [Access(descriptor.window, store, None) for s, store in sides if s == VMEM]
     return []
 
 
@@ -89,10 +89,7 @@ def _int(argument: Argument) -> int:
 def _unit(op: ValueOp) -> str:
     """The unit whose steps a state operation is one of."""
     assert op.row is not None
-    effect = op.row.effect
-    if effect.startswith("mat"):
-        return f"mxu {op.arguments[0]}"
-    return "dma" if effect == "dma_start" else effect.partition("_")[0]
+    return f"mxu {op.arguments[0]}" if op.row.is_mxu else op.row.slot_name
 
 
 class Staging:

@@ -1,6 +1,7 @@
 """State operations of a segment: MXU, transpose unit, indexed accesses, transfers.
 
-Each is a call of a precompiled kernel or a copy. Positions in queues and which weight block is
+`StateOps` is the `tpu_sim.isa.effects.Core` of their effects. Each is a call of a precompiled kernel
+or a copy. Positions in queues and which weight block is
 active are known up to one number per unit at the segment's start; that number is loaded in
 `begin` and written back in `end`.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from tpu_sim.isa.instruction import EFFECTS
 from tpu_sim.isa.program import HBM, SMEM, VMEM
-from tpu_sim.isa.rows.mxu import VMATMUL_S8, VMATMUL_U8
-from tpu_sim.jit.command_kernels import Kind
+from tpu_sim.isa.resources import ACTIVE, MRF, Resource
+from tpu_sim.jit.command_kernels import PASS_KINDS, Kind
 from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
@@ -29,9 +31,8 @@ _INDEX_BITS = 16
 _SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 _PASSES_TO_SHARE = 8
 """MXU passes (a quarter of a microsecond each, or more) from which waking other threads pays."""
-_PASSES = {VMATMUL_S8.name: Kind.MATMUL_S8, VMATMUL_U8.name: Kind.MATMUL_U8}
-"""Passes with a kernel of their own."""
-_MXU_EFFECTS = frozenset({"matpush", "matpush_t", "matswap", "matmul"})
+_TRANSPOSE = {32: Kind.TRANSPOSE, 16: Kind.TRANSPOSE_HALVES}
+"""By bits of an element."""
 
 
 class StateOps:
@@ -73,21 +74,23 @@ class StateOps:
         self._transpose_index = ""
         self._transposed: Counter[int] = Counter()
         self._following: dict[int, Place | RingPlace] = {}
+        self._op: ValueOp
 
     def _count(self, op: ValueOp) -> None:
         if op.row is None:
             return
-        effect = op.row.effect
-        if effect == "pop_mrf":
+        row = op.row
+        if row.pops == MRF:
             self._popped[_number(op, 0)] += 1
-        elif effect == "matmul":
-            self._pushed[_number(op, 0)] += 2
-        elif effect == "matswap":
-            self._swapped[_number(op, 0)] += 1
-        elif effect.startswith("xpose"):
+        elif row.is_mxu:
+            unit = _number(op, 0)
+            self._weights_units.add(unit)
+            if row.pushes == MRF:
+                self._pushed[unit] += 2
+            elif ACTIVE in row.defines:
+                self._swapped[unit] += 1
+        elif row.is_unit_step:
             self._transposes = True
-        if effect in _MXU_EFFECTS:
-            self._weights_units.add(_number(op, 0))
 
     def begin(self) -> None:
         """Load the positions the segment starts from."""
@@ -133,7 +136,7 @@ class StateOps:
         """Append the state operations of a stage, given in program order."""
         self._following = self._next_sources(ops)
         units = {_number(op, 0) for op in ops if _is_mxu(op)}
-        matmuls = sum(op.row is not None and op.row.effect == "matmul" for op in ops)
+        matmuls = sum(op.row is not None and op.row.pushes == MRF for op in ops)
         threads = self._scope.module.threads
         is_large = len(units) > 1 and matmuls >= _PASSES_TO_SHARE
         if threads > 1 and is_large and all(_is_mxu(op) for op in ops):
@@ -146,11 +149,11 @@ class StateOps:
         """For each pass where the left side of its unit's next one lies, after the last a guess."""
         by_unit: dict[int, list[ValueOp]] = {}
         for op in ops:
-            if op.row is not None and op.row.effect == "matmul":
+            if op.row is not None and op.row.pushes == MRF:
                 by_unit.setdefault(_number(op, 0), []).append(op)
         found: dict[int, Place | RingPlace] = {}
         for passes in by_unit.values():
-            sources = [self._operand(_use(op, 1)) for op in passes]
+            sources = [self._operand(Use(op.uses[0])) for op in passes]
             if len(sources) > 1:
                 sources.append(_extrapolated(*sources[-2:]))
                 found.update(zip((op.index for op in passes), sources[1:], strict=True))
@@ -165,65 +168,40 @@ class StateOps:
         self._list = None
         self._commands.fork(list(by_unit.values()))
 
-    def _run(self, kind: Kind, *arguments: int) -> None:
+    def _run(self, kind: int, *arguments: int) -> None:
         """Run a command after those before it, or add it to a task."""
         if self._list is not None:
             self._list.add(kind, arguments)
         else:
             self._commands.add(kind, arguments)
 
-    def _run_on(self, kind: Kind, *places: Place | RingPlace) -> None:
+    def _run_on(self, kind: int, *places: Place | RingPlace) -> None:
         self._run(kind, *(self._commands.pointer(place) for place in places))
 
     def emit(self, op: ValueOp) -> None:
         """Append one state operation."""
         assert op.row is not None
-        match op.row.effect:
-            case "matpush" | "matpush_t":
-                self._matpush(op)
-            case "matswap":
-                self._matswap(_number(op, 0))
-            case "matmul":
-                self._matmul(op)
-            case "xpose_push":
-                name, start = self._transpose_shadow(_number(op, 0))
-                row = (name, start + _number(op, 2) * VREG_BYTES)
-                self._run_on(Kind.COPY_VREG, row, self._operand(_use(op, 1)))
-            case "xpose_swap" | "xpose_swap16":
-                unit = _number(op, 0)
-                self._transposed[unit] += 1
-                target = self._transpose_place(unit, self._transposed[unit])
-                kind = Kind.TRANSPOSE
-                if op.row.effect == "xpose_swap16":
-                    kind = Kind.TRANSPOSE_HALVES
-                self._run_on(kind, target, self._transpose_shadow(unit))
-            case "load_indexed" | "store_indexed":
-                self._indexed(op)
-            case "dma_start":
-                self._dma(op)
-            case effect:
-                raise AssertionError(f"no native code for effect {effect}")
+        self._op = op
+        EFFECTS[op.row.name](self, *op.arguments)
 
     # MXU
 
-    def _matpush(self, op: ValueOp) -> None:
-        assert op.row is not None
-        unit, row = _number(op, 0), _number(op, 2)
+    def push_weights(self, unit: int, a: Use, row: int, *, is_transposed: bool) -> None:
+        """See `Core`."""
         shadow = self._blocks[unit][1]
-        source = self._operand(_use(op, 1))
-        is_plain = op.row.effect == "matpush"
         root, bits = self._pushes[unit]
-        self._pushes[unit] = (root, bits | 1 << (row if is_plain else row + 8))
-        kind = Kind.MATPUSH if is_plain else Kind.MATPUSH_TRANSPOSED
-        self._run_on(kind, (shadow, row * (VREG_BYTES if is_plain else 64)), source)
+        self._pushes[unit] = (root, bits | 1 << (row + 8 if is_transposed else row))
+        kind = Kind.MATPUSH_TRANSPOSED if is_transposed else Kind.MATPUSH
+        place = (shadow, row * (64 if is_transposed else VREG_BYTES))
+        self._run_on(kind, place, self._operand(a))
 
     def _pushes_value(self, unit: int) -> str:
         """Which pushes there were since the last swap, as an i64."""
         root, bits = self._pushes[unit]
         return self._emitter.value(f"or i64 {root}, {bits}") if root else str(bits)
 
-    def _matswap(self, unit: int) -> None:
-        """The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
+    def swap_weights(self, unit: int) -> None:
+        """See `Core`. The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
         shadow = self._blocks[unit][1]
         bits = self._pushes[unit][1]
         if not any(bits & whole == whole for whole in _WHOLE_BLOCK):
@@ -232,17 +210,16 @@ class StateOps:
         self._blocks[unit].reverse()
         self._pushes[unit] = ("", 0)
 
-    def _matmul(self, op: ValueOp) -> None:
-        unit = _number(op, 0)
-        source = self._operand(_use(op, 1))
+    def multiply(self, unit: int, a: Use, pass_format: str) -> None:
+        """See `Core`."""
+        source = self._operand(a)
         # both results of a pass lie together: positions are even, the ring's size too
-        results = self._ring_place(unit, self._waiting.get(unit, 0) + 2 * op.queue_number)
-        weights = (self._blocks[unit][0], 0)
-        assert op.row is not None
-        kind = _PASSES.get(op.row.name, Kind.MATMUL)
-        self._run_on(kind, results, source, weights, self._following.get(op.index, source))
+        number = self._waiting.get(unit, 0) + 2 * self._op.queue_number
+        following = self._following.get(self._op.index, source)
+        places = (self.ring_place(unit, number), source, (self._blocks[unit][0], 0), following)
+        self._run_on(PASS_KINDS[pass_format], *places)
 
-    def _ring_place(self, unit: int, number: int) -> Place | RingPlace:
+    def ring_place(self, unit: int, number: int) -> Place | RingPlace:
         """The result `number` behind the oldest one of a unit when the segment starts."""
         entries = self._scope.module.ring_entries[self._scope.kernel.name]
         first = unit * entries * VREG_BYTES
@@ -257,11 +234,22 @@ class StateOps:
     def leaf_place(self, op: ValueOp) -> Place | RingPlace:
         """Where the result that a LEAF pops or reads lies."""
         assert op.row is not None
-        unit = _number(op, 0)
-        if op.row.effect == "pop_mrf":
-            return self._ring_place(unit, op.queue_number)
-        name, start = self._transpose_place(unit, op.queue_number)
-        return name, start + _number(op, 1) * VREG_BYTES
+        place = EFFECTS[op.row.name](_Leaf(self, op.queue_number), *op.arguments)
+        assert isinstance(place, RingPlace | tuple)
+        return place
+
+    # transpose units
+
+    def push_block(self, unit: int, a: Use, row: int) -> None:
+        """See `Core`."""
+        name, start = self._transpose_shadow(unit)
+        self._run_on(Kind.COPY_VREG, (name, start + row * VREG_BYTES), self._operand(a))
+
+    def transpose(self, unit: int, element_bits: int) -> None:
+        """See `Core`."""
+        self._transposed[unit] += 1
+        target = self.transpose_place(unit, self._transposed[unit])
+        self._run_on(_TRANSPOSE[element_bits], target, self._transpose_shadow(unit))
 
     def _transpose_shadow(self, unit: int) -> Place:
         return "%transpose", unit * (1 + self._scope.module.transpose_blocks) * TRANSPOSE_BYTES
@@ -285,7 +273,8 @@ class StateOps:
             total = e.value(f"or i64 {total}, {e.value(f'shl i64 {index}, {_INDEX_BITS * unit}')}")
         return total
 
-    def _transpose_place(self, unit: int, swaps: int) -> Place:
+    def transpose_place(self, unit: int, swaps: int) -> Place:
+        """A unit's active block after `swaps` of its swaps in this segment."""
         e = self._emitter
         start = self._transpose_shadow(unit)[1] + TRANSPOSE_BYTES
         key = (unit, swaps)
@@ -297,25 +286,36 @@ class StateOps:
 
     # indexed accesses and transfers
 
-    def _indexed(self, op: ValueOp) -> None:
+    def load_words(self, window: int, s: Scalar, index: Use) -> None:
+        """See `Core`."""
+        position = self._position(window, s, index)
+        result = self._pointer(self._result(self._op))
+        self._call_indexed(window, f"{LOAD_INDEXED}(ptr {result}, {position})")
+
+    def store_words(self, window: int, s: Scalar, index: Use, a: Use, mask: Use) -> None:
+        """See `Core`."""
+        position = self._position(window, s, index)
+        source, where = (self._pointer(self._operand(value)) for value in (a, mask))
+        self._call_indexed(window, f"{STORE_INDEXED}({position}, ptr {source}, ptr {where})")
+
+    def _position(self, number: int, s: Scalar, index: Use) -> str:
         """Word addresses are counted from the window's row `s`; all must lie in the window."""
         e = self._emitter
-        assert op.row is not None
-        window = self._scope.kernel.windows[_number(op, 0)]
+        window = self._scope.kernel.windows[number]
         base = e.offset("%vmem", window.base_row * ROW_BYTES)
-        first = e.value(f"sext i32 {_scalar(op, 1)} to i64")
+        first = e.value(f"sext i32 {s.text} to i64")
         first = e.value(f"mul i64 {first}, {ROW_BYTES // 4}")
-        index = self._pointer(self._operand(_use(op, 2)))
-        position = f"ptr {base}, i64 {first}, i64 {window.rows * ROW_BYTES // 4}, ptr {index}"
-        if op.row.effect == "load_indexed":
-            call = f"{LOAD_INDEXED}(ptr {self._pointer(self._result(op))}, {position})"
-        else:
-            source, mask = (self._pointer(self._operand(_use(op, n))) for n in (3, 4))
-            call = f"{STORE_INDEXED}({position}, ptr {source}, ptr {mask})"
+        words = window.rows * ROW_BYTES // 4
+        pointer = self._pointer(self._operand(index))
+        return f"ptr {base}, i64 {first}, i64 {words}, ptr {pointer}"
+
+    def _call_indexed(self, window: int, call: str) -> None:
+        e = self._emitter
         self._commands.flush()
         is_inside = e.value(f"call i1 @{call}")
         outside = e.value(f"xor i1 {is_inside}, true")
-        message = f"{op.row.name}: a word address is not within window {window.name}"
+        name = self._scope.kernel.windows[window].name
+        message = f"{self._op.name}: a word address is not within window {name}"
         self._scope.fault_if(outside, FaultKind.WINDOW, message)
 
     def _pointer(self, place: Place | RingPlace) -> str:
@@ -326,13 +326,31 @@ class StateOps:
         slot = e.value(f"and i64 {position}, {place.entries - 1}")
         return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {place.ring}, i64 {slot}")
 
-    def _dma(self, op: ValueOp) -> None:
+    def start(self, *_operands: object) -> None:
+        """See `Core`."""
         self._commands.flush()
-        emit_transfer(self._scope, op, self._dma_function)
+        emit_transfer(self._scope, self._op, self._dma_function)
+
+
+class _Leaf:
+    """`Core` of the effects that read what lies in host memory: result or swap `number` of a unit."""
+
+    def __init__(self, ops: StateOps, number: int) -> None:
+        self._ops = ops
+        self._number = number
+
+    def pop(self, _queue: Resource, unit: int) -> Place | RingPlace:
+        """See `Core`; of the MXUs' queues."""
+        return self._ops.ring_place(unit, self._number)
+
+    def read_block(self, unit: int, row: int) -> Place:
+        """See `Core`."""
+        name, start = self._ops.transpose_place(unit, self._number)
+        return name, start + row * VREG_BYTES
 
 
 def _is_mxu(op: ValueOp) -> bool:
-    return op.row is not None and op.row.effect in _MXU_EFFECTS
+    return op.row is not None and op.row.is_mxu
 
 
 def _grouped(ops: list[ValueOp]) -> list[ValueOp]:
@@ -386,12 +404,6 @@ def _extrapolated(first: Place | RingPlace, second: Place | RingPlace) -> Place 
 def _number(op: ValueOp, position: int) -> int:
     argument = op.arguments[position]
     assert isinstance(argument, int)
-    return argument
-
-
-def _use(op: ValueOp, position: int) -> Use:
-    argument = op.arguments[position]
-    assert isinstance(argument, Use)
     return argument
 
 

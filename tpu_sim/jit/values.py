@@ -29,6 +29,11 @@ class Role(str):
     STORE: ClassVar[Role]
     LEAF: ClassVar[Role]  # a vreg that lies in host memory: queue entry, transposed rows, carried
     STATE: ClassVar[Role]  # moves machine state: MXU, transpose unit, DMA, indexed access
+    # of instructions that make no operation
+    SCALAR: ClassVar[Role]
+    RENAME: ClassVar[Role]  # moves a value to another register, or to or from a spill slot
+    TRANSFER: ClassVar[Role]
+    WAIT: ClassVar[Role]
 
 
 for _name in Role.__annotations__:
@@ -37,6 +42,8 @@ for _name in Role.__annotations__:
 
 LANE_ROLES = frozenset({Role.POINT, Role.LOAD, Role.STORE, Role.LEAF})
 """Operations that run inside a chunk loop; ROW and COLUMN cross chunks."""
+OPERATIONS = LANE_ROLES | {Role.ROW, Role.COLUMN, Role.STATE}
+"""Roles of instructions that become operations."""
 
 
 class Use(NamedTuple):

@@ -30,7 +30,7 @@ from tpu_sim.isa.causes import Counts, IssueCauses
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
-from tpu_sim.isa.rows.misc import DMA_WAIT
+from tpu_sim.isa.resources import FLAG
 
 MAIN = 0
 """The number of main among the bodies; kernel n of a program is body n + 1."""
@@ -88,7 +88,8 @@ def first_waits(node: FlatNode) -> list[tuple[int, int]]:
     block = node.source
     if not isinstance(block, Block) or not block.bundles:
         return []
-    return [(i.operands[0], i.operands[1]) for i in block.bundles[0] if i.row is DMA_WAIT]
+    waits = [(i.row.flag_index, i.operands) for i in block.bundles[0] if FLAG in i.row.uses]
+    return [(operands[at], operands[at + 1]) for at, operands in waits]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from tests.support.random_programs import random_program
 from tests.support.run_hlo import compile_text
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Program
-from tpu_sim.jit.command_kernels import Kind
 from tpu_sim.jit.engine import Engine
 from tpu_sim.jit.host import (
     FEATURES_VARIABLE,
@@ -84,7 +83,7 @@ def with_features(*more: str, has_matrix_unit: bool = False) -> Host:
 
 
 def bf16_forms(host: Host) -> list[str]:
-    return [form.name for form in pass_forms(host)[Kind.MATMUL]]
+    return [form.name for form in pass_forms(host)["bf16"]]
 
 
 def test_tiles_are_used_where_the_host_has_them() -> None:

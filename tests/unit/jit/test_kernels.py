@@ -11,10 +11,9 @@ import pytest
 
 from tpu_sim.interp import mxu
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.jit.command_kernels import PASS_POINTERS, Kind
 from tpu_sim.jit.engine import Engine, NativeModule
 from tpu_sim.jit.host import Arch, detect_host
-from tpu_sim.jit.installation import LinkedPass, installed_library, random_operands
+from tpu_sim.jit.installation import LinkedPass, installed_library, pass_pointers, random_operands
 from tpu_sim.jit.integer_passes import portable_text
 from tpu_sim.jit.library import (
     LOAD_INDEXED,
@@ -24,7 +23,7 @@ from tpu_sim.jit.library import (
 )
 from tpu_sim.jit.mxu_chains import exact_text, fma_text
 from tpu_sim.jit.mxu_dots import word_dot_text
-from tpu_sim.jit.pass_forms import INTEGER_PASSES, pass_forms
+from tpu_sim.jit.pass_forms import pass_forms
 from tpu_sim.jit.weight_layout import (
     CHAINS,
     PAIRS,
@@ -67,7 +66,7 @@ def scaled_operands(seed: int) -> tuple[Words, Words]:
 
 
 FORMS = {kind: [form.name for form in forms] for kind, forms in pass_forms(detect_host()).items()}
-INTEGER_FORMS = [(name, kind) for kind in INTEGER_PASSES for name in FORMS[kind]]
+INTEGER_FORMS = [(name, kind) for kind in ("s8", "u8") for name in FORMS[kind]]
 
 
 def edge_operands(seed: int) -> tuple[Words, Words]:
@@ -87,7 +86,7 @@ def stated(left: Words, weights: Words) -> tuple[Floats, Floats]:
     return rows, np.stack(mxu.halves(weights.reshape(64, 128)), axis=1).reshape(128, 128)
 
 
-@pytest.mark.parametrize("name", FORMS[Kind.MATMUL])
+@pytest.mark.parametrize("name", FORMS["bf16"])
 @pytest.mark.parametrize("operands", [random_operands, scaled_operands, edge_operands])
 def test_every_form_of_the_pass_is_the_stated_arithmetic(
     library: NativeModule, name: str, operands: Callable[[int], tuple[Words, Words]]
@@ -100,7 +99,7 @@ def test_every_form_of_the_pass_is_the_stated_arithmetic(
         assert form(left, weights).tobytes() == expected.tobytes(), (name, seed)
 
 
-@pytest.mark.parametrize("name", FORMS[Kind.MATMUL])
+@pytest.mark.parametrize("name", FORMS["bf16"])
 @pytest.mark.parametrize("nan", [0x7F81, 0xFFFF, 0x7FC1])
 def test_a_pass_gives_one_nan(library: NativeModule, name: str, nan: int) -> None:
     left, weights = scaled_operands(0)
@@ -123,20 +122,19 @@ def extreme_bytes(seed: int) -> tuple[Words, Words]:
 def test_every_form_of_integer_passes_is_exact(
     library: NativeModule,
     name: str,
-    kind: Kind,
+    kind: str,
     operands: Callable[[int], tuple[Words, Words]],
 ) -> None:
     form = LinkedPass(library, name)
     for seed in range(0, 12, 3):
         left, weights = operands(seed)
-        expected = mxu.integer_pass_rows(*stated(left, weights), is_signed=INTEGER_PASSES[kind])
+        expected = mxu.PASSES[kind](*stated(left, weights))
         assert form(left, weights).tobytes() == expected.tobytes(), (name, seed)
 
 
 def test_lists_use_a_form_of_each_pass(library: NativeModule) -> None:
-    pointers = (ctypes.c_void_p * len(Kind)).from_address(library.address(PASS_POINTERS))
-    for kind, names in FORMS.items():
-        assert pointers[kind] in {library.address(name) for name in names}
+    for pointer, names in zip(pass_pointers(library), FORMS.values(), strict=True):
+        assert pointer in {library.address(name) for name in names}
         assert LinkedPass(library, names[0]).seconds() > 0
 
 

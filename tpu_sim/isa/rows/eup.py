@@ -9,41 +9,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect, meaning
+from tpu_sim.isa.resources import EUP
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.isa.rows.opcodes import opcode_of
 
 
-def _eup(name: str, spec: str, doc: str, latency: str = "eup") -> Row:
-    return define(
-        Row(name, opcode_of(Slot.EUP, name), Slot.EUP, operands(spec), latency, doc, pushes="eup")
-    )
+def _eup(name: str, opcode: int, spec: str, doc: str, latency: str = "eup") -> Row:
+    return define(name, opcode, Slot.EUP, spec, latency, doc, defines=(EUP,))
 
 
-VPOW2 = _eup("vpow2.f32", "a:vs", "push 2 ** a")
-VLOG2 = _eup("vlog2.f32", "a:vs", "push log2(a); NaN below 0, -inf at 0")
-VRCP = _eup("vrcp.f32", "a:vs", "push 1 / a, correctly rounded")
-VRSQRT = _eup("vrsqrt.f32", "a:vs", "push 1 / sqrt(a)")
-VSQRT = _eup("vsqrt.f32", "a:vs", "push sqrt(a), correctly rounded")
-VTANH = _eup("vtanh.f32", "a:vs", "push tanh(a)")
-VDIV_S32 = _eup("vdiv.s32", "a:vs b:vs", "push a / b toward zero; x/0 = -1", "idiv")
-VREM_S32 = _eup("vrem.s32", "a:vs b:vs", "push remainder with the sign of a; x%0 = x", "idiv")
-VDIV_U32 = _eup("vdiv.u32", "a:vs b:vs", "push unsigned a / b; x/0 = all ones", "idiv")
-VREM_U32 = _eup("vrem.u32", "a:vs b:vs", "push unsigned a % b; x%0 = x", "idiv")
+VPOW2 = _eup("vpow2.f32", 1, "a:vs", "push 2 ** a")
+VLOG2 = _eup("vlog2.f32", 2, "a:vs", "push log2(a); NaN below 0, -inf at 0")
+VRCP = _eup("vrcp.f32", 3, "a:vs", "push 1 / a, correctly rounded")
+VRSQRT = _eup("vrsqrt.f32", 4, "a:vs", "push 1 / sqrt(a)")
+VSQRT = _eup("vsqrt.f32", 5, "a:vs", "push sqrt(a), correctly rounded")
+VTANH = _eup("vtanh.f32", 6, "a:vs", "push tanh(a)")
+VDIV_S32 = _eup("vdiv.s32", 7, "a:vs b:vs", "push a / b toward zero; x/0 = -1", "idiv")
+VREM_S32 = _eup("vrem.s32", 8, "a:vs b:vs", "push remainder with the sign of a; x%0 = x", "idiv")
+VDIV_U32 = _eup("vdiv.u32", 9, "a:vs b:vs", "push unsigned a / b; x/0 = all ones", "idiv")
+VREM_U32 = _eup("vrem.u32", 10, "a:vs b:vs", "push unsigned a % b; x%0 = x", "idiv")
 
 VPOP_EUP = define(
-    Row(
-        "vpop.eup",
-        1,
-        Slot.POP,
-        operands("d:vd"),
-        "pop",
-        "d = oldest result of the EUP queue",
-        crossing=Crossing.STATE,
-        pops="eup",
-        effect="pop_eup",
-    )
-)
+    "vpop.eup", 1, Slot.POP, "d:vd", "pop", "d = oldest result of the EUP queue",
+    crossing=Crossing.STATE, uses=(EUP,),
+)  # fmt: skip
+
+
+@effect(VPOP_EUP)
+def _(core: Any) -> Any:
+    return core.pop(EUP, 0)
 
 
 def _polynomial(m: Any, x: Any, coefficients: tuple[float, ...]) -> Any:

@@ -7,31 +7,30 @@ start until a wait on its flag returns; its target must not be read, nor its sou
 
 from __future__ import annotations
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, operands
+from typing import Any
+
+from tpu_sim.isa.instruction import Crossing, Slot, define, effect
+from tpu_sim.isa.resources import FLAG, TRANSFER
 
 DMA_START = define(
-    Row(
-        "dma.start",
-        1,
-        Slot.MISC,
-        operands("desc:desc src:ss dst:ss flag:flag f:ss c0:ss c1:ss"),
-        "dma",
-        "start a transfer by descriptor from address src to dst (HBM: 512-byte granules; VMEM: "
-        "rows from the descriptor's window; SMEM: words), counted on sync flag `flag + f`; "
-        "c0, c1 are dynamic counts",
-        crossing=Crossing.STATE,
-        effect="dma_start",
-    )
-)
+    "dma.start", 1, Slot.MISC, "desc:desc src:ss dst:ss flag:flag f:ss c0:ss c1:ss", "dma",
+    "start a transfer by descriptor from address src to dst (HBM: 512-byte granules; VMEM: "
+    "rows from the descriptor's window; SMEM: words), counted on sync flag `flag + f`; "
+    "c0, c1 are dynamic counts",
+    crossing=Crossing.STATE, defines=(TRANSFER, FLAG), held="dma_issue_cycles",
+)  # fmt: skip
 DMA_WAIT = define(
-    Row(
-        "dma.wait",
-        2,
-        Slot.MISC,
-        operands("flag:flag f:ss"),
-        "dma_wait",
-        "wait until every transfer counted on sync flag `flag + f` is done",
-        crossing=Crossing.STATE,
-        effect="dma_wait",
-    )
-)
+    "dma.wait", 2, Slot.MISC, "flag:flag f:ss", "dma_wait",
+    "wait until every transfer counted on sync flag `flag + f` is done",
+    crossing=Crossing.STATE, uses=(FLAG,),
+)  # fmt: skip
+
+
+@effect(DMA_START)
+def _(core: Any, desc: int, src: Any, dst: Any, flag: int, f: Any, c0: Any, c1: Any) -> Any:
+    return core.start(desc, src, dst, flag, f, c0, c1)
+
+
+@effect(DMA_WAIT)
+def _(core: Any, flag: int, f: Any) -> Any:
+    return core.wait(flag, f)

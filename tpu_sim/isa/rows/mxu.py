@@ -16,93 +16,82 @@ deep. Their results are s32, exact.
 
 from __future__ import annotations
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, operands
+from typing import Any
+
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect
+from tpu_sim.isa.resources import ACTIVE, MRF, SHADOW, WEIGHTS
 
 CANONICAL_NAN = 0x7FC00000
 """The bits of the one NaN that bf16 passes give: quiet, positive, no payload. Assumed; hosts differ."""
 
-VMATPUSH = define(
-    Row(
-        "vmatpush.bf16",
-        1,
-        Slot.MXU,
-        operands("u:unit a:vs row:imm"),
-        "matpush",
-        "shadow weights: w[16*row + 2*s + h, l] = half h (0 low, 1 high) of a[s, l]; row 0..7",
-        crossing=Crossing.STATE,
-        effect="matpush",
-    )
-)
-VMATPUSH_T = define(
-    Row(
-        "vmatpush.t.bf16",
-        2,
-        Slot.MXU,
-        operands("u:unit a:vs row:imm"),
-        "matpush",
-        "shadow weights, transposed: w[l, 16*row + 2*s + h] = half h of a[s, l]; row 0..7",
-        crossing=Crossing.STATE,
-        effect="matpush_t",
-    )
-)
+
+def _push(name: str, opcode: int, doc: str, *, is_transposed: bool) -> Row:
+    row = define(
+        name, opcode, Slot.MXU, "u:unit a:vs row:imm<8", "matpush", doc, crossing=Crossing.STATE,
+        uses=(SHADOW,), defines=(WEIGHTS,),
+    )  # fmt: skip
+
+    @effect(row)
+    def _(core: Any, u: int, a: Any, row: int) -> Any:
+        return core.push_weights(u, a, row, is_transposed=is_transposed)
+
+    return row
+
+
+VMATPUSH = _push(
+    "vmatpush.bf16", 1,
+    "shadow weights: w[16*row + 2*s + h, l] = half h (0 low, 1 high) of a[s, l]; row 0..7",
+    is_transposed=False,
+)  # fmt: skip
+VMATPUSH_T = _push(
+    "vmatpush.t.bf16", 2,
+    "shadow weights, transposed: w[l, 16*row + 2*s + h] = half h of a[s, l]; row 0..7",
+    is_transposed=True,
+)  # fmt: skip
 VMATSWAP = define(
-    Row(
-        "vmatswap",
-        3,
-        Slot.MXU,
-        operands("u:unit"),
-        "matswap",
-        "make the shadow weights of MXU u the active ones and clear the shadow to zero",
-        crossing=Crossing.STATE,
-        effect="matswap",
-    )
-)
-VMATMUL = define(
-    Row(
-        "vmatmul.bf16",
-        4,
-        Slot.MXU,
-        operands("u:unit a:vs"),
-        "matmul",
-        "multiply 8 low and 8 high rows of a (lanes are k) by the active weights; push two results",
-        crossing=Crossing.STATE,
-        pushes="mrf",
-        effect="matmul",
-    )
-)
+    "vmatswap", 3, Slot.MXU, "u:unit", "matswap",
+    "make the shadow weights of MXU u the active ones and clear the shadow to zero",
+    crossing=Crossing.STATE, uses=(WEIGHTS,), defines=(ACTIVE,), frees=(SHADOW,),
+)  # fmt: skip
 
 
-def _integer_pass(kind: str, opcode: int, words: str) -> Row:
-    return define(
-        Row(
-            f"vmatmul.{kind}",
-            opcode,
-            Slot.MXU,
-            operands("u:unit a:vs"),
-            "matmul",
-            f"vmatmul of {words} bytes, two k in each half of a and of the weights; push two s32 results",
-            crossing=Crossing.STATE,
-            pushes="mrf",
-            effect="matmul",
-        )
-    )
+@effect(VMATSWAP)
+def _(core: Any, u: int) -> Any:
+    return core.swap_weights(u)
 
 
-VMATMUL_S8 = _integer_pass("s8", 5, "signed")
-VMATMUL_U8 = _integer_pass("u8", 6, "unsigned")
-INTEGER_PASSES = {VMATMUL_S8.name: True, VMATMUL_U8.name: False}
-"""Whether the bytes of each integer pass are signed. Chips with `Chip.int8_rate` 0 have none."""
+PASS_FORMATS: dict[str, Row] = {}
+"""By what a pass computes in, its row; each machine has a kernel for each of these."""
 
+
+def matrix_pass(pass_format: str, opcode: int, doc: str, required: str = "") -> Row:
+    """The row of a pass that computes in a format; it pushes two results."""
+    row = PASS_FORMATS[pass_format] = define(
+        f"vmatmul.{pass_format}", opcode, Slot.MXU, "u:unit a:vs", "matmul", doc,
+        crossing=Crossing.STATE, uses=(ACTIVE,), defines=(MRF,), required=required,
+    )  # fmt: skip
+
+    @effect(row)
+    def _(core: Any, u: int, a: Any) -> Any:
+        return core.multiply(u, a, pass_format)
+
+    return row
+
+
+VMATMUL = matrix_pass(
+    "bf16", 4,
+    "multiply 8 low and 8 high rows of a (lanes are k) by the active weights; push two results",
+)  # fmt: skip
+_BYTES = "vmatmul of {} bytes, two k in each half of a and of the weights; push two s32 results"
+VMATMUL_S8 = matrix_pass("s8", 5, _BYTES.format("signed"), "int8_rate")
+VMATMUL_U8 = matrix_pass("u8", 6, _BYTES.format("unsigned"), "int8_rate")
 VPOP_MRF = define(
-    Row(
-        "vpop.mrf",
-        3,
-        Slot.POP,
-        operands("d:vd u:unit"),
-        "pop",
-        "d = oldest result of MXU u (8 low rows first, then 8 high rows)",
-        crossing=Crossing.STATE,
-        pops="mrf",
-        effect="pop_mrf",
-    )
-)
+    "vpop.mrf", 3, Slot.POP, "d:vd u:unit", "pop",
+    "d = oldest result of MXU u (8 low rows first, then 8 high rows)",
+    crossing=Crossing.STATE, uses=(MRF,),
+)  # fmt: skip
+
+
+@effect(VPOP_MRF)
+def _(core: Any, u: int) -> Any:
+    return core.pop(MRF, u)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect, meaning
+from tpu_sim.isa.resources import SMEM
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.isa.rows.opcodes import opcode_of
 
 
-def _scalar(name: str, spec: str, doc: str, latency: str = "scalar") -> Row:
-    return define(
-        Row(name, opcode_of(Slot.SCALAR, name), Slot.SCALAR, operands(spec), latency, doc)
-    )
+def _scalar(name: str, opcode: int, spec: str, doc: str, latency: str = "scalar") -> Row:
+    return define(name, opcode, Slot.SCALAR, spec, latency, doc)
 
 
-def _int_op(name: str, primitive: str, doc: str, latency: str = "scalar") -> Row:
-    row = _scalar(name, "d:sd a:ss b:ss", doc, latency)
+def _int_op(name: str, opcode: int, primitive: str, doc: str, latency: str = "scalar") -> Row:
+    row = _scalar(name, opcode, "d:sd a:ss b:ss", doc, latency)
 
     @meaning(row)
     def _(m: Any, a: Any, b: Any) -> Any:
@@ -30,8 +28,8 @@ def _int_op(name: str, primitive: str, doc: str, latency: str = "scalar") -> Row
     return row
 
 
-def _int_immediate(name: str, primitive: str, doc: str) -> Row:
-    row = _scalar(name, "d:sd a:ss k:i32", doc)
+def _int_immediate(name: str, opcode: int, primitive: str, doc: str) -> Row:
+    row = _scalar(name, opcode, "d:sd a:ss k:i32", doc)
 
     @meaning(row)
     def _(m: Any, a: Any, k: int) -> Any:
@@ -40,8 +38,10 @@ def _int_immediate(name: str, primitive: str, doc: str) -> Row:
     return row
 
 
-def _float_op(name: str, primitive: str, doc: str, latency: str = "scalar_float") -> Row:
-    row = _scalar(name, "d:sd a:ss b:ss", doc, latency)
+def _float_op(
+    name: str, opcode: int, primitive: str, doc: str, latency: str = "scalar_float"
+) -> Row:
+    row = _scalar(name, opcode, "d:sd a:ss b:ss", doc, latency)
 
     @meaning(row)
     def _(m: Any, a: Any, b: Any) -> Any:
@@ -52,8 +52,8 @@ def _float_op(name: str, primitive: str, doc: str, latency: str = "scalar_float"
     return row
 
 
-SMOVI = _scalar("smovi", "d:sd k:i32", "d = k")
-SMOV = _scalar("smov", "d:sd a:ss", "d = a")
+SMOVI = _scalar("smovi", 1, "d:sd k:i32", "d = k")
+SMOV = _scalar("smov", 2, "d:sd a:ss", "d = a")
 
 
 @meaning(SMOVI)
@@ -66,43 +66,43 @@ def _(_m: Any, a: Any) -> Any:
     return a
 
 
-SADD = _int_op("sadd.s32", "iadd", "d = a + b, wrapping")
-SSUB = _int_op("ssub.s32", "isub", "d = a - b, wrapping")
-SMUL = _int_op("smul.s32", "imul", "d = low 32 bits of a * b", "scalar_mul")
-SDIV_S32 = _int_op("sdiv.s32", "idiv_s", "d = a / b toward zero; x/0 = -1", "scalar_div")
-SREM_S32 = _int_op("srem.s32", "irem_s", "d = remainder, sign of a; x%0 = x", "scalar_div")
-SDIV_U32 = _int_op("sdiv.u32", "idiv_u", "d = unsigned a / b; x/0 = all ones", "scalar_div")
-SREM_U32 = _int_op("srem.u32", "irem_u", "d = unsigned a % b; x%0 = x", "scalar_div")
-SAND = _int_op("sand", "iand", "d = a & b")
-SOR = _int_op("sor", "ior", "d = a | b")
-SXOR = _int_op("sxor", "ixor", "d = a ^ b")
-SSHL = _int_op("sshl", "shl", "d = a << b; 0 when b is not in 0..31")
-SSHR = _int_op("sshr", "lshr", "d = a >> b, logical; 0 when b is not in 0..31")
-SSRA = _int_op("ssra", "ashr", "d = a >> b, arithmetic; the sign when b is not in 0..31")
-SMIN_S32 = _int_op("smin.s32", "imin_s", "d = signed minimum")
-SMAX_S32 = _int_op("smax.s32", "imax_s", "d = signed maximum")
-SMIN_U32 = _int_op("smin.u32", "imin_u", "d = unsigned minimum")
-SMAX_U32 = _int_op("smax.u32", "imax_u", "d = unsigned maximum")
-SADDI = _int_immediate("saddi.s32", "iadd", "d = a + k, wrapping")
-SMULI = _int_immediate("smuli.s32", "imul", "d = low 32 bits of a * k")
-SANDI = _int_immediate("sandi", "iand", "d = a & k")
-SXORI = _int_immediate("sxori", "ixor", "d = a ^ k")
-SSHLI = _int_immediate("sshli", "shl", "d = a << k")
-SSHRI = _int_immediate("sshri", "lshr", "d = a >> k, logical")
-SSRAI = _int_immediate("ssrai", "ashr", "d = a >> k, arithmetic")
-SDIVI_U32 = _int_immediate("sdivi.u32", "idiv_u", "d = unsigned a / k")
-SREMI_U32 = _int_immediate("sremi.u32", "irem_u", "d = unsigned a % k")
+SADD = _int_op("sadd.s32", 3, "iadd", "d = a + b, wrapping")
+SSUB = _int_op("ssub.s32", 4, "isub", "d = a - b, wrapping")
+SMUL = _int_op("smul.s32", 5, "imul", "d = low 32 bits of a * b", "scalar_mul")
+SDIV_S32 = _int_op("sdiv.s32", 6, "idiv_s", "d = a / b toward zero; x/0 = -1", "scalar_div")
+SREM_S32 = _int_op("srem.s32", 7, "irem_s", "d = remainder, sign of a; x%0 = x", "scalar_div")
+SDIV_U32 = _int_op("sdiv.u32", 8, "idiv_u", "d = unsigned a / b; x/0 = all ones", "scalar_div")
+SREM_U32 = _int_op("srem.u32", 9, "irem_u", "d = unsigned a % b; x%0 = x", "scalar_div")
+SAND = _int_op("sand", 10, "iand", "d = a & b")
+SOR = _int_op("sor", 11, "ior", "d = a | b")
+SXOR = _int_op("sxor", 12, "ixor", "d = a ^ b")
+SSHL = _int_op("sshl", 13, "shl", "d = a << b; 0 when b is not in 0..31")
+SSHR = _int_op("sshr", 14, "lshr", "d = a >> b, logical; 0 when b is not in 0..31")
+SSRA = _int_op("ssra", 15, "ashr", "d = a >> b, arithmetic; the sign when b is not in 0..31")
+SMIN_S32 = _int_op("smin.s32", 16, "imin_s", "d = signed minimum")
+SMAX_S32 = _int_op("smax.s32", 17, "imax_s", "d = signed maximum")
+SMIN_U32 = _int_op("smin.u32", 18, "imin_u", "d = unsigned minimum")
+SMAX_U32 = _int_op("smax.u32", 19, "imax_u", "d = unsigned maximum")
+SADDI = _int_immediate("saddi.s32", 20, "iadd", "d = a + k, wrapping")
+SMULI = _int_immediate("smuli.s32", 21, "imul", "d = low 32 bits of a * k")
+SANDI = _int_immediate("sandi", 22, "iand", "d = a & k")
+SXORI = _int_immediate("sxori", 23, "ixor", "d = a ^ k")
+SSHLI = _int_immediate("sshli", 24, "shl", "d = a << k")
+SSHRI = _int_immediate("sshri", 25, "lshr", "d = a >> k, logical")
+SSRAI = _int_immediate("ssrai", 26, "ashr", "d = a >> k, arithmetic")
+SDIVI_U32 = _int_immediate("sdivi.u32", 27, "idiv_u", "d = unsigned a / k")
+SREMI_U32 = _int_immediate("sremi.u32", 28, "irem_u", "d = unsigned a % k")
 
-SADD_F32 = _float_op("sadd.f32", "fadd", "d = a + b")
-SSUB_F32 = _float_op("ssub.f32", "fsub", "d = a - b")
-SMUL_F32 = _float_op("smul.f32", "fmul", "d = a * b")
-SDIV_F32 = _float_op("sdiv.f32", "fdiv", "d = a / b", "scalar_div")
-SMAX_F32 = _float_op("smax.f32", "fmaximum", "d = IEEE maximum")
-SMIN_F32 = _float_op("smin.f32", "fminimum", "d = IEEE minimum")
+SADD_F32 = _float_op("sadd.f32", 29, "fadd", "d = a + b")
+SSUB_F32 = _float_op("ssub.f32", 30, "fsub", "d = a - b")
+SMUL_F32 = _float_op("smul.f32", 31, "fmul", "d = a * b")
+SDIV_F32 = _float_op("sdiv.f32", 32, "fdiv", "d = a / b", "scalar_div")
+SMAX_F32 = _float_op("smax.f32", 33, "fmaximum", "d = IEEE maximum")
+SMIN_F32 = _float_op("smin.f32", 34, "fminimum", "d = IEEE minimum")
 
 
-def _compare(name: str, primitive: str, predicate: str, doc: str) -> Row:
-    row = _scalar(name, "d:sd a:ss b:ss", doc)
+def _compare(name: str, opcode: int, primitive: str, predicate: str, doc: str) -> Row:
+    row = _scalar(name, opcode, "d:sd a:ss b:ss", doc)
 
     @meaning(row)
     def _(m: Any, a: Any, b: Any) -> Any:
@@ -118,20 +118,29 @@ def _compare(name: str, primitive: str, predicate: str, doc: str) -> Row:
 SCMP: dict[tuple[str, str], Row] = {
     (predicate, dtype): _compare(
         f"scmp.{predicate}.{dtype}",
+        first + number,
         primitive,
         predicate,
         f"d = 1 if a {predicate} b as {dtype}, else 0",
     )
-    for dtype, primitive in (("f32", "fcmp"), ("s32", "icmp_s"), ("u32", "icmp_u"))
-    for predicate in ("eq", "ne", "lt", "le", "gt", "ge")
+    for dtype, first, primitive in (
+        ("f32", 35, "fcmp"),
+        ("s32", 41, "icmp_s"),
+        ("u32", 47, "icmp_u"),
+    )
+    for number, predicate in enumerate(("eq", "ne", "lt", "le", "gt", "ge"))
 }
 """Scalar compares by (predicate, dtype)."""
 
-SSEL = _scalar("ssel", "d:sd c:ss a:ss b:ss", "d = a if c != 0 else b")
-SCVT_F32_S32 = _scalar("scvt.f32.s32", "d:sd a:ss", "d = f32 of signed a", "scalar_float")
-SCVT_F32_U32 = _scalar("scvt.f32.u32", "d:sd a:ss", "d = f32 of unsigned a", "scalar_float")
-SCVT_S32_F32 = _scalar("scvt.s32.f32", "d:sd a:ss", "d = s32 of f32 a, saturating", "scalar_float")
-SCVT_U32_F32 = _scalar("scvt.u32.f32", "d:sd a:ss", "d = u32 of f32 a, saturating", "scalar_float")
+SSEL = _scalar("ssel", 53, "d:sd c:ss a:ss b:ss", "d = a if c != 0 else b")
+SCVT_F32_S32 = _scalar("scvt.f32.s32", 54, "d:sd a:ss", "d = f32 of signed a", "scalar_float")
+SCVT_F32_U32 = _scalar("scvt.f32.u32", 55, "d:sd a:ss", "d = f32 of unsigned a", "scalar_float")
+SCVT_S32_F32 = _scalar(
+    "scvt.s32.f32", 56, "d:sd a:ss", "d = s32 of f32 a, saturating", "scalar_float"
+)
+SCVT_U32_F32 = _scalar(
+    "scvt.u32.f32", 57, "d:sd a:ss", "d = u32 of f32 a, saturating", "scalar_float"
+)
 
 
 @meaning(SSEL)
@@ -159,14 +168,21 @@ def _(m: Any, a: Any) -> Any:
     return m.f_to_u(m.as_f(a))
 
 
-def _smem(name: str, spec: str, doc: str, effect: str, latency: str) -> Row:
-    return define(
-        Row(
-            name, opcode_of(Slot.SCALAR, name), Slot.SCALAR, operands(spec), latency, doc,
-            Crossing.STATE, effect=effect,
-        )
-    )  # fmt: skip
+SLD = define(
+    "sld", 58, Slot.SCALAR, "d:sd a:ss k:i32", "scalar_load", "d = SMEM word a + k",
+    crossing=Crossing.STATE, uses=(SMEM,),
+)  # fmt: skip
+SST = define(
+    "sst", 59, Slot.SCALAR, "a:ss k:i32 b:ss", "scalar", "SMEM word a + k = b",
+    crossing=Crossing.STATE, defines=(SMEM,),
+)  # fmt: skip
 
 
-SLD = _smem("sld", "d:sd a:ss k:i32", "d = SMEM word a + k", "scalar_load", "scalar_load")
-SST = _smem("sst", "a:ss k:i32 b:ss", "SMEM word a + k = b", "scalar_store", "scalar")
+@effect(SLD)
+def _(core: Any, a: Any, k: int) -> Any:
+    return core.load_smem(a, k)
+
+
+@effect(SST)
+def _(core: Any, a: Any, k: int, b: Any) -> Any:
+    return core.store_smem(a, k, b)

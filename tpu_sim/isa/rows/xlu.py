@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, meaning, operands
-from tpu_sim.isa.rows.opcodes import opcode_of
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect, meaning
+from tpu_sim.isa.resources import TRANSPOSE_INPUT, TRANSPOSE_SHADOW, TRANSPOSED, XLU
 
 _FOLDS = {
     "add.f32": "fadd",
@@ -28,25 +28,14 @@ _FOLDS = {
 }
 
 
-def _xlu(name: str, spec: str, crossing: Crossing, doc: str) -> Row:
-    return define(
-        Row(
-            name,
-            opcode_of(Slot.XLU, name),
-            Slot.XLU,
-            operands(spec),
-            "xlu",
-            doc,
-            crossing,
-            pushes="xlu",
-        )
-    )
+def _xlu(name: str, opcode: int, spec: str, crossing: Crossing, doc: str) -> Row:
+    return define(name, opcode, Slot.XLU, spec, "xlu", doc, crossing=crossing, defines=(XLU,))
 
 
-def _fold(op: str, primitive: str, crossing: Crossing) -> Row:
+def _fold(op: str, opcode: int, primitive: str, crossing: Crossing) -> Row:
     axis = crossing.value
     row = _xlu(
-        f"v{axis[:-1]}fold.{op}", "a:vs", crossing,
+        f"v{axis[:-1]}fold.{op}", opcode, "a:vs", crossing,
         f"push the {op} of all {axis}, in every one of them (halving tree)",
     )  # fmt: skip
 
@@ -58,21 +47,28 @@ def _fold(op: str, primitive: str, crossing: Crossing) -> Row:
     return row
 
 
-LANE_FOLD: dict[str, Row] = {op: _fold(op, p, Crossing.LANES) for op, p in _FOLDS.items()}
+def _folds(first: int, crossing: Crossing) -> dict[str, Row]:
+    names = enumerate(_FOLDS.items(), first)
+    return {op: _fold(op, opcode, primitive, crossing) for opcode, (op, primitive) in names}
+
+
+LANE_FOLD = _folds(1, Crossing.LANES)
 """``vlanefold.<op>``: reduction over 128 lanes, by op such as "add.f32"."""
-SUBLANE_FOLD: dict[str, Row] = {op: _fold(op, p, Crossing.SUBLANES) for op, p in _FOLDS.items()}
+SUBLANE_FOLD = _folds(14, Crossing.SUBLANES)
 """``vsublanefold.<op>``: reduction over 8 sublanes."""
 
-VROT_LANE = _xlu("vrot.lane", "a:vs s:ss k:imm", Crossing.LANES,
+VROT_LANE = _xlu("vrot.lane", 27, "a:vs s:ss k:imm", Crossing.LANES,
                  "push y[s,l] = a[s,(l - (sreg s + k)) mod 128]")  # fmt: skip
-VBCAST_LANE = _xlu("vbcast.lane", "a:vs s:ss k:imm", Crossing.LANES,
+VBCAST_LANE = _xlu("vbcast.lane", 28, "a:vs s:ss k:imm", Crossing.LANES,
                    "push y[s,l] = a[s,(sreg s + k) mod 128]")  # fmt: skip
-VPERM_LANE = _xlu("vperm.lane", "a:vs i:vs", Crossing.LANES, "push y[s,l] = a[s, i[s,l] mod 128]")
-VROT_SUBLANE = _xlu("vrot.slane", "a:vs s:ss k:imm", Crossing.SUBLANES,
+VPERM_LANE = _xlu(
+    "vperm.lane", 29, "a:vs i:vs", Crossing.LANES, "push y[s,l] = a[s, i[s,l] mod 128]"
+)
+VROT_SUBLANE = _xlu("vrot.slane", 30, "a:vs s:ss k:imm", Crossing.SUBLANES,
                     "push y[s,l] = a[(s - (sreg s + k)) mod 8, l]")  # fmt: skip
-VBCAST_SUBLANE = _xlu("vbcast.slane", "a:vs s:ss k:imm", Crossing.SUBLANES,
+VBCAST_SUBLANE = _xlu("vbcast.slane", 31, "a:vs s:ss k:imm", Crossing.SUBLANES,
                       "push y[s,l] = a[(sreg s + k) mod 8, l]")  # fmt: skip
-VPERM_SUBLANE = _xlu("vperm.slane", "a:vs i:vs", Crossing.SUBLANES,
+VPERM_SUBLANE = _xlu("vperm.slane", 32, "a:vs i:vs", Crossing.SUBLANES,
                      "push y[s,l] = a[i[s,l] mod 8, l]")  # fmt: skip
 
 
@@ -99,65 +95,55 @@ def _(m: Any, a: Any, i: Any) -> Any:
 
 
 VPOP_XLU = define(
-    Row(
-        "vpop.xlu",
-        2,
-        Slot.POP,
-        operands("d:vd"),
-        "pop",
-        "d = oldest result of the XLU queue",
-        crossing=Crossing.STATE,
-        pops="xlu",
-        effect="pop_xlu",
-    )
-)
-
+    "vpop.xlu", 2, Slot.POP, "d:vd", "pop", "d = oldest result of the XLU queue",
+    crossing=Crossing.STATE, uses=(XLU,),
+)  # fmt: skip
 VXPOSE_PUSH = define(
-    Row(
-        "vxpose.push",
-        100,
-        Slot.XLU,
-        operands("unit:imm a:vs row:imm"),
-        "xpose_push",
-        "write a as sublane rows 8*row..8*row+7 (row 0..15) of a transpose unit's shadow block",
-        crossing=Crossing.STATE,
-        effect="xpose_push",
-    )
-)
-VXPOSE_SWAP = define(
-    Row(
-        "vxpose.swap",
-        101,
-        Slot.XLU,
-        operands("unit:imm"),
-        "xpose_swap",
-        "transpose the 128x128 shadow block (32-bit elements) into the active block",
-        crossing=Crossing.STATE,
-        effect="xpose_swap",
-    )
-)
-VXPOSE_SWAP_B16 = define(
-    Row(
-        "vxpose.swap.b16",
-        103,
-        Slot.XLU,
-        operands("unit:imm"),
-        "xpose_swap",
-        "transpose the shadow block as 256x128 halves, h[2*r + b, l] = half b (0 low) of word (r, l): "
-        "active word (64*p + q, l) = h[128*p + l, 2*q] low, h[128*p + l, 2*q + 1] high",
-        crossing=Crossing.STATE,
-        effect="xpose_swap16",
-    )
-)
+    "vxpose.push", 100, Slot.XLU, "unit:xpose a:vs row:imm<16", "xpose_push",
+    "write a as sublane rows 8*row..8*row+7 (row 0..15) of a transpose unit's shadow block",
+    crossing=Crossing.STATE, uses=(TRANSPOSE_SHADOW,), defines=(TRANSPOSE_INPUT,),
+)  # fmt: skip
+
+
+def _swap(name: str, opcode: int, doc: str, element_bits: int) -> Row:
+    row = define(
+        name, opcode, Slot.XLU, "unit:xpose", "xpose_swap", doc, crossing=Crossing.STATE,
+        uses=(TRANSPOSE_INPUT,), defines=(TRANSPOSED,), frees=(TRANSPOSE_SHADOW,),
+    )  # fmt: skip
+
+    @effect(row)
+    def _(core: Any, unit: int) -> Any:
+        return core.transpose(unit, element_bits)
+
+    return row
+
+
+VXPOSE_SWAP = _swap(
+    "vxpose.swap", 101,
+    "transpose the 128x128 shadow block (32-bit elements) into the active block", 32,
+)  # fmt: skip
+VXPOSE_SWAP_B16 = _swap(
+    "vxpose.swap.b16", 103,
+    "transpose the shadow block as 256x128 halves, h[2*r + b, l] = half b (0 low) of word (r, l): "
+    "active word (64*p + q, l) = h[128*p + l, 2*q] low, h[128*p + l, 2*q + 1] high", 16,
+)  # fmt: skip
 VXPOSE_READ = define(
-    Row(
-        "vxpose.read",
-        102,
-        Slot.XLU,
-        operands("d:vd unit:imm row:imm"),
-        "xpose_read",
-        "d = sublane rows 8*row..8*row+7 of the active (transposed) block",
-        crossing=Crossing.STATE,
-        effect="xpose_read",
-    )
-)
+    "vxpose.read", 102, Slot.XLU, "d:vd unit:xpose row:imm<16", "xpose_read",
+    "d = sublane rows 8*row..8*row+7 of the active (transposed) block",
+    crossing=Crossing.STATE, uses=(TRANSPOSED,),
+)  # fmt: skip
+
+
+@effect(VPOP_XLU)
+def _(core: Any) -> Any:
+    return core.pop(XLU, 0)
+
+
+@effect(VXPOSE_PUSH)
+def _(core: Any, unit: int, a: Any, row: int) -> Any:
+    return core.push_block(unit, a, row)
+
+
+@effect(VXPOSE_READ)
+def _(core: Any, unit: int, row: int) -> Any:
+    return core.read_block(unit, row)
