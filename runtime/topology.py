@@ -2,6 +2,7 @@
 
     v5e            one chip
     v5e:4x2        a slice of 8: 4 along x, 2 along y
+    v5e-8          the cloud's name of one: 8 chips, or cores where the cloud counts these (v4, v5p)
     my.toml:2x2x2  a slice of a chip described in a file
 
 Chips are numbered along x first: ``id = x + X * (y + Y * z)``.
@@ -17,7 +18,13 @@ from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.torus import Coordinates, Slice, Torus, torus_of
 
 _SLICE = re.compile(r"(?P<chip>.+):(?P<dims>\d+(?:x\d+)*)")
-_MOST_CHIPS = 16 * 16 * 24  # the largest slice there is, of v5p (Cloud TPU documentation)
+_CLOUD = re.compile(r"(?P<chip>[^:]+)-(?P<count>\d+)")
+_CLOUD_SLICES = {
+    2: ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
+    3: ("1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16",
+        "8x16x16", "16x16x16", "16x16x24"),
+}  # fmt: skip
+"""The shapes that the cloud gives out by number, by dimensions of a chip's network (Cloud TPU docs)."""
 _CORES_AS_DEVICES = {"7x": 2}
 """Chips whose cores are a device each (Cloud TPU documentation of 7x). On v4 and v5p the two cores of
 a chip are one device (megacore)."""
@@ -68,14 +75,41 @@ class Topology:
 def parse_target(target: str) -> Topology:
     """The topology that a target names; raises `ChipError` for one that there is none of."""
     found = _SLICE.fullmatch(target)
-    if found is None:
+    if found is not None:
+        return _slice_of(load_chip(found["chip"]), found["dims"], target)
+    cloud = _CLOUD.fullmatch(target)
+    if cloud is None or target.endswith(".toml"):
         return Topology(load_chip(target))
-    chip = load_chip(found["chip"])
-    dims = tuple(int(size) for size in found["dims"].split("x"))
-    if len(dims) > 3 or not 0 < prod(dims) <= _MOST_CHIPS:
+    return _cloud_slice(load_chip(cloud["chip"]), int(cloud["count"]), target)
+
+
+def _slice_of(chip: Chip, text: str, target: str) -> Topology:
+    dims = tuple(int(size) for size in text.split("x"))
+    if len(dims) > 3 or not 0 < prod(dims) <= chip.most_chips:
         raise ChipError(
-            f"target {target}: want one to three dimensions and at most {_MOST_CHIPS} chips, "
-            f"as in {found['chip']}:4x2"
+            f"target {target}: want one to three dimensions and at most {chip.most_chips} chips, "
+            f"as in {chip.name}:4x2"
+        )
+    if sum(size > 1 for size in dims) > chip.ici_dimensions:
+        raise ChipError(
+            f"target {target}: {chip.name} has links along {chip.ici_dimensions} dimensions"
         )
     x, y, z = (*dims, 1, 1)[:3]
     return Topology(chip, (x, y, z))
+
+
+def _cloud_slice(chip: Chip, count: int, target: str) -> Topology:
+    """The slice of so many chips, or cores."""
+    if not chip.cloud_units:
+        raise ChipError(f"target {target}: name a slice of {chip.name} by its shape, as in :2x2x1")
+    shapes = _CLOUD_SLICES.get(chip.ici_dimensions, ())
+    by_count = {
+        prod(map(int, shape.split("x"))) * chip.cloud_units: shape
+        for shape in shapes
+        if prod(map(int, shape.split("x"))) <= chip.most_chips
+    }
+    if count not in by_count:
+        unit = "chips" if chip.cloud_units == 1 else "cores"
+        known = ", ".join(map(str, by_count))
+        raise ChipError(f"target {target}: {count} {unit}, the cloud has {known} of {chip.name}")
+    return _slice_of(chip, by_count[count], target)

@@ -43,7 +43,11 @@ def _number(
     return value
 
 
-_target = click.option("--target", default=None, help="chip name or chip file (default v5e)")
+_target = click.option(
+    "--target",
+    default=None,
+    help="chip, slice such as v5e:4x2 or v5e-8, or chip file (default v5e)",
+)
 _target_file = click.option("--target", help="the chip file, for a program of one")
 _precision = click.option(
     "--precision", type=_PRECISION, default=None, help="meaning of DEFAULT on a dot"
@@ -214,7 +218,7 @@ def eval_command(**options: object) -> None:
 @click.argument("chip", required=False)
 @_json
 def targets(**options: object) -> None:
-    """List the chips, or every parameter of one with its provenance."""
+    """List the chips; or every parameter of one, or what a slice such as v5e:16x16 is, with provenance."""
     _command("targets")(**options)
 
 

@@ -30,14 +30,14 @@ from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from runtime.topology import parse_target
+from runtime.topology import Topology, parse_target
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip, ChipError, load_chip
 from tpu_sim.isa.container import read_tpux, write_tpux
 from tpu_sim.isa.errors import ProgramError, TargetError
 from tpu_sim.isa.files import check_writable
 from tpu_sim.jit.host import processor_count
-from tpuc import tables
+from tpuc import slice_table, tables
 from tpuc.arrays import Difference, compare, load_arrays, loaded, randoms, save_arrays
 
 Array = npt.NDArray[np.generic]
@@ -303,10 +303,14 @@ def _warn_of_f32(f64_as_f32: bool) -> None:
 
 
 def targets(chip: str | None, as_json: bool) -> None:
-    """``tpuc targets``: the chips; one chip's parameters with their provenance."""
-    if chip is not None:
-        _chip(chip)
-    if as_json:
+    """``tpuc targets``: the chips; one chip's parameters, or what a slice is, with provenance."""
+    topology = _topology(chip) if chip is not None else None
+    if topology is not None and chip is not None and topology.chip_count > 1:
+        if as_json:
+            click.echo(json.dumps(slice_table.slice_as_json(topology), indent=1))
+        else:
+            tables.print_table(slice_table.slice_table(topology, chip))
+    elif as_json:
         click.echo(json.dumps(tables.chips_as_json(chip), indent=1))
     else:
         tables.print_chips(chip)
@@ -403,9 +407,14 @@ def _dump_texts(executable: Executable, folder: Path | None) -> None:
 
 
 def _chip(name: str) -> Chip:
-    """A chip named on the command line."""
+    """A chip named on the command line, by itself or by a slice of it."""
+    return _topology(name).chip
+
+
+def _topology(name: str) -> Topology:
+    """A target named on the command line."""
     try:
-        return parse_target(name).chip
+        return parse_target(name)
     except ChipError as error:
         raise click.UsageError(str(error)) from error
 

@@ -155,6 +155,11 @@ def print_chips(name: str | None) -> None:
     out.print("tpuc targets NAME shows every parameter with its provenance")
 
 
+def print_table(table: Table) -> None:
+    """Print a table."""
+    _console().print(table)
+
+
 def _one_chip(chip: Chip) -> Table:
     table = Table(title=chip.name, title_justify="left")
     for heading in ("parameter", "value", "provenance"):

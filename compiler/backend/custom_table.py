@@ -7,6 +7,7 @@ from compiler.backend.custom_gather import emit_gather
 from compiler.backend.custom_scatter import emit_scatter
 from compiler.backend.custom_update import emit_update
 from compiler.backend.exchange.kernels import emit_all_gather, emit_all_to_all, emit_permute
+from compiler.backend.exchange.ring_reduce import emit_reduce_scatter
 from compiler.backend.fourier.kernel import emit_fft
 
 CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
@@ -16,5 +17,6 @@ CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "collective-permute": emit_permute,
     "gather": emit_gather,
     "pair-fft": emit_fft,
+    "reduce-scatter": emit_reduce_scatter,
     "scatter": emit_scatter,
 }

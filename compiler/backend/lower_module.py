@@ -24,9 +24,10 @@ from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.sreg_spill import ARGUMENT_WORDS
+from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations
-from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.llo.builder import LloBuilder
@@ -74,8 +75,7 @@ def lower_module(
     have to be smaller.
     """
     smem = _smem_scratch(module, buffers, chip)
-    first_granule = -(-buffers.peak_bytes // GRANULE_BYTES)
-    exchange = None if cores is None else ExchangePlan(cores, first_granule)
+    exchange = None if cores is None else _exchange_plan(module, buffers, cores)
     library = KernelLibrary(KernelTarget(chip, options, smem, exchange))
     loops = LoopKernels(buffers, library)
 
@@ -105,6 +105,24 @@ def lower_module(
         program.constants += exchange.tables
         program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
     return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
+
+
+def _exchange_plan(module: HloModule, buffers: BufferAssignment, cores: Slice) -> ExchangePlan:
+    """Behind the program's arrays: the partial sums of the largest reduction, then tables."""
+    scratch = -(-buffers.peak_bytes // GRANULE_BYTES)
+    sizes = [
+        hbm_tiling(fusion.operands[0].array).total_granules
+        for computation in control_computations(module)
+        for fusion in computation
+        if fusion.opcode == "fusion" and _root(fusion).opcode == "reduce-scatter"
+    ]
+    return ExchangePlan(cores, scratch, scratch + max(sizes, default=0))
+
+
+def _root(fusion: HloInstruction) -> HloInstruction:
+    called = fusion.attrs["calls"]
+    assert isinstance(called, HloComputation)
+    return called.root_instruction
 
 
 def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> SmemScratch:

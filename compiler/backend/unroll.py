@@ -19,6 +19,8 @@ from compiler.backend.spill import max_live
 from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
+from tpu_sim.isa.program import NO_ROUTE
+from tpu_sim.isa.rows.misc import DMA_WAIT
 from tpu_sim.isa.rows.scalar import SADDI
 
 _MOST_OPS = 768
@@ -35,7 +37,8 @@ _Renaming = dict[tuple[str, int], int]
 def unroll_parallel_loops(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> None:
     """Unroll, in place, the loops of a kernel where it helps."""
     names = RegisterNames(kernel, table)
-    kernel.body = _Unroller(table, chip, kernel.variables, names).nodes(kernel.body)
+    is_exchange = any(d.route != NO_ROUTE for d in kernel.descriptors)
+    kernel.body = _Unroller(table, chip, kernel.variables, names, is_exchange).nodes(kernel.body)
 
 
 @dataclass
@@ -46,6 +49,8 @@ class _Unroller:
     chip: Chip
     variables: set[int]
     names: RegisterNames
+    is_exchange: bool
+    """Whether a wait may be for another core: it then has to be the first thing in its block."""
 
     def nodes(self, body: list[LloNode]) -> list[LloNode]:
         """A list of nodes, rewritten."""
@@ -71,6 +76,9 @@ class _Unroller:
         for node in body:
             last = out[-1] if out else None
             if isinstance(node, LloBlock) and isinstance(last, LloBlock):
+                if self.is_exchange and node.ops[0].row is DMA_WAIT:
+                    out.append(node)
+                    continue
                 if self._is_scalar(node) or self._is_scalar(last):
                     out[-1] = LloBlock(last.ops + node.ops, last.name or node.name)
                     continue

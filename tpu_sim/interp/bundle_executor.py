@@ -20,6 +20,7 @@ from tpu_sim.isa.program import Bundle, Kernel
 from tpu_sim.isa.resources import EUP, FLAG, MRF
 from tpu_sim.isa.timing import PASS_BITS, wait_end
 from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
+from tpu_sim.machine.faults import DmaRaceFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
 from tpu_sim.machine.schema import READY_RING
@@ -71,6 +72,8 @@ class BundleExecutor:
             if FLAG in row.uses:
                 base, sreg = operands[row.flag_index : row.flag_index + 2]
                 flag = self._core.flag(base, state.sreg(sreg))
+                if state.flag_pending[flag] > 0:
+                    raise DmaRaceFault("a wait for another core stands behind other bundles")
                 until = wait_end(issue, int(state.flag_done[flag]), state.chip)
                 state.dma_wait += until - state.now
                 issue = self._wait(issue, until, Cause(state.flag_cause[flag]))

@@ -20,7 +20,7 @@ from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
 MOST_FLAGS = 1024
 _LOCAL, _TABLE = 0, 1
-_STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
+STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
 """Data flags of each direction: a step's transfer has its own, since the next one may overtake it."""
 FORWARD, BACKWARD = 0, 1
 _PORTS = (0, 1)
@@ -146,12 +146,12 @@ def emit_all_gather(kernel: CustomKernel) -> None:
         slot = x.slot(x.target, x.word(1 + at + direction * steps, step), granules)
         slot = b.saddi(slot, first) if first else slot
         source = slot if at or step else (b.saddi(x.source, first) if first else x.source)
-        flag = FIRST_DATA_FLAG + at + direction * _STEP_FLAGS
+        flag = FIRST_DATA_FLAG + at + direction * STEP_FLAGS
         number = b.saddi(step, flag) if step else b.sconst(flag)
         x.start(routes[direction], source, slot, number, count)
 
     def receive(direction: int, step: SReg, at: int) -> None:
-        x.wait(FIRST_DATA_FLAG + at + direction * _STEP_FLAGS, step)
+        x.wait(FIRST_DATA_FLAG + at + direction * STEP_FLAGS, step)
 
     whole = (size - 1) // 2
     for first, trips in ((0, min(whole, 1)), (1, whole - 1)):

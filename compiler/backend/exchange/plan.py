@@ -20,9 +20,11 @@ these. Data flags serve all kernels: nobody sends before the receiver said that 
 
 @dataclass
 class ExchangePlan:
-    """Routes and tables of a program; `first_granule` of HBM is where its tables start."""
+    """Routes and tables of a program; at `scratch_granule` of HBM is room for one
+    reduction's partial sums, at `first_granule` its tables start."""
 
     cores: Slice
+    scratch_granule: int
     first_granule: int
     routes: list[Route] = field(default_factory=list)
     tables: list[tuple[int, bytes]] = field(default_factory=list)

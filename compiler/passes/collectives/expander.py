@@ -16,11 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from compiler.analysis.ring_reduction import ring_row
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import Groups, device_counts
+from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -32,6 +34,8 @@ Dims = tuple[int, ...]
 _GATHERED_BYTES = 1 << 14
 """An all-reduce of at most so many bytes, times the devices, costs latency alone."""
 _LANES = 128
+_MOST_RING = 256
+"""Larger groups have too many steps for a core's sync flags."""
 
 
 def expand_collectives(module: HloModule, context: PassContext) -> bool:
@@ -64,12 +68,14 @@ class Collective:
             )
 
     def exchange(self, opcode: str, operand: Instr) -> Instr:
-        """An all-gather or all-to-all of slots."""
+        """An all-gather, all-to-all or reduce-scatter of slots."""
         attrs: dict[str, object] = {
             "replica_groups": self.groups, "dimensions": (0,), "channel_id": 1,
         }  # fmt: skip
-        if opcode == "all-gather":
+        if opcode != "all-to-all":
             attrs["use_global_device_ids"] = True
+        if opcode == "reduce-scatter":
+            attrs["to_apply"] = self.instr.attrs["to_apply"]
         return self.e.instruction(opcode, (operand,), attrs)
 
     def gathered(self, operand: Instr) -> Instr:
@@ -83,6 +89,17 @@ class Collective:
         dims = slots.array.dims
         plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
         return self.e.shaped(self.exchange("all-to-all", plain), dims)
+
+    def scattered(self, slots: Instr) -> Instr:
+        """``[n, *dims] -> dims``: this device's slot, combined over all devices."""
+        computation = self.instr.attrs["to_apply"]
+        assert isinstance(computation, HloComputation)
+        dims = slots.array.dims
+        is_ring = ring_row(computation, slots.array.dtype) is not None and self.size <= _MOST_RING
+        if not is_ring or self.size == 1:
+            return self.combined(self.exchanged(slots))
+        plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
+        return self.e.shaped(self.exchange("reduce-scatter", plain), dims[1:])
 
     def split(self, operand: Instr, dim: int) -> Instr:
         """``[n, .., d / n, ..]``: the n parts of dimension `dim`."""
@@ -164,8 +181,20 @@ def _all_to_all(instr: Instr) -> Instr | None:
 
 def _reduce_scatter(instr: Instr) -> Instr | None:
     (dim,) = instr.dimensions
+    dims = instr.operands[0].array.dims
     c = Collective(instr)
-    return result_of(c.e, instr, [c.combined(c.exchanged(c.split(o, dim))) for o in instr.operands])
+    if len(instr.operands) == 1 and dim == 0 and len(dims) == 3 and dims[0] == c.size > 1:
+        computation = instr.attrs["to_apply"]
+        assert isinstance(computation, HloComputation)
+        if ring_row(computation, instr.operands[0].array.dtype) and c.size <= _MOST_RING:
+            return None
+    shapes = instr.shape.elements if isinstance(instr.shape, TupleShape) else (instr.shape,)
+    made = [
+        c.e.shaped(c.scattered(c.split(operand, dim)), shape.dims)
+        for operand, shape in zip(instr.operands, shapes, strict=True)
+        if isinstance(shape, ArrayShape)
+    ]
+    return result_of(c.e, instr, made)
 
 
 def _all_reduce(instr: Instr) -> Instr | None:
@@ -177,12 +206,18 @@ def _reduced(c: Collective, operand: Instr) -> Instr:
     shape = operand.array
     if shape.element_count * c.size * shape.dtype.bits <= 8 * _GATHERED_BYTES:
         return c.combined(c.gathered(operand))
-    e, flat = c.e, c.e.shaped(operand, (shape.element_count,))
+    e = c.e
+    rows, columns = _plane(shape.dims)
+    tile = 8 * max(1, 32 // shape.dtype.bits)
+    if rows % (tile * c.size) == 0 and columns % _LANES == 0:  # parts that lie in one piece
+        mine = c.scattered(e.shaped(operand, (c.size, rows // c.size, columns)))
+        return e.shaped(c.gathered(mine), shape.dims)
+    flat = e.shaped(operand, (shape.element_count,))
     unit = c.size * _LANES
     rows = -(-shape.element_count // unit)
     rows += -rows % 16 if rows > 16 else 0
     padded = e.pad_dim(flat, 0, 0, rows * unit - shape.element_count)
-    mine = c.combined(c.exchanged(e.reshape(padded, (c.size, rows, _LANES))))
+    mine = c.scattered(e.reshape(padded, (c.size, rows, _LANES)))
     whole = e.reshape(c.gathered(mine), (rows * unit,))
     return e.shaped(e.part(whole, 0, 0, shape.element_count), shape.dims)
 

@@ -1,0 +1,178 @@
+"""reduce-scatter of slots ``[n, ..] -> [1, ..]``: partial sums go round a ring, half of each slot each way.
+
+The partial sum of a slot starts at the core behind the slot's own in the ring; each core adds its part
+and passes it on. It goes in blocks, so that one is on the link while another is added to.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.ring_reduction import is_packed, ring_row
+from compiler.backend.custom import CustomKernel
+from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange, by_core
+from compiler.backend.exchange.plan import FIRST_DATA_FLAG
+from compiler.hlo.ir import HloComputation
+from compiler.hlo.replica_groups import Groups
+from compiler.llo.ir import SReg, VReg
+from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
+
+_BLOCK_GRANULES = 1024
+_LOADS, _STORES = 4, 8
+_UNROLL = 8
+_ROWS = 8
+
+
+def emit_reduce_scatter(kernel: CustomKernel) -> None:
+    """Emit a reduce-scatter of slots."""
+    RingReduce(kernel).emit()
+
+
+class RingReduce:
+    """One kernel. Each direction has `part` granules of a slot, in `blocks` of `block` granules."""
+
+    def __init__(self, kernel: CustomKernel) -> None:
+        self.x = x = Exchange(kernel)
+        self.b = x.builder
+        groups = x.groups()
+        self.size = len(groups[0])
+        self.granules = x.granules(self.size)
+        self.directions = (FORWARD, BACKWARD) if self.size > 2 else (FORWARD,)
+        self.first = (0, -(-self.granules // len(self.directions)))
+        self.part = (self.first[1], self.granules - self.first[1])
+        self.steps = self.size - 1
+        most = max(1, min(STEP_FLAGS // self.steps, -(-self.part[0] // _ROWS)))
+        self.blocks = min(most, -(-self.part[0] // _BLOCK_GRANULES))
+        unit = _ROWS * _UNROLL
+        self.block = -(-self.part[0] // self.blocks)
+        self.block += -self.block % unit
+        rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
+        ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
+        beside = ways[: len(self.directions)]
+        self.routes = [x.plan.route(way, beside, port) for port, way in enumerate(ways)]
+        self.rows = _slots(x.cores, groups, rings, self.size)
+        root = kernel.root
+        computation, dtype = root.attrs["to_apply"], root.operands[0].array.dtype
+        assert isinstance(computation, HloComputation)
+        row = ring_row(computation, dtype)
+        assert row is not None, "the pass that leaves a reduce-scatter asks before"
+        self.row, self.is_packed = row, is_packed(dtype)
+        self.windows = [
+            (self.b.window(f"partial{d}", self.block), self.b.window(f"own{d}", self.block))
+            for d in self.directions
+        ]
+        self.scratch = self.b.sconst(x.plan.scratch_granule)
+
+    def emit(self) -> None:
+        """Emit everything."""
+        x, b = self.x, self.b
+        x.start_table(self.rows)
+        for direction in self.directions:
+            x.signal(self.routes[1 - direction], x.ready + direction)
+        x.await_table()
+        for direction in self.directions:
+            x.wait(x.ready + direction)
+        with b.loop(self.blocks, "first") as block:
+            for direction in self.directions:
+                slot = self._slot(direction, 0, 0)
+                at, count = self._range(direction, block)
+                source = b.sadd(x.slot(x.source, slot, self.granules), at)
+                self._send(direction, source, slot, at, count, self._flag(direction, 0, block))
+        if self.steps > 1:
+            with b.loop(self.steps - 1, "step") as step, b.loop(self.blocks, "block") as block:
+                self._pass_on(step, block, is_last=False)
+        with b.loop(self.blocks, "last") as block:
+            self._pass_on(b.sconst(self.steps - 1), block, is_last=True)
+
+    def _pass_on(self, step: SReg, block: SReg, *, is_last: bool) -> None:
+        """Add to the block that came in a step, and send it on or keep it."""
+        x, b = self.x, self.b
+        for direction in self.directions:
+            x.wait(0, self._flag(direction, step, block))
+        places = []
+        for direction in self.directions:
+            slot = self._slot(direction, 1, step)
+            at, count = self._range(direction, block)
+            partial = b.sadd(x.slot(self.scratch, slot, self.granules), at)
+            own = b.sadd(x.slot(x.source, slot, self.granules), at)
+            places.append((direction, slot, at, count, partial))
+            for window, source in zip(self.windows[direction], (partial, own), strict=True):
+                self._copy(window, source, count, to_vmem=True, flag=_LOADS + direction)
+        for direction in self.directions:
+            x.wait(_LOADS + direction)
+        for direction in self.directions:
+            self._add(direction)
+        for direction, _, at, count, partial in places:
+            target = b.sadd(x.target, at) if is_last else partial
+            window = self.windows[direction][0]
+            self._copy(window, target, count, to_vmem=False, flag=_STORES + direction)
+        for direction in self.directions:
+            x.wait(_STORES + direction)
+        if is_last:
+            return
+        following = b.saddi(step, 1)
+        for direction, slot, at, count, partial in places:
+            flag = self._flag(direction, following, block)
+            self._send(direction, partial, slot, at, count, flag)
+        b.new_block()
+
+    def _slot(self, direction: int, number: int, step: SReg) -> SReg:
+        """The slot of which a core sends the partial sum at a step, from the core's table."""
+        return self.x.word(number + direction * self.size, step)
+
+    def _range(self, direction: int, block: SReg) -> tuple[SReg, SReg]:
+        """Where a block starts in its slot, and its granules."""
+        b = self.b
+        start = b.smuli(block, self.block)
+        rest = b.emit("ssub.s32", b.sconst(self.part[direction]), start)
+        count = b.emit("smax.s32", b.emit("smin.s32", rest, b.sconst(self.block)), b.sconst(0))
+        return b.saddi(start, self.first[direction] if direction else 0), count
+
+    def _flag(self, direction: int, step: SReg, block: SReg) -> SReg:
+        b = self.b
+        number = b.sadd(b.smuli(step, self.blocks), block)
+        return b.saddi(number, FIRST_DATA_FLAG + direction * STEP_FLAGS)
+
+    def _send(
+        self, direction: int, source: SReg, slot: SReg, at: SReg, count: SReg, flag: SReg
+    ) -> None:
+        x, b = self.x, self.b
+        target = b.sadd(x.slot(self.scratch, slot, self.granules), at)
+        descriptor = DmaDescriptor(HBM, HBM, 1, (DmaDim(-1, 1, 1),), route=self.routes[direction])
+        b.emit("dma.start", b.descriptor(descriptor), source, target, 0, flag, count, 0)
+
+    def _copy(self, window: int, place: SReg, count: SReg, *, to_vmem: bool, flag: int) -> None:
+        b = self.b
+        spaces = (HBM, VMEM) if to_vmem else (VMEM, HBM)
+        descriptor = b.descriptor(DmaDescriptor(*spaces, 1, (DmaDim(-1, 1, 1),), window))
+        ends = (place, 0) if to_vmem else (0, place)
+        b.emit("dma.start", descriptor, *ends, flag, 0, count, 0)
+
+    def _add(self, direction: int) -> None:
+        """Combine the windows of a direction into the first one."""
+        b, (partial, own) = self.b, self.windows[direction]
+        with b.loop(self.block // (_ROWS * _UNROLL), "add") as index:
+            base = b.smuli(index, _ROWS * _UNROLL)
+            for k in range(_UNROLL):
+                came, mine = (b.emit("vld", w, base, k * _ROWS, 1) for w in (partial, own))
+                b.emit("vst", partial, base, k * _ROWS, 1, self._combined(came, mine))
+
+    def _combined(self, came: VReg, mine: VReg) -> VReg:
+        b = self.b
+        if not self.is_packed:
+            return b.emit(self.row, came, mine)
+        low, high = (
+            b.emit(self.row, b.emit(half, came), b.emit(half, mine))
+            for half in ("vunpack.lo.bf16", "vunpack.hi.bf16")
+        )
+        return b.emit("vpack.bf16", low, high)
+
+
+def _slots(cores: int, groups: Groups, rings: Groups, size: int) -> list[list[int]]:
+    """For each core the slots that it sends forward step by step, its own last; then backward."""
+    rows: list[list[int]] = [[] for _ in range(cores)]
+    for group, ring in zip(groups, rings, strict=True):
+        rank = {core: number for number, core in enumerate(group)}
+        for place, core in enumerate(ring):
+            forward = [rank[ring[(place - s - 1) % size]] for s in range(size)]
+            backward = [rank[ring[(place + s + 1) % size]] for s in range(size)]
+            rows[core] = [*forward, *backward]
+    return rows
