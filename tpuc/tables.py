@@ -157,7 +157,7 @@ def print_chips(name: str | None) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table."""
-    _console().print(table)
+    console().print(table)
 
 
 def _one_chip(chip: Chip) -> Table:
