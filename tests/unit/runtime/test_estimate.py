@@ -119,7 +119,7 @@ def test_causes_add_up_to_the_cycles(model: str) -> None:
     for kernel in report.kernels:
         assert sum(kernel.causes.values()) == kernel.cycles
         assert kernel.causes[kernel.bound_by] == max(kernel.causes.values())
-        assert kernel.roofline in ("hbm", "mxu", "none")
+        assert kernel.roofline in ("hbm", "mxu", "vector", "none")
         assert 0 <= kernel.roofline_share <= 1
 
 
