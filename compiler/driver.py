@@ -21,11 +21,23 @@ from compiler.backend.lower_module import LoweredModule, lower_module
 from compiler.diagnostics import KernelLimitError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.printer import print_module
+from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
+from compiler.partitioner.placement_text import (
+    devices_text,
+    entry_shapes,
+    placement_texts,
+)
 from compiler.passes.pass_manager import PassTiming
-from compiler.passes.pipeline import PIPELINE, find_passes, run_pipeline, split_kernels
+from compiler.passes.pipeline import (
+    PARTITIONING,
+    PIPELINE,
+    find_passes,
+    run_pipeline,
+    split_kernels,
+)
 from compiler.passes.vmem_residency import release_vmem
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
@@ -75,10 +87,17 @@ def _compile(
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
+    placed = {} if cores is None else devices_text(module)
+    passes: list[PassTiming] = []
+    if cores is not None and device_counts(module).partitions > 1:
+        with _timed("partition", timings, options.progress):
+            shapes = entry_shapes(module)
+            passes = run_passes(module, chip, PARTITIONING, options)
+            placed |= placement_texts(module, shapes)
     with _timed("passes", timings, options.progress):
-        passes = run_passes(module, chip, None, options)
+        passes += run_passes(module, chip, None, options)
     buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
-    lowered.program.metadata["precision"] = options.precision
+    lowered.program.metadata |= {"precision": options.precision, **placed}
     remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
     if remarks:
         lowered.program.metadata["remarks"] = "\n".join(remarks)

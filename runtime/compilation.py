@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from compiler.diagnostics import UnsupportedError
@@ -10,7 +9,6 @@ from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
-from runtime.spreads import DEVICES
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 
@@ -32,17 +30,9 @@ def compile_source(
             f"{counts.replicas}, num_partitions={counts.partitions}), the target has {size}: "
             "choose a slice of as many"
         )
-    if size > 1 and counts.partitions > 1:
-        raise UnsupportedError(
-            f"HloModule {module.name} is to be partitioned (num_partitions={counts.partitions}), "
-            "which is not done yet; partition it first, into replicas"
-        )
     is_for_all = size > 1 and counts.devices == size
     parsed = time.perf_counter()
     compiled = compile_module(module, chip, options, cores if is_for_all else None)
-    if is_for_all:
-        numbers = json.dumps([counts.replicas, counts.partitions])
-        compiled.program.metadata[DEVICES] = numbers
     compiled.timings = {"parse": parsed - started, **compiled.timings}
     return compiled
 

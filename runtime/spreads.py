@@ -12,7 +12,7 @@ from runtime.spread import Spread
 from tpu_sim.isa.program import Program
 
 DEVICES = "devices"
-"""The metadata key of a program for several devices: replicas and partitions."""
+"""The metadata key of a program for several devices (`compiler.partitioner.placement_text`)."""
 
 
 def device_shape(program: Program) -> tuple[int, int]:

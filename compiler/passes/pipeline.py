@@ -123,6 +123,9 @@ PASSES: dict[str, Pass] = {
     )
 }
 
+PARTITIONING: tuple[str, ...] = ("layout-stripping", "sharding-propagation", "spmd-partitioner")
+"""What a module of global arrays, made for several partitions, goes through first."""
+
 PIPELINE: tuple[str, ...] = (
     "layout-stripping",
     "single-device",

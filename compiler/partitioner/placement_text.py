@@ -1,0 +1,66 @@
+"""How a partitioned module's arguments and results lie on its devices, as a program's metadata say it.
+
+    devices          [replicas, partitions]
+    input_spreads    for each array of the parameters [global shape, tiles, place of each partition]
+    output_spreads   the same of the results
+
+Tiles count the pieces of each dimension, a place is a piece's number in each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape_text import print_shape
+from compiler.hlo.sharding import HloSharding
+from compiler.sharding.placement import tile_counts, tile_index
+
+DEVICES, INPUTS, OUTPUTS = "devices", "input_spreads", "output_spreads"
+Shapes = Sequence[ArrayShape]
+
+
+def entry_shapes(module: HloModule) -> tuple[Shapes, Shapes]:
+    """The arrays of the parameters, and of the result."""
+    parameters = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
+    return parameters, list(leaves(module.entry.root_instruction.shape))
+
+
+def devices_text(module: HloModule) -> dict[str, str]:
+    """How many replicas and partitions a module has."""
+    counts = device_counts(module)
+    return {DEVICES: json.dumps([counts.replicas, counts.partitions])}
+
+
+def placement_texts(module: HloModule, shapes: tuple[Shapes, Shapes]) -> dict[str, str]:
+    """The metadata of a module that was partitioned; `shapes` are those of before."""
+    partitions = device_counts(module).partitions
+    inputs, outputs = shapes
+    given = [s for p in module.entry.parameters for s in _shardings(p)]
+    made = _shardings(module.entry.root_instruction)
+    return {
+        INPUTS: json.dumps([_one(*pair, partitions) for pair in zip(given, inputs, strict=True)]),
+        OUTPUTS: json.dumps([_one(*pair, partitions) for pair in zip(made, outputs, strict=True)]),
+    }
+
+
+def _shardings(instr: HloInstruction) -> Sequence[HloSharding]:
+    sharding = instr.attrs["sharding"]
+    assert isinstance(sharding, HloSharding)
+    return sharding.for_leaves(len(leaves(instr.shape))).elements or ()
+
+
+def _one(sharding: HloSharding, shape: ArrayShape, partitions: int) -> list[object]:
+    rank = len(shape.dims)
+    places = [_place(sharding, rank, device) for device in range(partitions)]
+    return [print_shape(shape, False), list(tile_counts(sharding, rank)), places]
+
+
+def _place(sharding: HloSharding, rank: int, device: int) -> list[int]:
+    """A device that holds nothing is given what another one has."""
+    if sharding.kind == "maximal":
+        device = sharding.device
+    return list(tile_index(sharding, rank, device))
