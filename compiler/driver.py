@@ -8,6 +8,7 @@ lower_module          fusions to LLO to bundles; control flow to main
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from compiler.partitioner.placement_text import (
     entry_shapes,
     placement_texts,
 )
+from compiler.partitioner.traffic import collectives_of
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import (
     PARTITIONING,
@@ -94,6 +96,8 @@ def _compile(
             shapes = entry_shapes(module)
             passes = run_passes(module, chip, PARTITIONING, options)
             placed |= placement_texts(module, shapes)
+    if cores is not None:
+        placed["collectives"] = json.dumps([t.to_json() for t in collectives_of(module)])
     with _timed("passes", timings, options.progress):
         passes += run_passes(module, chip, None, options)
     buffers, lowered = _lowered(module, chip, options, timings, passes, cores)

@@ -9,6 +9,7 @@ from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
+from compiler.partitioner.placement_text import sharded_devices
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 
@@ -22,8 +23,10 @@ def compile_source(
     of one device it is compiled for one, as if nobody else were there.
     """
     started = time.perf_counter()
-    module = parse_model(text, name)
-    counts, size = device_counts(module), len(cores.chips)
+    module, size = parse_model(text, name), len(cores.chips)
+    if size > 1 and device_counts(module).devices == 1 and sharded_devices(module) == size:
+        module.attrs["num_partitions"] = size  # HLO text of JAX leaves it to the options
+    counts = device_counts(module)
     if size > 1 and counts.devices not in (1, size):
         raise UnsupportedError(
             f"HloModule {module.name} is a program of {counts.devices} devices (replica_count="

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -43,6 +44,12 @@ class SliceExecutable(Executable):
             raise CompileError(
                 f"the program runs on {count} devices, there are {len(self.devices)}"
             )
+
+    @property
+    def collectives(self) -> list[dict[str, object]]:
+        """The collectives of the program, loops counted once: kind, bytes on a device, group size."""
+        found: list[dict[str, object]] = json.loads(self.program.metadata.get("collectives", "[]"))
+        return found
 
     @property
     def argument_shapes(self) -> list[ArrayShape]:

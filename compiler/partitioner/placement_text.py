@@ -17,7 +17,7 @@ from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
-from compiler.sharding.placement import tile_counts, tile_index
+from compiler.sharding.placement import in_tiles, tile_counts, tile_index
 
 DEVICES, INPUTS, OUTPUTS = "devices", "input_spreads", "output_spreads"
 Shapes = Sequence[ArrayShape]
@@ -27,6 +27,20 @@ def entry_shapes(module: HloModule) -> tuple[Shapes, Shapes]:
     """The arrays of the parameters, and of the result."""
     parameters = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     return parameters, list(leaves(module.entry.root_instruction.shape))
+
+
+def sharded_devices(module: HloModule) -> int:
+    """For how many devices the shardings of a module are; 1 if there are none."""
+    most = 1
+    for computation in module.computations.values():
+        for instr in computation:
+            sharding = instr.attrs.get("sharding")
+            if not isinstance(sharding, HloSharding):
+                continue
+            for leaf in sharding.elements or (sharding,):
+                tiles = in_tiles(leaf).tiles
+                most = max(most, tiles.array().size if tiles is not None else 1)
+    return most
 
 
 def devices_text(module: HloModule) -> dict[str, str]:

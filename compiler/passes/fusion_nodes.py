@@ -177,8 +177,8 @@ def _behind_starts(computation: HloComputation) -> set[HloInstruction]:
 
 def _is_start_scalar(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
     """Whether a kernel's scalar code can compute what a start index is made of (or read it)."""
-    if is_free_reshape(instr):
-        return _is_placed(instr.operands[0], nodes)
+    if is_free_reshape(instr):  # a kernel's scalar code reads no arrays
+        return not instr.operands[0].array.dims and _is_placed(instr.operands[0], nodes)
     if instr.opcode == "constant":
         return True
     return is_scalar_operation(instr) and all(

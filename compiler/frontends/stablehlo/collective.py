@@ -101,6 +101,19 @@ def _collective_broadcast(b: Body, op: Operation) -> list[Instr]:
     return b.results_of(made, len(operands))
 
 
+def ragged_all_to_all(b: Body, op: Operation) -> Instr:
+    """JAX's custom call, whose groups and channel stand in its backend_config."""
+    config = op.attributes.get("backend_config")
+    if not isinstance(config, dict):
+        op.fail("ragged_all_to_all: want backend_config = {replica_groups = ..}")
+    op.attributes = {**op.attributes, **config}
+    attrs: dict[str, object] = {"replica_groups": _replica_groups(b, b.attributes())}
+    channel = b.attributes().integer("channel_id", 0)
+    if channel > 0:
+        attrs["channel_id"] = channel
+    return b.instruction("ragged-all-to-all", b.operands(), attrs)
+
+
 def _device_id(opcode: str) -> Lowering:
     def lower(b: Body, op: Operation) -> Instr:
         take(b, op, 0)

@@ -10,6 +10,7 @@ import re
 
 from compiler.frontends.stablehlo import chlo
 from compiler.frontends.stablehlo.annotations import config_text
+from compiler.frontends.stablehlo.collective import ragged_all_to_all
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.syntax import Attribute, Operation, Raw, Symbol
 from compiler.hlo.attributes import OutputOperandAlias
@@ -36,6 +37,8 @@ def _custom_call(b: Body, op: Operation) -> Instr | list[Instr]:
     operands = b.operands()
     if target == "shape_assertion":
         return _shape_assertion(b, op, operands)
+    if target == "ragged_all_to_all":
+        return ragged_all_to_all(b, op)
     lowering = chlo.TABLE.get(f"chlo.{target.partition('.')[2]}")
     if target.startswith(("mhlo.", "chlo.")) and lowering is not None:
         attributes = op.attributes.get("mhlo.attributes", {})
