@@ -31,6 +31,7 @@ from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, scoped_bytes, uses
 from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from tpu_sim.isa.timing import GRANULE_BYTES
@@ -156,7 +157,7 @@ def _scopes(liveness: Liveness, chip: HasMemorySizes) -> list[int]:
     """Rows of VMEM that kernels have for themselves, by position."""
     scopes = [0] * (liveness.length + 1)
     for instr, at in liveness.positions.items():
-        if instr.opcode in ("fusion", "copy"):
+        if OPCODES[instr.opcode].has(Trait.KERNEL):
             size = scoped_bytes(instr) if uses_vmem(instr) else SCALAR_KERNEL_BYTES
             size = chip.vmem_bytes if size is None else min(size, chip.vmem_bytes)
             scopes[at.start] = size // GRANULE_BYTES

@@ -15,12 +15,11 @@ from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-_FORWARDS = frozenset(
-    {"tuple", "get-tuple-element", "bitcast", "parameter", "while", "conditional"}
-)
+_FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
 _LATENCY_BYTES = 4096
 """What a transfer costs beside its bytes, in bytes."""
 _UNKNOWN_TRIPS = 10
@@ -123,7 +122,7 @@ def _scheduled(module: HloModule) -> Iterator[tuple[HloInstruction, int]]:
             trips = 1
             if instr.opcode == "while":
                 trips = expected_trips(instr) or _UNKNOWN_TRIPS
-            if instr.opcode in ("while", "conditional", "call"):
+            if OPCODES[instr.opcode].has(Trait.CONTROL_FLOW):
                 for callee in instr.called_computations():
                     times[callee] = times[computation] * trips
             yield instr, times[computation]
@@ -150,12 +149,12 @@ def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
     """Whether a loop could run in one kernel, its state in VMEM throughout."""
     if sum(byte_size(leaf) for leaf in leaves(loop.shape)) > _LOOP_SHARE * vmem_bytes:
         return False
-    kernels = [i for i in _inside(loop) if i.opcode in ("fusion", "copy")]
+    kernels = [i for i in _inside(loop) if OPCODES[i.opcode].has(Trait.KERNEL)]
     return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)
 
 
 def _inside(instr: HloInstruction) -> Iterator[HloInstruction]:
-    if instr.opcode in ("while", "conditional"):
+    if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
         for callee in instr.called_computations():
             for inner in callee:
                 yield inner

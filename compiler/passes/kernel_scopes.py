@@ -20,6 +20,7 @@ from compiler.analysis.windows import WindowPlan
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.timing import GRANULE_BYTES
 
@@ -52,7 +53,10 @@ class KernelScopes:
         self._known: dict[object, KernelFacts] = {}
         self.planned: set[HloInstruction] = set()
         self._kernels = [
-            i for c in control_computations(module) for i in c if i.opcode in ("fusion", "copy")
+            i
+            for c in control_computations(module)
+            for i in c
+            if OPCODES[i.opcode].has(Trait.KERNEL)
         ]
         for kernel in self._kernels:
             if _has_windows(kernel) and self._is_ours(kernel):

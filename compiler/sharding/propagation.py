@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.sharding.mesh import Axes
 from compiler.sharding.op_rules import rule_of
 from compiler.sharding.projection import (
@@ -58,7 +58,7 @@ class Round(enum.IntEnum):
     EVERYTHING = 5
 
 
-_FORWARD_FIRST = frozenset({"dynamic-slice", "dynamic-update-slice"})
+_FORWARD_FIRST = with_trait(Trait.BOX)
 
 
 @dataclass(eq=False)

@@ -69,6 +69,49 @@ REASONS = {
     ): "whose results on bytes leave 2 and 4 bits",
     ("passes/pair_types/sub_byte.py", "add multiply"): "whose sums may wrap once at the end",
     ("rewrite/graph.py", "constant parameter tuple"): "they have no place in the source",
+    (
+        "passes/collectives/flattening.py",
+        "all-gather all-reduce all-to-all collective-broadcast collective-reduce "
+        "ragged-all-to-all reduce-scatter",
+    ): "collectives in groups that are done when they return",
+    (
+        "passes/collectives/flattening.py",
+        "all-gather all-reduce collective-reduce reduce-scatter",
+    ): "those that may name devices by a global number",
+    (
+        "passes/collectives/flattening.py",
+        "all-gather-done all-reduce-done collective-permute-done",
+    ): "second halves of collectives",
+    (
+        "passes/collectives/flattening.py",
+        "partition-id replica-id",
+    ): "the two parts of a device's number",
+    (
+        "passes/memory_space_assignment.py",
+        "constant partition-id",
+    ): "scalars that SMEM holds from the start",
+    (
+        "passes/sharding/constant_copies.py",
+        "broadcast concatenate pad reshape reverse slice transpose",
+    ): "what keeps a constant a constant, at no cost",
+    (
+        "passes/sharding/constant_copies.py",
+        "constant iota",
+    ): "what every device can make for itself",
+    (
+        "passes/sharding/regions.py",
+        "after-all domain get-tuple-element opt-barrier parameter tuple",
+    ): "what no rule of factors is for",
+    (
+        "passes/sharding_propagation.py",
+        "constant get-tuple-element iota opt-barrier parameter",
+    ): "what takes any sharding",
+    (
+        "sharding/compute_rules.py",
+        "all-gather all-reduce all-to-all collective-broadcast collective-permute "
+        "collective-reduce reduce-scatter",
+    ): "collectives of programs that are partitioned already",
+    ("sharding/propagation.py", "copy reshape transpose"): "what passes a sharding through whole",
 }
 """File and opcodes of the sets that no trait says, and why they are written out."""
 

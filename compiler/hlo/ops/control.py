@@ -170,7 +170,11 @@ OPS = (
     ),
     Op("domain", 1, first_operand, T.TUPLE_ONLY, words("domain")),
     variadic(
-        "fusion", 0, _fusion, T.CALLS | T.RUNS, words("kind output_to_operand_aliasing calls")
+        "fusion",
+        0,
+        _fusion,
+        T.KERNEL | T.CALLS | T.RUNS,
+        words("kind output_to_operand_aliasing calls"),
     ),
     Op(
         "get-tuple-element",

@@ -70,6 +70,8 @@ class Trait(enum.Flag):
     """Folds elements together with a computation of scalars."""
     STAGE = enum.auto()
     """A stage of a kernel: whole before anything reads it, and its operands are read in another order."""
+    KERNEL = enum.auto()
+    """In a finished program, it is a kernel."""
     RUNS = enum.auto()
     """Runs computations on whole values, not on elements."""
     HANDS_STATE = enum.auto()

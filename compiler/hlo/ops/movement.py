@@ -162,7 +162,7 @@ OPS = (
     ),
     variadic("concatenate", 1, _concatenate, T.DATA_MOVEMENT | T.PIECEWISE, DIMENSIONS),
     Op("constant", 0, declared, T.GIVEN, (), ("literal",)),
-    Op("copy", 1, first_operand, T.DATA_MOVEMENT | T.REARRANGES),
+    Op("copy", 1, first_operand, T.KERNEL | T.DATA_MOVEMENT | T.REARRANGES),
     variadic("dynamic-reshape", 1, _dynamic_reshape, T.DATA_MOVEMENT),
     Op("get-dimension-size", 1, _get_dimension_size, T.NONE, DIMENSIONS),
     Op("iota", 0, _iota, T.SYMBOLIC, words("iota_dimension")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from compiler.hlo.identities import identity, is_identity
+from compiler.hlo.identities import MONOIDS, identity, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
 from compiler.partitioner.factors import Job, Plan
@@ -17,7 +17,6 @@ from compiler.passes.reducers import reducer_kind
 from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
-KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
 
 def zero_of(instr: Instr) -> Callable[[Local], Instr]:
@@ -63,7 +62,7 @@ def _start_of(region: Region, start: Instr) -> Callable[[Local], Instr]:
 def _reduced(job: Job, plan: Plan) -> list[Instr]:
     """A start that is not neutral counts once: on the first device of those that share the sum."""
     instr, b, sums = job.instr, job.b, plan.sums(job.given)
-    kind = reducer_kind(instr.attrs["to_apply"], KINDS)
+    kind = reducer_kind(instr.attrs["to_apply"], MONOIDS)
     start = splat_value(instr.operands[1])
     dtype = instr.operands[1].array.dtype
     neutral = None if kind is None else identity(kind, dtype)

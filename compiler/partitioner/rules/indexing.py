@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from compiler.hlo.dtypes import S32
-from compiler.hlo.identities import identity
+from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.partitioner.factors import Job, Plan
 from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
-from compiler.partitioner.rules.contraction import KINDS, sum_of
+from compiler.partitioner.rules.contraction import sum_of
 from compiler.partitioner.values import Held
 from compiler.passes.reducers import reducer_kind
 from compiler.sharding.rule import Kind
@@ -136,7 +136,7 @@ def _scatter(region: Region, instr: Instr) -> Held:
     count = len(instr.operands) // 2
     body = instr.attrs["to_apply"]
     assert isinstance(body, HloComputation)
-    kind = reducer_kind(body, KINDS)
+    kind = reducer_kind(body, MONOIDS)
     dtype = instr.operands[0].array.dtype
     neutral = None if kind is None or count > 1 else identity(kind, dtype)
     plan = Plan.of(instr, sums=neutral is not None)

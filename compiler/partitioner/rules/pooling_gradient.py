@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import DType
-from compiler.hlo.identities import identity
+from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.partitioner.factors import Job, Plan
 from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
-from compiler.partitioner.rules.contraction import KINDS
 from compiler.partitioner.rules.windows import Shift, Shifts, Starts
 from compiler.partitioner.values import Held
 from compiler.passes.reducers import reducer_kind
@@ -56,7 +55,7 @@ def _select_and_scatter(region: Region, instr: Instr) -> Held:
     assert isinstance(window, Window)
     plan = Plan.of(instr)
     image, source, _ = (o.array for o in instr.operands)
-    kind, selected = reducer_kind(scatter, KINDS), _selected(instr)
+    kind, selected = reducer_kind(scatter, MONOIDS), _selected(instr)
     fills = (
         identity(selected, image.dtype) if selected is not None else None,
         identity(kind, source.dtype) if kind is not None else None,
