@@ -37,7 +37,8 @@ def kernel_work(instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) ->
         moved = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
         return KernelWork(0, sum(map(_size, moved)))
     root = called.root_instruction
-    roots = tuple(root.operands) if root.opcode == "tuple" else (root,)
+    is_tuple = root.opcode == "tuple"  # else one operation makes all results
+    roots = tuple(root.operands) if is_tuple else (root,)
     updated = {operand for _, operand in in_place} if root.opcode in _UPDATED else set()
     read = sum(
         _taken(parameter, is_updated=number in updated)
@@ -46,7 +47,9 @@ def kernel_work(instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) ->
     )
     made = sum(
         _made(node, is_in_place=bool(updated))
-        for node, shape in zip(roots, leaves(instr.shape), strict=True)
+        for node, shape in zip(
+            roots, leaves(instr.shape) if is_tuple else (instr.shape,), strict=True
+        )
         if not _is_on_chip(shape)
     )
     return KernelWork(sum(map(_operations, called)), read + made)
