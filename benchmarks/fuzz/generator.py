@@ -18,6 +18,11 @@ def generate(seed: int, most_elements: int = MOST_ELEMENTS) -> str:
     return _module(program, rng.choice((1, 2, 3, 4, 6, 8, 12)))
 
 
+def entry_scope(rng: random.Random) -> Scope:
+    """An empty entry computation."""
+    return Scope(Program(rng), "entry")
+
+
 def generate_real(seed: int) -> str:
     """A module of the same makers whose largest arrays have 1 MB to 1 GB."""
     rng = random.Random(seed)
@@ -36,9 +41,21 @@ def _module(program: Program, count: int) -> str:
         _add_control_edges(entry)
     results = _results(entry)
     as_tuple = len(results) > 1 or rng.random() < 0.5
+    if rng.random() < 0.08:
+        _group_parameters(entry)
+    entry.is_nested = rng.random() < 0.05
     text = entry.text("e", results, as_tuple)
     parts = [_header(entry, results, as_tuple), *program.computations.values(), "ENTRY " + text]
     return _dressed(rng, "\n".join(parts))
+
+
+def _group_parameters(entry: Scope) -> None:
+    """Some of the parameters arrive together, those of one kind of values in one tuple."""
+    by_kind: dict[str, list[Value]] = {}
+    for v in entry.given:
+        if entry.rng.random() < 0.7:
+            by_kind.setdefault(v.name.rpartition("_")[2], []).append(v)
+    entry.groups = list(by_kind.values())
 
 
 _ARRAY = re.compile(r"\w+\[(\d+(?:,\d+)+)\]")
@@ -46,8 +63,10 @@ _ARRAY = re.compile(r"\w+\[(\d+(?:,\d+)+)\]")
 
 def _dressed(rng: random.Random, text: str) -> str:
     """Some modules say more than they must: layouts of any order, where things came from."""
-    if rng.random() < 0.08 and "bitcast(" not in text:
+    if rng.random() < 0.08:
         text = "\n".join(_with_layouts(rng, line) for line in text.split("\n"))
+        if rng.random() < 0.5:
+            text = _with_entry_layout(text)
     if rng.random() < 0.1:
         text = "\n".join(_with_metadata(rng, line) for line in text.split("\n"))
     return text
@@ -68,6 +87,19 @@ def _with_layouts(rng: random.Random, line: str) -> str:
 
     shape, call = rest[: opcode.start()], rest[opcode.start() :]
     return head + equals + _ARRAY.sub(with_order, shape) + call
+
+
+def _with_entry_layout(text: str) -> str:
+    """The layouts of the entry's parameters and result said in the header, too."""
+    head, _, entry = text.partition("\nENTRY ")
+    shape = r" = (\(.*?\)(?= [a-z])|\S+) "
+    parameters = re.findall(shape + r"parameter\((\d+)\)", entry)
+    root = re.search(r"ROOT \S+" + shape, entry)
+    assert root is not None
+    ordered = [s for s, _ in sorted(parameters, key=lambda found: int(found[1]))]
+    first, newline, rest = head.partition("\n")
+    layout = f"{first}, entry_computation_layout={{({', '.join(ordered)})->{root[1]}}}"
+    return f"{layout}{newline}{rest}\nENTRY {entry}"
 
 
 def _with_metadata(rng: random.Random, line: str) -> str:
@@ -121,7 +153,7 @@ def _add_control_edges(entry: Scope) -> None:
 
 def _header(entry: Scope, results: list[Value], as_tuple: bool) -> str:
     rng, line = entry.rng, "HloModule m"
-    if rng.random() > 0.06 or not entry.given:
+    if rng.random() > 0.06 or not entry.given or entry.groups or entry.is_nested:
         return line + "\n"
     for i, p in enumerate(entry.given):
         same = [j for j, v in enumerate(results) if (v.dtype, v.dims) == (p.dtype, p.dims)]

@@ -53,7 +53,10 @@ def values(rng: np.random.Generator, shape: ArrayShape, kind: str) -> Array:
             re, im = (_floats(rng, dims, kind, dtype) for _ in range(2))
             both = re + 1j * im if kind != "any" else _joined(re, im)
             return np.asarray(both).astype(dtype.numpy)
-        return np.asarray(_floats(rng, dims, kind, dtype)).astype(np.float32).astype(dtype.numpy)
+        drawn = np.asarray(_floats(rng, dims, kind, dtype))
+        if dtype.name == "f8e8m0fnu" and kind != "any":  # powers of two are all it has
+            drawn = np.exp2(np.rint(drawn))
+        return drawn.astype(np.float32).astype(dtype.numpy)
 
 
 def _hermitian(rng: np.random.Generator, dims: tuple[int, ...]) -> Array:

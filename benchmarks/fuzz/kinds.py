@@ -12,7 +12,9 @@ WIDE_FLOATS = ("f32", "bf16", "f16")
 NARROW_FLOATS = (
     "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e4m3", "f8e3m4",
 )  # fmt: skip
-FLOATS = WIDE_FLOATS + NARROW_FLOATS
+TINY_FLOATS = ("f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e8m0fnu")
+"""Floats without infinity, and some without NaN or zero."""
+FLOATS = WIDE_FLOATS + NARROW_FLOATS + TINY_FLOATS
 SIGNED = ("s32", "s8", "s16", "s64", "s4", "s2")
 UNSIGNED = ("u32", "u8", "u16", "u64", "u4", "u2")
 INTEGERS = SIGNED + UNSIGNED
@@ -20,7 +22,7 @@ INDICES = ("s32", "u32", "s8", "u8", "s16", "u16", "s64", "u64")
 COMPLEX = ("c64",)
 ALL = (*FLOATS, *INTEGERS, *COMPLEX, "pred")
 
-_WEIGHTS = {
+WEIGHTS = {
     "f32": 30, "s32": 14, "bf16": 8, "pred": 6, "f16": 4, "u8": 4, "s8": 4, "u32": 4, "u16": 3,
     "s16": 3, "s64": 3, "u64": 3, "c64": 3, "s4": 2, "u4": 2, "s2": 1, "u2": 1,
 }  # fmt: skip
@@ -36,7 +38,7 @@ MOST_RANK = 8
 
 def dtype(rng: random.Random, wanted: tuple[str, ...] = ALL) -> str:
     """An element type, the common ones more often."""
-    return rng.choices(wanted, [_WEIGHTS.get(name, 1) for name in wanted])[0]
+    return rng.choices(wanted, [WEIGHTS.get(name, 1) for name in wanted])[0]
 
 
 def size(rng: random.Random) -> int:
@@ -106,6 +108,16 @@ def integer_range(dtype_name: str) -> tuple[int, int]:
 def is_float(dtype_name: str) -> bool:
     """Whether this is a real floating-point type."""
     return BY_NAME[dtype_name].is_float
+
+
+def has_zero(dtype_name: str) -> bool:
+    """Whether zero and negative numbers are values of this type."""
+    return dtype_name != "f8e8m0fnu"
+
+
+def has_nan(dtype_name: str) -> bool:
+    """Whether this is a float type with NaN among its values."""
+    return is_float(dtype_name) and dtype_name[:2] not in ("f4", "f6")
 
 
 def is_integer(dtype_name: str) -> bool:

@@ -10,7 +10,9 @@ from benchmarks.fuzz import kinds
 _SPECIAL = ("0", "-0", "1", "-1", "inf", "-inf", "nan", "0.5", "2")
 _HUGE = {"f32": "3.4028235e38", "bf16": "3.3895314e38", "f16": "65504", "c64": "3e38"}
 _TINY = {"f32": "1e-45", "bf16": "1e-40", "f16": "6e-8"}
-_WITHOUT_INFINITY = ("f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz")
+_WITHOUT_INFINITY = (
+    "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", *kinds.TINY_FLOATS,
+)  # fmt: skip
 
 
 def literal(rng: random.Random, dtype: str, dims: tuple[int, ...]) -> tuple[str, float]:
@@ -43,6 +45,9 @@ def _number(rng: random.Random, dtype: str, wild: bool) -> tuple[str, float]:
 
 
 def _float(rng: random.Random, dtype: str, wild: bool) -> tuple[str, float]:
+    if not kinds.has_zero(dtype):  # powers of two and NaN are all it has
+        value = 2.0 ** rng.randint(-3, 3)
+        return ("nan", math.inf) if wild and rng.random() < 0.3 else (repr(value), value)
     if not wild:
         whole = rng.random() < 0.5
         value = rng.randint(-8, 8) / 2 if whole else round(rng.uniform(-3, 3), 3)
@@ -50,6 +55,8 @@ def _float(rng: random.Random, dtype: str, wild: bool) -> tuple[str, float]:
     word = rng.choice((*_SPECIAL, _HUGE.get(dtype, "8"), _TINY.get(dtype, "0.25")))
     if "inf" in word and dtype in _WITHOUT_INFINITY:
         word = "nan"
+    if word == "nan" and not kinds.has_nan(dtype):
+        word = "-6"
     if "nan" in word or "inf" in word or "e38" in word or word == "65504":
         return word, math.inf
     return word, abs(float(word))

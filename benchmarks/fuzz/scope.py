@@ -103,7 +103,10 @@ class Scope:
         self.lines: list[str] = []
         self.captured: list[tuple[Value, Value]] = []
         self.given: list[Value] = []
-        self.elementwise_only = False
+        self.groups: list[list[Value]] = []
+        """Of the entry: parameters that arrive as tuples, by their kinds."""
+        self.is_nested = False
+        """Of the entry: whether its result is a tuple of tuples."""
 
     # Instructions.
 
@@ -153,9 +156,10 @@ class Scope:
         """A new value of this type. `kind`: see `benchmarks.fuzz.inputs`."""
         dims = tuple(dims)
         draw = self.rng.random()
-        if not kind and math.prod(dims) <= 24 and draw < 0.2:
+        written = math.prod(max(1, n) for n in dims)  # what its text takes
+        if not kind and written <= 24 and draw < 0.2:
             return self.constant(dtype, dims)
-        if not kind and draw < 0.25 and dims and dtype != "pred":
+        if not kind and draw < 0.25 and dims and dtype != "pred" and kinds.has_zero(dtype):
             return self.iota(dtype, dims)
         if self.parent is None:
             return self.parameter(dtype, dims, kind or self.kind(dtype))
@@ -261,8 +265,8 @@ class Scope:
             return x
         if kinds.is_complex(x.dtype):
             return self.new(x.dtype, x.dims, "tame")
-        low = self.constant(x.dtype, (), "-2")
-        high = self.constant(x.dtype, (), "3")
+        low = self.constant(x.dtype, (), "-2" if kinds.has_zero(x.dtype) else "0.5")
+        high = self.constant(x.dtype, (), "3" if kinds.has_zero(x.dtype) else "2")
         return self.add(f"clamp({low.name}, {x.name}, {high.name})", x.dtype, x.dims, 3.0)
 
     # The end.
@@ -285,12 +289,42 @@ class Scope:
         if as_tuple:
             shapes = ", ".join(v.shape for v in results)
             names = ", ".join(v.name for v in results)
-            lines.append(f"  ROOT {self.program.name('r')} = ({shapes}) tuple({names})")
+            if self.is_nested and len(results) > 1:
+                lines += self._nested_root(results)
+            else:
+                lines.append(f"  ROOT {self.program.name('r')} = ({shapes}) tuple({names})")
         else:
             lines = _with_root(lines, results[0].name)
         return f"{name} {{\n" + "\n".join(lines) + "\n}\n"
 
+    def _nested_root(self, results: Sequence[Value]) -> list[str]:
+        """The results as ``((a, b), c, ())``."""
+        cut = 1 + len(results) // 2
+        name = self.program.name("part")
+        inner = f"({', '.join(v.shape for v in results[:cut])})"
+        lines = [f"  {name} = {inner} tuple({', '.join(v.name for v in results[:cut])})"]
+        names, shapes = [name], [inner]
+        names += [v.name for v in results[cut:]]
+        shapes += [v.shape for v in results[cut:]]
+        root = f"({', '.join(shapes)}) tuple({', '.join(names)})"
+        return [*lines, f"  ROOT {self.program.name('r')} = {root}"]
+
+    def _entry_parameters(self) -> list[str]:
+        """Single parameters, and behind them those that arrive as tuples."""
+        grouped = {id(v) for group in self.groups for v in group}
+        single = [v for v in self.given if id(v) not in grouped]
+        lines = [f"  {v.name} = {v.shape} parameter({i})" for i, v in enumerate(single)]
+        for number, group in enumerate(self.groups, len(single)):
+            name = f"{self.program.name('q')}_{group[0].name.rpartition('_')[2]}"
+            shape = f"({', '.join(v.shape for v in group)})"
+            lines.append(f"  {name} = {shape} parameter({number})")
+            for i, v in enumerate(group):
+                lines.append(f"  {v.name} = {v.shape} get-tuple-element({name}), index={i}")
+        return lines
+
     def _parameters(self) -> list[str]:
+        if self.groups:
+            return self._entry_parameters()
         inner = self.given + [value for _, value in self.captured]
         if self.style != "tuple":
             return [f"  {v.name} = {v.shape} parameter({i})" for i, v in enumerate(inner)]

@@ -12,20 +12,44 @@ from benchmarks.fuzz.scope import Scope, Value
 
 _TYPES = (
     "f32", "f32", "f32", "bf16", "f16", "s8", "u8", "s32", "u32", "s16", "s4", "u4", "c64",
-    "f8e4m3fn", "f8e5m2", "s64", "pred",
+    "f8e4m3fn", "f8e5m2", "s64", "pred", *kinds.NARROW_FLOATS, *kinds.TINY_FLOATS, "u64", "u16", "s2",
+    "u2",
 )  # fmt: skip
 
 
 def result_type(scope: Scope, dtype: str) -> str:
     """The type a product is summed into: its own, or a wider one that XLA allows."""
     rng = scope.rng
-    if dtype in ("bf16", "f16", *kinds.NARROW_FLOATS):
+    if dtype in kinds.FLOATS and dtype != "f32":
         return rng.choice((dtype, "f32", "f32"))
+    if dtype == "f32" and rng.random() < 0.05:
+        return rng.choice(("bf16", "f16"))
     if dtype in ("s8", "s4", "s16"):
         return rng.choice((dtype, "s32", "s32"))
     if dtype in ("u8", "u4", "u16"):
         return rng.choice((dtype, "u32", "s32"))
     return dtype
+
+
+def other_type(scope: Scope, dtype: str) -> str:
+    """The type of the other operand: mostly the same, sometimes another that XLA multiplies with."""
+    if scope.rng.random() > 0.15 or kinds.is_complex(dtype) or dtype == "pred":
+        return dtype
+    draw = scope.rng.random()
+    floats = kinds.FLOATS if draw < 0.9 else ("s8", "s4", "u8", "s32")
+    integers = kinds.INTEGERS if draw < 0.9 else ("f32", "bf16")
+    return kinds.dtype(scope.rng, floats if kinds.is_float(dtype) else integers)
+
+
+def product_type(scope: Scope, left: str, right: str) -> str:
+    """The type of products of two types."""
+    if left == right:
+        return result_type(scope, left)
+    if kinds.is_float(left) != kinds.is_float(right):
+        return "f32"
+    if kinds.is_float(left):
+        return scope.rng.choice(("f32", "f32", "bf16"))
+    return "s64" if max(kinds.bits(left), kinds.bits(right)) > 32 else "s32"
 
 
 @maker("dot", weight=3)
@@ -50,7 +74,8 @@ def dot(scope: Scope) -> Value | None:
         return None
     if depth * math.prod(result) > 3e6 and not scope.program.is_real:
         return None
-    y = scope.like(x.dtype, dims, scope.tame_kind(x.dtype) if x.dtype != "pred" else "")
+    dtype = other_type(scope, x.dtype)
+    y = scope.like(dtype, dims, scope.tame_kind(dtype) if dtype != "pred" else "")
     place = {d: i for i, (_, _, d) in enumerate(roles) if d >= 0}
     parts = []
     if batch:
@@ -60,16 +85,18 @@ def dot(scope: Scope) -> Value | None:
         parts.append(f"lhs_contracting_dims={{{listed(contracting)}}}")
         parts.append(f"rhs_contracting_dims={{{listed(place[d] for d in contracting)}}}")
     if rng.random() < 0.1 and x.dtype == "f32":
-        parts.append(
-            rng.choice(("operand_precision={highest,highest}", "algorithm=dot_f32_f32_f32"))
-        )
+        wanted = ("operand_precision={highest,highest}", "algorithm=dot_f32_f32_f32")
+        parts.append(rng.choice(wanted[: 1 + (y.dtype == "f32")]))
     call = ", ".join([f"dot({x.name}, {y.name})", *parts])
-    return scope.add(call, result_type(scope, x.dtype), result, max(1, depth) * x.most * y.most)
+    wide = product_type(scope, x.dtype, y.dtype)
+    return scope.add(call, wide, result, max(1, depth) * x.most * y.most)
 
 
 def _conv_window(scope: Scope, size: int) -> Along:
     rng = scope.rng
     window = rng.choice((1, 1, 2, 3, 3, 4, 5))
+    if rng.random() < 0.05:
+        window = rng.choice((7, 11, 16, 31))
     stride = rng.choice((1, 1, 1, 2, 3))
     low, high = (rng.choice((0, 0, window // 2, window - 1, window, 1)) for _ in range(2))
     if rng.random() < 0.12:
@@ -83,7 +110,7 @@ def _conv_window(scope: Scope, size: int) -> Along:
 def convolution(scope: Scope) -> Value | None:
     """Zero to three spatial dimensions, dilations, groups, reversal, any labels."""
     rng = scope.rng
-    dtype = kinds.dtype(rng, _TYPES[:-1])
+    dtype = kinds.dtype(rng, tuple(t for t in _TYPES if t != "pred"))
     spatial = rng.choice((0, 1, 1, 2, 2, 2, 3))
     large = (7, 14, 28, 32, 56, 112, 224, 300)
     sizes = [scope.choose((1, 2, 3, 5, 7, 8, 9, 17), large) for _ in range(spatial)]
@@ -119,7 +146,8 @@ def convolution(scope: Scope) -> Value | None:
     if any(math.prod(s) > room for s in shapes):
         return None
     kind = scope.tame_kind(dtype)
-    x, y = scope.like(dtype, shapes[0], kind), scope.like(dtype, shapes[1], kind)
+    other = other_type(scope, dtype)
+    x, y = scope.like(dtype, shapes[0], kind), scope.like(other, shapes[1], scope.tame_kind(other))
     call = f"convolution({x.name}, {y.name}), "
     if spatial:
         call += window_text(window) + ", "
@@ -127,14 +155,15 @@ def convolution(scope: Scope) -> Value | None:
     call += f", feature_group_count={groups}" if groups > 1 else ""
     call += f", batch_group_count={batch_groups}" if batch_groups > 1 else ""
     depth = max(1, math.prod(shapes[1]) // features)
-    return scope.add(call, result_type(scope, dtype), shapes[2], depth * x.most * y.most)
+    wide = product_type(scope, dtype, other)
+    return scope.add(call, wide, shapes[2], depth * x.most * y.most)
 
 
 @maker("ragged-dot", weight=0.2)
 def ragged_dot(scope: Scope) -> Value:
     """Rows in groups, a matrix for each."""
     rng = scope.rng
-    dtype = rng.choice(("f32", "f32", "bf16", "s8", "s32"))
+    dtype = kinds.dtype(rng, tuple(t for t in kinds.ALL if t != "pred"))
     groups = rng.choice((1, 2, 3, 5))
     sizes = [scope.choose((0, 1, 2, 5, 9), (0, 128, 300, 1000)) for _ in range(groups)]
     m, k, n = (
@@ -156,7 +185,7 @@ def ragged_dot(scope: Scope) -> Value:
 def scaled_dot(scope: Scope) -> Value:
     """Blocks of the contracted dimension share a scale."""
     rng = scope.rng
-    dtype = rng.choice(("f8e4m3fn", "f8e5m2", "bf16", "f32"))
+    dtype = kinds.dtype(rng, kinds.FLOATS)
     m, n, blocks, width = rng.choice((1, 4, 9)), rng.choice((1, 4, 8)), rng.choice((1, 2, 3)), 4
     k = blocks * width
     x, y = scope.like(dtype, (m, k), "tame"), scope.like(dtype, (k, n), "tame")

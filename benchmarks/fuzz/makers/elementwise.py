@@ -134,7 +134,7 @@ def parts(scope: Scope) -> Value:
         x = scope.pick(("f32",))
         y = scope.like("f32", x.dims)
         return scope.add(f"complex({x.name}, {y.name})", "c64", x.dims, x.most + y.most)
-    x = scope.pick(("c64", "c64", "f32", "bf16") if scope.rng.random() < 0.2 else ("c64",))
+    x = scope.pick(("c64", *kinds.FLOATS) if scope.rng.random() < 0.2 else ("c64",))
     dtype = "f32" if x.dtype == "c64" else x.dtype
     return scope.add(f"{opcode}({x.name})", dtype, x.dims, x.most)
 
@@ -160,7 +160,7 @@ def reduce_precision(scope: Scope) -> Value:
 @maker("stochastic-convert", weight=0.2)
 def stochastic_convert(scope: Scope) -> Value:
     """To signed integers, with noise of the operand's width."""
-    x = scope.pick(("f32", "bf16", "f16"))
+    x = scope.pick(tuple(t for t in kinds.FLOATS if t[:2] != "f6"))
     noise = scope.like(f"u{kinds.bits(x.dtype)}", x.dims)
     dtype = scope.rng.choice(("s8", "s16", "s32"))
     return scope.add(f"stochastic-convert({x.name}, {noise.name})", dtype, x.dims)

@@ -48,6 +48,10 @@ def other_dims(scope: Scope, count: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+_WHOLE_BYTES = ("f32", "s32", "u32", "bf16", "f16", "s16", "u16", "s8", "u8", "s64", "u64",
+                "f8e4m3fn", "f8e5m2")  # fmt: skip
+
+
 @maker("reshape", "bitcast", weight=2)
 def reshape(scope: Scope) -> Value | None:
     """Any dimensions of as many elements."""
@@ -56,6 +60,11 @@ def reshape(scope: Scope) -> Value | None:
     if math.prod(dims) != x.count or len(dims) > 8:
         return None
     opcode = "bitcast" if scope.rng.random() < 0.15 else "reshape"
+    other = kinds.dtype(scope.rng, _WHOLE_BYTES)
+    if opcode == "bitcast" and x.dtype in _WHOLE_BYTES and scope.rng.random() < 0.3:
+        count, rest = divmod(x.count * kinds.bits(x.dtype), kinds.bits(other))
+        if not rest and count <= 2 * scope.program.most_elements:
+            return scope.add(f"bitcast({x.name})", other, other_dims(scope, count)[:8])
     return scope.add(f"{opcode}({x.name})", x.dtype, dims, x.most)
 
 
@@ -67,6 +76,8 @@ def bitcast_convert(scope: Scope) -> Value | None:
         scope.rng, tuple(t for t in kinds.ALL if t not in ("pred", "c64", x.dtype))
     )
     old, new = kinds.bits(x.dtype), kinds.bits(target)
+    if max(old, new) % min(old, new):
+        return None
     dims = x.dims
     if old > new:
         dims = (*x.dims, old // new)
@@ -169,7 +180,7 @@ def leaf(scope: Scope) -> Value:
     """A value that depends on no other."""
     dtype = kinds.dtype(scope.rng)
     draw = scope.rng.random()
-    if draw < 0.4 and dtype != "pred":
+    if draw < 0.4 and dtype != "pred" and kinds.has_zero(dtype):
         return scope.iota(dtype, scope.dims(1))
     if draw < 0.8:
         return scope.constant(dtype, scope.dims(most=40))

@@ -25,9 +25,12 @@ def rng_bit_generator(scope: Scope) -> Value:
 @maker("rng", weight=0.2)
 def rng(scope: Scope) -> Value:
     """Numbers that the implementation chooses: all one can say is in which range they lie."""
-    dtype = scope.rng.choice(("f32", "f32", "bf16", "f16", "s32", "u8"))
+    dtype = kinds.dtype(
+        scope.rng, tuple(t for t in kinds.ALL if t not in ("pred", "c64", "s2", "u2"))
+    )
     dims = scope.dims()
-    low, high = (scope.constant(dtype, (), text) for text in ("-3" if dtype != "u8" else "2", "5"))
+    least = "-3" if dtype[0] != "u" and kinds.has_zero(dtype) else "2"
+    low, high = (scope.constant(dtype, (), text) for text in (least, "4"))
     if kinds.is_float(dtype) and scope.rng.random() < 0.4:
         call = f"rng({low.name}, {high.name}), distribution=rng_normal"
         drawn = scope.hidden(call, dtype, dims)

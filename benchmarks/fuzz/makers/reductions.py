@@ -106,7 +106,7 @@ def _start(scope: Scope, dtype: str, kind: str = "") -> Value:
     rng = scope.rng
     draw = rng.random()
     if draw < 0.35:
-        text = {"pred": "false", "c64": "(0, 0)"}.get(dtype, "0")
+        text = {"pred": "false", "c64": "(0, 0)", "f8e8m0fnu": "1"}.get(dtype, "0")
         return scope.add(f"constant({text})", dtype, (), 0.0)
     if draw < 0.6:
         return scope.constant(dtype)
@@ -197,9 +197,10 @@ def _arg_extreme(scope: Scope, x: Value, over: list[int]) -> Value:
 @maker("map", weight=0.5)
 def map_(scope: Scope) -> Value:
     """A computation of scalars over whole arrays."""
-    x = scope.pick(("f32", "s32", "bf16", "s8", "u16", "f16"))
+    x = scope.pick()
     y = scope.like(x.dtype, x.dims)
-    first, second = (scope.rng.choice(("add", "maximum", "multiply", "subtract")) for _ in "ab")
+    known = ("add", "multiply", "subtract") if kinds.is_complex(x.dtype) else options(x.dtype)
+    first, second = (scope.rng.choice(known) for _ in "ab")
     name = f"map_{first}_{second}_{x.dtype}"
     body = (
         f"  a = {x.dtype}[] parameter(0)\n  b = {x.dtype}[] parameter(1)\n"
@@ -213,12 +214,12 @@ def map_(scope: Scope) -> Value:
 @maker("scan", weight=0.3)
 def scan(scope: Scope) -> Value:
     """Carries along a dimension."""
-    x = scope.pick(("f32", "s32", "bf16", "u8"), least_rank=1, most_rank=3, tame=True,
+    x = scope.pick(least_rank=1, most_rank=3, tame=True,
                    accept=lambda v: 0 < v.dims[0] <= 32 and v.count <= scope.room(2000))  # fmt: skip
     if not 0 < x.dims[0] <= 64:
         return x
     row = kinds.text(x.dtype, x.dims[1:])
-    opcode = scope.rng.choice(("add", "maximum", "subtract"))
+    opcode = scope.rng.choice([o for o in options(x.dtype) if o != "multiply"])
     body = (
         f"  x = {row} parameter(0)\n  c = {row} parameter(1)\n  y = {row} {opcode}(c, x)\n"
         f"  ROOT r = ({row}, {row}) tuple(y, y)"
@@ -240,7 +241,7 @@ def scan(scope: Scope) -> Value:
 def batch_norm(scope: Scope) -> Value | None:
     """Of the three kinds."""
     rng = scope.rng
-    x = scope.pick(("f32", "f32", "bf16", "f16"), least_rank=2, most_rank=4, tame=True,
+    x = scope.pick(kinds.FLOATS, least_rank=2, most_rank=4, tame=True,
                    accept=lambda v: 0 not in v.dims)  # fmt: skip
     if 0 in x.dims:
         return None

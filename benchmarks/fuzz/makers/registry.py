@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.fuzz import kinds
 from benchmarks.fuzz.scope import Scope, Value
 
 Make = Callable[[Scope], Value | None]
@@ -43,6 +44,27 @@ EXCLUDED = {
     "ragged-all-to-all": "of several participants only: refused by name",
 }
 """Opcodes no maker gives, and why."""
+
+
+REFUSED_TYPES = {
+    "f64": "a TPU has none: refused by name, or narrowed on request",
+    "c128": "a TPU has none: refused by name, or narrowed on request",
+}
+"""Element types no maker gives, and why."""
+
+_FEW_DIGITS = "errors of a few digits grow beyond any bound"
+NOT_MADE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "after-all": ("takes tokens, which have no type", kinds.ALL),
+    "iota": ("the type has no zero to count from", ("f8e8m0fnu",)),
+    "cholesky": (_FEW_DIGITS, (*kinds.NARROW_FLOATS, *kinds.TINY_FLOATS)),
+    "triangular-solve": (_FEW_DIGITS, (*kinds.NARROW_FLOATS, *kinds.TINY_FLOATS)),
+    "rng": ("two bounds and a number between are not distinct values", ("pred", "s2", "u2")),
+    "stochastic-convert": (
+        "no unsigned integer has as many bits",
+        ("f6e2m3fn", "f6e3m2fn"),
+    ),
+}
+"""Of opcodes that makers give, the element types that none gives them, and why."""
 
 
 def maker(

@@ -91,7 +91,7 @@ def _key(lines: list[str], name: str, dtype: str, by_size: bool) -> str:
     if by_size:
         lines.append(f"  {name}_size = {dtype}[] abs({name})")
         name = f"{name}_size"
-    if not kinds.is_float(dtype):
+    if not kinds.has_zero(dtype) or not kinds.has_nan(dtype):
         return name
     lines += [
         f"  {name}_o = {dtype}[] constant(0)",

@@ -62,9 +62,10 @@ _NAN = 0x7FC00000
 def widen_tiny_floats(module: HloModule) -> int:
     """Rewrite every tiny float of the module; return how many instructions changed."""
     computations = reachable(module)
-    if not any(has_type(i.shape, _holder) for c in computations for i in c):
-        return 0
     everything = [i for c in computations for i in c]
+    held = sum(has_type(i.shape, _holder) for i in everything)
+    if not held:
+        return 0
     tiny = {i: i.array.dtype for i in everything if _is_tiny(i)}
     work = [i for i in everything if i in tiny or any(o in tiny for o in i.operands)]
     sources = {i: tiny.get(i.operands[0]) if i.operands else None for i in work}
@@ -76,7 +77,7 @@ def widen_tiny_floats(module: HloModule) -> int:
         _rewrite(instr, sources[instr], tiny.get(instr), kinds.get(instr))
     for computation in computations:
         computation.sort()
-    return len(work)
+    return held
 
 
 def _holder(dtype: DType) -> DType:
