@@ -18,7 +18,7 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.instruction import EFFECTS, MEANINGS, Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle, Kernel
 from tpu_sim.isa.resources import EUP, FLAG, MRF
-from tpu_sim.isa.timing import PASS_BITS, wait_end
+from tpu_sim.isa.timing import unit_issue, wait_end
 from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
 from tpu_sim.machine.faults import DmaRaceFault
 from tpu_sim.machine.memory import HbmMemory
@@ -74,7 +74,8 @@ class BundleExecutor:
                 flag = self._core.flag(base, state.sreg(sreg))
                 if state.flag_pending[flag] > 0:
                     raise DmaRaceFault("a wait for another core stands behind other bundles")
-                until = wait_end(issue, int(state.flag_done[flag]), state.chip)
+                done = int(state.flag_done[flag])
+                until = wait_end(issue, done, state.chip.dma_wait_cycles)
                 state.dma_wait += until - state.now
                 issue = self._wait(issue, until, Cause(state.flag_cause[flag]))
             elif row.pops == MRF:
@@ -84,7 +85,7 @@ class BundleExecutor:
                 popped[unit] += 1
                 issue = self._wait(issue, ready, Cause.MXU_RESULT)
             elif row.pushes == MRF:
-                free = int(state.unit_free[operands[row.unit_index]]) >> PASS_BITS
+                free = unit_issue(int(state.unit_free[operands[row.unit_index]]))
                 issue = self._wait(issue, free, Cause.MXU)
         state.now = issue
 

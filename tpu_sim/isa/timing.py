@@ -54,12 +54,22 @@ def unit_free(free: int, now: int, chip: Chip) -> int:
     `free` is what it was before. The next pass issues at its whole cycles or later; fractions add
     up while passes follow each other.
     """
-    return max(free, now << PASS_BITS) + pass_occupancy(chip)
+    return occupied_until(free, now, pass_occupancy(chip))
 
 
-def wait_end(issue: int, flag_done: int, chip: Chip) -> int:
-    """When a ``dma.wait`` that could issue at `issue` does."""
-    return max(issue, flag_done) + chip.dma_wait_cycles
+def occupied_until(free: int, now: int, occupancy: int) -> int:
+    """`unit_free` of a pass that takes `occupancy` of a unit's time."""
+    return max(free, now << PASS_BITS) + occupancy
+
+
+def unit_issue(free: int) -> int:
+    """When a unit that is free at `free` (fixed point with `PASS_BITS`) may take a pass."""
+    return free >> PASS_BITS
+
+
+def wait_end(issue: int, flag_done: int, wait_cycles: int) -> int:
+    """When a ``dma.wait`` that could issue at `issue` does; it takes `wait_cycles` itself."""
+    return max(issue, flag_done) + wait_cycles
 
 
 def result_latency(instr: Instr, chip: Chip) -> int:
@@ -78,8 +88,12 @@ class DmaCost:
 
     def cycles(self, transfer_bytes: int) -> int:
         """Cycles a transfer keeps the engine busy, rounded up."""
-        scaled = transfer_bytes * self.factor
-        return self.setup + ((scaled + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS)
+        return engine_cycles(transfer_bytes, self.factor, self.setup)
+
+
+def engine_cycles(transfer_bytes: int, factor: int, setup: int) -> int:
+    """`DmaCost.cycles`, of a cost's numbers."""
+    return setup + ((transfer_bytes * factor + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS)
 
 
 def dma_cost(source: int, target: int, chip: Chip) -> DmaCost:
