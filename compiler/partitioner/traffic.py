@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups
 from compiler.hlo.shape import leaves
 

@@ -10,8 +10,8 @@ import re
 
 from compiler.frontends.stablehlo import chlo
 from compiler.frontends.stablehlo.annotations import config_text
-from compiler.frontends.stablehlo.collective import ragged_all_to_all
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.collective import ragged_all_to_all
 from compiler.frontends.stablehlo.syntax import Attribute, Operation, Raw, Symbol
 from compiler.hlo.attributes import OutputOperandAlias
 from compiler.hlo.shape import TupleShape, is_compatible

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiler.hlo.module_tools import control_computations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 from compiler.hlo.sharding import HloSharding, leaf_count
