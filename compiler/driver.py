@@ -32,11 +32,12 @@ from compiler.partitioner.placement_text import (
     placement_texts,
 )
 from compiler.partitioner.traffic import collectives_of
+from compiler.pass_pipeline import find_passes
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import (
     PARTITIONING,
+    PASSES,
     PIPELINE,
-    find_passes,
     run_pipeline,
     split_kernels,
 )
@@ -125,6 +126,7 @@ def _lowered(
     operations each time.
     """
     kernel_options = KernelOptions(options.precision)
+    llo_dir = None if options.dump_dir is None else options.dump_dir / "llo"
     while True:
         with _timed("buffers", timings, options.progress):
             buffers = assign_buffers(module, chip)
@@ -133,7 +135,7 @@ def _lowered(
         try:
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(
-                    module, buffers, chip, kernel_options, options.progress, cores
+                    module, buffers, chip, kernel_options, options.progress, cores, llo_dir
                 )
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
@@ -160,7 +162,7 @@ def run_passes(
     """Run the named HLO passes (all of the pipeline for None) in place."""
     options = options or CompileOptions()
     if options.skip:
-        find_passes(options.skip)
+        find_passes(options.skip, PASSES)
         wanted = PIPELINE if names is None else names
         names = tuple(n for n in wanted if n not in options.skip)
     return run_pipeline(

@@ -14,10 +14,10 @@ class CompileOptions:
     """What a user may choose.
 
     `precision` of f32 dots: "default" one bf16 pass, "high" three, "highest" six. `dump_dir` gets
-    the HLO after every pass. `progress` is told what is being done. `f64_as_f32` computes f64 as
-    f32 and c128 as c64 instead of refusing them; the host keeps its types. `windows` sets a dot's or
-    convolution's elements of M, K and N in a grid step by its name, or its kernel's. `skip` names
-    passes to leave out; one that a later pass requires cannot be.
+    the HLO after every pass and every kernel's LLO after its passes. `progress` is told what is being
+    done. `f64_as_f32` computes f64 as f32 and c128 as c64 instead of refusing them; the host keeps
+    its types. `windows` sets a dot's or convolution's elements of M, K and N in a grid step by its
+    name, or its kernel's. `skip` names passes to leave out; one that a later pass requires cannot be.
     """
 
     precision: str = "default"

@@ -172,7 +172,7 @@ def compile_command(**options: object) -> None:
 @_target
 @_f64_as_f32
 def opt(**options: object) -> None:
-    """Run HLO passes on MODEL; HLO to standard output."""
+    """Run HLO passes on MODEL (or LLO passes on a .llo); the text to standard output."""
     _command("opt")(**options)
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -165,12 +165,19 @@ def compile_model(
 def opt(
     model: str, passes: str | None, style: str | None, target: str | None, f64_as_f32: bool
 ) -> None:
-    """``tpuc opt``: HLO in, HLO out."""
+    """``tpuc opt``: HLO in, HLO out; of a ``.llo`` text LLO."""
+    if model.endswith(".llo"):
+        if style is not None or f64_as_f32:
+            raise click.UsageError(f"{model} is LLO: --style and --f64-as-f32 are for HLO")
+        sys.stdout.write(_optimized_llo(model, passes, _chip(target or DEFAULT_TARGET)))
+        return
     from compiler.driver import run_passes
     from compiler.hlo.printer import print_module
     from compiler.hlo.styled_printer import STYLES, print_styled
+    from compiler.passes.pipeline import hlo_passes
 
-    names = None if passes is None else _pass_names(passes)
+    names = None if passes is None else _listed(passes)
+    _usage(lambda: hlo_passes(names or ()))
     is_changed = names is None or bool(names) or f64_as_f32
     module = _parse(model, is_verified=is_changed or style is None)
     _warn_of_made_up(_made_up(module), is_run=False)
@@ -181,18 +188,31 @@ def opt(
     sys.stdout.write(print_module(module) if style is None else print_styled(module, STYLES[style]))
 
 
-def _pass_names(listed: str) -> list[str]:
-    """Pass names between commas, of which "none" is none."""
-    from compiler.passes.pipeline import check_order, find_passes
+def _optimized_llo(path: str, passes: str | None, chip: Chip) -> str:
+    """The kernels of a ``.llo`` text after LLO passes."""
+    from compiler.llo.optimize import check_names, optimized_text
+    from compiler.llo.passes.pipeline import LLO_PIPELINE
 
-    names = [name.strip() for name in listed.split(",")]
-    names = [name for name in names if name not in ("", "none")]
+    names = LLO_PIPELINE if passes is None else _listed(passes)
+    _usage(lambda: check_names(names))
+    text, name = read_source(Path(path))
+    if not isinstance(text, str):
+        raise click.UsageError(f"{path} is no LLO text")
+    return optimized_text(text, name, chip, names)
+
+
+def _listed(passes: str) -> list[str]:
+    """Pass names between commas, of which "none" is none."""
+    names = [name.strip() for name in passes.split(",")]
+    return [name for name in names if name not in ("", "none")]
+
+
+def _usage(find: Callable[[], object]) -> None:
+    """Look for passes; those that do not exist or may not come in this order are a usage error."""
     try:
-        find_passes(names)
-        check_order(names)
+        find()
     except CompileError as error:
         raise click.UsageError(str(error)) from error
-    return names
 
 
 def passes(model: str | None, target: str | None, f64_as_f32: bool, as_json: bool) -> None:

@@ -19,14 +19,13 @@ from compiler.analysis.trip_count import expected_trips
 from compiler.backend.kernel_calls import Place, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
-from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
-from compiler.llo.ir import SReg
+from compiler.llo.ir import ARGUMENT_WORDS, SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
 

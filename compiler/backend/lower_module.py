@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.host_ports import host_ports
@@ -18,12 +19,10 @@ from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.exchange.plan import ExchangePlan
-from compiler.backend.finalize import finalize_kernel, finalize_main
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.smem_scratch import SmemScratch
-from compiler.backend.sreg_spill import ARGUMENT_WORDS
 from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations
@@ -31,7 +30,8 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.llo.builder import LloBuilder
-from compiler.llo.ir import LloKernel
+from compiler.llo.finalize import finalize_kernel, finalize_main
+from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
 from compiler.llo.printer import print_llo
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
@@ -68,8 +68,9 @@ def lower_module(
     options: KernelOptions,
     progress: Progress | None = None,
     cores: Slice | None = None,
+    dump_dir: Path | None = None,
 ) -> LoweredModule:
-    """Lower a module that satisfies the backend's level.
+    """Lower a module that satisfies the backend's level; `dump_dir` gets each kernel's stages.
 
     `cores` are those that run a program for several. Raises KernelLimitError for kernels that would
     have to be smaller.
@@ -84,8 +85,8 @@ def lower_module(
         ControlLowering(builder, buffers, library, loops.kernel_for).lower(module.entry)
         return builder.finish()
 
-    main = finalize_main(lower_main(), chip)
-    kernels = _Kernels(library, chip)
+    main = finalize_main(lower_main(), chip, dump_dir=dump_dir)
+    kernels = _Kernels(library, chip, dump_dir)
     for name in list(library.requests):
         if progress is not None:
             progress(f"kernel {name}")
@@ -139,11 +140,12 @@ def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> S
 class _Kernels:
     """The kernels of a program as they are made; `timings` are seconds by stage."""
 
-    def __init__(self, library: KernelLibrary, chip: Chip) -> None:
+    def __init__(self, library: KernelLibrary, chip: Chip, dump_dir: Path | None) -> None:
         self.remarks: list[str] = []
         self.timings = {"llo": 0.0, "schedule": 0.0}
         self._library = library
         self._chip = chip
+        self._dump_dir = dump_dir
         self._kernels: dict[str, Kernel] = {}
         self._refused: dict[HloInstruction, KernelLimitError] = {}
 
@@ -154,7 +156,9 @@ class _Kernels:
             llo = self._library.lower(name)
             self.remarks += llo.remarks
             lowered = time.perf_counter()
-            self._kernels[name] = finalize_kernel(llo, self._chip, vmem_rows=self._rows_of(name))
+            self._kernels[name] = finalize_kernel(
+                llo, self._chip, dump_dir=self._dump_dir, vmem_rows=self._rows_of(name)
+            )
         except KernelLimitError as error:
             self._refused[self._library.requests[name].instr] = error
             return

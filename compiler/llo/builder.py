@@ -35,6 +35,7 @@ from compiler.llo.ir import (
 )
 from compiler.llo.row_plan import Action, RowPlan, row_plan
 from compiler.llo.scalar_builder import ScalarBuilder
+from compiler.llo.walk import bodies, rewrite
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Row
 from tpu_sim.isa.program import SMEM, Call, DmaDescriptor
@@ -432,7 +433,7 @@ class LloBuilder(ScalarBuilder):
             arg_count=self.arg_count,
             windows=list(self._windows),
             descriptors=list(self._descriptors),
-            body=_without_empty(self._scopes[0].nodes),
+            body=rewrite(self._scopes[0].nodes, _unless_empty),
             flags=self._flags,
             variables=set(self._versions),
             flops=self.flops,
@@ -454,27 +455,16 @@ class LloBuilder(ScalarBuilder):
         first.ops[:0] = ops
 
 
-def _without_empty(nodes: list[LloNode]) -> list[LloNode]:
-    kept: list[LloNode] = []
-    for node in nodes:
-        match node:
-            case LloBlock():
-                if not node.ops:
-                    continue
-            case LloLoop():
-                node.body = _without_empty(node.body)
-                if not node.body:
-                    continue
-            case LloIf():
-                node.then = _without_empty(node.then)
-                node.orelse = _without_empty(node.orelse)
-                if not node.then and not node.orelse:
-                    continue
-            case LloWhile():
-                node.test = _without_empty(node.test)
-                node.body = _without_empty(node.body)
-        kept.append(node)
-    return kept
+def _unless_empty(node: LloNode) -> list[LloNode]:
+    """The node, or nothing for one that does nothing; a while loop's test may never end."""
+    match node:
+        case LloBlock():
+            is_empty = not node.ops
+        case LloLoop() | LloIf():
+            is_empty = not any(bodies(node))
+        case _:
+            is_empty = False
+    return [] if is_empty else [node]
 
 
 __all__ = ["LloBuilder", "MReg", "SReg", "VReg", "WhileScope", "f32_bits"]

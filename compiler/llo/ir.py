@@ -3,6 +3,7 @@
     LloKernel
       windows      (name, rows), by window id
       descriptors  DMA descriptors, by id
+      registers    the physical register of each sreg, once they are assigned
       body         LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
 
 An LLO operation is a `tpu_sim.isa.instruction.Instr` whose register numbers are virtual. vregs and
@@ -13,7 +14,6 @@ reads 0. A row that pushes the EUP or XLU queue is followed, in order, by the po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.instruction import Instr, Kind
@@ -34,6 +34,9 @@ REGISTER_LETTERS: dict[Kind, str] = {
 """The register file an operand kind names, as its letter in texts."""
 
 WRITTEN_KINDS = frozenset({Kind.VD, Kind.MD, Kind.SD})
+
+ARGUMENT_WORDS = 1024
+"""SMEM words before a program's scalars: a kernel's arguments; spilled sregs take them from the top."""
 
 ALIAS_STRIDE = 1 << 16
 """Unrolling names window w ``w + ALIAS_STRIDE * c`` in copy c of an iteration: accesses of different
@@ -100,6 +103,9 @@ class LloWindow:
 class LloKernel:
     """One kernel before scheduling. `flags` counts its sync flags.
 
+    `spill_slots` counts the vregs and vmasks that its largest block keeps in memory; `registers` is
+    empty until sregs are assigned.
+
     `flops`, `element_ops` and `least_bytes` are for reports, as in `tpu_sim.isa.program.Kernel`.
 
     `remarks` tell the user where a plan of last resort was taken.
@@ -112,29 +118,10 @@ class LloKernel:
     body: list[LloNode]
     flags: int = 0
     variables: set[SReg] = field(default_factory=set)
+    spill_slots: int = 0
+    registers: dict[SReg, int] = field(default_factory=dict)
     flops: int = 0
     element_ops: int = 0
     least_bytes: int = 0
     note: str = ""
     remarks: tuple[str, ...] = ()
-
-
-def blocks(body: Iterable[LloNode]) -> Iterator[LloBlock]:
-    """All blocks under `body`, in source order."""
-    for node in body:
-        match node:
-            case LloBlock():
-                yield node
-            case LloLoop():
-                yield from blocks(node.body)
-            case LloIf():
-                yield from blocks(node.then)
-                yield from blocks(node.orelse)
-            case LloWhile():
-                yield from blocks(node.test)
-                yield from blocks(node.body)
-
-
-def op_count(kernel: LloKernel) -> int:
-    """Static operations of a kernel, the measure of its code size."""
-    return sum(len(block.ops) for block in blocks(kernel.body))

@@ -34,6 +34,8 @@ _WINDOW = re.compile(rf"window w(\d+) {_QUOTED} rows (\d+)(?: at (\d+))?")
 _DESCRIPTOR = re.compile(
     r"descriptor d(\d+) (\w+) -> (\w+)(?: w(\d+))? chunk (\d+) dims \[(.*)\](?: route (\d+))?"
 )
+_SPILL = re.compile(r"spill (\d+)")
+_REGISTERS = re.compile(r"registers \[(.*)\]")
 _DIM = re.compile(r"\s*(c0|c1|-?\d+) x (-?\d+) -> (-?\d+)\s*")
 _BLOCK = re.compile(rf"block {_QUOTED} {{")
 _LOOP = re.compile(rf"loop s(\d+) = 0 \.\. (s?)(\d+)( parallel)? {_QUOTED} {{")
@@ -45,7 +47,19 @@ _CALL = re.compile(rf"call {_QUOTED} site {_QUOTED}")
 
 def parse_llo(text: str, file: str = "<text>") -> LloKernel:
     """The kernel that `text` describes; raises `CompileError` with file and line."""
-    return _Parser(text, file).kernel()
+    parser = _Parser(text, file)
+    kernel = parser.kernel()
+    parser.end("the end of the kernel")
+    return kernel
+
+
+def parse_kernels(text: str, file: str = "<text>") -> list[LloKernel]:
+    """The kernels of a text, at least one, as `LoweredModule.llo_text` prints them."""
+    parser = _Parser(text, file)
+    kernels = [parser.kernel()]
+    while parser.is_more:
+        kernels.append(parser.kernel())
+    return kernels
 
 
 class _Parser:
@@ -77,10 +91,10 @@ class _Parser:
         while found := self._accept(_DESCRIPTOR):
             self._in_order(found[1], len(descriptors))
             descriptors.append(self._descriptor(found))
+        spill = self._accept(_SPILL)
+        registers = self._accept(_REGISTERS)
         body = self._body()
         self._close()
-        if self._at < len(self._lines):
-            self._fail("text after the end of the kernel")
         return LloKernel(
             name=_text(name),
             arg_count=int(args),
@@ -89,11 +103,23 @@ class _Parser:
             body=body,
             flags=int(flags),
             variables={int(sreg) for sreg in re.findall(r"s(\d+)", variables)},
+            spill_slots=int(spill[1]) if spill else 0,
+            registers=_registers(registers[1]) if registers else {},
             flops=int(flops),
             element_ops=int(ops),
             least_bytes=int(least),
             note=_text(note),
         )
+
+    @property
+    def is_more(self) -> bool:
+        """Whether lines are left."""
+        return self._at < len(self._lines)
+
+    def end(self, where: str) -> None:
+        """Refuse lines that are left."""
+        if self.is_more:
+            self._fail(f"text after {where}")
 
     @property
     def _line(self) -> str:
@@ -198,6 +224,11 @@ class _Parser:
         body = self._body()
         self._close()
         return LloWhile(test, int(condition[1]), body, _text(found[1]), int(found[2]))
+
+
+def _registers(listed: str) -> dict[int, int]:
+    pairs = re.findall(r"s(\d+) = (\d+)", listed)
+    return {0: 0} | {int(sreg): int(number) for sreg, number in pairs}
 
 
 def _text(quoted: str) -> str:

@@ -16,6 +16,8 @@
     }
 
 One item per line; control flow and descriptors are written as in ``.tpu`` (`tpu_sim.isa.assembly`).
+After the descriptors may stand ``spill 4``, the spill slots in use, and ``registers [s1 = 3, s2 = 1]``,
+the physical registers of all sregs; passes put them there.
 """
 
 from __future__ import annotations
@@ -45,6 +47,11 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
         yield f"  window w{number} {quote(window.name)} rows {window.rows}{place}"
     for number, descriptor in enumerate(kernel.descriptors):
         yield f"  descriptor d{number} {descriptor_text(descriptor)}"
+    if kernel.spill_slots:
+        yield f"  spill {kernel.spill_slots}"
+    if kernel.registers:
+        assigned = sorted(item for item in kernel.registers.items() if item[0])
+        yield f"  registers [{', '.join(f's{sreg} = {number}' for sreg, number in assigned)}]"
     yield from _body_lines(kernel.body, "  ")
     yield "}"
 

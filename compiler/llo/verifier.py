@@ -7,6 +7,7 @@ L4  s0 is never written; only variables are written more than once
 L5  every push of the EUP or XLU queue is popped in its block, and no pop comes early
 L6  window, descriptor and flag numbers are in the kernel's tables
 L7  nothing is read across a call
+L8  a spill slot is below the kernel's number of them, and filled in the block that spilled to it
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compiler.llo.ir import (
     LloNode,
     LloWhile,
 )
+from compiler.llo.walk import has_call
 from tpu_sim.isa.instruction import Instr, Kind
 from tpu_sim.isa.program import Call
 from tpu_sim.isa.text import format_instr
@@ -50,6 +52,7 @@ class _Verifier:
             Kind.DESC: len(kernel.descriptors),
             Kind.FLAG: kernel.flags,
         }
+        self.spilled: set[int] = set()
         self.instr: Instr | None = None
 
     def run(self) -> None:
@@ -78,7 +81,7 @@ class _Verifier:
                     self.stale |= after
                 case LloWhile():
                     outer = set(self.sregs)
-                    if _has_call(node.body):
+                    if has_call(node.body):
                         self.stale |= self.sregs - {0}
                     self._nodes(node.test)
                     self.instr = None
@@ -90,7 +93,7 @@ class _Verifier:
 
     def _scoped(self, body: list[LloNode], defined: set[int]) -> None:
         outer = set(self.sregs)
-        if defined and _has_call(body):
+        if defined and has_call(body):
             self.stale |= self.sregs - {0}  # the second iteration comes after the call
         for sreg in defined:
             self._write_sreg(sreg)
@@ -116,10 +119,12 @@ class _Verifier:
     def _block(self, block: LloBlock) -> None:
         local: set[str] = set()
         queued = {"eup": 0, "xlu": 0}
+        self.spilled.clear()
         for instr in block.ops:
             self.instr = instr
             self._operands(instr)
             self._reads(instr, local)
+            self._slots(instr)
             if instr.row.pushes in queued:
                 queued[instr.row.pushes] += 1
             if instr.row.pops in queued:
@@ -154,6 +159,19 @@ class _Verifier:
                 if name not in local:
                     self._fail(2, f"{name} is read but not written before in this block")
 
+    def _slots(self, instr: Instr) -> None:
+        for operand, slot in zip(instr.row.operands, instr.operands, strict=True):
+            if operand.kind is not Kind.SPILL:
+                continue
+            if slot >= self.kernel.spill_slots:
+                self._fail(8, f"spill slot {slot}, the kernel has {self.kernel.spill_slots}")
+            if instr.row.operands[0].kind is Kind.SPILL:
+                self.spilled.add(slot)
+            elif slot not in self.spilled:
+                self._fail(
+                    8, f"spill slot {slot} is filled but not spilled to before in this block"
+                )
+
     def _writes(self, instr: Instr, local: set[str]) -> None:
         for operand, value in zip(instr.row.operands, instr.operands, strict=True):
             if operand.kind is Kind.SD:
@@ -164,21 +182,3 @@ class _Verifier:
                     self._fail(2, f"{name} is written twice")
                 self.written.add(name)
                 local.add(name)
-
-
-def _has_call(body: list[LloNode]) -> bool:
-    for node in body:
-        match node:
-            case Call():
-                return True
-            case LloLoop():
-                found = _has_call(node.body)
-            case LloIf():
-                found = _has_call(node.then) or _has_call(node.orelse)
-            case LloWhile():
-                found = _has_call(node.test) or _has_call(node.body)
-            case _:
-                found = False
-        if found:
-            return True
-    return False

@@ -18,12 +18,13 @@ from typing import Protocol
 
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
-from compiler.diagnostics import CompileError, VerifyError
+from compiler.diagnostics import VerifyError
 from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.ir import HloModule
 from compiler.hlo.keys import computation_hash
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify, verify_computation
+from compiler.pass_pipeline import verified, write_dump
 from compiler.passes.context import Chip, PassContext
 from compiler.passes.facts import Fact, breaking, contract_of, require
 from tpu_sim.isa import chips
@@ -130,7 +131,7 @@ class PassManager:
             remarks = [*context.remarks, *context.fallbacks]
             self._dump(module, number, f"after_{item.name}", remarks)
         if not self.is_verifying and self.passes:
-            _verified(lambda: verify(module, self.level), "the last pass")
+            verified(lambda: verify(module, self.level), "the last pass")
         return timings
 
     def _check(
@@ -150,7 +151,7 @@ class PassManager:
         assert has_changed or not is_changed, (
             f"pass '{item.name}' says it changed the module, but did not"
         )
-        _verified(lambda: self._verify(module, item, touched), f"pass '{item.name}'")
+        verified(lambda: self._verify(module, item, touched), f"pass '{item.name}'")
         return after
 
     def _verify(self, module: HloModule, item: Pass, touched: list[str]) -> None:
@@ -177,20 +178,7 @@ class PassManager:
         """Write the module, and beside it what the pass had to say."""
         if self.dump_dir is None:
             return
-        self.dump_dir.mkdir(parents=True, exist_ok=True)
-        (self.dump_dir / f"{number:02d}.{label}.hlo").write_text(print_module(module))
-        if remarks:
-            text = "\n".join(remarks) + "\n"
-            (self.dump_dir / f"{number:02d}.{label}.remarks.txt").write_text(text)
-
-
-def _verified(check: Callable[[], None], after: str) -> None:
-    """Run a check; its errors say after what the module was invalid."""
-    try:
-        check()
-    except CompileError as error:
-        message = f"{error.message}\n  while verifying after {after}"
-        raise type(error)(message, error.span) from error
+        write_dump(self.dump_dir, number, label, "hlo", print_module(module), remarks)
 
 
 def _hashes(module: HloModule) -> dict[str, int]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_request import Window, WindowRequests
-from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.verifier import Level
 from compiler.partitioner.partitioner import partition_module
+from compiler.pass_pipeline import Edge, check_order, find_passes
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.collectives.expander import expand_collectives
@@ -193,7 +193,7 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 )
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
-MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
+MUST_PRECEDE: tuple[Edge, ...] = (
     ("layout-stripping", "spmd-partitioner", "tiles have other layouts"),
     ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
     ("spmd-partitioner", "single-device", "notes of shardings are gone after it"),
@@ -280,24 +280,11 @@ MUST_PRECEDE: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def check_order(names: Sequence[str]) -> None:
-    """Raise CompileError when a sequence of passes breaks `MUST_PRECEDE`.
-
-    A pass that must come before another must not come for the first time after it.
-    """
-    first = {name: names.index(name) for name in names}
-    for before, after, reason in MUST_PRECEDE:
-        if before in first and after in first and first[before] > first[after]:
-            raise CompileError(f"pass '{before}' must run before '{after}': {reason}")
-
-
-def find_passes(names: Sequence[str]) -> list[Pass]:
-    """The passes of those names; raises CompileError for an unknown one."""
-    for name in names:
-        if name not in PASSES:
-            known = ", ".join(sorted(PASSES))
-            raise CompileError(f"there is no pass '{name}'; there are: {known}")
-    return [PASSES[name] for name in names]
+def hlo_passes(names: Sequence[str]) -> list[Pass]:
+    """The passes of those names in an order that is allowed; else CompileError says why not."""
+    found = find_passes(names, PASSES)
+    check_order(names, MUST_PRECEDE)
+    return found
 
 
 def run_pipeline(
@@ -321,9 +308,8 @@ def run_pipeline(
     requests.place(module)
     others = PIPELINE if passes is None else tuple(passes)
     names = (*(name for name in on_request if name not in others), *others)
-    check_order(names)
     manager = PassManager(
-        find_passes(names),
+        hlo_passes(names),
         chip,
         dump_dir,
         progress,
@@ -343,7 +329,7 @@ def split_kernels(
         if fusion.kind in PLANNED_KINDS:
             planner.refuse(fusion)
     manager = PassManager(
-        find_passes(AFTER_A_SPLIT),
+        hlo_passes(AFTER_A_SPLIT),
         chip,
         is_verifying=is_verifying(),
         precision=precision,

@@ -88,6 +88,34 @@ def test_dumps_go_down_to_the_bundles(call: Call, model: Path, tmp_path: Path) -
         assert call("opt", path, "--passes", "none").out == path.read_text()
 
 
+def test_dumps_show_each_llo_pass(call: Call, model: Path, tmp_path: Path) -> None:
+    """A pass that changed something has a text, and the dumped texts go through the same passes."""
+    assert call("run", model, "--dump-ir", tmp_path).code == 0
+    kernels = list((tmp_path / "llo").iterdir())
+    assert {"main"} < {folder.name for folder in kernels}
+    for folder in kernels:
+        texts = sorted(folder.glob("*.llo"))
+        assert texts[0].name == "00.lowered.llo"
+        assert texts[-1].name == "04.after_sreg-allocation.llo"
+        assert call("opt", texts[0]).out == texts[-1].read_text()
+        bundles = call("opt", texts[-1], "--passes", "schedule").out
+        assert bundles == (folder / "05.schedule.tpu").read_text()
+        assert bundles in (tmp_path / "program.tpu").read_text()
+
+
+def test_llo_passes_on_the_command_line(call: Call, tmp_path: Path) -> None:
+    kernel = tmp_path / "k.llo"
+    kernel.write_text('kernel "k" args 0 flags 0 flops 0 ops 0 least 0 variables [] note "" {\n}\n')
+    assert call("opt", kernel, "--passes", "none").out == kernel.read_text()
+    assert "no pass 'fusion'" in call("opt", kernel, "--passes", "fusion").err
+    wrong = call("opt", kernel, "--passes", "spill,unroll")
+    assert wrong.code == 2 and "must run before" in wrong.err
+    assert call("opt", kernel, "--style", "short").code == 2
+    kernel.write_text("kernel")
+    refused = call("opt", kernel)
+    assert refused.code == 1 and "k.llo:1:1" in refused.err
+
+
 def test_a_program_of_a_chip_file_needs_that_file(call: Call, model: Path, tmp_path: Path) -> None:
     chip, program = tmp_path / "mine.toml", tmp_path / "p.tpux"
     text = (Path(chips.__file__).parent / "chip_data" / "v5e.toml").read_text()

@@ -4,21 +4,25 @@ llo %s                     prints the kernel back
 llo-fails %s               prints the error that parsing or verifying must raise
 schedule %s [--chip=v5e]   prints the scheduled kernel as bundles
 schedule-fails %s          prints the error that scheduling must raise
+llo-opt %s --passes=a,b    prints the kernels after LLO passes, verified before and after each
+llo-opt-fails %s --passes=a,b   prints the error that a pass or its place must raise
 lower-dot %s --size=MxKxN [--transposed]   prints the LLO of a matmul stage
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from compiler.backend.dot import emit_matmul_stage
-from compiler.backend.finalize import finalize_kernel
 from compiler.backend.vector.arrays import buffer_rows, whole_array
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
+from compiler.llo.finalize import finalize_kernel
+from compiler.llo.optimize import optimized_text
 from compiler.llo.parser import parse_llo
 from compiler.llo.printer import print_llo
 from compiler.llo.verifier import verify_llo
@@ -26,7 +30,7 @@ from tests.support.filecheck import command
 from tests.support.filecheck_commands import option
 from tpu_sim.isa.assembly import print_kernel
 from tpu_sim.isa.checker import check_kernel
-from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.chips import Chip, load_chip
 
 
 @command("llo")
@@ -66,6 +70,30 @@ def schedule_fails(path: Path, arguments: Sequence[str]) -> str:
     except CompileError as error:
         return str(error)
     raise AssertionError(f"{path.name} is scheduled")
+
+
+@command("llo-opt")
+def llo_opt(path: Path, arguments: Sequence[str]) -> str:
+    """Print the kernels after the passes named by ``--passes=``, on ``--chip=``."""
+    chip = load_chip(option(arguments, "chip", "v5e"))
+    names = option(arguments, "passes").split(",")
+    return optimized_text(path.read_text(), path.name, few_registers(chip, arguments), names)
+
+
+def few_registers(chip: Chip, arguments: Sequence[str]) -> Chip:
+    """The chip with as many vregs, vmasks and sregs as ``--vregs=`` .. say."""
+    counts = {name: option(arguments, name) for name in ("vregs", "vmasks", "sregs")}
+    return replace(chip, **{name: int(count) for name, count in counts.items() if count})
+
+
+@command("llo-opt-fails")
+def llo_opt_fails(path: Path, arguments: Sequence[str]) -> str:
+    """Print the error of a kernel that some LLO pass must refuse."""
+    try:
+        llo_opt(path, arguments)
+    except CompileError as error:
+        return str(error)
+    raise AssertionError(f"{path.name} passes")
 
 
 @command("lower-dot")

@@ -55,6 +55,11 @@ def print_kernel(kernel: Kernel) -> str:
     return "\n".join(_kernel_lines(kernel)) + "\n"
 
 
+def print_main(main: list[Node]) -> str:
+    """The control flow that calls kernels as text."""
+    return "\n".join(_main_lines(main)) + "\n"
+
+
 def quote(text: str) -> str:
     """A quoted string, as in JSON."""
     return json.dumps(text, ensure_ascii=False)
@@ -83,8 +88,12 @@ def _program_lines(program: Program) -> Iterator[str]:
         yield "}"
     for kernel in program.kernels.values():
         yield from _kernel_lines(kernel)
+    yield from _main_lines(program.main)
+
+
+def _main_lines(main: list[Node]) -> Iterator[str]:
     yield "main {"
-    yield from _body_lines(program.main, "  ")
+    yield from _body_lines(main, "  ")
     yield "}"
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from compiler.backend.dot import emit_matmul_stage, emit_split, precision_passes
-from compiler.backend.finalize import finalize_kernel
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32, DType
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
-from compiler.llo.ir import LloKernel, op_count
+from compiler.llo.finalize import finalize_kernel
+from compiler.llo.ir import LloKernel
+from compiler.llo.walk import op_count
 from tests.support.kernel_runs import (
     CycleCounter,
     bf16_rows,

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from compiler.backend.dot import Affine, Epilogue, ResultTile, emit_matmul_stage
-from compiler.backend.finalize import finalize_kernel
 from compiler.backend.vector.arrays import VmemArray, buffer_rows, whole_array
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder, f32_bits
-from compiler.llo.ir import LloKernel, SReg, VReg, op_count
+from compiler.llo.finalize import finalize_kernel
+from compiler.llo.ir import LloKernel, SReg, VReg
+from compiler.llo.walk import op_count
 from tests.support.kernel_runs import CycleCounter, bf16_rows, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from compiler.backend.dot import emit_matmul_stage
-from compiler.backend.finalize import finalize_kernel
 from compiler.backend.fused_epilogue import fused_epilogue
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -15,6 +14,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
+from compiler.llo.finalize import finalize_kernel
 from compiler.llo.ir import LloKernel
 from tests.support.kernel_runs import bf16_rows, f32_matrix, f32_rows, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from compiler.llo.builder import LloBuilder, f32_bits
-from compiler.llo.ir import LloBlock, LloIf, LloLoop, blocks, op_count
+from compiler.llo.ir import LloBlock, LloIf, LloLoop
 from compiler.llo.verifier import verify_llo
+from compiler.llo.walk import blocks, op_count
 from tpu_sim.isa.chips import load_chip
 
 CHIP = load_chip("v5e")

@@ -32,6 +32,8 @@ BROKEN = {
         'call "f" site ""\n}',
         "L7",
     ),
+    "L8 slot": ('block "" {\nvlane v0\nvst.spill x0, v0\n}', "L8"),
+    "L8 fill": ('spill 1\nblock "" {\nvld.fill v0 = x0\n}', "L8"),
 }
 
 

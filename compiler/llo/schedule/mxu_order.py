@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.backend.memory_order import EdgeSink
-from compiler.backend.op_table import Code
 from compiler.diagnostics import CompileError
+from compiler.llo.op_table import Code
+from compiler.llo.schedule.memory_order import EdgeSink
 from tpu_sim.isa.chips import Chip
 
 RESULTS_PER_MATMUL = 2

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from compiler.backend.dependences import BlockGraph
-from compiler.backend.op_table import MXU_CLASS, Code, OpInfo, class_capacities
+from compiler.llo.op_table import MXU_CLASS, Code, OpInfo, class_capacities
+from compiler.llo.schedule.dependences import BlockGraph
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr
 

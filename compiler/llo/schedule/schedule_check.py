@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from compiler.backend.op_table import Code, OpInfo
-from compiler.backend.scheduler import Schedule
+from compiler.llo.op_table import Code, OpInfo, registers_read
+from compiler.llo.schedule.scheduler import Schedule
 from tpu_sim.isa.instruction import Instr
 
 
@@ -38,17 +38,11 @@ def _source_writers(ops: list[Instr], infos: list[OpInfo]) -> list[list[int]]:
     wanted: list[list[int]] = []
     for index, info in enumerate(infos):
         operands = ops[index].operands
-        reads = _reads(info, operands)
+        reads = registers_read(info, operands)
         wanted.append([writer.get(read, -1) for read in reads])
         if info.defines:
             writer[info.defines, operands[0]] = index
     return wanted
-
-
-def _reads(info: OpInfo, operands: tuple[int, ...]) -> list[tuple[str, int]]:
-    reads = [("v", operands[i]) for i in info.vregs]
-    reads += [("m", operands[i]) for i in info.masks]
-    return reads + [("s", operands[i]) for i in info.sregs]
 
 
 class _Replay:
@@ -76,7 +70,7 @@ class _Replay:
                 self._issue(index, cycle)
 
     def _check_reads(self, index: int, cycle: int, wanted: list[int]) -> None:
-        reads = _reads(self.infos[index], self.ops[index].operands)
+        reads = registers_read(self.infos[index], self.ops[index].operands)
         for (letter, virtual), writer in zip(reads, wanted, strict=True):
             physical = self.files[letter][virtual]
             found, ready = self.held.get((letter, physical), (-1, 0))

@@ -1,4 +1,4 @@
-"""Spilling: after it, source order never needs more vregs or vmasks than the chip has.
+"""`spill`: after it, source order never needs more vregs or vmasks than the chip has.
 
 Belady's rule in source order: when a register is needed, the value whose next use is furthest goes.
 A value that is cheap to make again (constants, lane numbers, splats, loads of memory that the block
@@ -11,11 +11,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from compiler.backend.dead_code import live_ops
-from compiler.backend.op_table import Code, OpInfo
-from compiler.backend.register_names import RegisterNames
 from compiler.diagnostics import CompileError
-from compiler.llo.ir import LloKernel, blocks
+from compiler.llo.ir import LloKernel
+from compiler.llo.op_table import Code, OpInfo, op_table
+from compiler.llo.passes.dead_code import live_ops
+from compiler.llo.passes.register_names import RegisterNames
+from compiler.llo.walk import blocks
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
 
@@ -25,27 +26,30 @@ MAX_SPILL_SLOTS = 4096
 """What the encoding's spill slot field can name."""
 
 
-def spill_vregs(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> int:
-    """Insert spills and reloads into every block, in place; returns the spill slots in use."""
+def spill_vregs(kernel: LloKernel, chip: Chip) -> bool:
+    """Insert spills and reloads into every block, in place; whether there were any to insert."""
+    table = op_table(chip)
     names: RegisterNames | None = None
-    most = 0
+    first = kernel.spill_slots
     for block in blocks(kernel.body):
-        slots = 0
+        slots = first
         for letter, limit in (("v", chip.vregs), ("m", chip.vmasks)):
-            if not _exceeds(block.ops, table, letter, limit):
+            if not exceeds(block.ops, table, letter, limit):
                 continue
             names = names or RegisterNames(kernel, table)
             limit = max(4, limit - 4)
             spiller = _Spiller(block.ops, table, letter, limit, kernel.variables, names, slots)
             block.ops = spiller.run()
             slots = spiller.slots
-        most = max(most, slots)
-    if most > MAX_SPILL_SLOTS:
-        raise CompileError(f"a block needs {most} spill slots, have {MAX_SPILL_SLOTS}")
-    return most
+        kernel.spill_slots = max(kernel.spill_slots, slots)
+    if kernel.spill_slots > MAX_SPILL_SLOTS:
+        raise CompileError(
+            f"a block needs {kernel.spill_slots} spill slots, have {MAX_SPILL_SLOTS}"
+        )
+    return names is not None
 
 
-def _exceeds(ops: list[Instr], table: dict[str, OpInfo], letter: str, limit: int) -> bool:
+def exceeds(ops: list[Instr], table: dict[str, OpInfo], letter: str, limit: int) -> bool:
     """Whether more than `limit` values of a register file live at once in source order."""
     made = [None for instr in ops if table[instr.row.name].defines == letter]
     return len(made) > limit and max_live(ops, table, letter) > limit

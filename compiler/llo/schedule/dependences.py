@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from compiler.backend.memory_order import SMEM_WINDOW, MemoryOrder
-from compiler.backend.mxu_order import MxuOrder, XposeOrder
-from compiler.backend.op_table import Code, OpInfo
+from compiler.llo.op_table import Code, OpInfo
+from compiler.llo.schedule.memory_order import SMEM_WINDOW, MemoryOrder
+from compiler.llo.schedule.mxu_order import MxuOrder, XposeOrder
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.program import SMEM, DmaDescriptor

@@ -1,4 +1,4 @@
-"""sreg allocation over a whole kernel: linear scan on structured live ranges.
+"""`sreg-allocation`: registers of a whole kernel's sregs, by linear scan on structured live ranges.
 
 vregs and vmasks live in one block only and are assigned by the scheduler as it goes; sregs live
 across blocks and get their numbers here, before scheduling, round robin, so that the scheduler
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from compiler.backend.op_table import OpInfo
-from compiler.backend.sreg_spill import spill_sregs
 from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.op_table import OpInfo, op_table
+from compiler.llo.passes.sreg_spill import spill_sregs
 from tpu_sim.isa.chips import Chip
 
 _MAX_ROUNDS = 24
@@ -33,19 +33,38 @@ class LiveRanges:
     pinned: set[int] = field(default_factory=set)
 
 
-def allocate_sregs(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> dict[int, int]:
-    """Physical sreg by virtual sreg; spills in place when there are too few."""
+def allocate_sregs(kernel: LloKernel, chip: Chip) -> bool:
+    """Set `kernel.registers`, spilling in place when there are too few; whether that changed it."""
+    table = op_table(chip)
+    before = kernel.registers
     spilled = 0
     for _ in range(_MAX_ROUNDS):
         ranges = live_ranges(kernel, table)
         mapping, victims = _linear_scan(ranges, chip.sregs)
         if not victims:
-            return mapping
+            kernel.registers = mapping
+            return bool(spilled) or mapping != before
         spilled = spill_sregs(kernel, table, victims, spilled)
     raise KernelLimitError(
         f"kernel {kernel.name}: one place needs more than {chip.sregs - 1} scalar registers; "
         "split the kernel or hold fewer addresses at once"
     )
+
+
+def clash(kernel: LloKernel, chip: Chip) -> str:
+    """What is wrong with `kernel.registers`, in words: two values in one register, none, no such one."""
+    ranges = live_ranges(kernel, op_table(chip))
+    held: dict[int, int] = {}  # the latest value of each physical register, by first write
+    for sreg in sorted(ranges.first, key=lambda sreg: ranges.first[sreg]):
+        number = kernel.registers.get(sreg, 0)
+        if not 0 < number < chip.sregs:
+            return f"s{sreg} has no register" if not number else f"s{sreg} is in register {number}"
+        other = held.get(number)
+        if other is not None and ranges.last[other] > ranges.first[sreg]:
+            return f"s{other} and s{sreg} are in register {number} at once"
+        if other is None or ranges.last[sreg] >= ranges.last[other]:
+            held[number] = sreg
+    return ""
 
 
 def live_ranges(kernel: LloKernel, table: dict[str, OpInfo]) -> LiveRanges:

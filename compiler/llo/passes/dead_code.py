@@ -1,41 +1,33 @@
-"""Removal of operations whose results nothing reads, before scheduling."""
+"""`dead-code`: removal of operations whose results nothing reads."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from compiler.backend.op_table import Code, OpInfo
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import LloBlock, LloKernel
+from compiler.llo.op_table import Code, OpInfo, op_table
+from compiler.llo.walk import control_reads, walk_backwards
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr
 
 
-def remove_dead_code(kernel: LloKernel, table: dict[str, OpInfo]) -> None:
-    """Drop, in place, operations without effect whose result is never read.
+def remove_dead_code(kernel: LloKernel, chip: Chip) -> bool:
+    """Drop, in place, operations without effect whose result is never read; whether there were any.
 
     A dead result of the EUP or XLU queue goes together with its push. sregs are written before
     they are read in source order (every write of a variable counts as read), so
     one backward walk finds everything.
     """
-    _sweep(kernel.body, table, set(kernel.variables))
-
-
-def _sweep(body: list[LloNode], table: dict[str, OpInfo], needed: set[int]) -> None:
-    for node in reversed(body):
-        match node:
-            case LloBlock():
-                node.ops = live_ops(node.ops, table, needed)
-            case LloLoop():
-                if node.trip_sreg >= 0:
-                    needed.add(node.trip_sreg)
-                _sweep(node.body, table, needed)
-            case LloIf():
-                needed.add(node.condition)
-                _sweep(node.orelse, table, needed)
-                _sweep(node.then, table, needed)
-            case LloWhile():
-                needed.add(node.condition)
-                _sweep(node.body, table, needed)
-                _sweep(node.test, table, needed)
+    table = op_table(chip)
+    needed = set(kernel.variables)
+    dropped = 0
+    for node in walk_backwards(kernel.body):
+        needed.update(control_reads(node))
+        if isinstance(node, LloBlock):
+            before = len(node.ops)
+            node.ops = live_ops(node.ops, table, needed)
+            dropped += before - len(node.ops)
+    return dropped > 0
 
 
 def live_ops(ops: list[Instr], table: dict[str, OpInfo], sregs: set[int]) -> list[Instr]:

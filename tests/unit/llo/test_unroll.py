@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.backend.finalize import finalize_kernel
-from compiler.backend.op_table import op_table
-from compiler.backend.unroll import unroll_parallel_loops
 from compiler.llo.builder import LloBuilder, f32_bits
+from compiler.llo.finalize import finalize_kernel
 from compiler.llo.ir import LloKernel, LloLoop, SReg
+from compiler.llo.passes.unroll import unroll_parallel_loops
 from tests.support.kernel_runs import CycleCounter, run_in_source_order, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Block, Loop
@@ -68,7 +67,7 @@ def test_the_meaning_stays(body: Body, trip: int) -> None:
     llo = kernel_of(body, trip)
     want = window_rows(run_in_source_order(llo, CHIP, before), llo, 1)
     unrolled = kernel_of(body, trip)
-    unroll_parallel_loops(unrolled, op_table(CHIP), CHIP)
+    unroll_parallel_loops(unrolled, CHIP)
     loops = [node for node in unrolled.body if isinstance(node, LloLoop)]
     assert all(loop.trip < trip for loop in loops), "unrolled, in part or whole"
     kernel = finalize_kernel(kernel_of(body, trip), CHIP, check=True)
@@ -118,14 +117,14 @@ def test_a_loop_of_one_block_with_a_variable_stays() -> None:
         b.assign_add(total, 8)
         b.emit("vst", y, total, 0, 1, b.emit("vlane"))
     llo = b.finish()
-    unroll_parallel_loops(llo, op_table(CHIP), CHIP)
+    unroll_parallel_loops(llo, CHIP)
     loop = llo.body[-1]
     assert isinstance(loop, LloLoop) and loop.trip == 8
 
 
 def test_what_does_not_vary_is_computed_once() -> None:
     llo = kernel_of(in_place, 16)
-    unroll_parallel_loops(llo, op_table(CHIP), CHIP)
+    unroll_parallel_loops(llo, CHIP)
     loop = llo.body[-1]
     assert isinstance(loop, LloLoop)
     ops = loop.body[0].ops  # type: ignore[union-attr]

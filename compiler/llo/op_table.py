@@ -145,6 +145,13 @@ def op_table(chip: Chip) -> dict[str, OpInfo]:
     return {name: _op_info(row, chip) for name, row in ROWS.items()}
 
 
+def registers_read(info: OpInfo, operands: tuple[int, ...]) -> list[tuple[str, int]]:
+    """The registers an operation reads, each with the letter of its file: vregs, vmasks, sregs."""
+    reads = [("v", operands[i]) for i in info.vregs]
+    reads += [("m", operands[i]) for i in info.masks]
+    return reads + [("s", operands[i]) for i in info.sregs]
+
+
 def class_capacities(chip: Chip) -> list[int]:
     """Slots per bundle by resource class; each MXU is a class of its own with one slot."""
     shared = [chip.slot_count(slot) for slot in CLASS_ORDER[:-1]]

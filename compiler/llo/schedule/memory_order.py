@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.backend.op_table import Code, OpInfo
+from compiler.llo.op_table import Code, OpInfo
 from tpu_sim.isa.program import SMEM
 
 SMEM_WINDOW = -SMEM

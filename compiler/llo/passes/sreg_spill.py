@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.backend.op_table import OpInfo
-from compiler.backend.register_names import RegisterNames
 from compiler.diagnostics import KernelLimitError
-from compiler.llo.ir import LloKernel, blocks
+from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
+from compiler.llo.op_table import OpInfo
+from compiler.llo.passes.register_names import RegisterNames
+from compiler.llo.walk import blocks
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.rows.scalar import SLD, SST
-
-ARGUMENT_WORDS = 1024
-"""SMEM words before a program's scalars: a kernel's arguments; spilled sregs take them from the top."""
 
 assert ROWS
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.backend.finalize import finalize_kernel
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from compiler.llo.builder import LloBuilder, f32_bits
-from compiler.llo.ir import LloKernel, op_count
+from compiler.llo.finalize import finalize_kernel
+from compiler.llo.ir import LloKernel
+from compiler.llo.walk import op_count
 from tests.support.kernel_runs import run_in_source_order, run_kernel, window_rows
 from tests.support.random_kernels import WINDOW_ROWS, WINDOWS, random_kernel
 from tpu_sim.isa.chips import Chip, load_chip

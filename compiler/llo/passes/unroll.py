@@ -1,4 +1,4 @@
-"""Unrolling of short parallel loops, so that latencies of one iteration hide behind another.
+"""`unroll`: parallel loops get several iterations per body, so that latencies of one hide behind another.
 
 An innermost loop whose iterations are independent, and whose longest chain of latencies is longer
 than its instructions need slots, gets several iterations per body. Addresses that move by a
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from compiler.backend.op_table import Code, OpInfo, class_capacities
-from compiler.backend.register_names import RegisterNames
-from compiler.backend.spill import max_live
-from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloLoop, LloNode
+from compiler.llo.op_table import Code, OpInfo, class_capacities, op_table, registers_read
+from compiler.llo.passes.register_names import RegisterNames
+from compiler.llo.passes.spill import max_live
+from compiler.llo.walk import rewrite
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.program import NO_ROUTE
@@ -29,21 +30,22 @@ _DENSE = 4
 """A body whose slots need so many times its longest chain gains nothing."""
 _COPYABLE = frozenset({Code.PLAIN, Code.LOAD, Code.STORE, Code.SMEM_LOAD, Code.PUSH, Code.POP})
 
-assert ROWS
-
 _Renaming = dict[tuple[str, int], int]
 
 
-def unroll_parallel_loops(kernel: LloKernel, table: dict[str, OpInfo], chip: Chip) -> None:
-    """Unroll, in place, the loops of a kernel where it helps."""
+def unroll_parallel_loops(kernel: LloKernel, chip: Chip) -> bool:
+    """Unroll, in place, the loops of a kernel where it helps; whether anything changed."""
+    table = op_table(chip)
     names = RegisterNames(kernel, table)
     is_exchange = any(d.route != NO_ROUTE for d in kernel.descriptors)
-    kernel.body = _Unroller(table, chip, kernel.variables, names, is_exchange).nodes(kernel.body)
+    unroller = _Unroller(table, chip, kernel.variables, names, is_exchange)
+    kernel.body = rewrite(kernel.body, unroller.node, unroller.merged)
+    return unroller.is_changed
 
 
 @dataclass
 class _Unroller:
-    """The walk: inner loops first, so that one unrolled whole lets its outer loop be unrolled."""
+    """Inner loops come first, so that one unrolled whole lets its outer loop be unrolled."""
 
     table: dict[str, OpInfo]
     chip: Chip
@@ -51,26 +53,13 @@ class _Unroller:
     names: RegisterNames
     is_exchange: bool
     """Whether a wait may be for another core: it then has to be the first thing in its block."""
+    is_changed: bool = False
 
-    def nodes(self, body: list[LloNode]) -> list[LloNode]:
-        """A list of nodes, rewritten."""
-        out: list[LloNode] = []
-        for node in body:
-            match node:
-                case LloLoop():
-                    node.body = self.nodes(node.body)
-                    out += self._loop(node)
-                    continue
-                case LloIf():
-                    node.then = self.nodes(node.then)
-                    node.orelse = self.nodes(node.orelse)
-                case LloWhile():
-                    node.test = self.nodes(node.test)
-                    node.body = self.nodes(node.body)
-            out.append(node)
-        return self._merged(out)
+    def node(self, node: LloNode) -> list[LloNode]:
+        """What a node becomes."""
+        return self._loop(node) if isinstance(node, LloLoop) else [node]
 
-    def _merged(self, body: list[LloNode]) -> list[LloNode]:
+    def merged(self, body: list[LloNode]) -> list[LloNode]:
         """Neighbouring blocks as one, where both only compute and the sum is not too long."""
         out: list[LloNode] = []
         for node in body:
@@ -87,6 +76,7 @@ class _Unroller:
                     out[-1] = LloBlock(self._joined(last.ops, node.ops), last.name or node.name)
                     continue
             out.append(node)
+        self.is_changed |= len(out) < len(body)
         return out
 
     def _is_scalar(self, block: LloBlock) -> bool:
@@ -129,6 +119,7 @@ class _Unroller:
         copies = _copies(loop.trip, block.ops, infos, self.table, self.chip)
         if copies == 1:
             return [loop]
+        self.is_changed = True
         copier = _Copier(block.ops, infos, loop.index, self.names)
         trips, rest = divmod(loop.trip, copies)
         out: list[LloNode] = []
@@ -201,9 +192,8 @@ def _chain_cycles(ops: list[Instr], infos: list[OpInfo]) -> int:
     for instr, info in zip(ops, infos, strict=True):
         operands = instr.operands
         start = 0
-        for letter, positions in (("v", info.vregs), ("m", info.masks), ("s", info.sregs)):
-            for i in positions:
-                start = max(start, ready.get((letter, operands[i]), 0))
+        for read in registers_read(info, operands):
+            start = max(start, ready.get(read, 0))
         if info.code is Code.POP:
             start = max(start, queued[info.queue].popleft())
         end = start + info.latency
@@ -245,10 +235,7 @@ class _Copier:
     def _analyse(self, instr: Instr, info: OpInfo, stored: set[int]) -> bool:
         """Note what an op's result varies with; True if it is the same in every iteration."""
         operands = instr.operands
-        reads = [("v", operands[i]) for i in info.vregs]
-        reads += [("m", operands[i]) for i in info.masks]
-        reads += [("s", operands[i]) for i in info.sregs]
-        is_varying = any(read in self.varies for read in reads)
+        is_varying = any(read in self.varies for read in registers_read(info, operands))
         if info.defines == "s":
             self.step_of[operands[0]] = self._step(instr, info)
         if info.code in (Code.STORE, Code.PUSH, Code.POP):

@@ -1,0 +1,1 @@
+"""LLO to LLO: passes as data, with their order and its reasons, and what runs them."""

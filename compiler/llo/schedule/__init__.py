@@ -1,0 +1,1 @@
+"""LLO to bundles: dependences within a block, list scheduling, a check of the result."""
