@@ -126,7 +126,7 @@ def _lowered(
     operations each time.
     """
     kernel_options = KernelOptions(options.precision)
-    llo_dir = None if options.dump_dir is None else options.dump_dir / "llo"
+    kernel_dir = None if options.dump_dir is None else options.dump_dir / "kernels"
     while True:
         with _timed("buffers", timings, options.progress):
             buffers = assign_buffers(module, chip)
@@ -135,7 +135,7 @@ def _lowered(
         try:
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(
-                    module, buffers, chip, kernel_options, options.progress, cores, llo_dir
+                    module, buffers, chip, kernel_options, options.progress, cores, kernel_dir
                 )
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]

@@ -54,8 +54,9 @@ def parts() -> dict[str, str]:
     llo, tpu = executable.text("llo"), executable.text("tpu")
     with tempfile.TemporaryDirectory() as folder:
         program = str(Path(folder) / "d.tpux")
-        run("compile", str(EXAMPLE), "-o", program)
+        run("compile", str(EXAMPLE), "-o", program, "--dump-ir", folder)
         disassembly = run("disasm", program)
+        plan = (Path(folder) / "kernels" / "fusion" / "00.plan.txt").read_text()
     disassembly, tpu = without_sources(disassembly), without_sources(tpu)
     lines = [line.strip() for line in tpu.splitlines() if "vmatmul" in line]
     matmul = max(lines, key=lambda line: line.count(";"))
@@ -66,6 +67,7 @@ def parts() -> dict[str, str]:
         "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),
         "opt": indented(without_blank_edges(run("opt", str(EXAMPLE)))),
+        "plan": indented(without_blank_edges(plan), 132),
         "llo": indented(excerpt(llo, "window w0", 11) + "\n    ...\n" + excerpt(llo, "loop s", 24)),
         "tpu": indented(excerpt(tpu, matmul, 12), 160),
     }

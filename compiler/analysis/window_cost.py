@@ -13,10 +13,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.analysis.dot_parts import DotParts
-from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles, prepared_operands
+from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles
 from compiler.analysis.kernel_work import TRANSCENDENTAL_OPS
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
@@ -24,6 +22,7 @@ from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
+from compiler.kernels.plan import KernelPlan, MatmulStage
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
@@ -47,8 +46,9 @@ def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
     return depth.extent[0] if depth is not None else dot.operands[0].array.dims[-1]
 
 
-def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts) -> int:
+def plan_cycles(kernel: KernelPlan, chip: Chip) -> int:
     """Estimated cycles of the whole kernel."""
+    plan = kernel.windows
     latency = chip.dma_latency_cycles
     cost = dma_cost(HBM, VMEM, chip)
     inputs = [w for w in plan.inputs if not w.is_resident]
@@ -57,7 +57,7 @@ def plan_cycles(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts)
     moved = sum(_fetches(plan, w) * cost.cycles(_window_bytes(w)) for w in windows)
     first = sum(cost.cycles(_window_bytes(w)) for w in inputs)
     last = sum(cost.cycles(_window_bytes(w)) for w in outputs)
-    compute = _step_compute(body, plan, chip, parts)
+    compute = _step_compute(kernel, chip)
     steps = plan.steps
     step_dma = max(0.0, moved - first - last) / max(1, steps - 1) if steps > 1 else 0.0
     period = max(step_dma, compute, (step_dma + compute + latency) / 2) if windows else compute
@@ -111,8 +111,9 @@ def _fetches(plan: WindowPlan, window: OperandWindow) -> int:
     return math.prod(d.steps for d in plan.grid[: moving[-1] + 1])
 
 
-def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotParts) -> float:
+def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
     """Cycles of one step's stages."""
+    body, plan = kernel.body, kernel.windows
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
     cycles = outer * _operations(body.computation) / 2.5
     for reduce in body.reduces:
@@ -120,8 +121,9 @@ def _step_compute(body: FusionBody, plan: WindowPlan, chip: Chip, parts: DotPart
         node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))
         tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
         cycles += tiles * (2 + _operations(body.computation) / 2.5)
-    if body.dot is not None and body.dot in plan.boxes:
-        cycles += _dot_cycles(body.dot, plan, chip, parts)
+    for stage in kernel.stages:
+        if isinstance(stage, MatmulStage):
+            cycles += _dot_cycles(stage, kernel, chip)
     return cycles
 
 
@@ -142,8 +144,9 @@ def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -
     return box_vreg_tiles(operand, extent)
 
 
-def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotParts) -> float:
+def _dot_cycles(stage: MatmulStage, kernel: KernelPlan, chip: Chip) -> float:
     """MXU cycles of a step, and what preparing operands takes, spread over the steps."""
+    dot, plan, parts = stage.node, kernel.windows, kernel.parts
     box = plan.boxes[dot]
     batch = math.prod(box.extent[:-2])
     rows = max(-(-box.extent[-2] // 16), 8)  # latching a block takes as long as 8 matmuls
@@ -154,11 +157,13 @@ def _dot_cycles(dot: HloInstruction, plan: WindowPlan, chip: Chip, parts: DotPar
     cycles += _DOT_STEP_CYCLES * parts.passes
     if dot in plan.depths:
         cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
-    for number, part in prepared_operands(dot, plan, parts).items():
-        tiles = box_vreg_tiles(ArrayShape(BF16, dot.operands[number].array.dims), part.extent)
-        moving = plan.moving_dims(part.low)
+    for node, operand in zip(dot.operands, stage.operands, strict=True):
+        if not operand.parts:
+            continue
+        tiles = box_vreg_tiles(ArrayShape(BF16, node.array.dims), operand.box.extent)
+        moving = plan.moving_dims(operand.box.low)
         times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
-        cycles += _PREPARE_CYCLES * tiles * parts.of(number) * times / plan.steps
+        cycles += _PREPARE_CYCLES * tiles * len(operand.parts) * times / plan.steps
     return cycles
 
 

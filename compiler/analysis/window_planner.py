@@ -12,7 +12,6 @@ from typing import NoReturn
 from compiler.analysis.dot_parts import DotParts, dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
-from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_config import (
     OWN,
@@ -31,7 +30,11 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.keys import Key, computation_key
 from compiler.hlo.shape import leaves
+from compiler.kernels.plan import KernelPlan
+from compiler.kernels.planning import kernel_plan
+from compiler.kernels.verifier import verify_plan
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.verification import is_verifying
 
 Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
@@ -55,6 +58,14 @@ class WindowPlanner:
         its dot asks for in `backend_config` are impossible.
         """
         return _Question(self, fusion).plan()
+
+    def kernel(self, fusion: HloInstruction) -> KernelPlan:
+        """The kernel of such a fusion, with the windows of `plan`; errors as of `plan`."""
+        question = _Question(self, fusion)
+        kernel = question.kernel(question.plan())
+        if is_verifying():
+            verify_plan(kernel, question.chip)
+        return kernel
 
     def refuse(self, fusion: HloInstruction) -> None:
         """Let `has_plan` be False for equal fusions: their kernel breaks some other limit."""
@@ -82,8 +93,7 @@ class WindowPlanner:
 
     def rows(self, fusion: HloInstruction) -> int:
         """Rows of VMEM that the kernel's windows take; errors as of `plan`."""
-        question = _Question(self, fusion)
-        return kernel_rows(question.body, question.plan(), question.parts)
+        return self.kernel(fusion).rows
 
     def config(self, fusion: HloInstruction) -> Config:
         """What to write into the fusion's `backend_config` for its plan; errors as of `plan`."""
@@ -146,7 +156,11 @@ class _Question:
     def _made(self, blocks: Blocks) -> WindowPlan:
         results = leaves(self.fusion.shape)
         plan = make_plan(self.fusion, self.body, self.space, blocks, results)
-        return replace(plan, estimated_cycles=plan_cycles(self.body, plan, self.chip, self.parts))
+        return replace(plan, estimated_cycles=plan_cycles(self.kernel(plan), self.chip))
+
+    def kernel(self, plan: WindowPlan) -> KernelPlan:
+        """The kernel with these windows."""
+        return kernel_plan(self.body, plan, self.parts)
 
     def asked(self) -> tuple[HloInstruction, WindowChoice] | None:
         """Who asks for what: the fusion first, else its dot."""
@@ -174,7 +188,7 @@ class _Question:
         wanted.check_steps(choice, sizes)
         plans = [self._made(Blocks(sizes, order)) for order in orders]
         best = min(plans, key=lambda p: p.estimated_cycles)
-        rows = kernel_rows(self.body, best, self.parts)
+        rows = self.kernel(best).rows
         if rows > self.chip.vmem_rows:
             wanted.fail(
                 f"needs {rows * 512} bytes of VMEM, {self.chip.name} has {self.chip.vmem_bytes}"

@@ -24,7 +24,6 @@ from compiler.analysis.iteration_space import (
     iteration_space,
     update_space,
 )
-from compiler.analysis.kernel_vmem import kernel_rows, result_parts
 from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.window_cost import least_cycles, plan_cycles
 from compiler.analysis.windows import (
@@ -38,6 +37,8 @@ from compiler.analysis.windows import (
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
+from compiler.kernels.plan import KernelPlan, ReduceStage
+from compiler.kernels.planning import kernel_plan
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import SMEM, VMEM
 
@@ -105,12 +106,13 @@ def search(
         if _least_rows(space, sizes, results) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
-        rows = kernel_rows(body, plan, parts)  # in whatever order
-        if rows > budget or not _has_views(plan, body):
+        kernel = kernel_plan(body, plan, parts)
+        rows = kernel.rows  # in whatever order
+        if rows > budget or not _has_views(kernel):
             continue
         for order in orders:
             ordered = _reordered(plan, order)
-            cycles = plan_cycles(body, ordered, chip, parts)
+            cycles = plan_cycles(replace(kernel, windows=ordered), chip)
             if cycles < least * _ABOUT_THE_SAME:
                 found.append((rows, replace(ordered, estimated_cycles=cycles)))
             least = min(least, cycles)
@@ -144,15 +146,16 @@ def has_plan(
         if _least_rows(space, sizes, results) > budget:
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
-        if kernel_rows(body, plan, parts) <= budget and _has_views(plan, body):
+        kernel = kernel_plan(body, plan, parts)
+        if kernel.rows <= budget and _has_views(kernel):
             return True
     return False
 
 
-def _has_views(plan: WindowPlan, body: FusionBody) -> bool:
+def _has_views(kernel: KernelPlan) -> bool:
     """Whether the boxes of arrays in VMEM can be used where they lie: a reduce writes runs of rows."""
-    reduced = {part for reduce in body.reduces for part in result_parts(reduce)}
-    return all(w.is_dense for w in plan.outputs if w.node in reduced)
+    reduced = {r for s in kernel.stages if isinstance(s, ReduceStage) for r in s.results}
+    return all(w.is_dense for w in kernel.windows.outputs if w.node in reduced)
 
 
 def _candidates(

@@ -17,6 +17,7 @@ from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.shape import leaves
+from compiler.kernels.planning import kernel_plan
 from tpu_sim.isa.program import HBM, DmaDescriptor
 
 
@@ -36,7 +37,7 @@ def emit_update(kernel: CustomKernel) -> None:
     numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
     inputs = [arguments[numbers[window.node]] for window in plan.inputs]
     pipeline = Pipeline(b, plan, inputs, [result], starts)
-    stages = StageEmitter(b, kernel.chip, kernel.body, plan, scalars, DotParts())
+    stages = StageEmitter(b, kernel_plan(kernel.body, plan, DotParts()), scalars)
     pipeline.emit(stages.emit)
 
 

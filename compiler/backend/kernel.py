@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_planner import WindowPlanner
-from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
 from compiler.backend.kernel_calls import KernelInterface, Rows, kernel_interface, no_kernel
@@ -23,6 +21,7 @@ from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
+from compiler.kernels.printer import grid_text
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
 
@@ -85,26 +84,18 @@ class GridKernel:
         self.builder = builder
         self.fusion = fusion
         self.interface = interface
-        self.chip = target.chip
-        self.body = fusion_body(fusion)
-        self.parts = dot_parts(self.body.dot, target.options.precision)
-        self.plan = WindowPlanner(target.chip, target.options.precision).plan(fusion)
+        self.kernel = WindowPlanner(target.chip, target.options.precision).kernel(fusion)
 
     def emit(self) -> None:
         """Emit everything."""
-        b = self.builder
-        scalars, starts = bind_scalars(b, self.body, self.interface.operands)
-        numbers = {p: i for i, p in enumerate(self.body.parameters)}
-        input_arguments = [self.interface.operands[numbers[w.node]] for w in self.plan.inputs]
-        pipeline = Pipeline(b, self.plan, input_arguments, list(self.interface.results), starts)
-        stages = StageEmitter(b, self.chip, self.body, self.plan, scalars, self.parts)
-        pipeline.emit(stages.emit)
-        b.flops = dot_flops(self.body)
-        b.note += f" grid {_grid_text(self.plan)}"
-
-
-def _grid_text(plan: WindowPlan) -> str:
-    return "x".join(str(d.steps) for d in plan.grid) or "1"
+        b, body, plan = self.builder, self.kernel.body, self.kernel.windows
+        scalars, starts = bind_scalars(b, body, self.interface.operands)
+        numbers = {p: i for i, p in enumerate(body.parameters)}
+        input_arguments = [self.interface.operands[numbers[w.node]] for w in plan.inputs]
+        pipeline = Pipeline(b, plan, input_arguments, list(self.interface.results), starts)
+        pipeline.emit(StageEmitter(b, self.kernel, scalars).emit)
+        b.flops = dot_flops(body)
+        b.note += f" grid {grid_text(plan)}"
 
 
 def dot_flops(body: FusionBody) -> int:

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.analysis.kernel_work import kernel_work
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.copy import lower_copy
 from compiler.backend.kernel import lower_fusion
 from compiler.backend.kernel_calls import Rows
 from compiler.backend.kernel_options import KernelTarget
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.keys import Key, computation_key
+from compiler.kernels.plan import KernelPlan
 from compiler.llo.ir import LloKernel
 
 
@@ -70,6 +72,13 @@ class KernelLibrary:
         work = kernel_work(request.instr, request.in_place)
         llo.element_ops, llo.least_bytes = work.element_ops, work.least_bytes
         return llo
+
+    def plan(self, name: str) -> KernelPlan | None:
+        """The plan of a kernel of windows; None of any other."""
+        instr, target = self.requests[name].instr, self.target
+        if instr.opcode != "fusion" or instr.kind not in PLANNED_KINDS:
+            return None
+        return WindowPlanner(target.chip, target.options.precision).kernel(instr)
 
     def _key(self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) -> Key:
         shapes = (tuple(o.shape for o in instr.operands), instr.shape)

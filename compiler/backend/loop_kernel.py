@@ -41,6 +41,7 @@ from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
+from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
@@ -227,7 +228,7 @@ class LoopKernel(ControlLowering):
         sregs = {**starts, **{d.variable: 0 for d in plan.grid}}
         inputs = [arrays[window.node] for window in plan.inputs]
         context = StepContext(sregs, [0] * len(plan.grid), inputs, outputs)
-        StageEmitter(b, self.chip, body, plan, scalars, parts).emit(context)
+        StageEmitter(b, kernel_plan(body, plan, parts), scalars).emit(context)
         b.new_block()
         for made, target in later:
             self._transfer(made, target)

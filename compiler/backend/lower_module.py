@@ -29,10 +29,12 @@ from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
+from compiler.kernels.printer import print_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.finalize import finalize_kernel, finalize_main
 from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
 from compiler.llo.printer import print_llo
+from compiler.pass_pipeline import write_dump
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
@@ -153,6 +155,7 @@ class _Kernels:
         """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
         start = time.perf_counter()
         try:
+            self._dump_plan(name)
             llo = self._library.lower(name)
             self.remarks += llo.remarks
             lowered = time.perf_counter()
@@ -168,6 +171,11 @@ class _Kernels:
     def _rows_of(self, name: str) -> int:
         """VMEM that a kernel may use for itself."""
         return scoped_chip(self._chip, self._library.requests[name].instr).vmem_rows
+
+    def _dump_plan(self, name: str) -> None:
+        plan = self._library.plan(name) if self._dump_dir is not None else None
+        if self._dump_dir is not None and plan is not None:
+            write_dump(self._dump_dir / name, 0, "plan", "txt", print_plan(plan))
 
     def finished(self) -> dict[str, Kernel]:
         """All kernels; raises the first one's error, with all that broke a limit."""

@@ -21,6 +21,7 @@ LAYER = {
     "compiler.sharding": 1,
     "compiler.analysis": 1,
     "compiler.llo": 1,
+    "compiler.kernels": 1,
     "compiler.passes": 2,
     "compiler.partitioner": 2,
     "compiler.frontends": 2,

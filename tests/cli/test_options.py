@@ -91,7 +91,7 @@ def test_dumps_go_down_to_the_bundles(call: Call, model: Path, tmp_path: Path) -
 def test_dumps_show_each_llo_pass(call: Call, model: Path, tmp_path: Path) -> None:
     """A pass that changed something has a text, and the dumped texts go through the same passes."""
     assert call("run", model, "--dump-ir", tmp_path).code == 0
-    kernels = list((tmp_path / "llo").iterdir())
+    kernels = list((tmp_path / "kernels").iterdir())
     assert {"main"} < {folder.name for folder in kernels}
     for folder in kernels:
         texts = sorted(folder.glob("*.llo"))

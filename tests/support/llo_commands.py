@@ -6,6 +6,7 @@ schedule %s [--chip=v5e]   prints the scheduled kernel as bundles
 schedule-fails %s          prints the error that scheduling must raise
 llo-opt %s --passes=a,b    prints the kernels after LLO passes, verified before and after each
 llo-opt-fails %s --passes=a,b   prints the error that a pass or its place must raise
+plan %s                    prints the plans of an HLO module's kernels, after all passes
 lower-dot %s --size=MxKxN [--transposed]   prints the LLO of a matmul stage
 """
 
@@ -15,17 +16,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.vector.arrays import buffer_rows, whole_array
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32
+from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape
+from compiler.kernels.printer import print_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.finalize import finalize_kernel
 from compiler.llo.optimize import optimized_text
 from compiler.llo.parser import parse_llo
 from compiler.llo.printer import print_llo
 from compiler.llo.verifier import verify_llo
+from compiler.passes.pipeline import run_pipeline
 from tests.support.filecheck import command
 from tests.support.filecheck_commands import option
 from tpu_sim.isa.assembly import print_kernel
@@ -94,6 +99,18 @@ def llo_opt_fails(path: Path, arguments: Sequence[str]) -> str:
     except CompileError as error:
         return str(error)
     raise AssertionError(f"{path.name} passes")
+
+
+@command("plan")
+def plan(path: Path, arguments: Sequence[str]) -> str:
+    """Print the plan of every kernel of windows, under its name."""
+    chip = load_chip(option(arguments, "chip", "v5e"))
+    precision = option(arguments, "precision", "default")
+    module = parse_module(path.read_text(), path.name)
+    run_pipeline(module, chip, precision=precision)
+    planner = WindowPlanner(chip, precision)
+    planned = [i for i in module.entry if i.attrs.get("kind") in PLANNED_KINDS]
+    return "\n".join(f"{i.name}: {print_plan(planner.kernel(i))}" for i in planned)
 
 
 @command("lower-dot")

@@ -21,6 +21,8 @@ from functools import cached_property
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.kernel_vmem import GUARD_ROWS, held_rows
 from compiler.hlo.shape import ArrayShape
+from compiler.kernels.plan import Scratch
+from compiler.llo.builder import LloBuilder
 
 
 @dataclass(frozen=True)
@@ -132,4 +134,12 @@ def whole_array(
     return VmemArray(shape, window, base, origin, shape.dims, replicated, guard)
 
 
-__all__ = ["GUARD_ROWS", "VmemArray", "buffer_rows", "whole_array"]
+def allocate(builder: LloBuilder, scratch: Scratch) -> VmemArray:
+    """A window of the kernel being built for planned scratch."""
+    window = builder.window(scratch.name, scratch.rows)
+    return VmemArray(
+        scratch.shape, window, 0, scratch.low, scratch.extent, scratch.is_replicated, GUARD_ROWS
+    )
+
+
+__all__ = ["GUARD_ROWS", "VmemArray", "allocate", "buffer_rows", "whole_array"]

@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from compiler.analysis.indexing import Expr, const, linearize, var
+from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import Condition, Index
-from compiler.analysis.kernel_vmem import MOST_PACKED
+from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.backend.vector.addresses import tiled_address
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
@@ -46,9 +47,9 @@ from compiler.backend.vector.tile_loops import (
     TileSpace,
     tile_points,
 )
-from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.shape import ArrayShape, leaves
+from compiler.kernels.plan import accumulators_name
+from compiler.kernels.planning import result_nodes, state_tiles, turned
 from compiler.llo.ir import SReg
 
 ReducedBox = tuple[tuple[Expr, int], ...]
@@ -72,13 +73,14 @@ def emit_reduce_stage(
     for reduce, arrays in zip(reduces, targets, strict=True):
         row: list[VmemArray] = []
         for result, target in zip(result_nodes(reduce), arrays, strict=True):
-            if _is_direct(plan, target):
+            box = Box(target.origin, target.extent)
+            through = turned(reduce, result, target.shape, box, is_replicated=target.replicated)
+            if through is None:
                 row.append(target)
                 continue
             assert accumulate is None, f"%{reduce.name}: accumulation needs a direct target"
-            scratch = _scratch(emitter, plan, target, result)
-            row.append(scratch)
-            copies.append((result, scratch, target))
+            row.append(allocate(emitter.builder, through))
+            copies.append((result, row[-1], target))
         direct.append(row)
     _ReduceStage(emitter, plan, reduces, direct, accumulate).emit()
     for node, scratch, target in copies:
@@ -89,24 +91,6 @@ def emit_reduce_stage(
             emitter.bindings[node] = shadowed
         else:
             del emitter.bindings[node]
-
-
-def result_nodes(reduce: HloInstruction) -> list[HloInstruction]:
-    """The nodes of a reduce's results: itself, or its tuple elements by number.
-
-    A result of a variadic reduce that no get-tuple-element takes is stood in for by a free node.
-    """
-    if isinstance(reduce.shape, ArrayShape):
-        return [reduce]
-    found: dict[int, HloInstruction] = {}
-    for user in reduce.users:
-        index = user.attrs.get("index")
-        if user.opcode == "get-tuple-element" and isinstance(index, int):
-            found[index] = user
-    return [
-        found.get(n) or HloInstruction("parameter", f"{reduce.name}.{n}", shape)
-        for n, shape in enumerate(leaves(reduce.shape))
-    ]
 
 
 @dataclass(frozen=True)
@@ -171,27 +155,6 @@ def _without_rows(space: TileSpace, keeps_rows: bool) -> TileSpace:
     return replace(space, packing=1, rows=1) if keeps_rows else space
 
 
-def _is_direct(plan: _Plan, target: VmemArray) -> bool:
-    """Whether results can be stored to the target as they come."""
-    if target.replicated != plan.is_replicated and target.shape.rank:
-        return False
-    if plan.keeps_rows:  # a tile holds whole words of the target
-        is_mask = target.shape.dtype.kind == "pred"
-        return not is_mask and plan.kept.packing % target.packing == 0
-    return target.packing == 1
-
-
-def _scratch(
-    emitter: ElementEmitter, plan: _Plan, target: VmemArray, node: HloInstruction
-) -> VmemArray:
-    dtype = F32 if value_class(target.shape.dtype) == "f" else S32
-    shape = target.shape.with_dtype(dtype).with_layout(None)
-    replicated = plan.is_replicated and shape.rank > 0
-    rows = buffer_rows(shape, target.extent, replicated=replicated)
-    window = emitter.builder.window(f"reduced.{node.name}", rows)
-    return VmemArray(shape, window, 0, target.origin, target.extent, replicated, guard=GUARD_ROWS)
-
-
 class _Accumulators:
     """A few running states, so that the latency of one combination does not bound the loop."""
 
@@ -246,9 +209,9 @@ class _ReduceStage:
     def emit(self) -> None:
         """Loops over the kept tiles; the reduced ones in a row or in loops of their own."""
         self._emitter.bind_starts([o for reduce in self._reduces for o in reduce.operands])
-        slots = (MOST_PACKED if self._plan.keeps_rows else 1) * self._states
-        name = f"accumulators.{self._reduces[0].name}"
-        self._accumulators = self._emitter.builder.window(name, slots * 8)
+        first = self._reduces[0]
+        rows = state_tiles(first, self._states) * SUBLANES
+        self._accumulators = self._emitter.builder.window(accumulators_name(first), rows)
         cost = self._cost()
         total = cost * self._plan.reduced.tile_count
         if total <= _STRAIGHT_LINE_OPS:
@@ -480,4 +443,4 @@ def _logical(
     return tuple(places)
 
 
-__all__ = ["ReducedBox", "Reducer", "emit_reduce_stage", "result_nodes"]
+__all__ = ["ReducedBox", "Reducer", "emit_reduce_stage"]

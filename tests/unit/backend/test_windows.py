@@ -10,12 +10,12 @@ import pytest
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.indexing import evaluate
-from compiler.analysis.kernel_vmem import kernel_rows
 from compiler.analysis.window_search import plan_windows
 from compiler.analysis.windows import WindowPlan
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.parser import parse_module
+from compiler.kernels.planning import kernel_plan
 from compiler.passes.pipeline import run_pipeline
 from tests.support.run_hlo import ADD
 from tpu_sim.isa.chips import Chip, load_chip
@@ -38,7 +38,7 @@ def plan_and_bytes(text: str, chip: Chip = CHIP) -> tuple[WindowPlan, int]:
     """The plan and the VMEM that the kernel takes."""
     fusion = fusion_of(text)
     plan = plan_windows(fusion, chip)
-    return plan, kernel_rows(fusion_body(fusion), plan, DotParts()) * 512
+    return plan, kernel_plan(fusion_body(fusion), plan, DotParts()).rows * 512
 
 
 def add(dims: str, dtype: str = "f32") -> str:

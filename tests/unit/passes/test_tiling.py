@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from compiler.analysis.buffer_assignment import assign_buffers
-from compiler.analysis.dot_parts import dot_parts
-from compiler.analysis.fusion_body import fusion_body
-from compiler.analysis.kernel_vmem import kernel_windows
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.control import ControlLowering
 from compiler.backend.kernel_library import KernelLibrary
@@ -192,12 +189,8 @@ def test_kernels_take_the_vmem_that_was_planned(path: Path) -> None:
         fusion = request.instr
         if fusion.attrs.get("kind") not in PLANNED_KINDS:
             continue
-        body = fusion_body(fusion)
-        parts = dot_parts(body.dot, precision)
-        planned = kernel_windows(body, planner.plan(fusion), parts)
+        planned = planner.kernel(fusion).vmem()
         taken = library.lower(name).windows
         compared += 1
-        assert Counter((w.name, w.rows) for w in planned) == Counter(
-            (w.name, w.rows) for w in taken
-        ), name
+        assert Counter(planned) == Counter((w.name, w.rows) for w in taken), name
     assert compared

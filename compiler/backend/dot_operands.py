@@ -12,111 +12,87 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from compiler.analysis.boxes import dot_operand_boxes, is_rhs_transposed
-from compiler.analysis.dot_parts import DotParts
+from compiler.analysis.boxes import is_rhs_transposed
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import is_fed, prepared_form
-from compiler.analysis.windows import WindowPlan
 from compiler.backend.bf16_parts import bf16_parts
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.fused_epilogue import fused_epilogue
 from compiler.backend.integer_pairs import integer_pairs
 from compiler.backend.pipeline import StepContext
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.vector_emitter import VectorEmitter
-from compiler.hlo.dtypes import F32, S32, U8
+from compiler.hlo.dtypes import U8
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from compiler.kernels.plan import KernelPlan, MatmulStage, Scratch
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
-from tpu_sim.isa.chips import Chip
 
 
-class DotStage:
-    """Emits one dot of a step."""
+class DotEmitter:
+    """Emits one matmul stage of a step."""
 
-    def __init__(
-        self,
-        builder: LloBuilder,
-        chip: Chip,
-        plan: WindowPlan,
-        dot: HloInstruction,
-        parts: DotParts,
-    ) -> None:
+    def __init__(self, builder: LloBuilder, kernel: KernelPlan, stage: MatmulStage) -> None:
         self.builder = builder
-        self.chip = chip
-        self.plan = plan
-        self.dot = dot
-        self.parts = parts
-        self.is_transposed = is_rhs_transposed(dot)
+        self.plan = kernel.windows
+        self.parts = kernel.parts
+        self.stage = stage
+        self.dot = stage.node
 
     def emit(
         self,
         emitter: VectorEmitter,
         context: StepContext,
         target: VmemArray | None,
-        roots: Sequence[tuple[HloInstruction, VmemArray]] = (),
+        roots: Sequence[tuple[HloInstruction, VmemArray]],
     ) -> tuple[VmemArray, bool]:
-        """Compute the step's box into `target` (f32), or into scratch; returns where it lies.
+        """Compute the step's box into `target` (an output window), or into the planned scratch.
 
-        Roots that are elementwise in the dot are computed along the way if all are; True then.
+        Returns where it lies. Roots that are elementwise in the dot are computed along the way if all
+        are and K is not split; True then.
         """
-        box = self.plan.boxes[self.dot]
-        boxes = dot_operand_boxes(self.dot, box, self.plan.depths.get(self.dot))
-        lhs = self._operand(0, boxes[0], self.parts.lhs, emitter, context)
-        rhs = self._operand(1, boxes[1], self.parts.rhs, emitter, context)
-        out = target if target is not None else self._scratch(box)
+        lhs, rhs = (self._operand(number, emitter, context) for number in range(2))
+        if target is None:
+            assert isinstance(self.stage.target, Scratch)
+            target = allocate(self.builder, self.stage.target)
         later = self._later(context)
         if later >= 0:
             b = self.builder
             with b.if_(b.scmp("eq", "s32", later, 0)):
-                emit_clear(b, out)
-        epilogue = fused_epilogue(emitter, self.dot, roots, out)
+                emit_clear(b, target)
+        epilogue = fused_epilogue(emitter, self.dot, roots, target)
         emit_matmul_stage(
             self.builder,
-            self.chip,
+            self.builder.chip,
             lhs,
             rhs,
-            self.is_transposed,
-            out,
+            is_rhs_transposed(self.dot),
+            target,
             accumulate_when=later,
             epilogue=epilogue,
             integer=self.parts.integer,
         )
-        return out, epilogue is not None
+        return target, epilogue is not None
 
     def _later(self, context: StepContext) -> SReg:
         """Not 0 on the steps that add to the sum of earlier ones; -1 if the grid does not cut K."""
-        if self.dot not in self.plan.depths:
+        if not self.stage.is_split:
             return -1
         pairs = zip(self.plan.grid, context.counters, strict=True)
         (counter,) = (c for d, c in pairs if not d.parallel)
         return counter
 
-    def _scratch(self, box: Box) -> VmemArray:
-        shape = ArrayShape(S32 if self.parts.integer else F32, self.dot.array.dims)
-        window = self.builder.window(f"scratch.{self.dot.name}", buffer_rows(shape, box.extent))
-        return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
-
     def _operand(
-        self,
-        number: int,
-        box: Box,
-        part_count: int,
-        emitter: VectorEmitter,
-        context: StepContext,
+        self, number: int, emitter: VectorEmitter, context: StepContext
     ) -> list[VmemArray]:
         """The operand's bf16 parts in VMEM."""
-        node = self.dot.operands[number]
-        bound = emitter.bindings.get(node)
-        if bound is not None and bound.is_dense and part_count == 1:
-            held = Box(bound.origin, bound.extent)
-            if is_fed(self.dot, number, bound.shape, held, box):
-                return [bound]
-        shape, held = prepared_form(self.dot, number, self.parts, box)
-        targets = [self._prepared(node, shape, held, i) for i in range(part_count)]
-        with self._when_moved(context, box), self._nodes(number, part_count, emitter) as nodes:
+        operand = self.stage.operands[number]
+        if not operand.parts:
+            return [emitter.bindings[self.dot.operands[number]]]
+        targets = [allocate(self.builder, part) for part in operand.parts]
+        moved = self._when_moved(context, operand.box)
+        with moved, self._nodes(number, len(targets), emitter) as nodes:
             emitter.emit_stage(nodes, targets, zero_fill=True)
         self.builder.new_block()
         return targets
@@ -144,12 +120,6 @@ class DotStage:
             yield [pairs]
         if bound is not None:
             del emitter.bindings[node]
-
-    def _prepared(self, node: HloInstruction, shape: ArrayShape, box: Box, part: int) -> VmemArray:
-        """Scratch for one part of an operand."""
-        rows = buffer_rows(shape, box.extent)
-        window = self.builder.window(f"bf16.{part}.{node.name}", rows)
-        return VmemArray(shape, window, 0, box.low, box.extent, guard=GUARD_ROWS)
 
     @contextmanager
     def _when_moved(self, context: StepContext, box: Box) -> Iterator[None]:

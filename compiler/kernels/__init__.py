@@ -1,0 +1,9 @@
+"""Kernel plans: what a kernel of windows holds in VMEM and which stages a grid step runs, decided once.
+
+    plan        KernelPlan: windows, scratch, stages; its VMEM bytes
+    planning    a fusion's body and windows -> KernelPlan
+    printer     the plan as text, as ``--dump-ir`` shows it        verifier    its invariants
+
+The window search judges candidates by their plans; emitters (`compiler.backend`) emit plans and allocate
+nothing else.
+"""
