@@ -14,11 +14,9 @@ from dataclasses import replace
 
 from compiler.analysis.boxes import is_rhs_transposed
 from compiler.analysis.indexing_boxes import Box
-from compiler.backend.bf16_parts import bf16_parts
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.fused_epilogue import fused_epilogue
-from compiler.backend.integer_pairs import integer_pairs
 from compiler.backend.pipeline import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -26,6 +24,7 @@ from compiler.hlo.dtypes import U8
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import KernelPlan, MatmulStage, Scratch
+from compiler.kernels.preparation import bf16_parts, integer_pairs
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 

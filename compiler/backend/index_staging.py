@@ -13,6 +13,7 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
+from compiler.rewrite.free_nodes import free_nodes
 from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 
 INDEX_TILE = 1024
@@ -71,24 +72,14 @@ class IndexStaging:
 @contextmanager
 def flattened(indices: HloInstruction, vector_dim: int) -> Iterator[HloInstruction]:
     """A node with all components of all index vectors in one row, component fastest, as s32."""
-    made: list[HloInstruction] = []
-
-    def make(opcode: str, dims: tuple[int, ...], node: HloInstruction) -> HloInstruction:
-        shape = ArrayShape(node.array.dtype, dims)
-        made.append(HloInstruction(opcode, indices.name, shape, (node,)))
-        return made[-1]
-
-    node = indices
-    dims = indices.array.dims
-    if vector_dim < len(dims) - 1:
-        order = (*(d for d in range(len(dims)) if d != vector_dim), vector_dim)
-        node = make("transpose", tuple(dims[d] for d in order), node)
-        node.attrs["dimensions"] = order
-    if len(dims) != 1:
-        node = make("reshape", (math.prod(dims),), node)
-    if node.array.dtype != S32:
-        node = make("convert", node.array.dims, node)
-        node.shape = ArrayShape(S32, node.array.dims)
-    yield node
-    for user in reversed(made):
-        user.set_operands(())
+    node, dims, dtype = indices, indices.array.dims, indices.array.dtype
+    with free_nodes(indices.name) as nodes:
+        if vector_dim < len(dims) - 1:
+            order = (*(d for d in range(len(dims)) if d != vector_dim), vector_dim)
+            turned = tuple(dims[d] for d in order)
+            node = nodes.make("transpose", dtype, turned, node, dimensions=order)
+        if len(dims) != 1:
+            node = nodes.make("reshape", dtype, (math.prod(dims),), node)
+        if dtype != S32:
+            node = nodes.make("convert", S32, node.array.dims, node)
+        yield node
