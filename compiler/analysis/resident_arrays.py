@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
@@ -52,9 +52,15 @@ class ResidentArrays:
 
 
 def resident_arrays(
-    module: HloModule, planner: WindowPlanner, planned: set[HloInstruction]
+    module: HloModule,
+    planner: WindowPlanner,
+    planned: set[HloInstruction],
+    copies: Collection[HloInstruction] = (),
 ) -> ResidentArrays:
-    """The arrays between kernels of windows (`planned`) that nothing else touches."""
+    """The arrays between kernels of windows (`planned`) that nothing else touches.
+
+    `copies` may bring one from HBM.
+    """
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
     slots: dict[Slot, list[Slot]] = {}
@@ -72,7 +78,9 @@ def resident_arrays(
         results = set(roots[len(roots) - leaf_count(instr.shape) :])
         for number, root in enumerate(roots):
             is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
-            if moves is not None and is_over_operand:
+            if instr in copies and number:
+                saved.setdefault(root, {})[instr] = -byte_size(instr.array)
+            elif moves is not None and is_over_operand:
                 refused.add(root)  # stages would read what others have overwritten
             elif moves is not None:
                 of_root = saved.setdefault(root, {})
@@ -88,6 +96,7 @@ def resident_arrays(
         for number, (root, members) in enumerate(slots.items())
         if root not in refused and root in saved and _may_stay(members)
     ]
+    arrays = [array for array in arrays if array.saved_bytes > 0]
     return ResidentArrays(arrays, liveness)
 
 
@@ -98,7 +107,8 @@ def _array(
     size = held_rows(shape, shape.dims) * GRANULE_BYTES
     live = liveness.ranges[root]
     request = Request(number, size, live.start, live.end)
-    return ResidentArray(request, slots, dict.fromkeys(saved), sum(saved.values()))
+    kernels = dict.fromkeys(i for i in saved if i.opcode == "fusion")
+    return ResidentArray(request, slots, kernels, sum(saved.values()))
 
 
 def _may_stay(slots: list[Slot]) -> bool:

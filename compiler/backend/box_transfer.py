@@ -17,6 +17,7 @@ from compiler.backend.transfer import (
     box_tiles,
     hbm_tiling,
 )
+from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
@@ -84,6 +85,26 @@ def start_pieces(
             count = b.smin(left, b.sconst(box.rows))
         ends = (hbm, vmem) if to_vmem else (vmem, hbm)
         b.emit("dma.start", b.descriptor(piece.descriptor), *ends, *signal, count, 0)
+
+
+def start_whole(
+    builder: LloBuilder,
+    shape: ArrayShape,
+    array: SReg,
+    window_id: int,
+    flag: int,
+    *,
+    to_vmem: bool,
+) -> None:
+    """Start the transfers of an array between granule `array` of HBM and the start of a window."""
+    b = builder
+    tiles = box_tiles(shape, shape.dims)
+    for piece in box_pieces(hbm_tiling(shape), tiles, window_id, to_vmem=to_vmem):
+        ends = b.saddi(array, piece.hbm_offset), b.sconst(piece.vmem_offset)
+        limit = piece.dynamic_limit
+        count = b.sconst(min(limit, tiles.rows)) if limit >= 0 else 0
+        descriptor = b.descriptor(piece.descriptor)
+        b.emit("dma.start", descriptor, *(ends if to_vmem else ends[::-1]), flag, 0, count, 0)
 
 
 def _granule_offset(window: OperandWindow, tiling: HbmTiling) -> tuple[Expr, Expr]:

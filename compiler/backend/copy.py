@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.tiled_layout import default_layout
+from compiler.backend.box_transfer import start_whole
 from compiler.backend.kernel import InPlace, lower_fusion
-from compiler.backend.kernel_calls import Place, Rows, kernel_interface
+from compiler.backend.kernel_calls import Argument, Place, Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.transfer import hbm_tiling
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -28,6 +31,8 @@ def lower_copy(
     interface = kernel_interface(copy, rows)
     builder.arg_count = interface.count
     (operand,), (result,) = interface.operands, interface.results
+    if Place.VMEM in (operand.place, result.place):
+        return _between_memories(builder, operand, result)
     flag = builder.flag()
     source_address = builder.argument(operand.index)
     target_address = builder.argument(result.index)
@@ -46,6 +51,21 @@ def lower_copy(
         builder.new_block()
         word = builder.emit("sld", target_address, 0)
         builder.emit("sst", target_address, 0, builder.sandi(word, 0xFF))
+    return builder.finish()
+
+
+def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) -> LloKernel:
+    """An array from HBM to where it stays in VMEM, or back."""
+    is_in = result.place is Place.VMEM
+    inside, outside = (result, operand) if is_in else (operand, result)
+    if outside.place is not Place.HBM:
+        raise UnsupportedError(f"kernel {builder.name}: a copy within VMEM; copy through HBM")
+    rows = held_rows(inside.shape, inside.shape.dims)
+    window = builder.window_at(inside.row, "kept", rows)
+    flag = builder.flag()
+    address = builder.argument(outside.index)
+    start_whole(builder, inside.shape, address, window, flag, to_vmem=is_in)
+    builder.emit("dma.wait", flag, 0)
     return builder.finish()
 
 

@@ -26,6 +26,7 @@ from compiler.analysis.kernel_vmem import arrangement
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
+from compiler.backend.box_transfer import start_whole
 from compiler.backend.clear import emit_clear
 from compiler.backend.control import NO_CODE, ControlLowering, smem_word
 from compiler.backend.kernel import dot_flops
@@ -35,7 +36,6 @@ from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
 from compiler.backend.stages import StageEmitter
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
-from compiler.backend.transfer import box_pieces, box_tiles, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
@@ -152,16 +152,8 @@ class LoopKernel(ControlLowering):
         flag = b.flag()
         for shape, place in pairs:
             array = self._array(self.loop, shape, place)
-            tiles = box_tiles(shape, shape.dims)
-            for piece in box_pieces(hbm_tiling(shape), tiles, array.window, to_vmem=to_vmem):
-                hbm = b.saddi(self._address(place), piece.hbm_offset)
-                ends = hbm, b.sconst(piece.vmem_offset)
-                descriptor = b.descriptor(piece.descriptor)
-                limit = piece.dynamic_limit
-                count = b.sconst(min(limit, tiles.rows)) if limit >= 0 else 0
-                b.emit(
-                    "dma.start", descriptor, *(ends if to_vmem else ends[::-1]), flag, 0, count, 0
-                )
+            address = self._address(place)
+            start_whole(b, shape, address, array.window, flag, to_vmem=to_vmem)
         if pairs:
             b.emit("dma.wait", flag, 0)
         b.new_block()

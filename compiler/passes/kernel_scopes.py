@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
+from compiler.analysis.resident_arrays import may_be_one_kernel
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
@@ -134,6 +135,9 @@ class KernelScopes:
             floors[liveness.positions[kernel].start] = (
                 self.facts(kernel).scope_bytes // GRANULE_BYTES
             )
+        for instr, at in liveness.positions.items():
+            if instr.opcode == "while" and may_be_one_kernel(instr, self._vmem):
+                floors[at.start : at.end + 1] = [self.rows] * (at.end + 1 - at.start)
         return floors
 
     def write(self, crowded: set[HloInstruction]) -> None:

@@ -33,6 +33,8 @@ from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.context import PassContext
 from compiler.passes.kernel_scopes import KernelScopes, write_windows
 from compiler.passes.layout_assignment import in_space
+from compiler.passes.vmem_copies import copy_invariants
+from compiler.rewrite.graph import replace
 
 _ROUNDS = 4
 _NO_WORSE = 1.02
@@ -43,8 +45,9 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     """Choose what stays in VMEM and plan the kernels around it anew."""
     if context.planner is None:
         return False
+    copies = copy_invariants(module, context.planner.chip.vmem_bytes)
     scopes = KernelScopes(module, context.planner)
-    found = resident_arrays(module, context.planner, scopes.planned)
+    found = resident_arrays(module, context.planner, scopes.planned, copies)
     vmem = VmemRows(scopes.rows, scopes.floors(found.liveness))
     choice = _Choice(scopes, found.arrays, vmem)
     kept: list[ResidentArray] = []
@@ -57,6 +60,9 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
         choice.refuse(refused if number + 2 < _ROUNDS else kept)
         kept = []
     scopes.write(choice.crowded(kept, found.liveness))
+    for copy in copies:
+        if memory_space(copy.array) != VMEM:
+            replace(copy, copy.operands[0])
     context.counts["arrays"] = len(kept)
     context.counts["bytes"] = sum(array.request.size_bytes for array in kept)
     for array in kept:
