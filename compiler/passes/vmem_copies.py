@@ -10,9 +10,9 @@ takes those away that do not stay.
 
 from __future__ import annotations
 
-from compiler.analysis.call_graph import control_computations
 from compiler.analysis.resident_arrays import may_be_one_kernel
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.graph import emit
