@@ -32,7 +32,7 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_resident import ResidentRows, copies_in_vmem
 from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.custom_gather_stream import StreamedGather
-from compiler.backend.pipeline import Pipeline, StepContext
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
@@ -112,8 +112,8 @@ class ResidentGather:
         kernel = self.kernel
         numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
         inputs = [kernel.interface.operands[numbers[w.node]] for w in self.plan.inputs]
-        pipeline = Pipeline(kernel.builder, self.plan, inputs, list(kernel.interface.results), {})
-        pipeline.emit(self._compute)
+        grid = GridLoop(kernel.builder, self.plan, inputs, list(kernel.interface.results), {})
+        grid.emit(self._compute)
 
     def _compute(self, context: StepContext) -> None:
         bindings = {

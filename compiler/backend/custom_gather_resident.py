@@ -20,8 +20,8 @@ from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_rows import STREAMED_VECTORS, RowGather
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index
-from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.vector.arrays import VmemArray
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import SReg, VReg
@@ -78,7 +78,7 @@ class ResidentRows:
         )
         inputs = [operands[self.dims.operand]]
         results = list(self.kernel.interface.results)
-        Pipeline(self.builder, plan, inputs, results, {}).emit(self._compute)
+        GridLoop(self.builder, plan, inputs, results, {}).emit(self._compute)
 
     def _plan(self) -> WindowPlan:
         """The operand whole; blocks of the result along the dimension that numbers slices."""

@@ -14,10 +14,10 @@ from compiler.analysis.gather_dims import GatherDims, is_flat, is_large
 from compiler.analysis.indexing_boxes import tile_units, whole_box
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_staging import IndexStaging
 from compiler.backend.index_words import IndexForm, IndexWords
-from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.transfer import HbmTiling, box_pieces, box_tiles, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -181,8 +181,8 @@ class RowGather:
         self.staged = b.window("rows", self.block_rows * cols + groups * 8 + GUARD_ROWS)
         self.staged_flag = b.flag()
         results = list(self.kernel.interface.results)
-        pipeline = Pipeline(b, plan, [], results, {}, guard_rows=8 * GUARD_ROWS)
-        pipeline.emit(self._pack_block)
+        grid = GridLoop(b, plan, [], results, {}, guard_rows=8 * GUARD_ROWS)
+        grid.emit(self._pack_block)
 
     def _pack_block(self, context: StepContext) -> None:
         b = self.builder

@@ -22,9 +22,9 @@ from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_d
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.clear import emit_clear
 from compiler.backend.custom import CustomKernel
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords
-from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scatter_cut import around, smaller
 from compiler.backend.slice_parts import SliceParts, step_origin
@@ -146,7 +146,7 @@ class StreamedGather:
         )
         output = OperandWindow(self.kernel.root, self.result.shape, box.low, box.extent)
         plan = WindowPlan(self.grid, (), (output,))
-        Pipeline(b, plan, [], [self.result], {}).emit(self._compute)
+        GridLoop(b, plan, [], [self.result], {}).emit(self._compute)
 
     def _compute(self, context: StepContext) -> None:
         b = self.builder

@@ -24,9 +24,9 @@ from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_di
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index
 from compiler.backend.index_words import IndexForm, IndexWords
-from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
 from compiler.backend.slice_parts import SliceParts, step_origin
@@ -155,9 +155,9 @@ class Scatter:
         plan = self._plan()
         inputs = [self.arguments[w.node] for w in plan.inputs]
         results = list(self.kernel.interface.results) if plan.outputs else []
-        pipeline = Pipeline(self.builder, plan, inputs, results, {})
+        grid = GridLoop(self.builder, plan, inputs, results, {})
         self._windows = plan.inputs
-        pipeline.emit(self._compute)
+        grid.emit(self._compute)
         if not plan.outputs:
             self.builder.note += " streamed"
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.window_search import plan_update
 from compiler.backend.custom import CustomKernel
+from compiler.backend.grid_loop import GridLoop
 from compiler.backend.kernel_calls import Argument
-from compiler.backend.pipeline import Pipeline
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.backend.transfer import hbm_tiling
@@ -36,9 +36,9 @@ def emit_update(kernel: CustomKernel) -> None:
     scalars, starts = bind_scalars(b, kernel.body, kernel.interface.operands)
     numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
     inputs = [arguments[numbers[window.node]] for window in plan.inputs]
-    pipeline = Pipeline(b, plan, inputs, [result], starts)
+    grid = GridLoop(b, plan, inputs, [result], starts)
     stages = StageEmitter(b, kernel_plan(kernel.body, plan, DotParts()), scalars)
-    pipeline.emit(stages.emit)
+    grid.emit(stages.emit)
 
 
 def _copy_operand(kernel: CustomKernel, source: Argument, target: Argument) -> None:

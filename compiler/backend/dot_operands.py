@@ -17,7 +17,7 @@ from compiler.analysis.indexing_boxes import Box
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.fused_epilogue import fused_epilogue
-from compiler.backend.pipeline import StepContext
+from compiler.backend.grid_loop import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import U8

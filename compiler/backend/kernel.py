@@ -1,6 +1,6 @@
 """From a fusion to the LLO of its kernel.
 
-kLoop, kInput, kOutput   a grid of windows (`pipeline`) around stages (`stages`)
+kLoop, kInput, kOutput   a grid of windows (`grid_loop`) around stages (`stages`)
 kCustom                  an emitter of its own, by the root's opcode
 copy                     a fusion of one copy (or transpose, where dimension orders differ)
 """
@@ -14,9 +14,9 @@ from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.backend.custom import CustomEmitter, CustomKernel
 from compiler.backend.custom_table import CUSTOM_EMITTERS
+from compiler.backend.grid_loop import GridLoop
 from compiler.backend.kernel_calls import KernelInterface, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_options import KernelTarget
-from compiler.backend.pipeline import Pipeline
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.diagnostics import CompileError
@@ -92,8 +92,8 @@ class GridKernel:
         scalars, starts = bind_scalars(b, body, self.interface.operands)
         numbers = {p: i for i, p in enumerate(body.parameters)}
         input_arguments = [self.interface.operands[numbers[w.node]] for w in plan.inputs]
-        pipeline = Pipeline(b, plan, input_arguments, list(self.interface.results), starts)
-        pipeline.emit(StageEmitter(b, self.kernel, scalars).emit)
+        grid = GridLoop(b, plan, input_arguments, list(self.interface.results), starts)
+        grid.emit(StageEmitter(b, self.kernel, scalars).emit)
         b.flops = dot_flops(body)
         b.note += f" grid {grid_text(plan)}"
 

@@ -29,9 +29,9 @@ from compiler.analysis.windows import Blocks
 from compiler.backend.box_transfer import start_whole
 from compiler.backend.clear import emit_clear
 from compiler.backend.control import NO_CODE, ControlLowering, smem_word
+from compiler.backend.grid_loop import StepContext
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
-from compiler.backend.pipeline import StepContext
 from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
 from compiler.backend.stages import StageEmitter

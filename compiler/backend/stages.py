@@ -14,7 +14,7 @@ from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import PIECEWISE
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot_operands import DotEmitter
-from compiler.backend.pipeline import StepContext
+from compiler.backend.grid_loop import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError
@@ -34,7 +34,7 @@ from compiler.llo.ir import SReg
 
 
 class StageEmitter:
-    """Emits the stages of a kernel; `emit` is the pipeline's compute callback."""
+    """Emits the stages of a kernel; `emit` is the grid loop's compute callback."""
 
     def __init__(
         self, builder: LloBuilder, kernel: KernelPlan, scalars: dict[HloInstruction, SReg]

@@ -1,4 +1,4 @@
-"""What a convolution costs as the window expander makes it, in cycles: to compare forms of one.
+"""What a convolution costs as the tap expander makes it, in cycles: to compare forms of one.
 
     product     row tiles times column tiles times depth tiles, shared by the MXUs
     pieces      vregs that the taps' slices are put together from in the product's kernel: one for

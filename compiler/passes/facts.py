@@ -153,7 +153,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "while-simplifier": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "convolution-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "convolution-folding": Contract(requires=(BARE_SHAPES,)),
-    "window-expander": Contract(requires=(BARE_SHAPES,)),
+    "tap-expander": Contract(requires=(BARE_SHAPES,)),
     "reduce-window-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_REDUCE_WINDOW,)),
     "select-and-scatter-expander": Contract(
         requires=(BARE_SHAPES,), establishes=(NO_SELECT_AND_SCATTER,)

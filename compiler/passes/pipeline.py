@@ -40,6 +40,8 @@ from compiler.passes.expanders.simple_expansions import expand_simple
 from compiler.passes.expanders.single_device import simplify_single_device
 from compiler.passes.expanders.small_dot_expander import expand_small_dots
 from compiler.passes.expanders.sort_expander import expand_sorts
+from compiler.passes.expanders.tap_expander import expand_taps
+from compiler.passes.expanders.topk_expander import expand_topk
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.gather_canonicalizer import canonicalize_gathers
@@ -57,11 +59,9 @@ from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
 from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
-from compiler.passes.topk_expander import expand_topk
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.vmem_residency import keep_in_vmem
 from compiler.passes.while_simplifier import simplify_whiles
-from compiler.passes.window_expander import expand_windows
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.passes.zero_sized_elimination import eliminate_zero_sized
 from tpu_sim.isa import chips
@@ -88,7 +88,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("while-simplifier", simplify_whiles),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("convolution-folding", fold_convolutions),
-        FunctionPass("window-expander", expand_windows),
+        FunctionPass("tap-expander", expand_taps),
         FunctionPass("topk-expander", expand_topk),
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
@@ -150,7 +150,7 @@ PIPELINE: tuple[str, ...] = (
     "while-simplifier",
     "convolution-canonicalizer",
     "convolution-folding",
-    "window-expander",
+    "tap-expander",
     "reduce-window-expander",
     "select-and-scatter-expander",
     "topk-expander",
@@ -219,15 +219,15 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
     ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
-    ("convolution-canonicalizer", "window-expander", "a patch is cheaper than taps side by side"),
+    ("convolution-canonicalizer", "tap-expander", "a patch is cheaper than taps side by side"),
     ("convolution-canonicalizer", "convolution-folding", "a patch needs no folding"),
-    ("convolution-folding", "window-expander", "it makes convolutions"),
-    ("window-expander", "dot-canonicalizer", "it makes dots of convolutions"),
+    ("convolution-folding", "tap-expander", "it makes convolutions"),
+    ("tap-expander", "dot-canonicalizer", "it makes dots of convolutions"),
     ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
     ("single-device", "call-inliner", "what an async-start wraps becomes a call"),
     ("custom-call-expander", "topk-expander", "a TopK call becomes a topk"),
     ("custom-call-expander", "sort-expander", "a large or approximate top-k becomes a sort"),
-    ("window-expander", "reduce-window-expander", "a running total doubles its shifts"),
+    ("tap-expander", "reduce-window-expander", "a running total doubles its shifts"),
     ("sort-expander", "pair-types", "comparators are applied to whole arrays first"),
     ("reduce-window-expander", "pair-types", "computations are applied to whole arrays first"),
     ("select-and-scatter-expander", "pair-types", "so are these computations"),
@@ -238,7 +238,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("pair-types", "integer-dot-expander", "a 64-bit dot has an expansion of its own"),
     ("integer-dot-expander", "dot-canonicalizer", "it makes dots of digits"),
     ("pair-types", "small-dot-expander", "it makes real dots of complex ones"),
-    ("window-expander", "small-dot-expander", "it makes dots of convolutions"),
+    ("tap-expander", "small-dot-expander", "it makes dots of convolutions"),
     ("small-dot-expander", "dot-canonicalizer", "arithmetic needs no canonical dimensions"),
     ("tuple-flattener", "while-simplifier", "it looks at elements of the state"),
     ("tuple-flattener", "loop-state", "it looks at elements of the state"),
@@ -247,7 +247,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("tuple-flattener", "copy-insertion", "a copy is made of an element"),
     ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
-    ("window-expander", "pair-types", "windows of any type become slices"),
+    ("tap-expander", "pair-types", "windows of any type become slices"),
     ("constant-folding", "double-precision-check", "f64 constants made f32 do no harm"),
     ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from compiler.hlo.parser import parse_module
-from compiler.passes import convolution_folding, window_expander
+from compiler.passes import convolution_folding
 from compiler.passes.context import PassContext
+from compiler.passes.expanders import tap_expander
 from tests.support.run_hlo import check_text, compile_text, expected, run_text
 from tpu_sim.isa.chips import load_chip
 
@@ -113,7 +114,7 @@ MANY_TAPS = {
 @pytest.mark.parametrize("dtype", ["s32", "s8", "f32", "bf16"])
 @pytest.mark.parametrize("name", MANY_TAPS)
 def test_many_taps_are_a_loop(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_expander, "MAX_SLICES", 5)
+    monkeypatch.setattr(tap_expander, "MAX_SLICES", 5)
     monkeypatch.setattr(convolution_folding, "_WORTH", 0)
     image, kernel, result, labels, window, more = MANY_TAPS[name]
     text = _text(image, kernel, result, labels, window, dtype, more)
@@ -125,7 +126,7 @@ def test_many_taps_are_a_loop(name: str, dtype: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("more", ["", ", feature_group_count=2", ", feature_group_count=4"])
 def test_a_loop_of_bytes_adds_wide_products(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_expander, "MAX_SLICES", 5)
+    monkeypatch.setattr(tap_expander, "MAX_SLICES", 5)
     groups = int(more[-1]) if more else 1
     text = f"""HloModule conv
 ENTRY main {{

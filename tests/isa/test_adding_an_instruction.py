@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.backend.finalize import finalize_kernel
 from compiler.llo.builder import LloBuilder
+from compiler.llo.finalize import finalize_kernel
 from tests.differential.test_machines_agree import CHIP, HBM_BYTES, run_both
 from tests.support.kernel_runs import run_kernel, window_rows
 from tests.support.random_programs import BlockBuilder

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from compiler.backend.op_table import op_table
+from compiler.llo.op_table import op_table
 from compiler.llo.row_plan import row_plan
 from tpu_sim.isa.instruction import EFFECTS, MEANINGS, ROW_OF_CODE, ROWS
 

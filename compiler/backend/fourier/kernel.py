@@ -15,8 +15,8 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
 from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots, StageLoops, StageShape
 from compiler.backend.fourier.turning import BLOCK, Turned, Turner
+from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Argument
-from compiler.backend.pipeline import Pipeline, StepContext
 from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.ops import Ops
@@ -71,7 +71,7 @@ class FourierKernel:
         roots = self._spread_roots()
         spare = [self._spare(number) for number in range(self._spare_blocks)]
         arguments = [self._argument(operand) for operand in self.inputs]
-        pipeline = Pipeline(
+        grid = GridLoop(
             b,
             self._plan(),
             arguments,
@@ -80,8 +80,8 @@ class FourierKernel:
             self.guard,
             box_pieces if self.is_turned else column_pieces,
         )
-        self._clear(pipeline, spare)
-        pipeline.emit(lambda step: self._compute(step, roots, spare))
+        self._clear(grid, spare)
+        grid.emit(lambda step: self._compute(step, roots, spare))
         b.note += " grid " + "x".join(str(d.steps) for d in self.cut.grid)
 
     def _compute(self, step: StepContext, roots: Roots, spare: list[tuple[Part, ...]]) -> None:
@@ -122,12 +122,12 @@ class FourierKernel:
         tiles = min(_TILES, -(-self.dims[1] // 8))
         return Turned(self.cut.units, tiles, self.dims[2])
 
-    def _clear(self, pipeline: Pipeline, spare: list[tuple[Part, ...]]) -> None:
+    def _clear(self, grid: GridLoop, spare: list[tuple[Part, ...]]) -> None:
         """Give rows a value that no point has but that are read or stored with those of points."""
         n, rows = self.dims[self.dim], self.cut.unit_rows
         windows = [part.window for parts in spare for part in parts]
         if not self.is_turned:
-            windows += [s.window_id for s in (*pipeline.outputs, *pipeline.inputs)]
+            windows += [s.window_id for s in (*grid.outputs, *grid.inputs)]
         if any(self._shape(s).guard_rows for s in self.stages):  # few units: all rows are few
             places = (0, SUBLANES)
         elif n % SUBLANES:

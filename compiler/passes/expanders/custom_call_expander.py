@@ -21,7 +21,7 @@ from compiler.passes.expanders.factorizations import (
 )
 from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
-from compiler.passes.topk_expander import MAX_K
+from compiler.passes.expanders.topk_expander import MAX_K
 
 Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]

@@ -121,7 +121,7 @@ def test_long_or_large_running_sums_double(operand: str, window: str, additions:
         kind="add", operand=operand, init="0", result=operand, window=window
     )
     module = parse_module(text)
-    PASSES["window-expander"].run(module, PassContext(load_chip("v5e")))
+    PASSES["tap-expander"].run(module, PassContext(load_chip("v5e")))
     assert sum(i.opcode == "add" for i in module.entry) == additions
 
 

@@ -81,7 +81,7 @@ ENTRY e {{
     to_apply=argmax
 }}
 """
-PASSES = ["dce", "window-expander", "reduce-window-expander"]
+PASSES = ["dce", "tap-expander", "reduce-window-expander"]
 
 
 def _input() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

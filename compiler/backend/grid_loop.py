@@ -83,7 +83,7 @@ class StepContext:
 Compute = Callable[[StepContext], None]
 
 
-class Pipeline:
+class GridLoop:
     """Emits the grid loop of `plan` into `builder`.
 
     `arguments` gives the argument number of every input and output address; `sregs` what the

@@ -1,4 +1,4 @@
-"""Window expander: convolutions and reduce-windows in terms of slices, dots and arithmetic.
+"""Tap expander: convolutions and reduce-windows in terms of slices, dots and arithmetic.
 
 A *tap* is one position of the window; the elements it meets, over all output positions, are a
 strided slice of the padded input.
@@ -40,7 +40,7 @@ MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling
 MAX_SLICES = 512  # that a convolution's input is cut into
 
 
-def expand_windows(module: HloModule, context: PassContext) -> bool:
+def expand_taps(module: HloModule, context: PassContext) -> bool:
     """Expand every convolution and reduce-window that has an expansion; leave the others."""
     for computation in reachable(module):
         for instr in list(computation):
