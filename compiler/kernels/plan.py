@@ -71,12 +71,10 @@ class ReduceStage:
         """Numbers of the output windows that it makes."""
         return tuple([t for t in self.targets if isinstance(t, int)])
 
-    def scratch(self) -> Iterator[tuple[str, int]]:
-        """Name and rows of what the stage takes."""
-        for target in (*self.targets, *self.turned):
-            if isinstance(target, Scratch):
-                yield target.name, target.rows
-        yield accumulators_name(self.node), self.state_tiles * SUBLANES
+    @property
+    def scratch(self) -> list[Scratch]:
+        """What the stage takes, but for the running state."""
+        return [s for s in (*self.targets, *self.turned) if isinstance(s, Scratch)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,10 @@ class StoredStage:
     target: Scratch
     outputs: ClassVar[tuple[int, ...]] = ()
 
-    def scratch(self) -> Iterator[tuple[str, int]]:
-        """Name and rows of what the stage takes."""
-        yield self.target.name, self.target.rows
+    @property
+    def scratch(self) -> list[Scratch]:
+        """What the stage takes."""
+        return [self.target]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +116,11 @@ class MatmulStage:
         """The number of the output window that it makes, if it makes one."""
         return () if isinstance(self.target, Scratch) else (self.target,)
 
-    def scratch(self) -> Iterator[tuple[str, int]]:
-        """Name and rows of what the stage takes."""
-        for operand in self.operands:
-            for part in operand.parts:
-                yield part.name, part.rows
-        if isinstance(self.target, Scratch):
-            yield self.target.name, self.target.rows
+    @property
+    def scratch(self) -> list[Scratch]:
+        """What the stage takes."""
+        parts = [part for operand in self.operands for part in operand.parts]
+        return [*parts, self.target] if isinstance(self.target, Scratch) else parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +131,7 @@ class RootStage:
     """
 
     outputs: tuple[int, ...]
-
-    def scratch(self) -> Iterator[tuple[str, int]]:
-        """None."""
-        return iter(())
+    scratch: ClassVar[tuple[Scratch, ...]] = ()
 
 
 Stage = ReduceStage | StoredStage | MatmulStage | RootStage
@@ -162,7 +156,10 @@ class KernelPlan:
             for window in (w for w in windows if not w.is_resident):
                 yield f"{kind}.{window.node.name}", stream_rows(plan, window)
         for stage in self.stages:
-            yield from stage.scratch()
+            for scratch in stage.scratch:
+                yield scratch.name, scratch.rows
+            if isinstance(stage, ReduceStage):
+                yield accumulators_name(stage.node), stage.state_tiles * SUBLANES
 
     @property
     def rows(self) -> int:

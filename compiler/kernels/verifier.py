@@ -21,9 +21,6 @@ from compiler.kernels.plan import (
     MatmulStage,
     ReduceStage,
     RootStage,
-    Scratch,
-    Stage,
-    Target,
 )
 from tpu_sim.isa.chips import Chip
 
@@ -35,7 +32,7 @@ def verify_plan(kernel: KernelPlan, chip: Chip) -> None:
     for window in (*kernel.windows.inputs, *kernel.windows.outputs):
         _check_box(window.node.name, window.shape, window.origin, window.extent)
     for number, stage in enumerate(kernel.stages):
-        for scratch in _scratch(stage):
+        for scratch in stage.scratch:
             _check_box(scratch.name, scratch.shape, scratch.low, scratch.extent)
         if isinstance(stage, MatmulStage):
             _check_matmul(kernel, stage, number)
@@ -83,20 +80,6 @@ def _leaves_behind(
             seen.add(node)
             pending += node.operands
     return found
-
-
-def _scratch(stage: Stage) -> list[Scratch]:
-    found: list[Target | None] = []
-    match stage:
-        case ReduceStage():
-            found += [*stage.targets, *stage.turned]
-        case MatmulStage():
-            found += [stage.target, *(part for o in stage.operands for part in o.parts)]
-        case RootStage():
-            pass
-        case _:
-            found.append(stage.target)
-    return [item for item in found if isinstance(item, Scratch)]
 
 
 def _check_box(
