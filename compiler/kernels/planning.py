@@ -30,6 +30,7 @@ from compiler.kernels.plan import (
     StoredStage,
     Target,
 )
+from compiler.kernels.stage_leaves import leaves_packing
 
 _MOST_PACKED = 4
 """Elements of the narrowest type in a word."""
@@ -101,6 +102,7 @@ class _Planning:
 
     def _reduce(self, node: HloInstruction) -> Stage:
         """A reduce goes to its output windows if roots are all that reads it, else to scratch."""
+        packing = self._packing(node)
         results = result_nodes(node)
         places = self._direct(results)
         is_cut = node in self.plan.depths and any(
@@ -122,11 +124,17 @@ class _Planning:
             ]
             self.held.update((r, (s, box)) for r, s in zip(results, shapes, strict=True))
         found = [
-            None if is_cut else self._turned(node, result, target)
+            None if is_cut else self._turned(node, result, target, packing)
             for result, target in zip(results, targets, strict=True)
         ]
         tiles = state_tiles(node, len(results))
         return ReduceStage(node, tuple(results), tuple(targets), tuple(found), tiles, is_cut)
+
+    def _packing(self, reduce: HloInstruction) -> int:
+        """How many elements to a word the stage of a reduce reads."""
+        bound = {window.node: window.shape for window in self.plan.inputs}
+        bound.update((node, shape) for node, (shape, _) in self.held.items())
+        return leaves_packing(reduce.operands[: len(reduce.operands) // 2], bound)
 
     def _take_sums(self, node: HloInstruction, places: Sequence[int]) -> bool:
         """Whether output windows have the arrangement that partial results come in."""
@@ -148,14 +156,16 @@ class _Planning:
         return sums
 
     def _turned(
-        self, node: HloInstruction, result: HloInstruction, target: Target
+        self, node: HloInstruction, result: HloInstruction, target: Target, packing: int
     ) -> Scratch | None:
         if isinstance(target, Scratch):
-            box, is_replicated = Box(target.low, target.extent), target.is_replicated
-            return turned(node, result, target.shape, box, is_replicated=is_replicated)
-        window = self.plan.outputs[target]
-        box = Box(window.origin, window.extent)
-        return turned(node, result, window.shape, box, is_replicated=False)
+            shape, box = target.shape, Box(target.low, target.extent)
+            is_replicated = target.is_replicated
+        else:
+            window = self.plan.outputs[target]
+            shape, box = window.shape, Box(window.origin, window.extent)
+            is_replicated = False
+        return turned(node, result, shape, box, is_replicated=is_replicated, packing=packing)
 
     def _matmul(self, dot: HloInstruction) -> Stage:
         box = self.plan.boxes[dot]
@@ -228,15 +238,18 @@ def turned(
     box: Box,
     *,
     is_replicated: bool,
+    packing: int,
 ) -> Scratch | None:
     """Scratch for a result that cannot be stored to its target as it comes, else None.
 
-    The target holds `box` of an array of `shape`. Results over lanes come replicated, others do not;
-    a tile holds whole words of the target only if rows are kept.
+    The target holds `box` of an array of `shape`. Results over lanes come replicated, others do not.
+    Rows that are kept come `packing` to a word, as the stage reads them, and must fill the target's
+    words; others come one by one.
     """
     keeps_rows, keeps_columns = kept(reduce)
     fits_turn = is_replicated != keeps_columns or shape.rank == 0
-    fits_type = shape.dtype.kind != "pred" if keeps_rows else shape.dtype.packing == 1
+    is_filled = packing % shape.dtype.packing == 0 and shape.dtype.kind != "pred"
+    fits_type = is_filled if keeps_rows else shape.dtype.packing == 1
     return None if fits_turn and fits_type else wide(f"reduced.{result.name}", reduce, shape, box)
 
 

@@ -29,12 +29,12 @@ from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.loads import Loader
 from compiler.backend.vector.ops import Ops, value_class
 from compiler.backend.vector.small_floats import round_to, settle
-from compiler.backend.vector.stage_cost import reachable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S32, U8
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.representability import holds
+from compiler.kernels.stage_leaves import reachable
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
 

@@ -74,7 +74,14 @@ def emit_reduce_stage(
         row: list[VmemArray] = []
         for result, target in zip(result_nodes(reduce), arrays, strict=True):
             box = Box(target.origin, target.extent)
-            through = turned(reduce, result, target.shape, box, is_replicated=target.replicated)
+            through = turned(
+                reduce,
+                result,
+                target.shape,
+                box,
+                is_replicated=target.replicated,
+                packing=plan.kept.packing,
+            )
             if through is None:
                 row.append(target)
                 continue

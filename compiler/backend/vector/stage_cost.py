@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.ops import value_class
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-
-
-def reachable(
-    nodes: Sequence[HloInstruction], stop: Collection[HloInstruction]
-) -> dict[HloInstruction, None]:
-    """Nodes a stage computes or reads, leaves in `stop` included, roots first."""
-    seen: dict[HloInstruction, None] = dict.fromkeys(nodes)
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if node in stop and node not in nodes:
-            continue
-        for operand in node.operands:
-            if operand not in seen:
-                seen[operand] = None
-                pending.append(operand)
-    return seen
-
+from compiler.kernels.stage_leaves import leaves_packing, reachable
 
 _WEIGHTS: dict[str, int] = {
     "convert": 2,
@@ -74,12 +56,4 @@ def stage_packing(
 ) -> int:
     """The largest packing among results and operands of about the results' size or more."""
     packing = max((target.packing for target in targets), default=1)
-    size = max(node.array.element_count for node in nodes)
-    for leaf in reachable(nodes, bindings.keys()):
-        array = bindings.get(leaf)
-        if array is None or array.shape.rank == 0:
-            continue
-        is_large = 2 * leaf.array.element_count >= size and value_class(leaf.array.dtype) != "m"
-        if is_large:
-            packing = max(packing, array.packing)
-    return packing
+    return max(packing, leaves_packing(nodes, {n: array.shape for n, array in bindings.items()}))
