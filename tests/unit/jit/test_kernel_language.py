@@ -91,15 +91,16 @@ def address(words: Words) -> int:
 
 @cache
 def module(*kernels: Kernel) -> NativeModule:
+    """Under names of their own: the machine's are known to the whole process."""
     engine = Engine(detect_host(), None, 2)
-    return engine.link(engine.object_code("\n".join(one.text() for one in kernels)))
+    texts = [Kernel(f"test_{one.symbol}", one.function).text() for one in kernels]
+    return engine.link(engine.object_code("\n".join(texts)))
 
 
 def native(one: Kernel, result: Any, *arguments: Any) -> Any:
     function = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(arguments))
-    address_of = module(branches, loops, predicate, address, *clock_kernels.KERNELS).address(
-        one.symbol
-    )
+    kernels = module(branches, loops, predicate, address, *clock_kernels.KERNELS)
+    address_of = kernels.address(f"test_{one.symbol}")
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     return function(address_of)(*values)
 

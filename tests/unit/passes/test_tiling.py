@@ -190,7 +190,7 @@ def test_kernels_take_the_vmem_that_was_planned(path: Path) -> None:
         if fusion.attrs.get("kind") not in PLANNED_KINDS:
             continue
         planned = planner.kernel(fusion).vmem()
-        taken = library.lower(name).windows
+        taken = [w for w in library.lower(name).windows if w.place < 0]  # its own, not residents
         compared += 1
         assert Counter(planned) == Counter((w.name, w.rows) for w in taken), name
     assert compared
