@@ -92,12 +92,12 @@ def executable_of(
             seconds = time.perf_counter() - started
             stages = {"load": seconds}
             texts = _Recompiled(compile)
-            return _made(program, devices, machine, texts, seconds, stages, digest)
+            return _made(program, devices, machine, texts, seconds, stages, digest, cores)
     compiled = compile()
     kept = None if cache is None else _store(cache, key, compiled.program)
     seconds = time.perf_counter() - started
     stages = dict(compiled.timings)
-    return _made(compiled.program, devices, machine, compiled, seconds, stages, kept)
+    return _made(compiled.program, devices, machine, compiled, seconds, stages, kept, cores)
 
 
 def read_checked(
@@ -130,10 +130,19 @@ def _made(
     seconds: float,
     stages: dict[str, float],
     digest: str | None,
+    cores: Slice,
 ) -> Executable:
     if DEVICES in program.metadata:
         return SliceExecutable(
-            program, devices[0], machine, texts, seconds, stages, digest, devices=devices
+            program,
+            devices[0],
+            machine,
+            texts,
+            seconds,
+            stages,
+            digest,
+            devices=devices,
+            slice=cores,
         )
     return Executable(program, devices[0], machine, texts, seconds, stages, digest=digest)
 

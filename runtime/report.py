@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.link_use import LinkUse
 from runtime.trace import write_trace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
@@ -80,7 +81,8 @@ class Report:
     `causes` holds the kernels' cycles by cause, and ``main`` the cycles between kernels; they add
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
     count depends on data, None for an execution. `remarks` are the compiler's: where it split a
-    fusion or took a plan of last resort, and why.
+    fusion or took a plan of last resort, and why. `links` is there for a program of several devices;
+    all else is then that of the core that took longest.
     """
 
     target: str
@@ -99,6 +101,7 @@ class Report:
     assumed_trips: int | None = None
     assumed_loops: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    links: LinkUse | None = None
     traced: Traced | None = field(default=None, repr=False, compare=False)
 
     def write_trace(self, path: str | Path) -> None:
@@ -125,6 +128,7 @@ class Report:
             "stages": self.stages,
             "causes": self.causes,
             "remarks": list(self.remarks),
+            **({} if self.links is None else {"links": self.links.to_json()}),
             "kernels": [kernel.to_json() for kernel in self.kernels],
         }
 

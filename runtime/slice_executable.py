@@ -16,8 +16,12 @@ from runtime.arguments import checked_shape
 from runtime.buffer import Array
 from runtime.client import Device
 from runtime.executable import Executable, HostArray, Run
+from runtime.link_use import link_use
 from runtime.loaded import Call, LoadedProgram
+from runtime.report import Report
 from runtime.spreads import program_spreads
+from tpu_sim.isa.torus import Slice, Torus
+from tpu_sim.jit.program_translator import DEFAULT_TRIPS
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.system.slice import connect, finish_together
 
@@ -32,6 +36,7 @@ class SliceExecutable(Executable):
     """
 
     devices: Sequence[Device] = ()
+    slice: Slice = field(default_factory=lambda: Slice(Torus(), (0,)))
     cores: list[ExecutionResult] = field(default_factory=list)
     """What the last call took on each device."""
 
@@ -92,6 +97,24 @@ class SliceExecutable(Executable):
         ]
         self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
         return Run(self, self._last, results)
+
+    def report_of(self, call: Call) -> Report:
+        """What a call cost; see `Report.links`."""
+        report = super().report_of(call)
+        if report.links is None and call.cost is not None:
+            report = call.report = self._with_links(report, self.cores)
+        return report
+
+    def estimate(self, trips: int = DEFAULT_TRIPS) -> Report:
+        """Report what a call would cost: every device takes what one core does."""
+        report = super().estimate(trips)
+        assert report.traced is not None
+        return self._with_links(report, [report.traced[2]] * len(self.slice.chips))
+
+    def _with_links(self, report: Report, cores: Sequence[ExecutionResult]) -> Report:
+        chip, sent = self.device.chip, [core.route_bytes for core in cores]
+        cycles = [core.cycles for core in cores]
+        return replace(report, links=link_use(self.slice, self.program.routes, sent, cycles, chip))
 
     def _execute(self, calls: Sequence[Call]) -> None:
         """Run the calls together, each on its device, which are nobody else's meanwhile."""

@@ -73,9 +73,26 @@ def _totals(report: Report) -> list[tuple[str, str]]:
         ("HBM traffic", f"{_size(report.hbm_bytes)} ({report.hbm_utilisation:.1%} of peak)"),
         ("HBM peak", _size(report.hbm_peak_bytes)),
         ("cycles went to", _causes(report)),
+        *_links(report),
         ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
         ("compiled in", f"{report.compile_seconds:.2f} s ({stages})"),
         (emulated, f"{report.execute_seconds:.2f} s"),
+    ]
+
+
+def _links(report: Report) -> list[tuple[str, str]]:
+    """What the links of a slice carried."""
+    use = report.links
+    if use is None:
+        return []
+    shortest, longest = min(use.core_cycles), max(use.core_cycles)
+    return [
+        ("devices", f"{len(use.core_cycles)}, each {shortest:,} to {longest:,} cycles"),
+        ("over links", f"{_size(use.link_bytes)}, {use.mean_share:.1%} of their peak"),
+        (
+            "busiest link",
+            f"{use.busiest_link}: {_size(use.busiest_bytes)} ({use.busiest_share:.1%})",
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.printer import print_module
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
@@ -24,6 +25,7 @@ from compiler.sharding.values import Values, values_of
 
 def propagate_shardings(module: HloModule, context: PassContext) -> bool:
     """Give every instruction the sharding that follows from what the program states."""
+    before = print_module(module) if _is_all_stated(module) else None
     inline_calls(module, context)
     unshare(module)
     program = import_shardings(module)
@@ -45,7 +47,12 @@ def propagate_shardings(module: HloModule, context: PassContext) -> bool:
         merge_constants(computation, originals)
         computation.sort()
     module.entry.sort()
-    return True
+    return before is None or print_module(module) != before
+
+
+def _is_all_stated(module: HloModule) -> bool:
+    """Whether every instruction has a sharding already, so that perhaps nothing is left to do."""
+    return all("sharding" in i.attrs for c in control_computations(module) for i in c)
 
 
 def _apply_constraints(program: Program) -> None:

@@ -304,6 +304,7 @@ class NumpyCore:
         state.port_free[route.port] = free
         state.flag_done[flag] = max(int(state.flag_done[flag]), free)
         state.hbm_bytes += transfer.hbm_bytes
+        links.sent[number] += transfer.total_bytes
         peer.raise_flag(flag, done)
 
     def wait(self, flag: int, f: int) -> None:

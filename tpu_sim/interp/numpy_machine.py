@@ -117,7 +117,7 @@ class _NumpyCore:
         """See `tpu_sim.machine.run.Core`."""
         self._state.smem[core_word(self._chip.smem_words)] = number
         ends = [(core._state, core.hbm) for core in cores]
-        self._links = Links(number, ends, self.program.routes)
+        self._links = Links(number, ends, self.program.routes, [0] * len(self.program.routes))
 
     @property
     def now(self) -> int:
@@ -138,7 +138,8 @@ class _NumpyCore:
         """What it all took so far."""
         state, count = self._state, self._state.record_count
         records, totals = state.records[:count], state.totals
-        return execution_result(state.now, self.table.calls, records, totals, self._chip)
+        sent = self._links.sent if self._links is not None else [0] * len(self.program.routes)
+        return execution_result(state.now, self.table.calls, records, totals, self._chip, sent)
 
     def state(self) -> CoreState:
         """The state itself."""

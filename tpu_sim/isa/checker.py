@@ -47,7 +47,7 @@ _MAX_DIMS = 8
 _MAX_CHUNKS = 1 << 26
 _MAX_TRIP = (1 << 31) - 1
 _SPACES = (HBM, VMEM, SMEM)
-MAX_CORES, MAX_PORTS = 1 << 15, 16
+MAX_CORES, MAX_PORTS, MAX_ROUTES = 1 << 15, 16, 1 << 16
 _MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 1024
 
 
@@ -64,8 +64,8 @@ def check_program(program: Program, chip: Chip) -> None:
     _BodyChecker(chip, None, "main", program).run(program.main)
 
 
-def check_kernel(kernel: Kernel, chip: Chip, route_count: int = 0) -> None:
-    """Check one kernel by itself, in a program with so many routes."""
+def check_kernel(kernel: Kernel, chip: Chip, route_count: int = MAX_ROUTES) -> None:
+    """Check one kernel by itself, in a program with so many routes (if that is known already)."""
     where = f"kernel {kernel.name}"
     if not 0 <= kernel.arg_count <= MAX_ARGUMENTS:
         raise ProgramError(f"{kernel.arg_count} arguments, want 0..{MAX_ARGUMENTS}", where)

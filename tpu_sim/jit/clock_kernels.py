@@ -134,6 +134,7 @@ def exchange(ctx: Words, flag: int, size: int, route: int, now: int) -> None:
     ctx[port] = free
     quick, slow = table[row + RouteWord.FLAG_LATENCY], table[row + RouteWord.LATENCY]
     ctx[Word.HBM_BYTES] += size * 2
+    table[row + RouteWord.SENT] += size
     atomic_max(ctx, Word.FLAG_DONE + flag, free)
     peer = words_at(table[row + RouteWord.PEER])
     atomic_max(peer, Word.FLAG_DONE + flag, free + (quick if size == 0 else slow))

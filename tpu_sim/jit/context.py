@@ -124,6 +124,7 @@ class RouteWord(IntEnum):
     SETUP = 4
     LATENCY = 5
     FLAG_LATENCY = 6  # of those without bytes
+    SENT = 7  # bytes that this core sent over it
 
 
 ROUTE_WORDS = 8
@@ -243,6 +244,10 @@ class ExecutionContext:
             )  # fmt: skip
         self._routes = rows  # native code has its address
         self.words[Word.LINKS] = rows.ctypes.data
+
+    def route_bytes(self) -> list[int]:
+        """Bytes sent over each route."""
+        return [int(count) for count in self._routes[:, RouteWord.SENT]]
 
     def attach_hbm(self, address: int, size_bytes: int) -> None:
         """Let native code see an HBM of `size_bytes` at host `address`."""

@@ -310,7 +310,9 @@ class NativeCore:
         """What it all took so far."""
         context, chip = self.context, self._machine.chip
         calls = self.native.translated.calls
-        return execution_result(self.now, calls, context.records(), context.totals(), chip)
+        return execution_result(
+            self.now, calls, context.records(), context.totals(), chip, context.route_bytes()
+        )
 
     def state(self) -> CoreState:
         """See `tpu_sim.machine.run.Core`."""

@@ -40,6 +40,8 @@ class Links:
     number: int
     cores: Sequence[tuple[CoreState, HbmMemory]]
     routes: Sequence[Route]
+    sent: list[int]
+    """Bytes that this core sent over each route."""
 
 
 class LocalFabric:

@@ -88,6 +88,8 @@ class ExecutionResult:
 
     cycles: int
     kernels: tuple[KernelRun, ...]
+    route_bytes: tuple[int, ...] = ()
+    """Bytes that this core sent over each route of the program."""
 
     @property
     def mxu_busy_cycles(self) -> int:
@@ -120,7 +122,12 @@ class ExecutionResult:
 
 
 def execution_result(
-    cycles: int, calls: Sequence[tuple[str, str]], records: Rows, totals: Rows, chip: Chip
+    cycles: int,
+    calls: Sequence[tuple[str, str]],
+    records: Rows,
+    totals: Rows,
+    chip: Chip,
+    route_bytes: Sequence[int] = (),
 ) -> ExecutionResult:
     """The result of a run of a program with these `calls` (kernel and site), from its rows.
 
@@ -131,7 +138,7 @@ def execution_result(
     for call, row in zip(calls, totals.tolist(), strict=False):
         if row[0]:
             later.add(_kernel_run(call, row[0], row[1:], chip))
-    return ExecutionResult(cycles, (*runs, *later.runs()))
+    return ExecutionResult(cycles, (*runs, *later.runs()), tuple(route_bytes))
 
 
 def _kernel_run(call: tuple[str, str], count: int, row: list[int], chip: Chip) -> KernelRun:

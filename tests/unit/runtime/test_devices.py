@@ -150,13 +150,23 @@ ENTRY e {
 """
 
 
-def test_a_program_of_several_devices_is_refused_by_name() -> None:
+def test_a_program_of_several_devices_wants_as_many() -> None:
     for _ in range(2):
-        with pytest.raises(UnsupportedError, match=r"spmd .*num_partitions=8"):
-            compile(PARTITIONED, target="v5e:4x2")
+        with pytest.raises(UnsupportedError, match=r"spmd .*num_partitions=8\), the target has 4"):
+            compile(PARTITIONED, target="v5e:2x2")
     compile(PARTITIONED)  # all of it on one device
-    with pytest.raises(UnsupportedError, match="num_partitions=8"):
-        compile(PARTITIONED, target="v5e:4x2")
+    value = np.arange(8, dtype=np.float32)
+    (doubled,) = compile(PARTITIONED, target="v5e:4x2")(value)
+    np.testing.assert_array_equal(doubled, 2 * value)
+
+
+def test_the_cloud_names_slices_by_chips_or_cores() -> None:
+    assert parse_target("v5e-8").dims == (2, 4, 1)
+    assert parse_target("v4-16").dims == (2, 2, 2)
+    assert parse_target("v5p-128").torus.wraps == (True, True, True)
+    for wrong in ("v5e-7", "7x-8", "v6e-512"):
+        with pytest.raises(ChipError, match=wrong):
+            parse_target(wrong)
 
 
 def test_programs_keep_their_constants_and_arguments_side_by_side() -> None:

@@ -1,0 +1,191 @@
+"""Programs of several devices: every collective on a slice, against the evaluator of as many devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tpuc
+from compiler.frontends.models import parse_model
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.evaluator import evaluate_devices
+from runtime.machines import MachineOptions
+from runtime.slice_executable import SliceExecutable
+from tpu_sim.machine.faults import DeadlockFault
+
+Array = npt.NDArray[np.generic]
+TARGET = "v5e:2x2"
+ADD = "add { a = T[] parameter(0) b = T[] parameter(1) ROOT c = T[] OP(a, b) }\n"
+
+
+def text(
+    body: str, dtype: str = "f32", operation: str = "add", header: str = "replica_count=4"
+) -> str:
+    add = ADD.replace("T[]", f"{dtype}[]").replace("OP", operation)
+    return f"HloModule m, {header}\n{add}ENTRY main {{\n{body.replace('T[', f'{dtype}[')}\n}}\n"
+
+
+def compiled(source: str, machine: str = "llvm", target: str = TARGET) -> SliceExecutable:
+    exe = tpuc.compile(
+        source, target=target, precision="highest", machine=MachineOptions(machine=machine)
+    )
+    assert isinstance(exe, SliceExecutable)
+    return exe
+
+
+def values(dtype: str, dims: Sequence[int]) -> Array:
+    rng = np.random.default_rng(1)
+    wanted = BY_NAME[dtype].numpy
+    if dtype == "pred":
+        return rng.integers(0, 2, dims).astype(np.bool_)
+    return rng.integers(-9, 9, dims).astype(wanted)
+
+
+def check(source: str, *arguments: Array, machine: str = "llvm") -> SliceExecutable:
+    exe = compiled(source, machine)
+    got = exe(*arguments)
+    each = [[argument[device] for argument in arguments] for device in range(4)]
+    want = evaluate_devices(parse_model(source), each)
+    for number, result in enumerate(got):
+        expected = np.stack([device[number] for device in want])
+        np.testing.assert_array_equal(np.asarray(result).astype(expected.dtype), expected)
+    return exe
+
+
+COLLECTIVES = {
+    "all-gather": "x = T[6,24] parameter(0)\nROOT r = T[6,96] all-gather(x), replica_groups={}, "
+    "dimensions={1}",
+    "gather in pairs": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[12,24] all-gather(x), replica_groups={{0,3},{2,1}}, dimensions={0}",
+    "all-reduce": "x = T[6,24] parameter(0)\nROOT r = T[6,24] all-reduce(x), replica_groups={}, to_apply=add",
+    "large all-reduce": "x = T[96,300] parameter(0)\n"
+    "ROOT r = T[96,300] all-reduce(x), replica_groups={}, to_apply=add",
+    "all-reduce in place": "x = T[256,128] parameter(0)\n"
+    "ROOT r = T[256,128] all-reduce(x), replica_groups={}, to_apply=add",
+    "all-reduce in pairs": "x = T[96,300] parameter(0)\n"
+    "ROOT r = T[96,300] all-reduce(x), replica_groups={{1,2},{0,3}}, to_apply=add",
+    "reduce-scatter": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,6] reduce-scatter(x), replica_groups={{3,1,0,2}}, dimensions={1}, to_apply=add",
+    "all-to-all": "x = T[8,20] parameter(0)\n"
+    "ROOT r = T[8,20] all-to-all(x), replica_groups={{0,2,1,3}}, dimensions={1}",
+    "permute": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,24] collective-permute(x), source_target_pairs={{0,3},{3,1},{2,2}}",
+    "broadcast": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,24] collective-broadcast(x), replica_groups={{2,0,3}}",
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32"])
+def test_a_collective_gives_each_device_what_it_should(name: str, dtype: str) -> None:
+    body = COLLECTIVES[name]
+    dims = [int(n) for n in body.split("[")[1].split("]")[0].split(",")]
+    check(text(body, dtype), values(dtype, (4, *dims)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation"),
+    [
+        ("pred", "or"),
+        ("u8", "add"),
+        ("f32", "maximum"),
+        ("u32", "minimum"),
+        ("s64", "add"),
+        ("s32", "xor"),
+    ],
+)
+def test_reductions_of_all_kinds(dtype: str, operation: str) -> None:
+    body = COLLECTIVES["large all-reduce"]
+    check(text(body, dtype, operation), values(dtype, (4, 96, 300)))
+
+
+def test_a_start_and_its_done_and_numbers_of_replicas() -> None:
+    body = """x = T[6,24] parameter(0)
+      s = (T[6,24], T[24,24]) all-gather-start(x), replica_groups={}, dimensions={0}
+      n = T[6,24] negate(x)
+      d = T[24,24] all-gather-done(s)
+      i = u32[] replica-id()
+      ROOT r = (T[24,24], T[6,24], u32[]) tuple(d, n, i)"""
+    exe = check(text(body), values("f32", (4, 6, 24)))
+    assert exe.collectives == [
+        {"kind": "all-gather", "operand_bytes": 576, "result_bytes": 2304, "group": 4}
+    ]
+
+
+def test_replicas_of_partitions_have_numbers_of_both() -> None:
+    body = """x = T[8] parameter(0)
+      i = u32[] replica-id()
+      p = u32[] partition-id()
+      ROOT r = (T[8], u32[], u32[]) tuple(x, i, p)"""
+    exe = compiled(text(body, header="replica_count=2, num_partitions=2"))
+    x = values("f32", (2, 8))
+    got, replicas, _ = exe(x)
+    np.testing.assert_array_equal(got, x)
+    assert list(replicas) == [0, 1]
+
+
+PARTITIONED = """HloModule m, num_partitions=4
+ENTRY main {
+  x = f32[10,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  w = f32[64,32] parameter(1), sharding={devices=[1,2,2]<=[4] last_tile_dim_replicate}
+  ROOT d = f32[10,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+    sharding={devices=[2,2]<=[4]}
+}
+"""
+
+
+def test_global_arrays_are_cut_and_put_together() -> None:
+    x, w = values("f32", (10, 64)), values("f32", (64, 32))
+    exe = compiled(PARTITIONED)
+    assert [shape.dims for shape in exe.argument_shapes] == [(10, 64), (64, 32)]
+    (got,) = exe(x, w)
+    np.testing.assert_array_equal(got, x @ w)
+
+
+def test_machines_and_estimates_agree_on_cycles() -> None:
+    source = text(COLLECTIVES["large all-reduce"])
+    x = values("f32", (4, 96, 300))
+    found = [[core.cycles for core in check(source, x, machine=m).cores] for m in ("llvm", "numpy")]
+    assert found[0] == found[1]
+    assert set(found[0]) == {compiled(source).estimate().cycles}
+
+
+@pytest.mark.parametrize(
+    ("body", "bytes_sent"),
+    [
+        (
+            "x = T[512,2048] parameter(0)\n"
+            "ROOT r = T[4096,2048] all-gather(x), replica_groups={}, dimensions={0}",
+            512 * 2048 * 4 * 7 / 2,
+        ),
+        (
+            "x = T[2048,2048] parameter(0)\n"
+            "ROOT r = T[2048,2048] all-reduce(x), replica_groups={}, to_apply=add",
+            2048 * 2048 * 4 * 7 / 8,
+        ),
+    ],
+)
+def test_large_collectives_come_near_the_bound_of_the_ring(body: str, bytes_sent: float) -> None:
+    exe = compiled(text(body, header="replica_count=8"), target="v5e:4x2")
+    chip = exe.device.chip
+    bound = bytes_sent / chip.ici_bytes_per_cycle
+    assert bound <= exe.estimate().cycles < bound / 0.9
+
+
+def test_collectives_that_do_not_match_are_named() -> None:
+    body = """x = T[6,24] parameter(0)
+      i = u32[] replica-id()
+      zero = u32[] constant(0)
+      is = pred[] compare(i, zero), direction=EQ
+      ROOT r = T[6,24] conditional(is, x, x), true_computation=yes, false_computation=no"""
+    source = text(body).replace(
+        "ENTRY",
+        "yes { y = f32[6,24] parameter(0)\n"
+        "ROOT g = f32[6,24] all-reduce(y), replica_groups={}, to_apply=add }\n"
+        "no { z = f32[6,24] parameter(0) ROOT n = f32[6,24] negate(z) }\nENTRY",
+    )
+    with pytest.raises(DeadlockFault, match="core 0 in"):
+        compiled(source)(values("f32", (4, 6, 24)))
