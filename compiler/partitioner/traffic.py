@@ -44,6 +44,8 @@ def collectives_of(module: HloModule) -> list[Traffic]:
 
 
 def _traffic(instr: HloInstruction, counts: DeviceCounts) -> Traffic | None:
+    if instr.opcode == "async-start":
+        return _traffic(instr.called_computations()[0].root_instruction, counts)
     kind = instr.opcode.removesuffix("-start")
     if kind not in _GROUPED and kind not in ("collective-permute", "send"):
         return None

@@ -115,6 +115,24 @@ def test_a_start_and_its_done_and_numbers_of_replicas() -> None:
     ]
 
 
+def test_a_collective_in_an_async_start_is_listed_and_links_are_counted() -> None:
+    source = text("""x = T[8,24] parameter(0)
+      s = ((T[8,24]), T[8,24]) async-start(x), calls=wrapped
+      ROOT d = T[8,24] async-done(s), calls=wrapped""").replace(
+        "ENTRY",
+        "wrapped { w = f32[8,24] parameter(0)\n"
+        "ROOT a = f32[8,24] all-to-all(w), replica_groups={{0,1,2,3}}, dimensions={0} }\nENTRY",
+    )
+    exe = check(source, values("f32", (4, 8, 24)))
+    assert [(c["kind"], c["operand_bytes"], c["group"]) for c in exe.collectives] == [
+        ("all-to-all", 768, 4)
+    ]
+    assert exe.report is not None and exe.report.links is not None
+    slot = 2 * 512  # a slot of 2 rows is a tile of 2 x 128 words
+    assert exe.report.links.link_bytes == 4 * (1 + 1 + 2) * slot
+    assert exe.report.links.core_cycles == tuple(core.cycles for core in exe.cores)
+
+
 def test_replicas_of_partitions_have_numbers_of_both() -> None:
     body = """x = T[8] parameter(0)
       i = u32[] replica-id()
