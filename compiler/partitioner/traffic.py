@@ -10,13 +10,6 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups
 from compiler.hlo.shape import leaves
 
-_GROUPED = frozenset(
-    {
-        "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-reduce",
-        "ragged-all-to-all", "reduce-scatter",
-    }
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Traffic:
@@ -47,13 +40,14 @@ def _traffic(instr: HloInstruction, counts: DeviceCounts) -> Traffic | None:
     if instr.opcode == "async-start":
         return _traffic(instr.called_computations()[0].root_instruction, counts)
     kind = instr.opcode.removesuffix("-start")
-    if kind not in _GROUPED and kind not in ("collective-permute", "send"):
+    has_groups = "replica_groups" in instr.attrs
+    if not has_groups and kind not in ("collective-permute", "send"):
         return None
     operands = instr.operands[:1] if kind in ("send", "ragged-all-to-all") else instr.operands
     given = sum(_bytes(operand) for operand in operands)
     made = given if instr.opcode.endswith("-start") or kind == "send" else _bytes(instr)
     group = 2
-    if kind in _GROUPED:
+    if has_groups:
         group = max(map(len, device_groups(instr, counts)), default=1)
     if instr.opcode == "all-gather-start":
         made = given * group
