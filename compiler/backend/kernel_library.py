@@ -27,13 +27,15 @@ class KernelRequest:
     """A kernel to lower: the instruction it runs and which operand shares the result's buffer.
 
     `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range; `rows` are where
-    operands and results in VMEM start. `lower` makes what is no fusion or copy.
+    operands and results in VMEM start. `twin` names an equal kernel but for these rows. `lower` makes
+    what is no fusion or copy.
     """
 
     name: str
     instr: HloInstruction
     in_place: tuple[tuple[int, int], ...] = ()
     rows: Rows = ()
+    twin: str | None = None
     lower: Callable[[], LloKernel] | None = None
 
 
@@ -44,16 +46,21 @@ class KernelLibrary:
         self.target = target
         self.requests: dict[str, KernelRequest] = {}
         self._names: dict[Key, str] = {}
+        self._twins: dict[Key, str] = {}
 
     def kernel_for(
         self, instr: HloInstruction, in_place: tuple[tuple[int, int], ...] = (), rows: Rows = ()
     ) -> str:
         """The name of the kernel that runs `instr` (a fusion or copy)."""
-        key = (*self._key(instr, in_place), rows)
+        structure = self._key(instr, in_place)
+        key = (*structure, rows)
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = self._free_name(instr.name)
-            self.requests[name] = KernelRequest(name, instr, in_place, rows)
+            pattern = tuple(rows.index(row) for row in rows)  # which arrays are one
+            twin = self._twins.setdefault((*structure, pattern), name)
+            other = twin if twin != name else None
+            self.requests[name] = KernelRequest(name, instr, in_place, rows, other)
         return name
 
     def loop_kernel(self, loop: HloInstruction, lower: Callable[[], LloKernel]) -> str:

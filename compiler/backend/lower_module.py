@@ -154,6 +154,10 @@ class _Kernels:
     def add(self, name: str) -> None:
         """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
         start = time.perf_counter()
+        twin = self._library.requests[name].twin
+        if twin is not None and twin in self._kernels:
+            self._kernels[name] = self._moved(twin, name)
+            return
         try:
             self._dump_plan(name)
             llo = self._library.lower(name)
@@ -167,6 +171,17 @@ class _Kernels:
             return
         self.timings["llo"] += lowered - start
         self.timings["schedule"] += time.perf_counter() - lowered
+
+    def _moved(self, twin: str, name: str) -> Kernel:
+        """A kernel like another one, whose arrays in VMEM lie in other rows."""
+        requests = self._library.requests
+        rows = dict(zip(requests[twin].rows, requests[name].rows, strict=True))
+        kernel = self._kernels[twin]
+        windows = [
+            replace(window, base_row=rows[window.base_row]) if window.kept else window
+            for window in kernel.windows
+        ]
+        return replace(kernel, name=name, windows=windows)
 
     def _rows_of(self, name: str) -> int:
         """VMEM that a kernel may use for itself."""

@@ -53,3 +53,30 @@ def test_chains_do_stay_in_vmem() -> None:
         places = compile_text(chained_program(seed, 6), chip=chip).buffers.allocations
         staying += sum(place.space == VMEM for place in places)
     assert staying > 8
+
+
+def test_equal_layers_are_lowered_once_wherever_their_arrays_lie() -> None:
+    product = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    lines = ["x0 = f32[128,128] parameter(0)", "w = f32[128,128] parameter(1)"]
+    for layer in range(4):
+        lines.append(f"d{layer} = f32[128,128] dot(x{layer}, w), {product}")
+        lines.append(f"x{layer + 1} = f32[128,128] tanh(d{layer})")
+    lines.append(f"e2 = f32[128,128] dot(x1, x2), {product}")
+    lines += [f"e{n} = f32[128,128] dot(e{n - 1}, x{n}), {product}" for n in (3, 4)]
+    lines.append("ROOT r = f32[128,128] negate(e4)")
+    text = "HloModule m\nENTRY main {\n  " + "\n  ".join(lines) + "\n}\n"
+    compiled = compile_text(text)
+    requests = compiled.lowered.library.requests.values()
+    moved = [request for request in requests if request.twin is not None]
+    assert moved
+    for request in moved:
+        assert request.twin is not None
+        kernels = compiled.program.kernels
+        one, other = kernels[request.twin], kernels[request.name]
+        assert one.body is other.body
+        assert [w.base_row for w in one.windows] != [w.base_row for w in other.windows]
+    inputs = inputs_for(text)
+    (want,) = expected(text, inputs)
+    for machine in ("numpy", "llvm"):
+        (got,) = run_compiled(compiled, inputs, machine).outputs
+        assert normalised_error(want, got) <= 1e-4

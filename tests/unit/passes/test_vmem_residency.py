@@ -1,0 +1,57 @@
+"""What stays in VMEM can be put back, and rows of VMEM are never given twice."""
+
+from __future__ import annotations
+
+import random
+
+from compiler.analysis.buffer_packing import Request
+from compiler.analysis.tiled_layout import VMEM
+from compiler.analysis.vmem_packing import VmemRows, aligned_rows
+from compiler.analysis.window_planner import WindowPlanner
+from compiler.driver import CompileOptions, run_passes
+from compiler.hlo.parser import parse_module
+from compiler.hlo.printer import print_module
+from compiler.passes.vmem_residency import release_vmem
+from tests.support.chained_programs import chained_program
+from tpu_sim.isa.chips import load_chip
+
+
+def test_released_modules_are_those_without_the_pass() -> None:
+    chip = load_chip("v5e")
+    kept = 0
+    for seed in range(4):
+        text = chained_program(seed, 6)
+        module, without = parse_module(text), parse_module(text)
+        run_passes(module, chip)
+        run_passes(without, chip, options=CompileOptions(skip=("vmem-residency",)))
+        kept += release_vmem(module, WindowPlanner(chip))
+        assert print_module(module) == print_module(without)
+    assert kept
+
+
+def test_rows_are_given_once_at_a_time() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        floors = [rng.choice((0, 64, 256)) for _ in range(24)]
+        requests = []
+        for key in range(rng.randint(1, 20)):
+            start = rng.randrange(23)
+            size = rng.randint(1, 200) * 512
+            requests.append(Request(key, size, start, rng.randint(start, 23)))
+        found = VmemRows(1024, floors).pack(requests)
+        for position in range(24):
+            taken = sorted(
+                (found[r.key], found[r.key] + aligned_rows(r.size_bytes))
+                for r in requests
+                if r.key in found and r.start <= position <= r.end
+            )
+            ends = [floors[position], *(end for _, end in taken)]
+            assert all(row >= end for (row, _), end in zip(taken, ends, strict=False))
+            assert ends[-1] <= 1024
+
+
+def test_vmem_is_a_memory_space_of_layouts() -> None:
+    module = parse_module(chained_program(0, 6))
+    run_passes(module, load_chip("v5e"))
+    shapes = [i.array for i in module.entry if i.opcode == "fusion" and hasattr(i.shape, "dims")]
+    assert any(s.layout is not None and s.layout.memory_space == VMEM for s in shapes)
