@@ -3,12 +3,13 @@
 A fact is checked instruction by instruction. `CONTRACTS` says what each pass requires, what holds once
 it ran, and what it ends. The pass manager refuses to run a pass whose requirement does not hold, by
 name, with the instruction that breaks it; where everything is verified it also finds the pass that
-breaks a fact established before. `pipeline.MUST_PRECEDE` is about what else the order is for.
+breaks a fact established before. The order of passes follows from it; `pipeline.MUST_PRECEDE` has what
+else the order is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.diagnostics import CompileError
@@ -139,8 +140,8 @@ KERNEL_OPERATIONS = (
 
 CONTRACTS: Mapping[str, Contract] = {
     "layout-stripping": Contract(establishes=(BARE_SHAPES,), ends=(TILED,)),
-    "spmd-partitioner": Contract(requires=(BARE_SHAPES,), establishes=(NO_CALLS,)),
     "call-inliner": Contract(establishes=(NO_CALLS,)),
+    "spmd-partitioner": Contract(requires=(BARE_SHAPES,), establishes=(NO_CALLS,)),
     "tuple-flattener": Contract(requires=(NO_CALLS,), establishes=(FLAT_TUPLES,)),
     "simple-expansions": Contract(establishes=(S32_INDICES, NO_NORMALISATION, EQUAL_WIDTHS)),
     "cse": Contract(requires=(BARE_SHAPES,)),
@@ -197,6 +198,16 @@ def contract_of(name: str) -> Contract:
 def who_establishes(fact: Fact) -> str:
     """The pass to run before one that requires the fact."""
     return next(name for name, c in CONTRACTS.items() if fact in c.establishes)
+
+
+def order_of_facts(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Which of the passes precede which because one establishes what the other requires."""
+    contracts = {name: contract_of(name) for name in names}
+    for before, gives in contracts.items():
+        for after, takes in contracts.items():
+            for fact in gives.establishes:
+                if fact in takes.requires and before != after:
+                    yield before, after, f"it establishes {fact.name}"
 
 
 def require(module: HloModule, name: str, held: Iterable[Fact]) -> None:

@@ -42,6 +42,7 @@ from compiler.passes.expanders.small_dot_expander import expand_small_dots
 from compiler.passes.expanders.sort_expander import expand_sorts
 from compiler.passes.expanders.tap_expander import expand_taps
 from compiler.passes.expanders.topk_expander import expand_topk
+from compiler.passes.facts import order_of_facts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.gather_canonicalizer import canonicalize_gathers
@@ -193,8 +194,7 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 )
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
-MUST_PRECEDE: tuple[Edge, ...] = (
-    ("layout-stripping", "spmd-partitioner", "tiles have other layouts"),
+MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
     ("spmd-partitioner", "single-device", "notes of shardings are gone after it"),
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
@@ -204,17 +204,12 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("call-inliner", "replica-flattener", "a computation that is shared is looked at once"),
     ("collective-expander", "algebraic-simplifier", "reshapes before and after a slot meet"),
     ("collective-expander", "pair-types", "combining takes complex arrays apart"),
-    ("layout-stripping", "cse", "two equal values with different layouts would not be merged"),
-    ("layout-stripping", "algebraic-simplifier", "rules compare bare shapes"),
     ("call-inliner", "control-unsharing", "two inlined calls share the loops of what they called"),
     ("control-unsharing", "tuple-flattener", "a state is flattened where it is given"),
     ("control-unsharing", "while-simplifier", "a body is told what its loop starts from"),
     ("control-unsharing", "pair-types", "types change on both sides of a call"),
-    ("call-inliner", "fusion", "nothing fuses across a call"),
-    ("call-inliner", "scheduling", "the backend runs no call"),
     ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),
     ("constant-folding", "while-simplifier", "a trip count is read off folded constants"),
-    ("call-inliner", "while-simplifier", "jax wraps loop bodies in calls"),
     ("while-simplifier", "loop-double-buffering", "only even trip counts are halved"),
     ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
@@ -235,21 +230,13 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("fft-expander", "pair-types", "it takes complex arrays apart"),
     ("rng-expander", "pair-types", "it makes 64-bit numbers of words"),
     ("random-state", "rng-expander", "a state that is read is one that bits are made of"),
-    ("pair-types", "integer-dot-expander", "a 64-bit dot has an expansion of its own"),
     ("integer-dot-expander", "dot-canonicalizer", "it makes dots of digits"),
-    ("pair-types", "small-dot-expander", "it makes real dots of complex ones"),
     ("tap-expander", "small-dot-expander", "it makes dots of convolutions"),
     ("small-dot-expander", "dot-canonicalizer", "arithmetic needs no canonical dimensions"),
-    ("tuple-flattener", "while-simplifier", "it looks at elements of the state"),
-    ("tuple-flattener", "loop-state", "it looks at elements of the state"),
     ("loop-state", "algebraic-simplifier", "constants of a body are folded there"),
-    ("tuple-flattener", "pair-types", "values are followed by element"),
-    ("tuple-flattener", "copy-insertion", "a copy is made of an element"),
-    ("call-inliner", "pair-types", "values are followed through control flow, not calls"),
     ("while-simplifier", "pair-types", "a trip count is read off one compare, not three"),
     ("tap-expander", "pair-types", "windows of any type become slices"),
     ("constant-folding", "double-precision-check", "f64 constants made f32 do no harm"),
-    ("sub-byte-types", "pair-types", "what is converted to s64 must fill a byte"),
     ("pair-types", "dot-canonicalizer", "it makes real dots of complex ones"),
     ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
     ("tuple-flattener", "stacked-state", "it looks at elements of the state"),
@@ -258,7 +245,6 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("pair-types", "gather-canonicalizer", "64-bit indices are made s32"),
     ("gather-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("scatter-canonicalizer", "fusion", "indices are arranged where they are computed"),
-    ("pair-types", "fusion", "kernels compute on elements of at most 32 bits"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
     ("dot-canonicalizer", "dimension-order", "it knows the dimensions of a dot on the matrix unit"),
@@ -266,11 +252,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (
     ("dimension-order", "fusion", "what stands between two orders fuses with either side"),
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
     ("fusion", "wrap-fusions", "what is wrapped alone is not fused any more"),
-    ("wrap-fusions", "layout-assignment", "only what is outside fusions gets a layout"),
-    ("layout-assignment", "fusion-legalizer", "windows are made of the layouts' tiles"),
     ("fusion-legalizer", "scheduling", "it makes kernels that must be scheduled"),
-    ("layout-assignment", "memory-space-assignment", "a memory space is part of a layout"),
-    ("layout-assignment", "tiling", "windows are made of the layouts' tiles"),
     ("fusion-legalizer", "tiling", "before it there are fusions that have no windows"),
     ("memory-space-assignment", "tiling", "an operand in SMEM has no window"),
     ("tiling", "copy-insertion", "blocks that overlap may not be computed in place"),
@@ -283,7 +265,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (
 def hlo_passes(names: Sequence[str]) -> list[Pass]:
     """The passes of those names in an order that is allowed; else CompileError says why not."""
     found = find_passes(names, PASSES)
-    check_order(names, MUST_PRECEDE)
+    check_order(names, (*MUST_PRECEDE, *order_of_facts(names)))
     return found
 
 

@@ -53,6 +53,10 @@ def test_every_constraint_names_two_passes_of_the_pipeline_and_a_reason() -> Non
 def test_breaking_a_constraint_is_an_error_that_says_why() -> None:
     with pytest.raises(CompileError, match=r"dot-canonicalizer.*must run before 'fusion'"):
         hlo_passes(["fusion", "dot-canonicalizer"])
+    with pytest.raises(
+        CompileError, match=r"'pair-types' must run before 'fusion': it establishes 32"
+    ):
+        hlo_passes(["fusion", "pair-types"])
 
 
 def test_pass_names_are_kebab_case_and_known() -> None:

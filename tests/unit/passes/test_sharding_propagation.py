@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiler.hlo.module_tools import control_computations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
