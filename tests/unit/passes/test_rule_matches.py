@@ -68,7 +68,9 @@ def test_every_expansion_is_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
             continue
         monkeypatch.setattr(place, "expand", record)
         for devices in (1, 2):
-            text = f"HloModule m, num_partitions={devices}\nENTRY e {{ ROOT x = f32[] parameter(0) }}"
+            text = (
+                f"HloModule m, num_partitions={devices}\nENTRY e {{ ROOT x = f32[] parameter(0) }}"
+            )
             item.run(parse_module(text), PassContext(chip))
         assert found, name
         missing = [o for o in found if (name, o) not in known and (name, "*") not in known]
