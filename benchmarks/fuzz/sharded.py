@@ -14,6 +14,7 @@ import sys
 import traceback
 
 import numpy as np
+from compiler.hlo.module_tools import control_computations
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, signature
 from benchmarks.fuzz.compare import difference
@@ -23,7 +24,6 @@ from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
 from compiler.diagnostics import CompileError
 from compiler.hlo.evaluator import evaluate, evaluate_devices
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.module_tools import control_computations
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
