@@ -1,1 +1,1 @@
-"""Frontends that produce HLO."""
+"""What becomes HLO: models in StableHLO or HLO text (`models`), NumPy functions (`numpy`)."""

@@ -1,1 +1,1 @@
-"""HLO to HLO passes and the manager that runs them."""
+"""HLO to HLO passes: `pipeline` has their order, `facts` what each counts on and establishes."""

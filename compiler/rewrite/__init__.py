@@ -1,1 +1,1 @@
-"""Patterns as values and the rewriter that applies them."""
+"""Patterns as values, the rewriter that applies rules, and small edits and makers of HLO for them."""

@@ -71,11 +71,6 @@ REASONS = {
     ("rewrite/graph.py", "constant parameter tuple"): "they have no place in the source",
     (
         "passes/collectives/flattening.py",
-        "all-gather all-reduce all-to-all collective-broadcast collective-reduce "
-        "ragged-all-to-all reduce-scatter",
-    ): "collectives in groups that are done when they return",
-    (
-        "passes/collectives/flattening.py",
         "all-gather all-reduce collective-reduce reduce-scatter",
     ): "those that may name devices by a global number",
     (

@@ -111,6 +111,7 @@ def _second_operand(q: Inference) -> Shape:
 
 _COMM = T.COLLECTIVE  # all devices run the same program, so what none of them needs may go
 _COMM_ASYNC = _COMM | T.ASYNC
+_GROUPED = _COMM | T.GROUPED
 _CHANNEL = words("channel_id")
 _COLLECTIVE = (
     *_CHANNEL,
@@ -123,31 +124,31 @@ _ALL_GATHER = (*_COLLECTIVE, *DIMENSIONS, *_GLOBAL_IDS)
 _PERMUTE = (*_CHANNEL, *words("source_target_pairs slice_sizes"))
 
 OPS = (
-    variadic("all-gather", 1, _all_gather, _COMM, _ALL_GATHER),
+    variadic("all-gather", 1, _all_gather, _GROUPED, _ALL_GATHER),
     Op("all-gather-done", 1, _done_second, _COMM_ASYNC),
     variadic("all-gather-start", 1, declared, _COMM_ASYNC, _ALL_GATHER),
-    variadic("all-reduce", 1, _same_as_operands, _COMM | T.CALLS, _ALL_REDUCE),
+    variadic("all-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),
     Op("all-reduce-done", 1, first_operand, _COMM_ASYNC),
     variadic("all-reduce-start", 1, _same_as_operands, _COMM_ASYNC | T.CALLS, _ALL_REDUCE),
-    variadic("all-to-all", 1, _all_to_all, _COMM, (*_COLLECTIVE, *words("dimensions"))),
+    variadic("all-to-all", 1, _all_to_all, _GROUPED, (*_COLLECTIVE, *words("dimensions"))),
     variadic(
         "collective-broadcast",
         1,
         _same_as_operands,
-        _COMM,
+        _GROUPED,
         (*_COLLECTIVE, *words("has_dynamic_root")),
     ),
     variadic("collective-permute", 1, _collective_permute, _COMM, _PERMUTE),
     Op("collective-permute-done", 1, _done_second, _COMM_ASYNC),
     variadic("collective-permute-start", 1, declared, _COMM_ASYNC, _PERMUTE),
-    variadic("collective-reduce", 1, _same_as_operands, _COMM | T.CALLS, _ALL_REDUCE),
+    variadic("collective-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),
     Op("partition-id", 0, _device_id, T.COLLECTIVE),
-    Op("ragged-all-to-all", 6, _second_operand, _COMM, _COLLECTIVE, ("dimensions",)),
+    Op("ragged-all-to-all", 6, _second_operand, _GROUPED, _COLLECTIVE, ("dimensions",)),
     variadic(
         "reduce-scatter",
         1,
         _reduce_scatter,
-        _COMM | T.CALLS,
+        _GROUPED | T.CALLS,
         (*_COLLECTIVE, *_GLOBAL_IDS, *DIMENSIONS, *APPLY),
     ),
     Op("replica-id", 0, _device_id, T.COLLECTIVE),

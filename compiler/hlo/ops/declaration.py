@@ -36,6 +36,8 @@ class Trait(enum.Flag):
     """Two instances with equal operands may differ, so they must not be merged."""
     COLLECTIVE = enum.auto()
     """Communicates between devices."""
+    GROUPED = enum.auto()
+    """A collective of groups of devices that is done when it returns."""
     ASYNC = enum.auto()
     """A start, update or done half of an asynchronous operation."""
     CONTRACTION = enum.auto()

@@ -10,6 +10,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -18,10 +19,6 @@ from compiler.rewrite.graph import replace
 
 Instr = HloInstruction
 
-GROUPED = (
-    "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-reduce",
-    "ragged-all-to-all", "reduce-scatter",
-)  # fmt: skip
 _GLOBAL = frozenset({"all-gather", "all-reduce", "reduce-scatter", "collective-reduce"})
 _DONE = ("all-gather-done", "all-reduce-done", "collective-permute-done")
 
@@ -57,7 +54,7 @@ def _together(done: Instr) -> Instr | None:
 
 
 def _flatten(instr: Instr, counts: DeviceCounts) -> None:
-    if instr.opcode in GROUPED:
+    if OPCODES[instr.opcode].has(Trait.GROUPED):
         groups = device_groups(instr, counts)
         instr.attrs["replica_groups"] = groups
         instr.attrs["channel_id"] = 1
