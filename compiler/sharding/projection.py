@@ -90,8 +90,11 @@ class ArrayFactors:
         old = self.axes[factor]
         if not self.is_open[factor] or product(axes) <= product(old):
             return False
-        is_minor = all(dims[-1] == factor for dims in self.mapping if factor in dims)
-        new = fitting(without_conflicts(axes, self.taken(factor)), size, is_minor=is_minor)
+        places = [(d, factors) for d, factors in enumerate(self.mapping) if factor in factors]
+        is_minor = all(factors[-1] == factor for _, factors in places)
+        whole = min(self.value.dims[d] for d, _ in places)  # a slice has less of a factor
+        free = without_conflicts(axes, self.taken(factor))
+        new = fitting(free, min(size, whole), is_minor=is_minor)
         if product(new) <= product(old) or common_prefix(old, new) != old:
             return False
         self.axes[factor] = new

@@ -125,10 +125,11 @@ class Statements:
 
     def _first_mesh(self) -> Mesh:
         """The mesh of values about which nothing is said."""
-        named = [mesh for mesh in self.meshes.values() if not mesh.is_maximal]
+        named = [mesh for mesh in self.meshes.values() if mesh.axes]
         if named:
             return named[0]
-        return common_mesh(self._hlo_shardings(), self._header_count())
+        shardings = [] if self.is_shardy else self._hlo_shardings()
+        return common_mesh(shardings, self._header_count())
 
     def _hlo_shardings(self) -> list[HloSharding]:
         found: list[HloSharding] = []

@@ -241,6 +241,12 @@ def test_a_header_that_disagrees_is_refused() -> None:
         )
 
 
+def test_a_mesh_without_axes_says_nothing_of_devices() -> None:
+    header = "frontend_attributes={xla.sdy.meshes={empty_mesh = #sdy.mesh<[]>}}, num_partitions=8"
+    module = propagated(f"HloModule m, {header}\nENTRY e {{ ROOT a = f32[4] parameter(0) }}")
+    assert shardings(module) == {"a": "{replicated}"}
+
+
 SPECS = ("[{?}, {?}]", '[{"x"}, {}]', '[{"y", ?}, {"x"}]', '[{}, {"x", "y"}]', '[{"x", "y"}, {?}]')
 STEPS = (
     "r{n} = f32[16,16] add(r{a}, r{b})",
