@@ -1,1 +1,2 @@
-"""The emulated TPU: instruction set, machines, timing."""
+"""The emulated TPU. `isa` says what programs are, `machine` what a core is; `interp` and `jit` execute;
+`system` puts cores together. The compiler imports `isa` alone."""

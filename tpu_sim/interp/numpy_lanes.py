@@ -5,7 +5,6 @@ has shape (8, 128); the scalar unit uses the same class with shape (1,). An sreg
 array of one element.
 """
 
-# ruff: noqa: D102 - the primitives are explained in `tpu_sim.isa.semantics`
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -38,6 +37,24 @@ def _bits(wide: npt.NDArray[np.int64]) -> U32:
     return (wide & 0xFFFFFFFF).astype(np.uint32)
 
 
+def _arithmetic(function: Callable[..., F32]) -> Callable[..., F32]:
+    """A primitive of floats; its NaN are what the lanes say."""
+
+    def primitive(lanes: NumpyLanes, *operands: F32) -> F32:
+        return lanes._given(function(*operands))
+
+    return primitive
+
+
+def _signed_result(function: Callable[..., npt.NDArray[np.int32]]) -> Callable[..., U32]:
+    """A primitive of signed integers."""
+
+    def primitive(_lanes: NumpyLanes, a: U32, b: U32) -> U32:
+        return function(_signed(a), _signed(b)).view(np.uint32)
+
+    return primitive
+
+
 class NumpyLanes:
     """The primitives for values of one `shape`; constants are cached and never written.
 
@@ -53,61 +70,60 @@ class NumpyLanes:
         """A result of float arithmetic, its NaN as they are to be."""
         return result if self._nan is None else np.where(result != result, self._nan, result)
 
+    # primitives that NumPy has
+    fadd = _arithmetic(np.add)
+    fsub = _arithmetic(np.subtract)
+    fmul = _arithmetic(np.multiply)
+    fdiv = _arithmetic(np.divide)
+    fma = _arithmetic(exact.fma)
+    fsqrt = _arithmetic(np.sqrt)
+    fmaximum = _arithmetic(exact.maximum)
+    fminimum = _arithmetic(exact.minimum)
+    ffloor = _arithmetic(np.floor)
+    fceil = _arithmetic(np.ceil)
+    fround_even = _arithmetic(np.rint)
+    ftrunc = _arithmetic(np.trunc)
+    iadd = staticmethod(np.add)
+    isub = staticmethod(np.subtract)
+    imul = staticmethod(np.multiply)
+    iand = staticmethod(np.bitwise_and)
+    ior = staticmethod(np.bitwise_or)
+    ixor = staticmethod(np.bitwise_xor)
+    imin_s = _signed_result(np.minimum)
+    imax_s = _signed_result(np.maximum)
+    imin_u = staticmethod(np.minimum)
+    imax_u = staticmethod(np.maximum)
+    select = staticmethod(np.where)
+    mand = staticmethod(np.logical_and)
+    mor = staticmethod(np.logical_or)
+    mxor = staticmethod(np.logical_xor)
+    mnot = staticmethod(np.logical_not)
+
     def const_i(self, value: int) -> U32:
+        """See `Lanes`."""
         bits = value & 0xFFFFFFFF
         if bits not in self._constants:
             self._constants[bits] = np.full(self.shape, bits, np.uint32)
         return self._constants[bits]
 
     def const_f(self, value: float) -> F32:
+        """See `Lanes`."""
         return self.as_f(self.const_i(int(np.float32(value).view(np.uint32))))
 
     def as_f(self, x: U32) -> F32:
+        """See `Lanes`."""
         return x.view(np.float32)
 
     def as_i(self, x: F32) -> U32:
+        """See `Lanes`."""
         return x.view(np.uint32)
 
-    def fadd(self, a: F32, b: F32) -> F32:
-        return self._given(a + b)
-
-    def fsub(self, a: F32, b: F32) -> F32:
-        return self._given(a - b)
-
-    def fmul(self, a: F32, b: F32) -> F32:
-        return self._given(a * b)
-
-    def fdiv(self, a: F32, b: F32) -> F32:
-        return self._given(a / b)
-
-    def fma(self, a: F32, b: F32, c: F32) -> F32:
-        return self._given(exact.fma(a, b, c))
-
-    def fsqrt(self, a: F32) -> F32:
-        return self._given(np.sqrt(a))
-
-    def fmaximum(self, a: F32, b: F32) -> F32:
-        return self._given(exact.maximum(a, b))
-
-    def fminimum(self, a: F32, b: F32) -> F32:
-        return self._given(exact.minimum(a, b))
-
-    def ffloor(self, a: F32) -> F32:
-        return self._given(np.floor(a))
-
-    def fceil(self, a: F32) -> F32:
-        return self._given(np.ceil(a))
-
-    def fround_even(self, a: F32) -> F32:
-        return self._given(np.rint(a))
-
-    def ftrunc(self, a: F32) -> F32:
-        return self._given(np.trunc(a))
-
     def f_to_s(self, a: F32) -> U32:
+        """See `Lanes`."""
         return _bits(self._to_integer(a, float(_INT_MIN), float(2**31 - 1)))
 
     def f_to_u(self, a: F32) -> U32:
+        """See `Lanes`."""
         return _bits(self._to_integer(a, 0.0, float(2**32 - 1)))
 
     def _to_integer(self, a: F32, low: float, high: float) -> npt.NDArray[np.int64]:
@@ -115,120 +131,96 @@ class NumpyLanes:
         return np.clip(np.trunc(wide), low, high).astype(np.int64)
 
     def s_to_f(self, a: U32) -> F32:
+        """See `Lanes`."""
         return _signed(a).astype(np.float64).astype(np.float32)
 
     def u_to_f(self, a: U32) -> F32:
+        """See `Lanes`."""
         return a.astype(np.float64).astype(np.float32)
 
-    def iadd(self, a: U32, b: U32) -> U32:
-        return a + b
-
-    def isub(self, a: U32, b: U32) -> U32:
-        return a - b
-
-    def imul(self, a: U32, b: U32) -> U32:
-        return a * b
-
     def imulhi_u(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         return (a.astype(np.uint64) * b.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
 
-    def iand(self, a: U32, b: U32) -> U32:
-        return a & b
-
-    def ior(self, a: U32, b: U32) -> U32:
-        return a | b
-
-    def ixor(self, a: U32, b: U32) -> U32:
-        return a ^ b
-
     def shl(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         return np.where(b < 32, a << (b & np.uint32(31)), np.uint32(0))
 
     def lshr(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         return np.where(b < 32, a >> (b & np.uint32(31)), np.uint32(0))
 
     def ashr(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         count = np.minimum(b, np.uint32(31)).view(np.int32)
         return (_signed(a) >> count).view(np.uint32)
 
     def idiv_s(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         x, y = _signed(a).astype(np.int64), _signed(b).astype(np.int64)
         quotient = np.abs(x) // np.maximum(np.abs(y), 1)
         quotient = np.where((x < 0) != (y < 0), -quotient, quotient)
         return _bits(np.where(y == 0, np.int64(-1), quotient))
 
     def irem_s(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         x, y = _signed(a).astype(np.int64), _signed(b).astype(np.int64)
         remainder = np.abs(x) % np.maximum(np.abs(y), 1)
         remainder = np.where(x < 0, -remainder, remainder)
         return _bits(np.where(y == 0, x, remainder))
 
     def idiv_u(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         return np.where(b == 0, _ALL_ONES, a // np.maximum(b, np.uint32(1)))
 
     def irem_u(self, a: U32, b: U32) -> U32:
+        """See `Lanes`."""
         return np.where(b == 0, a, a % np.maximum(b, np.uint32(1)))
 
-    def imin_s(self, a: U32, b: U32) -> U32:
-        return np.minimum(_signed(a), _signed(b)).view(np.uint32)
-
-    def imax_s(self, a: U32, b: U32) -> U32:
-        return np.maximum(_signed(a), _signed(b)).view(np.uint32)
-
-    def imin_u(self, a: U32, b: U32) -> U32:
-        return np.minimum(a, b)
-
-    def imax_u(self, a: U32, b: U32) -> U32:
-        return np.maximum(a, b)
-
     def clz(self, a: U32) -> U32:
+        """See `Lanes`."""
         _, exponent = np.frexp(a.astype(np.float64))
         return (32 - exponent).astype(np.uint32)
 
     def popcnt(self, a: U32) -> U32:
+        """See `Lanes`."""
         return np.bitwise_count(a).astype(np.uint32)
 
     def fcmp(self, predicate: str, a: F32, b: F32) -> Mask:
+        """See `Lanes`."""
         return _COMPARE[predicate](a, b)
 
     def icmp_s(self, predicate: str, a: U32, b: U32) -> Mask:
+        """See `Lanes`."""
         return _COMPARE[predicate](_signed(a), _signed(b))
 
     def icmp_u(self, predicate: str, a: U32, b: U32) -> Mask:
+        """See `Lanes`."""
         return _COMPARE[predicate](a, b)
 
-    def select(self, mask: Mask, a: U32, b: U32) -> U32:
-        return np.where(mask, a, b)
-
-    def mand(self, a: Mask, b: Mask) -> Mask:
-        return a & b
-
-    def mor(self, a: Mask, b: Mask) -> Mask:
-        return a | b
-
-    def mxor(self, a: Mask, b: Mask) -> Mask:
-        return a ^ b
-
-    def mnot(self, a: Mask) -> Mask:
-        return ~a
-
     def mconst(self, value: bool) -> Mask:
+        """See `Lanes`."""
         return np.full(self.shape, value, np.bool_)
 
     def lane_index(self) -> U32:
+        """See `Lanes`."""
         return np.broadcast_to(np.arange(LANES, dtype=np.uint32), (SUBLANES, LANES)).copy()
 
     def sublane_index(self) -> U32:
+        """See `Lanes`."""
         column = np.arange(SUBLANES, dtype=np.uint32)[:, None]
         return np.broadcast_to(column, (SUBLANES, LANES)).copy()
 
     def splat(self, scalar: U32) -> U32:
+        """See `Lanes`."""
         return np.full(self.shape, scalar[0], np.uint32)
 
     def scalar_add(self, scalar: U32, k: int) -> U32:
+        """See `Lanes`."""
         return scalar + np.uint32(k & 0xFFFFFFFF)
 
     def lane_fold(self, x: U32, op: str) -> U32:
+        """See `Lanes`."""
         width = LANES
         while width > 1:
             width //= 2
@@ -236,6 +228,7 @@ class NumpyLanes:
         return np.repeat(self._settled(op, x), LANES, axis=1)
 
     def sublane_fold(self, x: U32, op: str) -> U32:
+        """See `Lanes`."""
         height = SUBLANES
         while height > 1:
             height //= 2
@@ -257,23 +250,29 @@ class NumpyLanes:
         return result
 
     def lane_rotate(self, x: U32, amount: Amount) -> U32:
+        """See `Lanes`."""
         return np.roll(x, _number(amount) % LANES, axis=1)
 
     def lane_broadcast(self, x: U32, lane: Amount) -> U32:
+        """See `Lanes`."""
         column = _number(lane) % LANES
         return np.repeat(x[:, column : column + 1], LANES, axis=1)
 
     def lane_permute(self, x: U32, index: U32) -> U32:
+        """See `Lanes`."""
         return np.take_along_axis(x, (index % LANES).astype(np.int64), axis=1)
 
     def sublane_rotate(self, x: U32, amount: Amount) -> U32:
+        """See `Lanes`."""
         return np.roll(x, _number(amount) % SUBLANES, axis=0)
 
     def sublane_broadcast(self, x: U32, sublane: Amount) -> U32:
+        """See `Lanes`."""
         row = _number(sublane) % SUBLANES
         return np.repeat(x[row : row + 1], SUBLANES, axis=0)
 
     def sublane_permute(self, x: U32, index: U32) -> U32:
+        """See `Lanes`."""
         return np.take_along_axis(x, (index % SUBLANES).astype(np.int64), axis=0)
 
 

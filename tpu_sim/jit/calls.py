@@ -12,23 +12,19 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
+from tpu_sim.jit.kernel_language import Words, kernel, words_at
 from tpu_sim.machine.node_table import MAIN
 from tpu_sim.machine.result import RECORD_WORDS
 
 BEGIN_CALL = "tpuc_kernel_v1_begin_call"
 END_CALL = "tpuc_kernel_v1_end_call"
-CALL_FUNCTIONS = (BEGIN_CALL, END_CALL)
-CALL_DECLARATIONS = f"""
-declare void @{BEGIN_CALL}(ptr)
-declare void @{END_CALL}(ptr)
-"""
 ENDED, PAUSED, CALLS, WAITS = 0, -1, -2, -3
 """What a function of a body returns, if it is not the number of a fault site."""
-_COUNTERS = (
-    *(int(word) for word in (Word.MXU_PASSES, Word.DMA_WAIT, Word.HBM_BYTES)),
-    *(Word.CAUSES + cause for cause in Cause),
-)
-assert 3 + len(_COUNTERS) <= RECORD_WORDS
+_CAUSES = len(Cause)
+_COUNTS = 4 + _CAUSES
+"""Cycles, passes, cycles in waits, bytes, and cycles by cause."""
+_RECORD_BYTES = 8 * RECORD_WORDS
+assert 2 + _COUNTS <= RECORD_WORDS
 
 
 def sequencer_text(name: str, bodies: list[str], components: list[str]) -> str:
@@ -74,44 +70,55 @@ def _table(name: str, functions: list[str]) -> str:
     return f"@{name} = internal constant [{len(functions)} x ptr] [{pointers}]\n\n"
 
 
+@kernel(BEGIN_CALL)
+def begin_call(ctx: Words) -> None:
+    """Count from here what the call named in the context costs, and charge its overhead."""
+    overhead = ctx[Word.CALL_CYCLES]
+    ctx[Word.CALL_START] = ctx[Word.NOW]
+    ctx[Word.MXU_PASSES] = 0
+    ctx[Word.DMA_WAIT] = 0
+    ctx[Word.HBM_BYTES] = 0
+    for cause in range(_CAUSES):
+        ctx[Word.CAUSES + cause] = 0
+    ctx[Word.CAUSES + Cause.LAUNCH] = overhead
+    ctx[Word.NOW] += overhead
+
+
+@kernel(END_CALL)
+def end_call(ctx: Words) -> None:
+    """Keep a record of the call, or add it to the calls that have none, and go on behind it in main."""
+    count = ctx[Word.RECORD_COUNT]
+    ctx[Word.RECORD_COUNT] = count + 1
+    ctx[Word.BODY] = MAIN
+    ctx[Word.NODE] = ctx[Word.RETURN_NODE]
+    start = ctx[Word.CALL_START]
+    if count < ctx[Word.MOST_RECORDS]:
+        row = words_at(ctx[Word.RECORDS] + count * _RECORD_BYTES)
+        row[0] = ctx[Word.CALL]
+        row[1] = start
+        for word in range(_COUNTS):
+            row[2 + word] = 0
+    else:
+        row = words_at(ctx[Word.TOTALS] + ctx[Word.CALL] * _RECORD_BYTES)
+        if row[0] == 0:
+            row[1] = start
+        row[0] += 1
+    row[2] += ctx[Word.NOW] - start
+    row[3] += ctx[Word.MXU_PASSES]
+    row[4] += ctx[Word.DMA_WAIT]
+    row[5] += ctx[Word.HBM_BYTES]
+    for cause in range(_CAUSES):
+        row[6 + cause] += ctx[Word.CAUSES + cause]
+
+
+_KERNELS = (begin_call, end_call)
+CALL_FUNCTIONS = tuple(one.symbol for one in _KERNELS)
+CALL_DECLARATIONS = "".join(one.declaration() for one in _KERNELS)
+
+
 def calls_text() -> str:
     """``begin_call(ctx)`` and ``end_call(ctx)``."""
-    return "\n".join((_begin_call(), _end_call()))
-
-
-def _begin_call() -> str:
-    """Count from here what the call named in the context costs, and charge its overhead."""
-    e = Emitter("r")
-    now, overhead = _load(e, Word.NOW), _load(e, Word.CALL_CYCLES)
-    _store(e, Word.CALL_START, now)
-    for word in _COUNTERS:
-        _store(e, word, "0")
-    _store(e, Word.CAUSES + Cause.LAUNCH, overhead)
-    _store(e, Word.NOW, e.value(f"add i64 {now}, {overhead}"))
-    return f"define void @{BEGIN_CALL}(ptr %ctx) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
-
-
-def _end_call() -> str:
-    """Keep a record of the call, and go on behind it in main."""
-    e = Emitter("r")
-    count, call, start = (_load(e, w) for w in (Word.RECORD_COUNT, Word.CALL, Word.CALL_START))
-    _store(e, Word.RECORD_COUNT, e.value(f"add i64 {count}, 1"))
-    _store(e, Word.BODY, str(MAIN))
-    _store(e, Word.NODE, _load(e, Word.RETURN_NODE))
-    gains = [e.value(f"sub i64 {_load(e, Word.NOW)}, {start}")]
-    gains += [_load(e, word) for word in _COUNTERS]
-    single, total, following = e.new_label(), e.new_label(), e.new_label()
-    e.branch(e.value(f"icmp ult i64 {count}, {_load(e, Word.MOST_RECORDS)}"), single, total)
-    e.place(single)
-    record = _row(e, Word.RECORDS, count)
-    for position, value in enumerate([call, start, *gains]):
-        e.store("i64", value, e.offset(record, position * 8), 8)
-    e.jump(following)
-    e.place(total)
-    _add_up(e, _row(e, Word.TOTALS, call), start, gains)
-    e.jump(following)
-    e.place(following)
-    return f"define void @{END_CALL}(ptr %ctx) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+    return "\n".join(one.text() for one in _KERNELS)
 
 
 def _pointer(e: Emitter, word: int) -> str:
@@ -120,24 +127,3 @@ def _pointer(e: Emitter, word: int) -> str:
 
 def _load(e: Emitter, word: int) -> str:
     return e.load("i64", _pointer(e, word), 8)
-
-
-def _store(e: Emitter, word: int, value: str) -> None:
-    e.store("i64", value, _pointer(e, word), 8)
-
-
-def _row(e: Emitter, table: Word, index: str) -> str:
-    base = e.load("ptr", _pointer(e, table), 8)
-    return e.offset(base, e.value(f"mul i64 {index}, {RECORD_WORDS * 8}"))
-
-
-def _add_up(e: Emitter, row: str, start: str, gains: list[str]) -> None:
-    """One more call in a row of totals."""
-    calls, first = e.load("i64", row, 8), e.load("i64", e.offset(row, 8), 8)
-    is_first = e.value(f"icmp eq i64 {calls}, 0")
-    e.store("i64", e.value(f"add i64 {calls}, 1"), row, 8)
-    earliest = e.value(f"select i1 {is_first}, i64 {start}, i64 {first}")
-    e.store("i64", earliest, e.offset(row, 8), 8)
-    for position, gain in enumerate(gains, 2):
-        place = e.offset(row, position * 8)
-        e.store("i64", e.value(f"add i64 {e.load('i64', place, 8)}, {gain}"), place, 8)
