@@ -56,10 +56,7 @@ def _is_all_stated(module: HloModule) -> bool:
 
 
 def _apply_constraints(program: Program) -> None:
-    """What is made for a constraint alone is made as the constraint wants it.
-
-    Further uses of the constrained array that come later use the constraint's result.
-    """
+    """What no other constraint uses is made as its closed constraint wants it."""
     for note in list(program.notes):
         (stated,) = program.stated[note]
         operand = note.operands[0]

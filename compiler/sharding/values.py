@@ -28,8 +28,8 @@ class Value:
     """
 
     __slots__ = (
-        "axes", "blocked", "dims", "is_fixed", "is_open", "manual", "mesh", "number", "order",
-        "unreduced", "waiting", "wanted",
+        "axes", "blocked", "dims", "is_fixed", "is_open", "manual", "mesh", "number", "unreduced",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, dims: Ints) -> None:
@@ -59,12 +59,10 @@ class Value:
             else:
                 self.axes[dim], self.is_open[dim] = found.axes, found.is_open
 
-    def take_turn(self, priority: int) -> bool:
+    def take_turn(self, priority: int) -> None:
         """Let what waits for this priority count."""
         for dim, found in self.waiting.pop(priority, ()):
             self.axes[dim], self.is_open[dim] = found.axes, found.is_open
-            return True
-        return False
 
     def unusable(self) -> Iterator[Axes]:
         """Axes that may cut no dimension, but those of the dimensions themselves."""

@@ -96,6 +96,15 @@ def test_lower_priorities_go_first() -> None:
     assert "devices=[1,4,2]" in shardings(propagated(text("p1", "p0")))["d"]
 
 
+def test_all_dimensions_of_a_priority_take_their_turn() -> None:
+    module = propagated(f"""HloModule m, {MESH}
+      ENTRY e {{
+        a = f32[16,8] parameter(0), {sdy('[{"x"}p1, {"y"}p1]')}
+        ROOT r = f32[16,8] negate(a)
+      }}""")
+    assert set(shardings(module).values()) == {"{devices=[4,2]<=[8]}"}
+
+
 def test_a_constraint_that_differs_is_a_copy() -> None:
     module = propagated(f"""HloModule m, {MESH}
       ENTRY e {{
