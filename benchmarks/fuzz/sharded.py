@@ -14,7 +14,7 @@ import sys
 import traceback
 
 import numpy as np
-from compiler.hlo.module_tools import control_computations
+from compiler.hlo.call_graph import control_computations
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, signature
 from benchmarks.fuzz.compare import difference

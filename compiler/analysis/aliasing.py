@@ -9,13 +9,15 @@ its shape. Slots that must lie in the same memory form one set:
     conditional                          operands and branch parameters; branch results and result
     fusion of dynamic-update-slice or    the result overwrites operand 0
     scatter (kCustom)
+    fusion with output_to_operand_    results overwrite operands: copy insertion says where that
+    aliasing (kCustom)                costs nothing
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.hlo.attributes import InputOutputAlias
+from compiler.hlo.attributes import InputOutputAlias, OutputOperandAlias
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -58,6 +60,11 @@ def updated_operand(fusion: HloInstruction) -> int | None:
     if root.opcode == "scatter" and root.operands.count(target) > 1:
         return None  # updates that would be overwritten before they are read
     return target.parameter_number
+
+
+def reused_operands(fusion: HloInstruction) -> tuple[OutputOperandAlias, ...]:
+    """Which operands a kernel overwrites because nobody needs them after it."""
+    return fusion.output_to_operand_aliasing if fusion.kind == "kCustom" else ()
 
 
 class SlotSets:
@@ -120,6 +127,9 @@ def must_share(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
             target = updated_operand(instr)
             if target is not None:
                 yield (instr.operands[target], 0), (instr, 0)
+            for alias in reused_operands(instr):
+                leaf = leaf_number(instr.shape, alias.output_index)
+                yield (instr.operands[alias.operand_number], 0), (instr, leaf)
 
 
 def shared_slots(module: HloModule) -> SlotSets:

@@ -7,6 +7,7 @@ block is read after another block's result was written over it.
 from __future__ import annotations
 
 from compiler.analysis.aliasing import updated_operand
+from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloInstruction
@@ -29,10 +30,25 @@ def may_overwrite(
         return operand == result
     if updated_operand(instr) is not None:
         return updated_operand(instr) == operand_index
+    transform = transform_of(instr)
+    if transform is not None:
+        return (
+            planner is not None
+            and operand == result
+            and fourier_grid(transform, planner.chip).is_disjoint
+        )
     is_as_wide = isinstance(operand, ArrayShape) and operand.dtype.bits == result.dtype.bits
     return (
         is_as_wide and reads_in_place(instr, operand_index) and blocks_are_disjoint(instr, planner)
     )
+
+
+def transform_of(instr: HloInstruction) -> HloInstruction | None:
+    """The `pair-fft` that a fusion is the kernel of: a step reads its lines before it writes them."""
+    if instr.opcode != "fusion" or instr.kind != "kCustom":
+        return None
+    root = instr.calls.root_instruction
+    return root if root.opcode == "pair-fft" else None
 
 
 def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -> bool:

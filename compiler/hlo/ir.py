@@ -43,7 +43,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from compiler.diagnostics import CompileError, SourceSpan, SourceText
-from compiler.hlo.attributes import Attribute, ConvDims, Window
+from compiler.hlo.attributes import Attribute, ConvDims, OutputOperandAlias, Window
 from compiler.hlo.shape import ArrayShape, Shape
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -196,6 +196,7 @@ class HloInstruction:
     lhs_ragged_dims = Attribute[Ints](tuple, ())
     rhs_group_dims = Attribute[Ints](tuple, ())
     fft_length = Attribute[Ints](tuple, ())
+    output_to_operand_aliasing = Attribute[tuple[OutputOperandAlias, ...]](tuple, ())
     offset_dims = Attribute[Ints](tuple, ())
     collapsed_slice_dims = Attribute[Ints](tuple, ())
     start_index_map = Attribute[Ints](tuple, ())

@@ -8,6 +8,9 @@ the same time (`compiler.analysis.buffer_classes`); otherwise one of the two is 
     updates, loop states     copied just before they are overwritten
     results                  copied at the end of the computation, as if all at once
 
+A kernel that may overwrite an operand does so where that is the operand's last use: it says so in
+its `output_to_operand_aliasing`.
+
 Results of the module lie apart from each other, from parameters and from constants.
 
 Runs on scheduled HLO: "at the same time" is a matter of the order of instructions.
@@ -22,7 +25,9 @@ from dataclasses import dataclass
 from compiler.analysis.aliasing import Slot, donations, leaf_count, leaf_number, updated_operand
 from compiler.analysis.buffer_classes import BufferClasses, output_place
 from compiler.analysis.buffer_values import BufferValues, Span
+from compiler.analysis.in_place import transform_of
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.attributes import OutputOperandAlias
 from compiler.hlo.call_graph import control_computations, sort_computations
 from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -50,6 +55,8 @@ def insert_copies(module: HloModule, context: PassContext) -> bool:
     inserters = [_Inserter(c, values, classes, context) for c in computations]
     for inserter in inserters:
         inserter.settle()
+    for inserter in inserters:
+        inserter.reuse()
     for inserter in inserters:
         inserter.order()
     sort_computations(module)
@@ -167,6 +174,23 @@ class _Inserter:
         if self.copied:
             self._shorten({r.value for r in results if r not in self.copied})
             self._copy_results()
+
+    def reuse(self) -> None:
+        """Let transforms write over operands that nobody needs after them."""
+        for instr in self.computation:
+            if transform_of(instr) is None:
+                continue
+            is_tuple = isinstance(instr.shape, TupleShape)
+            aliases = tuple(
+                OutputOperandAlias((leaf,) if is_tuple else (), number, ())
+                for leaf in range(leaf_count(instr.shape))
+                for number, operand in enumerate(instr.operands)
+                if self.classes.join(self.values.value((operand, 0)), (instr, leaf))
+            )
+            instr.attrs.pop("output_to_operand_aliasing", None)
+            if aliases:
+                instr.attrs["output_to_operand_aliasing"] = aliases
+                self.context.counts["in place"] += len(aliases)
 
     def order(self) -> None:
         """Put the copies in their places, now that it is known what shares a buffer."""

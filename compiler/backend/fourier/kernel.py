@@ -7,10 +7,9 @@ turned into columns first and back at the end. The roots are spread over the lan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from compiler.analysis.fourier_grid import TILES, fourier_grid
 from compiler.analysis.indexing import const
-from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
+from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
 from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots, StageLoops, StageShape
@@ -25,24 +24,10 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
 
-_TILES = 16
-_STEP_ROWS = 1024
-"""Of each part, about what a grid step takes: long enough for its transfers to run at full speed."""
-_VMEM_SHARE = 0.8
-
 
 def emit_fft(kernel: CustomKernel) -> None:
     """Emit the kernel of a transform."""
     FourierKernel(kernel).emit()
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """The grid, and the units of a step with their rows."""
-
-    grid: tuple[GridDim, GridDim]
-    units: int
-    unit_rows: int
 
 
 class FourierKernel:
@@ -57,7 +42,7 @@ class FourierKernel:
         (self.dim,) = root.dimensions
         self.stages: tuple[Stage, ...] = stages(self.dims[self.dim])
         self.is_inverse = root.fft_type == "IFFT"
-        self.cut = self._cut()
+        self.cut = fourier_grid(root, kernel.chip)
         self.guard = max([GUARD_ROWS, *(self._shape(s).guard_rows for s in self.stages)])
 
     @property
@@ -69,7 +54,7 @@ class FourierKernel:
         """Emit everything."""
         b = self.builder
         roots = self._spread_roots()
-        spare = [self._spare(number) for number in range(self._spare_blocks)]
+        spare = [self._spare(number) for number in range(self.cut.spare)]
         arguments = [self._argument(operand) for operand in self.inputs]
         grid = GridLoop(
             b,
@@ -119,7 +104,7 @@ class FourierKernel:
         return StageShape(stage, self.cut.units, self.cut.unit_rows)
 
     def _turned(self) -> Turned:
-        tiles = min(_TILES, -(-self.dims[1] // 8))
+        tiles = min(TILES, -(-self.dims[1] // 8))
         return Turned(self.cut.units, tiles, self.dims[2])
 
     def _clear(self, grid: GridLoop, spare: list[tuple[Part, ...]]) -> None:
@@ -144,30 +129,6 @@ class FourierKernel:
 
     # windows
 
-    def _cut(self) -> _Cut:
-        """Units of a step: enough for long transfers, several steps where there are many."""
-        rows = -(-self.dims[self.dim] // SUBLANES) * SUBLANES
-        lines = -(-self.dims[3 - self.dim] // (8 if self.is_turned else BLOCK))
-        most = self._most_units(rows)
-        wanted = max(1, min(most, -(-_STEP_ROWS // rows)))
-        if not self.is_turned:
-            across = min(wanted, lines)
-            majors = min(self.dims[0], max(1, wanted // across))
-            grid = grid_dim("a", 1, self.dims[0], majors), grid_dim("c", BLOCK, lines, across)
-            return _Cut(grid, majors * across, rows)
-        down = min(wanted * _TILES, lines // _TILES * _TILES) if lines > _TILES else lines
-        grid = grid_dim("a", 1, self.dims[0], 1), grid_dim("r", 8, lines, down)
-        return _Cut(grid, -(-down // _TILES), rows)
-
-    def _most_units(self, rows: int) -> int:
-        """Units whose blocks VMEM has room for."""
-        streams = len(self.inputs) + len(self.kernel.interface.results)
-        blocks = 2 * streams + 2 * self._spare_blocks
-        table = root_rows(self.dims[self.dim]) * (BLOCK + 1)
-        room = int(self.kernel.chip.vmem_rows * _VMEM_SHARE) - table
-        columns = -(-rows // BLOCK) * BLOCK if self.is_turned else rows
-        return max(1, room // (blocks * columns))
-
     def _plan(self) -> WindowPlan:
         outer, inner = self.cut.grid
         n = self.dims[self.dim]
@@ -185,11 +146,6 @@ class FourierKernel:
     def _argument(self, operand: HloInstruction) -> Argument:
         number = self.kernel.body.parameters.index(operand)
         return self.kernel.interface.operands[number]
-
-    @property
-    def _spare_blocks(self) -> int:
-        """Blocks besides those of operands and results: their imaginary part may be wanted too."""
-        return 1 if len(self.kernel.interface.results) == 2 and not self.is_turned else 2
 
     def _spare(self, number: int) -> tuple[Part, ...]:
         rows = self.cut.units * self.cut.unit_rows + self.guard
@@ -214,11 +170,11 @@ class FourierKernel:
         b.emit("dma.wait", flag, 0)
         with b.loop(count, "roots") as row:
             word = ops.emit("vld", table, row, 0, 0)
-            for tile in range(_TILES):
+            for tile in range(TILES):
                 ops.emit("vxpose.push", 0, word, tile)
             ops.emit("vxpose.swap", 0)
             first = b.smuli(row, BLOCK)
-            for tile in range(_TILES):
+            for tile in range(TILES):
                 ops.emit("vst", spread, first, tile * 8, 1, ops.emit("vxpose.read", 0, tile))
         return Roots(spread)
 

@@ -126,7 +126,7 @@ def _scatter(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     lines = [update.transpose(order).reshape(-1)[targets.kept] for update in updates]
     flats = [np.array(array).reshape(-1) for array in arrays]
     monoid = monoid_of(body) if count == 1 else None
-    if monoid is not None:
+    if monoid is not None and not _rounds_each_update(monoid, flats[0]):
         flats = [_scatter_monoid(flats[0], targets.flat, lines[0], monoid)]
     elif _is_assignment(body):
         for flat, line in zip(flats, lines, strict=True):
@@ -187,13 +187,28 @@ def _is_assignment(body: HloComputation) -> bool:
     return results == body.parameters[half:]
 
 
+def _rounds_each_update(monoid: Monoid, flat: Array) -> bool:
+    """Whether the order of updates matters: sums of narrow floats are rounded after each."""
+    return widen(flat) is not flat and monoid.opcode in ("add", "multiply")
+
+
 def _scatter_monoid(flat: Array, targets: Array, line: Array, monoid: Monoid) -> Array:
-    """Combine in place; sums of narrow floats accumulate in f32 and round once."""
-    wide = widen(flat)
-    if wide is flat:
-        wide = flat.copy()
-    monoid.ufunc.at(wide, targets, widen(line))
-    return wide.astype(flat.dtype)
+    """Combine in place."""
+    wide, updates = widen(flat), widen(line)
+    result = wide.copy()
+    monoid.ufunc.at(result, targets, updates)
+    if wide.dtype.kind == "f" and monoid.opcode in ("maximum", "minimum"):
+        _order_zeros(result, wide, targets, updates, is_negative=monoid.opcode == "minimum")
+    return result.astype(flat.dtype)
+
+
+def _order_zeros(
+    result: Array, flat: Array, targets: Array, updates: Array, *, is_negative: bool
+) -> None:
+    """The extreme of zeros of both signs: -0 lies below +0, which NumPy's functions do not know."""
+    found = (flat == 0) & (np.signbit(flat) == is_negative)
+    np.logical_or.at(found, targets, (updates == 0) & (np.signbit(updates) == is_negative))
+    result[(result == 0) & found] = -0.0 if is_negative else 0.0
 
 
 def _scatter_rounds(

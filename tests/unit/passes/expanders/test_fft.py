@@ -151,3 +151,16 @@ def test_little_vmem(tmp_path: Path, megabytes: int) -> None:
     for length in (1024, 127):
         text, x = _case("FFT", 2, length)
         assert_close(reference(text, [x]), on_machine(text, [x], str(chip)), 2e-6)
+
+
+def test_a_transform_lies_where_its_operand_did() -> None:
+    """Two arrays, the caller's and the result, however many transforms follow each other."""
+    shape, attributes = "c64[8,16,256]", "fft_length={16,256}"
+    text = (
+        f"HloModule m\nENTRY e {{\n  x = {shape} parameter(0)\n"
+        f"  f = {shape} fft(x), fft_type=FFT, {attributes}\n"
+        f"  ROOT b = {shape} fft(f), fft_type=IFFT, {attributes}\n}}\n"
+    )
+    _, x = _case("FFT", 8, 16, 256)
+    assert 2 * x.nbytes <= compile_text(text).buffers.peak_bytes < 2.2 * x.nbytes
+    assert_close([x], on_machine(text, [x]), 2e-6)
