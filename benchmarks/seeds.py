@@ -176,9 +176,8 @@ def _lines(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End a child and what it started."""
-    with contextlib.suppress(ProcessLookupError):
+    with child, contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _cause(code: int) -> str:

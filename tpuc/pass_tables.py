@@ -10,24 +10,25 @@ from rich.console import Console
 from rich.table import Table
 
 from compiler.passes.pass_manager import FunctionPass, Pass, PassTiming
-from compiler.passes.pipeline import ON_REQUEST, PASSES, PIPELINE
+from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
 
 
 @dataclass(frozen=True)
 class PassRow:
-    """A pass as it stands in the pipeline; one that an option asks for runs before the others."""
+    """A pass as it stands in the pipeline; `when` says when it runs, if not always."""
 
     name: str
     what: str
-    is_on_request: bool
+    when: str = ""
 
 
 def pass_rows() -> list[PassRow]:
-    """Every step of the pipeline, and the passes on request before them. A pass may run twice."""
-    return [
-        PassRow(name, _first_sentence(PASSES[name]), name in ON_REQUEST)
-        for name in (*ON_REQUEST, *PIPELINE)
-    ]
+    """Every step of the pipeline, and before them what runs on request or for a slice. A pass may
+    run twice."""
+    steps = [(name, "for a slice") for name in PARTITIONING]
+    steps += [(name, "on request") for name in ON_REQUEST]
+    steps += [(name, "") for name in PIPELINE]
+    return [PassRow(name, _first_sentence(PASSES[name]), when) for name, when in steps]
 
 
 def _first_sentence(item: Pass) -> str:
@@ -40,7 +41,7 @@ def as_json(timings: Sequence[PassTiming] | None) -> list[dict[str, object]]:
     """The passes; or for a model, what ran."""
     if timings is None:
         return [
-            {"name": row.name, "what": row.what, "on_request": row.is_on_request}
+            {"name": row.name, "what": row.what, "when": row.when or "always"}
             for row in pass_rows()
         ]
     return [
@@ -62,7 +63,7 @@ def print_passes(console: Console) -> None:
     for heading in ("pass", "what it does"):
         table.add_column(heading)
     for row in pass_rows():
-        name = f"{row.name} (on request)" if row.is_on_request else row.name
+        name = f"{row.name} ({row.when})" if row.when else row.name
         table.add_row(name, row.what)
     console.print(table)
 

@@ -14,7 +14,6 @@ import sys
 import traceback
 
 import numpy as np
-from compiler.hlo.call_graph import control_computations
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, signature
 from benchmarks.fuzz.compare import difference
@@ -22,6 +21,7 @@ from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
 from compiler.diagnostics import CompileError
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.evaluator import evaluate, evaluate_devices
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait

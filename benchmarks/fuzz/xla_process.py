@@ -5,6 +5,7 @@ The child reads pickled (text, arrays) and answers ("ok", arrays) or ("no", reas
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -53,8 +54,8 @@ class XlaProcess:
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
-            self._child.kill()
-            self._child.wait()
+            with contextlib.suppress(BrokenPipeError), self._child:  # ends its pipes, too
+                self._child.kill()
             self._child = None
 
     def _started(self) -> subprocess.Popen[bytes]:

@@ -6,6 +6,7 @@ threads meet. In a turn both execute, one after the other; the order changes fro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -139,8 +140,8 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(BrokenPipeError), self._process:  # a request may be unread
+            self._process.kill()
         self._errors.close()
 
     def ask(self, what: str, **details: object) -> dict[str, Any]:

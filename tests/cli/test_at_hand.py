@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tpuc
-from compiler.passes.pipeline import ON_REQUEST, PASSES, PIPELINE
+from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
 from tests.support.command_line import MODEL, Call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ def test_errors_go_to_standard_error_alone_without_json(call: Call, tmp_path: Pa
 
 def test_every_pass_is_listed_with_what_it_does(call: Call) -> None:
     rows = json.loads(call("passes", "--json").out)
-    assert [row["name"] for row in rows] == [*ON_REQUEST, *PIPELINE]
+    assert [row["name"] for row in rows] == [*PARTITIONING, *ON_REQUEST, *PIPELINE]
     assert {row["name"] for row in rows} == set(PASSES)
     assert all(len(row["what"]) > 10 for row in rows)
 

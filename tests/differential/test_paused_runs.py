@@ -247,7 +247,7 @@ def test_what_cannot_be_gone_on_with_is_refused(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("word", "value"),
     [("body", 2), ("body", -1), ("node", 99), ("node", 4), ("return_node", 77), ("call", 9),
-     ("call", -1), ("flag_cause", 10), ("record_count", -1), ("mrf_pushed", 100)],
+     ("call", -1), ("flag_cause", 99), ("record_count", -1), ("mrf_pushed", 100)],
 )  # fmt: skip
 def test_a_state_outside_the_program_is_refused(machine: Machine, word: str, value: int) -> None:
     run, _ = saved()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG, ExchangePlan
+from compiler.backend.kernel_calls import no_kernel
 from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
@@ -30,7 +31,8 @@ class Exchange:
     """What the kernels have in common; `size` is the number of cores in a group."""
 
     def __init__(self, kernel: CustomKernel) -> None:
-        assert kernel.exchange is not None, "only programs of a slice have collectives left"
+        if kernel.exchange is None:  # a program for one device
+            raise no_kernel(kernel.root, kernel.fusion)
         self.builder = kernel.builder
         self.kernel = kernel
         self.plan: ExchangePlan = kernel.exchange

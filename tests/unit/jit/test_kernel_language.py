@@ -212,7 +212,7 @@ def test_an_exchange_raises_the_flag_of_its_peer(size: int) -> None:
     words, peer = random_context(1), random_context(2)
     links = np.zeros(2 * ROUTE_WORDS, np.int64)
     row = links[ROUTE_WORDS:]
-    row[: len(RouteWord)] = [peer.ctypes.data, 1, 2, 5 << 20, 30, 400, 90]
+    row[: len(RouteWord)] = [peer.ctypes.data, 1, 2, 5 << 20, 30, 400, 90, 7]
     words[Word.LINKS] = links.ctypes.data
     before, before_peer = words.copy(), peer.copy()
     native(clock_kernels.exchange, None, words, 9, size, 1, 1 << 21)
@@ -223,4 +223,5 @@ def test_an_exchange_raises_the_flag_of_its_peer(size: int) -> None:
     assert words[Word.FLAG_CAUSE + 9] == Cause.ICI
     assert peer[Word.FLAG_DONE + 9] == free + (400 if size else 90)
     assert peer[Word.FLAG_PENDING + 9] == before_peer[Word.FLAG_PENDING + 9] - 1
+    assert row[RouteWord.SENT] == 7 + size
     assert (words != before).sum() <= 5 and (peer != before_peer).sum() == 2
