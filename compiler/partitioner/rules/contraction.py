@@ -40,12 +40,12 @@ def _dot(region: Region, instr: Instr) -> Held:
 
 def _reduce(region: Region, instr: Instr) -> Held:
     """Partial results are combined by the reduction's own computation."""
-    body = instr.attrs["to_apply"]
-    assert isinstance(body, HloComputation)
+    body = instr.to_apply
     count = len(instr.operands) // 2
     plan = Plan.of(instr, sums=True)
+    kind = reducer_kind(body, MONOIDS) if count == 1 else None
     for number in range(count):
-        plan.fills[number] = _start_of(region, instr.operands[count + number])
+        plan.fills[number] = _start_of(region, instr.operands[count + number], kind)
     if count == 1:
         plan.combiner = lambda _: body
         plan.emit = lambda job: _reduced(job, plan)
@@ -55,14 +55,18 @@ def _reduce(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
-def _start_of(region: Region, start: Instr) -> Callable[[Local], Instr]:
-    return lambda _: region.need(start, Cut.whole(0))
+def _start_of(region: Region, start: Instr, kind: str | None) -> Callable[[Local], Instr]:
+    """What adds nothing; where that is not known, what the reduction starts from."""
+    neutral = None if kind is None else identity(kind, start.array.dtype)
+    if neutral is None:
+        return lambda _: region.need(start, Cut.whole(0))
+    return lambda b: b.constant(start.array.dtype, neutral)
 
 
 def _reduced(job: Job, plan: Plan) -> list[Instr]:
     """A start that is not neutral counts once: on the first device of those that share the sum."""
     instr, b, sums = job.instr, job.b, plan.sums(job.given)
-    kind = reducer_kind(instr.attrs["to_apply"], MONOIDS)
+    kind = reducer_kind(instr.to_apply, MONOIDS)
     start = splat_value(instr.operands[1])
     dtype = instr.operands[1].array.dtype
     neutral = None if kind is None else identity(kind, dtype)
@@ -82,7 +86,7 @@ def _reduced_together(job: Job, plan: Plan, count: int) -> list[Instr]:
     for value in made:
         row = b.reshape(value, (1, *value.array.dims))
         gathered.append(b.all_gather(row, 0, sums))
-    body = job.instr.attrs["to_apply"]
+    body = job.instr.to_apply
     assert isinstance(body, HloComputation)
     again = b.reduce(gathered, job.operands[count:], (0,), body)
     return [b.get_tuple_element(again, i) for i in range(count)]
