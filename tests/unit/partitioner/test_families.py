@@ -40,40 +40,124 @@ second { x = f32[8,6] parameter(0) ROOT y = f32[8,6] reverse(x), dimensions={0} 
 )
 
 BODIES = {
-    "elementwise": "a = f32[9,6] parameter(0) b = f32[9,6] parameter(1) c = f32[9,6] multiply(a, b) ROOT r = f32[9,6] tanh(c)",
+    "elementwise": (
+        "a = f32[9,6] parameter(0) b = f32[9,6] parameter(1) c = f32[9,6] multiply(a, b) ROOT r = "
+        "f32[9,6] tanh(c)"
+    ),
     "broadcast": "a = f32[6] parameter(0) ROOT r = f32[8,6,4] broadcast(a), dimensions={1}",
     "iota": "ROOT r = bf16[10,300] iota(), iota_dimension=1",
     "transpose": "a = f32[6,8,4] parameter(0) ROOT r = f32[4,6,8] transpose(a), dimensions={2,0,1}",
     "merge": "a = f32[6,8,4] parameter(0) ROOT r = f32[48,4] reshape(a)",
     "split": "a = f32[48,4] parameter(0) ROOT r = f32[6,8,2,2] reshape(a)",
-    "dot": "a = f32[3,8,10] parameter(0) b = f32[3,10,6] parameter(1) ROOT r = f32[3,8,6] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
-    "reduce": "a = f32[9,6,4] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), dimensions={0,2}, to_apply=add",
-    "product": "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[6] reduce(a, z), dimensions={0}, to_apply=multiply",
-    "argmax": "a = f32[9,6] parameter(0) i = s32[9,6] iota(), iota_dimension=0 n = f32[] constant(-inf) z = s32[] constant(0) ROOT r = (f32[6], s32[6]) reduce(a, i, n, z), dimensions={0}, to_apply=largest",
-    "convolution": "a = f32[4,10,8,4] parameter(0) k = f32[3,3,4,6] parameter(1) ROOT r = f32[4,5,8,6] convolution(a, k), window={size=3x3 stride=2x1 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
-    "depthwise": "a = f32[4,10,8] parameter(0) k = f32[3,1,16] parameter(1) ROOT r = f32[4,8,16] convolution(a, k), window={size=3}, dim_labels=b0f_0io->b0f, feature_group_count=8",
-    "transposed convolution": "a = f32[4,8,4] parameter(0) k = f32[3,4,6] parameter(1) ROOT r = f32[4,16,6] convolution(a, k), window={size=3 pad=1_2 lhs_dilate=2}, dim_labels=b0f_0io->b0f",
-    "pooling": "a = f32[16,6] parameter(0) z = f32[] constant(-inf) ROOT r = f32[16,3] reduce-window(a, z), window={size=4x2 stride=1x2 pad=2_1x0_0}, to_apply=maximum",
-    "cumulative sum": "a = f32[12,6] parameter(0) z = f32[] constant(0) ROOT r = f32[12,6] reduce-window(a, z), window={size=12x1 pad=11_0x0_0}, to_apply=add",
-    "pooling gradient": "a = f32[16,6] parameter(0) s = f32[8,6] parameter(1) z = f32[] constant(0) ROOT r = f32[16,6] select-and-scatter(a, s, z), window={size=3x1 stride=2x1 pad=1_0x0_0}, select=ge, scatter=add",
-    "gather": "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) ROOT r = f32[7,6] gather(a, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}",
-    "gather of points": "a = f32[10,6] parameter(0) i = s32[2,8] parameter(1) ROOT r = f32[8] gather(a, i), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={1,1}",
-    "scatter": "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) u = f32[7,6] parameter(2) ROOT r = f32[10,6] scatter(a, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
-    "scatter of maxima": "a = f32[10,6] parameter(0) i = s32[7] parameter(1) u = f32[7,6] parameter(2) ROOT r = f32[10,6] scatter(a, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=maximum",
-    "dynamic slice": "a = f32[10,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2) ROOT r = f32[3,6] dynamic-slice(a, i, j), dynamic_slice_sizes={3,6}",
-    "dynamic row": "a = f32[10,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2) ROOT r = f32[1,1] dynamic-slice(a, i, j), dynamic_slice_sizes={1,1}",
-    "dynamic update": "a = f32[10,8] parameter(0) u = f32[3,1] parameter(1) i = s32[] parameter(2) j = s32[] parameter(3) ROOT r = f32[10,8] dynamic-update-slice(a, u, i, j)",
+    "dot": (
+        "a = f32[3,8,10] parameter(0) b = f32[3,10,6] parameter(1) ROOT r = f32[3,8,6] dot(a, b), "
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    ),
+    "reduce": (
+        "a = f32[9,6,4] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), "
+        "dimensions={0,2}, to_apply=add"
+    ),
+    "product": (
+        "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[6] reduce(a, z), "
+        "dimensions={0}, to_apply=multiply"
+    ),
+    "argmax": (
+        "a = f32[9,6] parameter(0) i = s32[9,6] iota(), iota_dimension=0 n = f32[] constant(-inf) z ="
+        " s32[] constant(0) ROOT r = (f32[6], s32[6]) reduce(a, i, n, z), dimensions={0}, "
+        "to_apply=largest"
+    ),
+    "convolution": (
+        "a = f32[4,10,8,4] parameter(0) k = f32[3,3,4,6] parameter(1) ROOT r = f32[4,5,8,6] "
+        "convolution(a, k), window={size=3x3 stride=2x1 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
+    ),
+    "depthwise": (
+        "a = f32[4,10,8] parameter(0) k = f32[3,1,16] parameter(1) ROOT r = f32[4,8,16] "
+        "convolution(a, k), window={size=3}, dim_labels=b0f_0io->b0f, feature_group_count=8"
+    ),
+    "transposed convolution": (
+        "a = f32[4,8,4] parameter(0) k = f32[3,4,6] parameter(1) ROOT r = f32[4,16,6] convolution(a, "
+        "k), window={size=3 pad=1_2 lhs_dilate=2}, dim_labels=b0f_0io->b0f"
+    ),
+    "pooling": (
+        "a = f32[16,6] parameter(0) z = f32[] constant(-inf) ROOT r = f32[16,3] reduce-window(a, z), "
+        "window={size=4x2 stride=1x2 pad=2_1x0_0}, to_apply=maximum"
+    ),
+    "cumulative sum": (
+        "a = f32[12,6] parameter(0) z = f32[] constant(0) ROOT r = f32[12,6] reduce-window(a, z), "
+        "window={size=12x1 pad=11_0x0_0}, to_apply=add"
+    ),
+    "pooling gradient": (
+        "a = f32[16,6] parameter(0) s = f32[8,6] parameter(1) z = f32[] constant(0) ROOT r = "
+        "f32[16,6] select-and-scatter(a, s, z), window={size=3x1 stride=2x1 pad=1_0x0_0}, select=ge, "
+        "scatter=add"
+    ),
+    "gather": (
+        "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) ROOT r = f32[7,6] gather(a, i), "
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,6}"
+    ),
+    "gather of points": (
+        "a = f32[10,6] parameter(0) i = s32[2,8] parameter(1) ROOT r = f32[8] gather(a, i), "
+        "offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={1,0}, index_vector_dim=0, "
+        "slice_sizes={1,1}"
+    ),
+    "scatter": (
+        "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) u = f32[7,6] parameter(2) ROOT r = "
+        "f32[10,6] scatter(a, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add"
+    ),
+    "scatter of maxima": (
+        "a = f32[10,6] parameter(0) i = s32[7] parameter(1) u = f32[7,6] parameter(2) ROOT r = "
+        "f32[10,6] scatter(a, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=maximum"
+    ),
+    "dynamic slice": (
+        "a = f32[10,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2) ROOT r = f32[3,6] "
+        "dynamic-slice(a, i, j), dynamic_slice_sizes={3,6}"
+    ),
+    "dynamic row": (
+        "a = f32[10,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2) ROOT r = f32[1,1] "
+        "dynamic-slice(a, i, j), dynamic_slice_sizes={1,1}"
+    ),
+    "dynamic update": (
+        "a = f32[10,8] parameter(0) u = f32[3,1] parameter(1) i = s32[] parameter(2) j = s32[] "
+        "parameter(3) ROOT r = f32[10,8] dynamic-update-slice(a, u, i, j)"
+    ),
     "slice": "a = f32[20,6] parameter(0) ROOT r = f32[5,3] slice(a), slice={[2:17:3],[3:6]}",
-    "pad": "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[20,5] pad(a, z), padding=1_2_1x-2_1",
+    "pad": (
+        "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[20,5] pad(a, z), "
+        "padding=1_2_1x-2_1"
+    ),
     "reverse": "a = f32[9,6] parameter(0) ROOT r = f32[9,6] reverse(a), dimensions={0,1}",
-    "concatenate": "a = f32[5,6] parameter(0) b = f32[2,6] parameter(1) c = f32[9,6] parameter(2) ROOT r = f32[16,6] concatenate(a, b, c), dimensions={0}",
-    "roll": "a = f32[16,6] parameter(0) b = f32[13,6] slice(a), slice={[3:16],[0:6]} c = f32[3,6] slice(a), slice={[0:3],[0:6]} ROOT r = f32[16,6] concatenate(b, c), dimensions={0}",
-    "sort": "a = f32[9,6] parameter(0) ROOT r = f32[9,6] sort(a), dimensions={1}, is_stable=true, to_apply=lt",
-    "solve": "a = f32[4,3,3] parameter(0) b = f32[4,3,2] parameter(1) ROOT r = f32[4,3,2] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=NO_TRANSPOSE",
+    "concatenate": (
+        "a = f32[5,6] parameter(0) b = f32[2,6] parameter(1) c = f32[9,6] parameter(2) ROOT r = "
+        "f32[16,6] concatenate(a, b, c), dimensions={0}"
+    ),
+    "roll": (
+        "a = f32[16,6] parameter(0) b = f32[13,6] slice(a), slice={[3:16],[0:6]} c = f32[3,6] "
+        "slice(a), slice={[0:3],[0:6]} ROOT r = f32[16,6] concatenate(b, c), dimensions={0}"
+    ),
+    "sort": (
+        "a = f32[9,6] parameter(0) ROOT r = f32[9,6] sort(a), dimensions={1}, is_stable=true, "
+        "to_apply=lt"
+    ),
+    "solve": (
+        "a = f32[4,3,3] parameter(0) b = f32[4,3,2] parameter(1) ROOT r = f32[4,3,2] triangular-"
+        "solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=NO_TRANSPOSE"
+    ),
     "fourier": "a = c64[6,8] parameter(0) ROOT r = c64[6,8] fft(a), fft_type=FFT, fft_length={8}",
-    "random bits": "k = u64[2] parameter(0) ROOT r = (u64[2], u32[12,6]) rng-bit-generator(k), algorithm=rng_three_fry",
-    "loop": "a = f32[8,6] parameter(0) z = s32[] constant(0) t = (s32[], f32[8,6]) tuple(z, a) ROOT w = (s32[], f32[8,6]) while(t), condition=condition, body=body",
-    "branches": "p = pred[] parameter(0) a = f32[8,6] parameter(1) b = f32[8,6] parameter(2) ROOT r = f32[8,6] conditional(p, a, b), true_computation=first, false_computation=second",
+    "random bits": (
+        "k = u64[2] parameter(0) ROOT r = (u64[2], u32[12,6]) rng-bit-generator(k), "
+        "algorithm=rng_three_fry"
+    ),
+    "loop": (
+        "a = f32[8,6] parameter(0) z = s32[] constant(0) t = (s32[], f32[8,6]) tuple(z, a) ROOT w = "
+        "(s32[], f32[8,6]) while(t), condition=condition, body=body"
+    ),
+    "branches": (
+        "p = pred[] parameter(0) a = f32[8,6] parameter(1) b = f32[8,6] parameter(2) ROOT r = "
+        "f32[8,6] conditional(p, a, b), true_computation=first, false_computation=second"
+    ),
     "bits": "a = f32[6,8] parameter(0) ROOT r = u8[6,8,4] bitcast-convert(a)",
 }
 
