@@ -24,8 +24,8 @@ def compile_source(
     """
     started = time.perf_counter()
     module, size = parse_model(text, name), len(cores.chips)
-    if size > 1 and device_counts(module).devices == 1 and sharded_devices(module) == size:
-        module.attrs["num_partitions"] = size  # HLO text of JAX leaves it to the options
+    if size > 1 and device_counts(module).devices == 1:
+        module.attrs["num_partitions"] = sharded_devices(module)  # JAX's HLO text leaves it out
     counts = device_counts(module)
     if size > 1 and counts.devices not in (1, size):
         raise UnsupportedError(

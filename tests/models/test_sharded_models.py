@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompileOptions
 from runtime.api import compile as compile_model
 from tpuc.arrays import compare, load_arrays
@@ -24,6 +25,19 @@ def test_values_on_a_slice_are_those_of_xla(file: str) -> None:
     expected = load_arrays(arrays, "out", executable.result_shapes)
     for difference in compare([np.asarray(output) for output in outputs], expected):
         assert difference.normalised <= TOLERANCE, difference
+
+
+@pytest.mark.parametrize("file", FORMS)
+def test_a_slice_of_another_size_is_refused(file: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"program of 8 devices .* the target has 4"):
+        compile_model(DATA / file, "v5e:2x2")
+
+
+def test_a_program_of_a_slice_has_no_file_form(tmp_path: Path) -> None:
+    executable = compile_model(DATA / FORMS[0], "v5e:4x2")
+    with pytest.raises(UnsupportedError, match="a program of 8 devices has no file form yet"):
+        executable.save(tmp_path / "slice.tpux")
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_form_of_a_model_takes_the_same_collectives() -> None:
