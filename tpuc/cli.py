@@ -121,7 +121,7 @@ def cli() -> None:
 @_json
 def run(**options: object) -> None:
     """Run MODEL (or a .tpux) on the emulated chip and report."""
-    _command("run")(**options)
+    _command("run.run")(**options)
 
 
 @cli.command()
@@ -144,7 +144,7 @@ def run(**options: object) -> None:
 @_json
 def estimate(**options: object) -> None:
     """Count the cycles of a run of MODEL (or a .tpux), without values."""
-    _command("estimate")(**options)
+    _command("run.estimate")(**options)
 
 
 @cli.command("compile")
@@ -158,7 +158,7 @@ def estimate(**options: object) -> None:
 @_no_cache
 def compile_command(**options: object) -> None:
     """Compile MODEL to a program file (.tpux)."""
-    _command("compile_model")(**options)
+    _command("compile.compile_model")(**options)
 
 
 @cli.command()
@@ -173,7 +173,7 @@ def compile_command(**options: object) -> None:
 @_f64_as_f32
 def opt(**options: object) -> None:
     """Run HLO passes on MODEL (or LLO passes on a .llo); the text to standard output."""
-    _command("opt")(**options)
+    _command("opt.opt")(**options)
 
 
 @cli.command()
@@ -183,7 +183,7 @@ def opt(**options: object) -> None:
 @_json
 def passes(**options: object) -> None:
     """List the HLO passes in their order; with MODEL, what each did to it."""
-    _command("passes")(**options)
+    _command("passes.passes")(**options)
 
 
 @cli.command()
@@ -192,7 +192,7 @@ def passes(**options: object) -> None:
 @_target_file
 def asm(**options: object) -> None:
     """Assemble bundle text to a program file (.tpux)."""
-    _command("asm")(**options)
+    _command("assembly.asm")(**options)
 
 
 @cli.command()
@@ -200,7 +200,7 @@ def asm(**options: object) -> None:
 @_target_file
 def disasm(**options: object) -> None:
     """Print a program file as bundle assembly."""
-    _command("disasm")(**options)
+    _command("assembly.disasm")(**options)
 
 
 @cli.command("eval")
@@ -211,7 +211,7 @@ def disasm(**options: object) -> None:
 @_json
 def eval_command(**options: object) -> None:
     """Evaluate MODEL with NumPy alone: no compiler, no chip."""
-    _command("evaluate")(**options)
+    _command("evaluate.evaluate")(**options)
 
 
 @cli.command()
@@ -219,12 +219,14 @@ def eval_command(**options: object) -> None:
 @_json
 def targets(**options: object) -> None:
     """List the chips; or every parameter of one, or what a slice such as v5e:16x16 is, with provenance."""
-    _command("targets")(**options)
+    _command("targets.targets")(**options)
 
 
 def _command(name: str) -> Callable[..., None]:
     """Load the command's body on first use, so that --help and --version stay instant."""
-    function: Callable[..., None] = getattr(importlib.import_module("tpuc.commands"), name)
+    module, _, function_name = name.partition(".")
+    body = importlib.import_module(f"tpuc.commands.{module}")
+    function: Callable[..., None] = getattr(body, function_name)
     return function
 
 

@@ -22,5 +22,5 @@ def test_an_internal_error_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("tpuc.commands.disasm", fail)
+    monkeypatch.setattr("tpuc.commands.assembly.disasm", fail)
     assert try_mutant("tpux", b"", tmp_path)[0] == "internal"

@@ -1,0 +1,153 @@
+"""What commands share: the model, the chip and the program that the words of a command line name."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import click
+
+from compiler.diagnostics import CompileError, made_up_note
+from compiler.frontends.recognition import is_bytecode, is_model_text
+from compiler.hlo.ir import HloModule
+from compiler.options import CompileOptions
+from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
+from runtime.executable import Executable
+from runtime.machines import MachineOptions
+from runtime.topology import Topology, parse_target
+from tpu_sim.isa.chips import Chip, ChipError
+from tpu_sim.isa.errors import TargetError
+from tpuc.commands.terminal import quiet, warn_of_f32, working
+
+
+def named_chip(name: str) -> Chip:
+    """A chip named on the command line, by itself or by a slice of it."""
+    return named_topology(name).chip
+
+
+def named_topology(name: str) -> Topology:
+    """A target named on the command line."""
+    try:
+        return parse_target(name)
+    except ChipError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def model_source(model: str) -> str | bytes | Path:
+    """The path of a model, which bundle text is none of; or what standard input holds (``-``)."""
+    if not model:
+        raise click.UsageError("the name of the model is empty")
+    if model == "-":
+        return _standard_input()
+    if model.endswith(".tpu"):
+        raise click.UsageError(f"{model} is bundle text: make a program of it with `tpuc asm`")
+    return Path(model)
+
+
+@cache
+def _standard_input() -> str | bytes:
+    """A model's text or bytecode; read once, for a command may ask for the model twice."""
+    data = sys.stdin.buffer.read()
+    if is_bytecode(data):
+        return data
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"standard input is no UTF-8 text: byte 0x{data[error.start]:02x}"
+        raise CompileError(message) from error
+    if not is_model_text(text):
+        raise CompileError("standard input holds no HLO or StableHLO")
+    return text
+
+
+def parsed(model: str, *, is_verified: bool = True) -> HloModule:
+    """The model in a file, parsed and (unless it is only to be printed) verified."""
+    from compiler.frontends.models import parse_model
+    from compiler.hlo.verifier import verify
+
+    text, name = read_source(model_source(model))
+    if text is None:
+        raise click.UsageError(f"{model} is a compiled program, not a model")
+    with quiet():
+        module = parse_model(text, name)
+    if is_verified:
+        verify(module)
+    return module
+
+
+def made_up(module: HloModule) -> str | None:
+    """What to say of constants that the text elided; None where it gives all."""
+    return made_up_note(module.made_up) if module.made_up else None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The options of a command that compiles."""
+
+    target: str | None
+    precision: str | None
+    f64_as_f32: bool
+    windows: tuple[str, ...]
+    dump_ir: str | None
+
+
+def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable:
+    """Compile a model, or load a program, which leaves nothing to choose."""
+    if choices.target is not None:
+        named_chip(choices.target)
+    if model.endswith(".tpux"):
+        return _loaded(model, choices, machine)
+    warn_of_f32(choices.f64_as_f32)
+    options = CompileOptions(
+        precision=choices.precision or "default",
+        dump_dir=Path(choices.dump_ir) if choices.dump_ir else None,
+        f64_as_f32=choices.f64_as_f32,
+        windows=_windows(choices.windows),
+    )
+    with working(f"compiling {model}"), quiet():
+        compiled = compile(
+            model_source(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
+        )
+        _dump_texts(compiled, options.dump_dir)
+    return compiled
+
+
+def _loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable:
+    try:
+        executable = load_executable(Path(model), machine, choices.target)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
+    saved = executable.program.metadata.get("precision", "default")
+    if choices.precision not in (None, saved):
+        raise click.UsageError(
+            f"{model} was compiled with --precision {saved}, not {choices.precision}"
+        )
+    if choices.f64_as_f32 or choices.windows:
+        raise click.UsageError(f"{model} is compiled already; give the model it came from")
+    if choices.dump_ir is not None:
+        raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")
+    return executable
+
+
+def _windows(texts: tuple[str, ...]) -> dict[str, tuple[int, int, int]]:
+    """The windows of ``--window NAME=bm,bk,bn``."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        numbers = [n.strip() for n in sizes.split(",")]
+        name = name.strip().removeprefix("%")
+        if not name or len(numbers) != 3 or not all(n.isdecimal() for n in numbers):
+            raise click.UsageError(f"--window {text}: want NAME=bm,bk,bn in elements")
+        if name in found:
+            raise click.UsageError(f"--window {name} is given twice")
+        found[name] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    return found
+
+
+def _dump_texts(executable: Executable, folder: Path | None) -> None:
+    """Put the texts below HLO beside the passes' dumps."""
+    if folder is not None:
+        (folder / "kernels.llo").write_text(executable.text("llo"))
+        (folder / "program.tpu").write_text(executable.text("tpu"))

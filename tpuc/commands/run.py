@@ -1,0 +1,118 @@
+"""``tpuc run`` and ``tpuc estimate``: values and cycles, or cycles alone."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from runtime.machines import MachineOptions
+from tpu_sim.jit.host import processor_count
+from tpuc import tables
+from tpuc.arrays import compare, save_arrays
+from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
+from tpuc.commands.models import Choices, compiled_or_loaded, parsed
+from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
+
+Array = npt.NDArray[np.generic]
+
+
+def run(
+    model: str,
+    inputs: str | None,
+    expect: str | None,
+    tol: float | None,
+    outputs: str | None,
+    seed: int,
+    target: str | None,
+    precision: str | None,
+    f64_as_f32: bool,
+    windows: tuple[str, ...],
+    machine: str,
+    threads: int | None,
+    checked: bool,
+    max_cycles: int | None,
+    dump_ir: str | None,
+    no_cache: bool,
+    check: bool,
+    trace: str | None,
+    as_json: bool,
+) -> None:
+    """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
+    writable(outputs)
+    writable(trace)
+    _comparable(model, expect, check=check)
+    options = MachineOptions(
+        machine, threads or processor_count(), checked, max_cycles, not no_cache
+    )
+    choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
+    executable = compiled_or_loaded(model, choices, options)
+    warn_of_made_up(executable.made_up, is_run=True)
+    shapes = executable.argument_shapes
+    each = read_or_random(inputs, shapes, seed)
+    arguments = list(each) if check else []  # else the host never holds them all
+    expected = expected_results(expect, executable.result_shapes)
+    is_read = bool(outputs) or check or expected is not None
+    with working("executing"), quiet():
+        run = executable.call(arguments or each, on_device=not is_read)
+        results = [np.asarray(result) for result in run.results] if is_read else []
+        report = run.report()
+    if outputs:
+        save_arrays(outputs, results)
+    if trace:
+        report.write_trace(trace)
+    precision = executable.program.metadata.get("precision", "default")
+    wanted = _evaluated_anew(model, arguments, precision) if check else expected
+    differences = compare(results, wanted) if wanted is not None else None
+    tolerance = tolerance_of(tol, precision)
+    if as_json:
+        record = report.to_json() | {"model": model, "random_inputs": inputs is None}
+        print_json(record, differences, tolerance)
+    else:
+        tables.print_report(report, model, random_seed=None if inputs else seed)
+    judge(differences, tolerance, quiet=as_json)
+
+
+def estimate(
+    model: str,
+    target: str | None,
+    precision: str | None,
+    f64_as_f32: bool,
+    windows: tuple[str, ...],
+    trips: int,
+    max_cycles: int | None,
+    dump_ir: str | None,
+    no_cache: bool,
+    trace: str | None,
+    as_json: bool,
+) -> None:
+    """``tpuc estimate``: compile or load, count cycles without values, report."""
+    writable(trace)
+    options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
+    choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
+    executable = compiled_or_loaded(model, choices, options)
+    warn_of_made_up(executable.made_up, is_run=False)
+    with working("estimating"):
+        report = executable.estimate(trips)
+    if trace:
+        report.write_trace(trace)
+    if as_json:
+        print_json(report.to_json() | {"model": model}, None, 0.0)
+    else:
+        tables.print_report(report, model, random_seed=None)
+
+
+def _comparable(model: str, expect: str | None, *, check: bool) -> None:
+    """Refuse a comparison that cannot be made, before any work."""
+    if check and expect is not None:
+        raise click.UsageError("--check and --expect exclude each other")
+    if check and model.endswith(".tpux"):
+        raise click.UsageError(f"--check evaluates a model, {model} is compiled: use --expect")
+
+
+def _evaluated_anew(model: str, arguments: list[Array], precision: str) -> list[Array]:
+    """What the evaluator makes of the model as it was given."""
+    from compiler.hlo.evaluator import evaluate as evaluate_module
+
+    with working("evaluating with NumPy"):
+        return list(evaluate_module(parsed(model), arguments, precision))

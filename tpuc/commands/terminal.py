@@ -1,0 +1,57 @@
+"""What commands say on standard error, and what they refuse before any long work."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from compiler.diagnostics import CompileError, ElidedConstantsWarning
+from tpu_sim.isa.files import check_writable
+
+_errors = Console(stderr=True, markup=False, emoji=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show a spinner on a terminal, nothing when piped."""
+    if not _errors.is_terminal:
+        yield
+        return
+    with _errors.status(Text(what)):
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No Python warnings of elided constants: `warn_of_made_up` says it, of stored programs too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ElidedConstantsWarning)
+        yield
+
+
+def warn_of_made_up(note: str | None, *, is_run: bool) -> None:
+    """Say that constants were elided, and what that means for the values of a run."""
+    if note is not None:
+        end = ", so results mean nothing (cycles do)" if is_run else ""
+        click.echo(f"warning: {note}{end}; print the model with its large constants", err=True)
+
+
+def warn_of_f32(f64_as_f32: bool) -> None:
+    """Say that doubles are computed with fewer bits, where ``--f64-as-f32`` asks for it."""
+    if f64_as_f32:
+        click.echo("warning: --f64-as-f32: f64 is computed as f32, with 24 bits of 53", err=True)
+
+
+def writable(path: str | None) -> None:
+    """Refuse an output that cannot be written before any long work."""
+    if path is None:
+        return
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise CompileError(f"cannot write {path}: {error.strerror}") from error
