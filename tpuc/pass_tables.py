@@ -11,6 +11,7 @@ from rich.table import Table
 
 from compiler.passes.pass_manager import FunctionPass, Pass, PassTiming
 from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
+from tpuc.tables import heading
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def as_json(timings: Sequence[PassTiming] | None) -> list[dict[str, object]]:
 def print_passes(console: Console) -> None:
     """All passes, what each does."""
     table = Table()
-    for heading in ("pass", "what it does"):
-        table.add_column(heading)
+    for column in ("pass", "what it does"):
+        table.add_column(column)
     for row in pass_rows():
         name = f"{row.name} ({row.when})" if row.when else row.name
         table.add_row(name, row.what)
@@ -71,8 +72,8 @@ def print_passes(console: Console) -> None:
 def print_timings(console: Console, model: str, timings: Sequence[PassTiming]) -> None:
     """The passes that changed a model, with what they counted and said."""
     changed = [timing for timing in timings if timing.is_changed]
-    title = f"{len(changed)} of {len(timings)} passes changed {model}"
-    table = Table(title=title, title_justify="left")
+    heading(console, f"{len(changed)} of {len(timings)} passes changed {model}")
+    table = Table()
     table.add_column("pass")
     table.add_column("ms", justify="right")
     table.add_column("instructions", justify="right")

@@ -23,12 +23,19 @@ def console() -> Console:
     return console if console.is_terminal else Console(width=120, markup=False, emoji=False)
 
 
+def heading(console: Console, text: str) -> None:
+    """The line above a table that names a file. A table's own title is broken at the table's
+    width, in the middle of a long path; this line can be copied whole."""
+    console.print(text, style="italic", soft_wrap=True, highlight=False)
+
+
 def print_report(report: Report, model: str, random_seed: int | None) -> None:
     """Print totals and the slowest kernels of a run."""
     out = console()
     if random_seed is not None:
         out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
-    totals = Table(title=f"{model} on {report.target}", title_justify="left", show_header=False)
+    heading(out, f"{model} on {report.target}")
+    totals = Table(show_header=False)
     totals.add_column(style="bold")
     totals.add_column(justify="right")
     for name, value in _totals(report):
@@ -46,7 +53,7 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
     )
     left = ("kernel", "bound by", "what")
-    for heading in (
+    for column in (
         "kernel",
         "calls",
         "cycles",
@@ -57,7 +64,7 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         "least",
         "what",
     ):
-        table.add_column(heading, justify="left" if heading in left else "right")
+        table.add_column(column, justify="left" if column in left else "right")
     for kernel in slowest:
         table.add_row(*_kernel_row(kernel, report.cycles))
     out.print(table)
