@@ -33,10 +33,22 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Array", "ChipError", "CompileError", "Device", "Executable", "MachineFault", "ProgramError",
-    "ResourceExhaustedError", "Run", "UnsupportedError", "compile", "device_put", "devices", "jit",
+    "Array",
+    "ChipError",
+    "CompileError",
+    "Device",
+    "Executable",
+    "MachineFault",
+    "ProgramError",
+    "ResourceExhaustedError",
+    "Run",
+    "UnsupportedError",
+    "compile",
+    "device_put",
+    "devices",
+    "jit",
     "__version__",
-]  # fmt: skip
+]
 
 _HOMES = {
     "Array": "runtime.buffer",
