@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
+from typing import overload
 
 import numpy.typing as npt
 
@@ -16,7 +17,9 @@ from runtime.buffer import device_put as put_on_device
 from runtime.client import Device, client_for, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.mesh import NamedSharding
 from runtime.program_store import Compilation, executable_of, read_checked
+from runtime.sharded_array import ShardedArray, put_sharded
 from runtime.topology import Topology
 from tpu_sim.isa.errors import ProgramError, TpuxError
 
@@ -128,6 +131,26 @@ def devices(target: str = DEFAULT_TARGET) -> list[Device]:
     return list(client_for(target).devices)
 
 
-def device_put(value: npt.ArrayLike | Array, target: str | Device = DEFAULT_TARGET) -> Array:
-    """Place an array in the emulated HBM of a device, or of a target's first one, in device layout."""
+@overload
+def device_put(
+    value: npt.ArrayLike | Array | ShardedArray, target: NamedSharding
+) -> ShardedArray: ...
+
+
+@overload
+def device_put(
+    value: npt.ArrayLike | Array | ShardedArray, target: str | Device = DEFAULT_TARGET
+) -> Array: ...
+
+
+def device_put(
+    value: npt.ArrayLike | Array | ShardedArray,
+    target: str | Device | NamedSharding = DEFAULT_TARGET,
+) -> Array | ShardedArray:
+    """Place an array in the emulated HBM of a device, or of a target's first one, in device layout.
+
+    With a sharding it is cut, and each device of the mesh gets its piece.
+    """
+    if isinstance(target, NamedSharding):
+        return put_sharded(value, target)
     return put_on_device(value, device_for(target))

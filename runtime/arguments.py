@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,18 @@ from runtime.ports import Port
 HostArray = npt.NDArray[np.generic]
 
 
+class Shaped(Protocol):
+    """What has a shape and an element type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The element type."""
+
+
 def checked(
     number: int, value: npt.ArrayLike | Array, port: Port, device: Device
 ) -> HostArray | Array:
@@ -31,7 +44,7 @@ def checked(
     array = value if isinstance(value, Array) else np.asarray(value)
     if isinstance(array, Array):
         array.buffer()  # it is not deleted
-    _expect_shape(number, array, port, port.shape)
+    expect_shape(number, array, port, port.shape)
     if isinstance(value, Array) and value.device is not device:
         raise CompileError(_elsewhere(number, value, port, device))
     if isinstance(array, Array):
@@ -39,16 +52,15 @@ def checked(
     return _as_wanted(number, value, array, port)
 
 
-def checked_shape(
-    number: int, value: npt.ArrayLike | Array, port: Port, want: ArrayShape
-) -> HostArray:
+def checked_shape(number: int, value: npt.ArrayLike, port: Port, want: ArrayShape) -> HostArray:
     """The argument on the host, if it has the dimensions `want` and a dtype as in `checked`."""
-    array = value.numpy() if isinstance(value, Array) else np.asarray(value)
-    _expect_shape(number, array, port, want)
+    array = np.asarray(value)
+    expect_shape(number, array, port, want)
     return _as_wanted(number, value, array, port)
 
 
-def _expect_shape(number: int, array: HostArray | Array, port: Port, want: ArrayShape) -> None:
+def expect_shape(number: int, array: Shaped, port: Port, want: ArrayShape) -> None:
+    """Raise `CompileError` unless the argument has these dimensions and a dtype that stands for theirs."""
     if array.shape != want.dims or not _stands_for(array.dtype, want.dtype.numpy):
         raise CompileError(
             f"input {number} ({port.buffers[0].name}): found {array.dtype}{list(array.shape)}, "

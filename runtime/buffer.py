@@ -212,7 +212,7 @@ class Array:
         return f"tpuc.Array({kind}, {self.device.name}{end})"
 
 
-def device_put(value: npt.ArrayLike | Array, device: Device) -> Array:
+def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """Copy a host array, or one of any device, to `device` in its default tiled layout.
 
     Host f64 and s64 become f32 and s32, as in JAX by default. Raises `CompileError` for a dtype

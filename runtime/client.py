@@ -31,7 +31,7 @@ class Device:
     ) -> None:
         self.chip = chip
         topology = topology or Topology(chip)
-        self.id = id
+        self.id, self.topology = id, topology
         chip_number, self.core_on_chip = divmod(id, topology.devices_per_chip)
         self.coords: Coordinates = topology.coordinates(chip_number)
         self.device_kind = topology.device_kind

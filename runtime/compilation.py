@@ -40,6 +40,8 @@ def compile_source(
     return compiled
 
 
-def compile_hlo(module: HloModule, chip: Chip, options: CompileOptions) -> CompiledModule:
-    """Compile a module in place."""
-    return compile_module(module, chip, options)
+def compile_hlo(
+    module: HloModule, chip: Chip, options: CompileOptions, cores: Slice
+) -> CompiledModule:
+    """Compile a module in place, for all of the cores if they are several."""
+    return compile_module(module, chip, options, cores if len(cores.chips) > 1 else None)

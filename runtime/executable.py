@@ -28,6 +28,7 @@ from runtime.loaded import Call, LoadedProgram
 from runtime.machines import MachineOptions, Runnable, estimate_cycles
 from runtime.ports import Port, ports
 from runtime.report import Report, build_report
+from runtime.sharded_array import ShardedArray
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
 from tpu_sim.isa.program import Program
@@ -36,7 +37,7 @@ from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.fork_lock import ForkLock
 
 HostArray = npt.NDArray[np.generic]
-Results = list[HostArray] | list[Array]
+Results = list[HostArray] | list[Array] | list[ShardedArray]
 
 _MOST_LISTED = 6
 _SHORT_WAIT_SECONDS = 0.1

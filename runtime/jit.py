@@ -19,11 +19,15 @@ from compiler.hlo.printer import print_module
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET
 from runtime.buffer import Array
-from runtime.client import Device, device_for
+from runtime.client import Device
 from runtime.executable import Executable
+from runtime.jit_shardings import JitShardings, meshes_of_constraints
 from runtime.machines import MachineOptions
 from runtime.program_store import Compilation, executable_of
-from runtime.topology import Topology
+from runtime.sharded_array import ShardedArray
+from runtime.slice_executable import SliceExecutable
+
+_ON_DEVICES = (Array, ShardedArray)
 
 
 @dataclass
@@ -37,7 +41,9 @@ class JitFunction:
 
     Arguments may be nested tuples, lists and dicts of arrays and Python scalars; arguments named in
     `static` are passed to the function as they are and must be hashable. Results are NumPy arrays,
-    or `tpuc.Array` when all array arguments are (scalars aside). `executable` is the one used last.
+    or `tpuc.Array` when all array arguments are (scalars aside), `tpuc.ShardedArray` alike.
+    With shardings of arguments, results or values between it runs on all devices of their mesh.
+    `executable` is the one used last.
     """
 
     def __init__(
@@ -46,12 +52,15 @@ class JitFunction:
         target: str | Device = DEFAULT_TARGET,
         precision: str = "default",
         static: Sequence[str] = (),
+        in_shardings: object = None,
+        out_shardings: object = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.target = target
         self.precision = precision
         self.static = frozenset(static)
+        self.shardings = JitShardings(target, in_shardings, out_shardings)
         self.executable: Executable | None = None
         self._signature = inspect.signature(function)
         self._positional = _positional_names(self._signature)
@@ -78,17 +87,18 @@ class JitFunction:
                 (tuple(getattr(leaf, "shape", ())), type.dtype, type.is_weak)
                 for leaf, type in zip(leaves, types, strict=True)
             ),
+            self.shardings.key(leaves),
         )
         compiled = self._cache.get(key)
         if compiled is None:
             compiled = self._cache[key] = self._compile(dynamic, statics)
         self.executable = compiled.executable
         arrays = [
-            leaf if isinstance(leaf, Array) else fitted(np.asarray(leaf), type.dtype)
+            leaf if isinstance(leaf, _ON_DEVICES) else fitted(np.asarray(leaf), type.dtype)
             for leaf, type in zip(leaves, types, strict=True)
         ]
         sized = [leaf for leaf in leaves if hasattr(leaf, "shape")]
-        on_device = bool(sized) and all(isinstance(leaf, Array) for leaf in sized)
+        on_device = bool(sized) and all(isinstance(leaf, _ON_DEVICES) for leaf in sized)
         run = compiled.executable.call(arrays, on_device=on_device)
         return unflatten(compiled.out_tree, run.results)
 
@@ -99,19 +109,26 @@ class JitFunction:
             return self.function(*bound.args, **bound.kwargs)
 
         call.__name__ = getattr(self.function, "__name__", "function")
-        module, _, out_tree = trace(call, (dynamic,))
-        options, device = CompileOptions(precision=self.precision), device_for(self.target)
+        with meshes_of_constraints() as meshes:
+            module, _, out_tree = trace(call, (dynamic,))
+        placing = self.shardings.place(module, dynamic, out_tree, meshes)
+        options, chip = CompileOptions(precision=self.precision), placing.devices[0].chip
 
         def compile_now() -> Compilation:
             compiler = importlib.import_module("runtime.compilation")
-            made: Compilation = compiler.compile_hlo(module, device.chip, options)
+            made: Compilation = compiler.compile_hlo(module, chip, options, placing.cores)
             return made
 
-        text = print_module(module)
-        machine = MachineOptions()
         executable = executable_of(
-            text, [device], options, machine, compile_now, Topology(device.chip).cores
+            print_module(module),
+            placing.devices,
+            options,
+            MachineOptions(),
+            compile_now,
+            placing.cores,
         )
+        if isinstance(executable, SliceExecutable):
+            executable.mesh = placing.mesh
         return _Compiled(executable, out_tree)
 
 
@@ -122,6 +139,8 @@ def jit(
     target: str | Device = ...,
     precision: str = ...,
     static: Sequence[str] = ...,
+    in_shardings: object = ...,
+    out_shardings: object = ...,
 ) -> JitFunction: ...
 
 
@@ -132,6 +151,8 @@ def jit(
     target: str | Device = ...,
     precision: str = ...,
     static: Sequence[str] = ...,
+    in_shardings: object = ...,
+    out_shardings: object = ...,
 ) -> Callable[[Callable[..., object]], JitFunction]: ...
 
 
@@ -141,11 +162,23 @@ def jit(
     target: str | Device = DEFAULT_TARGET,
     precision: str = "default",
     static: Sequence[str] = (),
+    in_shardings: object = None,
+    out_shardings: object = None,
 ) -> JitFunction | Callable[[Callable[..., object]], JitFunction]:
-    """Compile NumPy code for the emulated chip: ``@tpuc.jit`` or ``@tpuc.jit(precision=...)``."""
-    if function is None:
-        return functools.partial(JitFunction, target=target, precision=precision, static=static)
-    return JitFunction(function, target, precision, static)
+    """Compile NumPy code for the emulated chip: ``@tpuc.jit`` or ``@tpuc.jit(precision=...)``.
+
+    `in_shardings` is a `NamedSharding` for all arguments, or a tuple with one, or a tree of them, for
+    each; `out_shardings` the same for the result. None says nothing: an argument then stays as it lies.
+    """
+    made = functools.partial(
+        JitFunction,
+        target=target,
+        precision=precision,
+        static=static,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+    )
+    return made if function is None else made(function)
 
 
 def _static_key(name: str, value: object) -> tuple[str, type, object]:

@@ -60,10 +60,7 @@ class LoadedProgram:
         """Do `call` now. The device's turn is this thread's."""
         with self.loaded(call):
             self._run(call)
-            if call.outputs is None:
-                call.hosts = self.hosts()
-            else:
-                self._lend(call.outputs)
+            self.hand_out(call)
 
     @contextmanager
     def loaded(self, call: Call) -> Iterator[None]:
@@ -81,9 +78,12 @@ class LoadedProgram:
         finally:
             arena.in_use = False
 
-    def hosts(self) -> list[HostArray]:
-        """The outputs, copied to the host."""
-        return [self._host_output(port) for port in self.outputs]
+    def hand_out(self, call: Call) -> None:
+        """Give the outputs of a run to its call: copied to the host, or lying where they are."""
+        if call.outputs is None:
+            call.hosts = [self._host_output(port) for port in self.outputs]
+        else:
+            self._lend(call.outputs)
 
     def _run(self, call: Call) -> None:
         busy, started = time.thread_time() if call.is_measured else 0.0, time.perf_counter()

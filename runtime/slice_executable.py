@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.shape import ArrayShape
-from runtime.arguments import checked_shape
+from runtime.arguments import checked_shape, expect_shape
 from runtime.buffer import Array
 from runtime.client import Device
-from runtime.executable import Executable, HostArray, Run
+from runtime.executable import Executable, Results, Run
 from runtime.link_use import link_use
 from runtime.loaded import Call, LoadedProgram
+from runtime.mesh import Mesh
 from runtime.report import Report
+from runtime.sharded_array import ShardedArray
+from runtime.spread import HostArray
 from runtime.spreads import program_spreads
 from tpu_sim.isa.torus import Slice, Torus
 from tpu_sim.jit.program_translator import DEFAULT_TRIPS
@@ -31,7 +34,8 @@ from tpu_sim.system.slice import connect, finish_together
 class SliceExecutable(Executable):
     """Call it with one global array per parameter; it returns the global results as a list.
 
-    Each device gets its piece of an argument, and the results are put together from the pieces. A
+    Each device gets its piece of an argument, and the results are put together from the pieces, or
+    stay on the devices if all arguments lie there (`ShardedArray`). A
     program of replicas has one more leading dimension in each: the replica's number.
     `devices` run it in this order: piece p is on device p.
     """
@@ -40,6 +44,8 @@ class SliceExecutable(Executable):
     slice: Slice = field(default_factory=lambda: Slice(Torus(), (0,)))
     cores: list[ExecutionResult] = field(default_factory=list)
     """What the last call took on each device."""
+    mesh: Mesh | None = None
+    """The mesh that the program was made for, by which results say their shardings."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,35 +82,57 @@ class SliceExecutable(Executable):
 
     def call(
         self,
-        args: Iterable[npt.ArrayLike | Array],
+        args: Iterable[npt.ArrayLike | Array | ShardedArray],
         *,
         on_device: bool | None = None,
         device: Device | None = None,
     ) -> Run:
-        """Run once; results are on the host."""
+        """Run once; it has ended when this returns.
+
+        An argument that lies as the program wants it stays where it is; any other is cut on the host.
+        Without `on_device` the results are `ShardedArray` if all arguments are, else NumPy arrays.
+        """
         if device is not None:
             raise CompileError("a program of several devices runs on all of them, not on one")
         self._warn_of_made_up()
         values = list(args)
         self._expect_count(len(values))
-        pieces = [
-            spread.cut(checked_shape(number, value, port, spread.shape))
-            for number, (value, port, spread) in enumerate(
-                zip(values, self.inputs, self.spreads_in, strict=True)
-            )
-        ]
+        if on_device is None:
+            on_device = bool(values) and all(isinstance(value, ShardedArray) for value in values)
+        pieces = [self._pieces(number, value) for number, value in enumerate(values)]
+        mesh = next((v.mesh for v in values if isinstance(v, ShardedArray) and v.mesh), self.mesh)
         calls = [
             Call(self._on(device), [piece[number] for piece in pieces])
             for number, device in enumerate(self.devices)
         ]
+        made = [self._results(call) for call in calls] if on_device else []
         self._execute(calls)
-        hosts = [call.take_hosts() for call in calls]
-        results: list[HostArray] = [
-            spread.join([host[number] for host in hosts])
-            for number, spread in enumerate(self.spreads_out)
-        ]
         self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
+        results: Results
+        if on_device:
+            results = [
+                ShardedArray(spread, self.devices, [device[number] for device in made], mesh)
+                for number, spread in enumerate(self.spreads_out)
+            ]
+        else:
+            hosts = [call.take_hosts() for call in calls]
+            results = [
+                spread.join([host[number] for host in hosts])
+                for number, spread in enumerate(self.spreads_out)
+            ]
         return Run(self, self._last, results)
+
+    def _pieces(
+        self, number: int, value: npt.ArrayLike | Array | ShardedArray
+    ) -> Sequence[HostArray | Array]:
+        """What each device gets of an argument."""
+        port, spread = self.inputs[number], self.spreads_in[number]
+        if isinstance(value, ShardedArray):
+            expect_shape(number, value, port, spread.shape)
+            found = value.lies_as(spread, self.devices)
+            if found is not None:
+                return found
+        return spread.cut(checked_shape(number, value, port, spread.shape))
 
     def report_of(self, call: Call) -> Report:
         """What a call cost; see `Report.links`."""
@@ -144,7 +172,7 @@ class SliceExecutable(Executable):
             seconds = time.perf_counter() - started
             for call, cost in zip(calls, self.cores, strict=True):
                 call.cost, call.seconds, call.is_ended = cost, seconds, True
-                call.hosts = call.loaded.hosts()
+                call.loaded.hand_out(call)
 
     def _load(self, device: Device) -> LoadedProgram:
         """One thread for a core: cores run at the same time."""

@@ -58,6 +58,21 @@ class Spread:
         whole = [self._joined(pieces[r * count : (r + 1) * count]) for r in range(self.replicas)]
         return np.stack(whole) if self.replicas > 1 else whole[0]
 
+    def held(self, device: int) -> tuple[int, Tile]:
+        """What a device has: devices of the same replica's same place have the same."""
+        replica, partition = divmod(device, len(self.places))
+        return replica, self.places[partition]
+
+    def index(self, device: int) -> tuple[slice, ...]:
+        """Which part of the caller's array a device has."""
+        replica, place = self.held(device)
+        dims = self.shape.dims[1:] if self.replicas > 1 else self.shape.dims
+        ranges = [
+            slice(min(part.start, size), min(part.stop, size))
+            for part, size in zip(self._slices(place), dims, strict=True)
+        ]
+        return (slice(replica, replica + 1), *ranges) if self.replicas > 1 else tuple(ranges)
+
     @property
     def is_replicated(self) -> bool:
         """Whether every device has all of it."""

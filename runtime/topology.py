@@ -42,6 +42,15 @@ class Topology:
     dims: Coordinates = (1, 1, 1)
 
     @property
+    def name(self) -> str:
+        """What names it as a target: ``v5e``, ``v5e:4x2``."""
+        dims = list(self.dims)
+        while len(dims) > 1 and dims[-1] == 1:
+            dims.pop()
+        shape = "x".join(map(str, dims))
+        return self.chip.name if self.chip_count == 1 else f"{self.chip.name}:{shape}"
+
+    @property
     def torus(self) -> Torus:
         """The network between its chips."""
         return torus_of(self.chip, self.dims)

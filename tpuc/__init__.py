@@ -7,6 +7,9 @@
     first, second = tpuc.devices("v5e:2x1")           # chips of a slice
     exe(tpuc.device_put(x, second))                   # runs there; values are waited for when asked
 
+    rows = tpuc.NamedSharding(mesh, tpuc.PartitionSpec("data"))   # mesh = tpuc.make_mesh(..)
+    x = tpuc.device_put(x, rows)                      # in pieces on a slice's devices
+
     @tpuc.jit                                         # ordinary NumPy code
     def layer(x, w, b): return np.maximum(x @ w + b, 0)
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from runtime.client import Device
     from runtime.executable import Executable, Run
     from runtime.jit import jit
+    from runtime.jit_shardings import with_sharding_constraint
+    from runtime.mesh import Mesh, NamedSharding, PartitionSpec, make_mesh
+    from runtime.sharded_array import ShardedArray
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
@@ -39,14 +45,20 @@ __all__ = [
     "Device",
     "Executable",
     "MachineFault",
+    "Mesh",
+    "NamedSharding",
+    "PartitionSpec",
     "ProgramError",
     "ResourceExhaustedError",
     "Run",
+    "ShardedArray",
     "UnsupportedError",
     "compile",
     "device_put",
     "devices",
     "jit",
+    "make_mesh",
+    "with_sharding_constraint",
     "__version__",
 ]
 
@@ -57,14 +69,20 @@ _HOMES = {
     "Device": "runtime.client",
     "Executable": "runtime.executable",
     "MachineFault": "tpu_sim.machine.faults",
+    "Mesh": "runtime.mesh",
+    "NamedSharding": "runtime.mesh",
+    "PartitionSpec": "runtime.mesh",
     "ProgramError": "tpu_sim.isa.errors",
     "ResourceExhaustedError": "compiler.diagnostics",
     "Run": "runtime.executable",
+    "ShardedArray": "runtime.sharded_array",
     "UnsupportedError": "compiler.diagnostics",
     "compile": "runtime.api",
     "device_put": "runtime.api",
     "devices": "runtime.api",
     "jit": "runtime.jit",
+    "make_mesh": "runtime.mesh",
+    "with_sharding_constraint": "runtime.jit_shardings",
 }
 
 
