@@ -12,6 +12,7 @@ what lies past the end of the global array has no meaning.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,7 +21,6 @@ from compiler.hlo.iota_order import Ints
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.sharding import HloSharding, leaf_count
 from compiler.hlo.sharding_text import parse_sharding
-from compiler.sharding.shardy_text import hlo_sharding_of_named
 
 __all__ = [
     "in_tiles",
@@ -39,7 +39,11 @@ def in_tiles(sharding: HloSharding) -> HloSharding:
     """An array's sharding, what is said by a mesh's axes turned into tiles."""
     if sharding.is_tuple:
         raise ValueError(f"{sharding} is a tuple's sharding; take it leaf by leaf")
-    return hlo_sharding_of_named(sharding.named) if sharding.named else sharding
+    if not sharding.named:
+        return sharding
+    shardy = importlib.import_module("compiler.sharding.shardy_text")  # its parser is heavy
+    found: HloSharding = shardy.hlo_sharding_of_named(sharding.named)
+    return found
 
 
 def tile_counts(sharding: HloSharding, rank: int) -> Ints:
