@@ -15,13 +15,15 @@ same would otherwise never be seen. Every second run keeps bf16 values in f32, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.dtypes import BY_NAME, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
 from compiler.hlo.evaluator.plan import Step
@@ -44,10 +46,11 @@ _SOLVERS = frozenset({
     "batch-norm-grad",
 })  # fmt: skip
 _MANTISSA = {
-    "f64": 53, "c128": 53, "f32": 24, "c64": 24, "f16": 11, "bf16": 8, "f8e5m2": 3,
-    "f8e5m2fnuz": 3, "f8e4m3fn": 4, "f8e4m3": 4, "f8e4m3b11fnuz": 4, "f8e4m3fnuz": 4,
-    "f8e3m4": 5, "f4e2m1fn": 2, "f8e8m0fnu": 1,
-}  # fmt: skip
+    dtype.name: int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
+    for dtype in BY_NAME.values()
+    if dtype.is_float or dtype.is_complex
+}
+"""Digits of a float, the hidden one too; of a complex number's parts."""
 _NAN = complex(np.nan, np.nan)
 _MOVES = Trait.DATA_MOVEMENT | Trait.TUPLE_ONLY | Trait.CONTROL_FLOW | Trait.ASYNC
 _LEAVES = frozenset(
@@ -275,7 +278,11 @@ class NoisyInterpreter(Interpreter):
                 moved[operand] = self._operand_noise(instr, value)
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
-        if instr.opcode == "reduce" and len(operands) == 2 and _is_product(instr):
+        if (
+            instr.opcode in ("reduce", "reduce-window")
+            and len(operands) == 2
+            and _is_product(instr)
+        ):
             parts = (self._overflown(instr, operands[0], parts[0]),)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
         return self._signed(noisy if isinstance(result, tuple) else noisy[0])
@@ -305,12 +312,17 @@ class NoisyInterpreter(Interpreter):
         return found
 
     def _overflown(self, instr: HloInstruction, value: Array, result: Array) -> Array:
-        """A product whose factors above 1 overflow f32, if they come first: NaN, should a zero come
+        """A product whose factors above 1 overflow, if they come first: NaN, should a zero come
         after them. The evaluator multiplies complex numbers in more bits."""
-        dims = instr.attrs["dimensions"]
         with np.errstate(all="ignore"):
             above = np.log2(np.maximum(np.abs(value.astype(np.complex128)), 1))
-        free = np.asarray(np.sum(above, axis=dims) > 126) & self._some(result.shape)
+        if instr.opcode == "reduce":
+            most = np.sum(above, axis=instr.dimensions)
+        else:  # of a window, at most
+            taps = math.prod(d.size for d in instr.window.dims)
+            most = np.asarray(min(np.sum(above), taps * np.max(above, initial=0)))
+        limit = ml_dtypes.finfo(result.dtype).maxexp - 2
+        free = np.asarray(most > limit) & self._some(result.shape)
         return np.where(free, _NAN if result.dtype.kind == "c" else np.nan, result).astype(
             result.dtype
         )

@@ -16,7 +16,7 @@ not move stays in VMEM and accumulates over them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.analysis.indexing import Var, const
 from compiler.analysis.kernel_vmem import held_rows
@@ -330,10 +330,11 @@ class GridLoop:
         whole = VmemArray(w.shape, stream.window_id, 0, (const(0),) * w.shape.rank, w.shape.dims)
         first = tiled_address(whole, *physical_index(whole, w.origin)).word_row
         base = emit_index(self.builder, first, sregs)
-        guard = 0 if stream.depends or not w.is_dense else GUARD_ROWS
         pitch = () if w.is_dense else w.shape.dims
-        place = (stream.window_id, base, w.origin, w.extent)
-        return VmemArray(w.shape, *place, guard=guard, pitch=pitch)
+        part = VmemArray(w.shape, stream.window_id, base, w.origin, w.extent, pitch=pitch)
+        # Behind a part lie the array's other rows, which are not to be cleared.
+        is_whole = w.is_dense and part.word_rows == whole.word_rows
+        return replace(part, guard=GUARD_ROWS) if is_whole else part
 
     def _start(self, stream: Stream, sregs: dict[Var, SReg], slot: SReg) -> None:
         """Start the transfers of the block at `sregs` to or from buffer `slot`."""

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from compiler.hlo.attributes import Window
+from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator.context import Array
 from compiler.hlo.evaluator.matmul import contract
 from compiler.hlo.evaluator.movement import pad_array
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 
 _COLUMN_ELEMENTS = 1 << 24  # size of the im2col buffer: 64 MB of f32
@@ -53,6 +55,8 @@ def _padded(image: Array, window: Window) -> Array:
     edges = [(d.pad_low, d.pad_high, d.base_dilation - 1) for d in window.dims]
     if not any(any(edge) for edge in edges):
         return image
+    if identity("add", from_numpy(image.dtype)) is None:
+        image = image.astype(np.float32)  # The type has no zero to pad with.
     return pad_array(image, np.zeros((), image.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
 
 

@@ -170,9 +170,8 @@ def round_significand(bits: Array, exponent_bits: int, mantissa_bits: int, sourc
         signed_zero = result & sign_mask
         result = np.where(too_large, signed_zero | infinity, result)
         result = np.where(too_small, signed_zero, result)
-    # Without mantissa bits there is no NaN: it becomes infinity.
-    unordered = bits if mantissa_bits > 0 else (bits & sign_mask) | infinity
-    return np.where(is_nan, unordered, result).astype(bits.dtype)
+    # NaN stays NaN, also without mantissa bits: XLA's CPU code has it so, its folding makes infinity.
+    return np.where(is_nan, bits, result).astype(bits.dtype)
 
 
 class Format:

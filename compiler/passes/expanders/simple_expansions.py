@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.dtypes import F32, S32, U32
-from compiler.hlo.identities import MONOIDS
+from compiler.hlo.dtypes import BF16, F32, S32, U32, DType
+from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
@@ -139,6 +139,9 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
 
 def _ragged_dot(instr: Instr) -> Instr | None:
     """A loop over groups; each masks its own rows of the ragged dimension."""
+    plain = _of_floats(instr)
+    if plain is not None:
+        return plain
     e = Emitter.at(instr)
     lhs, rhs, sizes = instr.operands
     if sizes.array.rank != 1:
@@ -179,16 +182,27 @@ def _ragged_dot(instr: Instr) -> Instr | None:
 
 
 def _of_floats(instr: Instr) -> Instr | None:
-    """A float product of floats and integers: the integers become floats first."""
-    lhs, rhs = (operand.array.dtype for operand in instr.operands)
-    if not instr.array.dtype.is_float or lhs.is_float == rhs.is_float:
+    """A float product of floats that have a zero: what is padded or left out is filled with it."""
+    types = [operand.array.dtype for operand in instr.operands[:2]]
+    result = instr.array.dtype
+    if not result.is_float or any(t.is_complex for t in types):
         return None
-    if lhs.is_complex or rhs.is_complex:
+    wide = result if result.bits > F32.bits else F32
+    is_mixed = types[0].is_float != types[1].is_float
+
+    def wanted(dtype: DType) -> DType:
+        if is_mixed and not dtype.is_float:
+            return wide
+        return BF16 if identity("add", dtype) is None else dtype
+
+    made = F32 if identity("add", result) is None else result
+    if [*types, result] == [*map(wanted, types), made]:
         return None
     e = Emitter.at(instr)
-    wide = instr.array.dtype if instr.array.dtype.bits > F32.bits else F32
-    sides = [o if o.array.dtype.is_float else e.cast(o, wide) for o in instr.operands]
-    return e.instruction(instr.opcode, sides, dict(instr.attrs), instr.shape)
+    sides = [e.cast(o, wanted(t)) for o, t in zip(instr.operands, types, strict=False)]
+    operands = [*sides, *instr.operands[2:]]
+    shape = instr.array.with_dtype(made)
+    return e.cast(e.instruction(instr.opcode, operands, dict(instr.attrs), shape), result)
 
 
 def _convolution(instr: Instr) -> Instr | None:
