@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.device_types import plane_type
-from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.device_types import device_type, plane_type
+from compiler.hlo.dtypes import DType, from_numpy
 from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
 from runtime.arena import Arena
@@ -221,7 +221,14 @@ def device_put(value: npt.ArrayLike, device: Device) -> Array:
     """
     host = np.asarray(value)
     dtype = device_dtype(host.dtype, warns=isinstance(value, np.ndarray))
-    shape = with_default_layout(ArrayShape(from_numpy(dtype), host.shape))
-    buffer = Buffer(device.memory, stored_bytes(shape), plane_type(shape.dtype)[1])
-    write_planes(fitted(host, dtype), shape, buffer.planes())
+    return place(fitted(host, dtype), from_numpy(dtype), device)
+
+
+def place(host: npt.NDArray[np.generic], dtype: DType, device: Device) -> Array:
+    """Copy a host array of an element type to `device`, as that type: 64-bit integers keep their bits,
+    f64 and c128 are rounded (`compiler.hlo.device_types`)."""
+    kind = device_type(dtype)
+    shape = with_default_layout(ArrayShape(kind, host.shape))
+    buffer = Buffer(device.memory, stored_bytes(shape), plane_type(kind)[1])
+    write_planes(host.astype(kind.numpy, copy=False), shape, buffer.planes())
     return Array(device, shape, buffer)

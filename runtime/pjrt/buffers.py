@@ -1,0 +1,197 @@
+"""Buffers: arrays in the HBM of a device, as PJRT holds them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.device_types import DOUBLES
+from compiler.hlo.dtypes import DType
+from runtime.buffer import Array, place
+from runtime.pjrt.devices import PjrtDevice, PjrtMemory
+from runtime.pjrt.failures import PjrtError
+from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, Code, structure
+from runtime.pjrt.native import Block, drain, leaves, objects
+from runtime.pjrt.options import narrows_f64
+
+HostArray = npt.NDArray[np.generic]
+_TILED = 0
+
+
+class PjrtBuffer:
+    """An array on a device. `dtype` is what the host calls its type: an f64 lies there as f32."""
+
+    __slots__ = ("array", "block", "device", "dtype")
+
+    def __init__(self, array: Array, dtype: DType, device: PjrtDevice) -> None:
+        self.array: Array | None = array
+        self.dtype, self.device = dtype, device
+        self.block = block = Block("buffer", self)
+        dims = array.shape
+        block.set(
+            type=NUMBER_OF_TYPE[dtype],
+            bytes=array.size_bytes,
+            device=device.block.address,
+            memory=device.memory.block.address,
+        )
+        block.set_row("dims", ctypes.c_int64, dims, "rank")
+
+    def value(self) -> Array:
+        """The array; raises `PjrtError` if it was deleted."""
+        array = self.array
+        if array is None or self.block.get("is_deleted"):
+            raise PjrtError("the buffer was deleted or donated", Code.FAILED_PRECONDITION)
+        return array
+
+    def give_up(self) -> None:
+        """The value is wanted no more."""
+        self.array = None
+
+    def host(self) -> HostArray:
+        """The value, copied to the host, in C order."""
+        host = np.ascontiguousarray(self.value().numpy(), self.dtype.numpy)
+        return host.reshape(self.value().shape)
+
+
+def ints_at(address: int | None, count: int) -> tuple[int, ...]:
+    """So many 64-bit integers of a C array."""
+    return tuple((ctypes.c_int64 * count).from_address(address)) if address and count else ()
+
+
+def from_host(a: Any) -> None:
+    """`Client_BufferFromHostBuffer`: the host's bytes are read before this returns."""
+    drain()
+    dtype = TYPE_OF_NUMBER.get(a.type)
+    if dtype is None:
+        raise UnsupportedError(
+            f"an array of PJRT's element type {a.type} has no place on the device"
+        )
+    refuse_doubles(dtype)
+    strides = ints_at(a.byte_strides, a.num_byte_strides)
+    host = _host_view(a.data, dtype, ints_at(a.dims, a.num_dims), strides)
+    device = _device_of(a.memory) if a.memory else objects[a.device]
+    a.buffer = put(host, dtype, device).block.address
+    a.done_with_host_buffer = leaves().ready
+
+
+def refuse_doubles(dtype: DType) -> None:
+    """No chip computes in f64 or c128: they are refused unless the user says otherwise."""
+    if dtype.name in DOUBLES and not narrows_f64():
+        raise UnsupportedError(
+            f"{dtype} arrays: a TPU has no {dtype}. Use {DOUBLES[dtype.name]}, or set TPUC_F64=narrow to "
+            f"keep {dtype} on the host and compute in {DOUBLES[dtype.name]}"
+        )
+
+
+def put(host: HostArray, dtype: DType, device: PjrtDevice) -> PjrtBuffer:
+    """A host array, placed on a device."""
+    return PjrtBuffer(place(host, dtype, device.device), dtype, device)
+
+
+def _device_of(memory: int) -> PjrtDevice:
+    found: PjrtMemory = objects[memory]
+    return found.device
+
+
+def _host_view(
+    data: int | None, dtype: DType, dims: tuple[int, ...], strides: tuple[int, ...]
+) -> HostArray:
+    kind = dtype.numpy
+    if not data or 0 in dims:
+        return np.empty(dims, kind)
+    if not strides:
+        size = int(np.prod(dims, dtype=np.int64)) * kind.itemsize
+        return np.ndarray(dims, kind, _bytes_at(data, size))
+    reach = [(size - 1) * stride for size, stride in zip(dims, strides, strict=True)]
+    low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+    room = _bytes_at(data + low, high - low + kind.itemsize)
+    return np.ndarray(dims, kind, room, -low, strides)
+
+
+def _bytes_at(address: int, size: int) -> memoryview:
+    return memoryview((ctypes.c_char * size).from_address(address))
+
+
+def to_host(a: Any) -> None:
+    """`Buffer_ToHostBuffer`: without a destination, say how many bytes it takes."""
+    buffer: PjrtBuffer = objects[a.src]
+    count = int(np.prod(buffer.value().shape, dtype=np.int64)) * buffer.dtype.numpy.itemsize
+    if not a.dst:
+        a.dst_size = count
+        return
+    if a.dst_size < count:
+        raise PjrtError(f"room for {a.dst_size} bytes, the array has {count}")
+    host = _in_order(buffer.host(), a.host_layout)
+    ctypes.memmove(a.dst, host.ctypes.data, count)
+    a.event = leaves().ready
+
+
+def _in_order(host: HostArray, layout: int | None) -> HostArray:
+    """The array with its dimensions in the wanted order in memory."""
+    if not layout or not host.ndim:
+        return host
+    wanted = structure("Layout").from_address(layout)
+    order = ints_at(wanted.tiled.minor_to_major, wanted.tiled.minor_to_major_size)
+    if wanted.type != _TILED or len(order) != host.ndim:
+        return host
+    return np.ascontiguousarray(host.transpose(order[::-1]))
+
+
+def memory_layout(a: Any) -> None:
+    """`Buffer_GetMemoryLayout`: the host's order; tiles are the device's own matter."""
+    block = objects[a.buffer].block
+    rank = block.get("rank")
+    row = (ctypes.c_int64 * max(1, rank))(*range(rank - 1, -1, -1))
+    block.kept.append(row)
+    a.layout.struct_size = ctypes.sizeof(structure("Layout"))
+    a.layout.type = _TILED
+    a.layout.tiled.struct_size = ctypes.sizeof(structure("Tiled"))
+    a.layout.tiled.minor_to_major = ctypes.addressof(row)
+    a.layout.tiled.minor_to_major_size = rank
+    a.layout.tiled.num_tiles = 0
+
+
+def copied(buffer: PjrtBuffer, device: PjrtDevice) -> PjrtBuffer:
+    """The value on a device, in memory of its own; arrays never change, so the same device shares it."""
+    array = buffer.value()
+    if device is buffer.device:
+        return PjrtBuffer(array, buffer.dtype, device)
+    return put(buffer.host(), buffer.dtype, device)
+
+
+def copy_to_device(a: Any) -> None:
+    """`Buffer_CopyToDevice`."""
+    a.dst_buffer = copied(objects[a.buffer], objects[a.dst_device]).block.address
+
+
+def copy_to_memory(a: Any) -> None:
+    """`Buffer_CopyToMemory`."""
+    a.dst_buffer = copied(objects[a.buffer], _device_of(a.dst_memory)).block.address
+
+
+def copy_raw(a: Any) -> None:
+    """`Buffer_CopyRawToHost`: some of the bytes of the host's form."""
+    host = objects[a.buffer].host().reshape(-1).view(np.uint8)
+    part = host[a.offset : a.offset + a.transfer_size]
+    ctypes.memmove(a.dst, part.ctypes.data, part.nbytes)
+    a.event = leaves().ready
+
+
+def ready_event(a: Any) -> None:
+    """`Buffer_ReadyEvent`."""
+    a.event = leaves().ready
+
+
+FUNCTIONS = {
+    "Client_BufferFromHostBuffer": from_host,
+    "Buffer_ToHostBuffer": to_host,
+    "Buffer_GetMemoryLayout": memory_layout,
+    "Buffer_CopyToDevice": copy_to_device,
+    "Buffer_CopyToMemory": copy_to_memory,
+    "Buffer_CopyRawToHost": copy_raw,
+    "Buffer_ReadyEvent": ready_event,
+}

@@ -1,0 +1,45 @@
+"""Errors as PJRT has them: a code, and a message that begins with what JAX users look for."""
+
+from __future__ import annotations
+
+from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
+from runtime.pjrt.layouts import Code
+from runtime.pjrt.native import leaves
+from runtime.queue import RunInterruptedError
+from tpu_sim.isa.chips import ChipError
+
+
+class PjrtError(Exception):
+    """An error with a code of its own."""
+
+    def __init__(self, message: str, code: int = Code.INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (ResourceExhaustedError, Code.RESOURCE_EXHAUSTED),
+    (UnsupportedError, Code.UNIMPLEMENTED),
+    (CompileError, Code.INVALID_ARGUMENT),
+    (ChipError, Code.INVALID_ARGUMENT),
+    (RunInterruptedError, Code.CANCELLED),
+    (KeyboardInterrupt, Code.CANCELLED),
+)
+
+
+def coded(error: BaseException) -> tuple[int, bytes]:
+    """The code and the message of an error."""
+    if isinstance(error, PjrtError):
+        return error.code, str(error).encode()
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            name = "interrupted: " if code == Code.CANCELLED else ""
+            return code, f"{name}{error}".encode()
+    return Code.INTERNAL, f"{type(error).__name__}: {error}".encode()
+
+
+def error_handle(error: BaseException) -> int:
+    """A new error for PJRT, which will destroy it."""
+    code, message = coded(error)
+    handle: int = leaves().error_new(code, message, len(message))
+    return handle

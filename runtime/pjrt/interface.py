@@ -1,0 +1,125 @@
+"""The table of functions that jaxlib takes: native leaves, Python functions, and refusals of the rest."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
+
+from runtime.pjrt import buffers, devices, execution, programs
+from runtime.pjrt.failures import PjrtError, error_handle
+from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, Code, structure
+from runtime.pjrt.native import leaves
+from runtime.pjrt.values import NamedValues
+
+Function = Callable[[Any], None]
+_POINTER = ctypes.c_void_p
+_C_FUNCTION = ctypes.CFUNCTYPE(_POINTER, _POINTER)
+_XLA_VERSION = (
+    2  # of the plug-in attributes: what `xla_version` has been since the attribute exists
+)
+_CAPSULE = b"pjrt_c_api"
+
+
+class _Table(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("extensions", _POINTER),
+        ("version_size", ctypes.c_size_t),
+        ("version_extensions", _POINTER),
+        ("major", ctypes.c_int32),
+        ("minor", ctypes.c_int32),
+        ("functions", _POINTER * len(FUNCTIONS)),
+    ]
+
+
+_VERSION_BYTES = 24
+
+
+@cache
+def _attributes() -> NamedValues:
+    return NamedValues(
+        {
+            "xla_version": _XLA_VERSION,
+            "stablehlo_current_version": _numbers(stablehlo.get_current_version()),
+            "stablehlo_minimum_version": _numbers(stablehlo.get_minimum_version()),
+        }
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def _plugin_attributes(a: Any) -> None:
+    found = _attributes()
+    a.attributes, a.num_attributes = found.address, found.count
+
+
+_IMPLEMENTED: dict[str, Function] = {
+    "Plugin_Attributes": _plugin_attributes,
+    **devices.FUNCTIONS,
+    **buffers.FUNCTIONS,
+    **programs.FUNCTIONS,
+    **execution.FUNCTIONS,
+}
+_is_over: list[bool] = []
+atexit.register(_is_over.append, True)
+
+
+def _wrapped(name: str, function: Function) -> Any:
+    """A C function that calls the Python one; what that raises is the error it returns."""
+    view = structure(name).from_address
+
+    def call(
+        address: int,
+        function: Function = function,
+        view: Callable[[int], Any] = view,
+        is_over: list[bool] = _is_over,
+        failed: Callable[[BaseException], int] = error_handle,
+    ) -> int | None:  # names are bound here: at the end of the process globals go first
+        if is_over:
+            return None
+        try:
+            function(view(address))
+        except BaseException as error:
+            return failed(error)
+        return None
+
+    return _C_FUNCTION(call)
+
+
+def _refusal(name: str) -> Any:
+    def call(_: int) -> int:
+        return error_handle(PjrtError(f"PJRT_{name}: tpuc does not have it", Code.UNIMPLEMENTED))
+
+    return _C_FUNCTION(call)
+
+
+@cache
+def capsule() -> object:
+    """The table in the capsule that jaxlib takes; made once, it lives as long as the process."""
+    native = leaves().addresses
+    table = _Table()
+    table.struct_size, table.version_size = ctypes.sizeof(_Table), _VERSION_BYTES
+    table.major, table.minor = MAJOR, MINOR
+    callbacks = []
+    for number, name in enumerate(FUNCTIONS):
+        if name in native:
+            table.functions[number] = native[name]
+            continue
+        function = _IMPLEMENTED.get(name)
+        callback = _refusal(name) if function is None else _wrapped(name, function)
+        callbacks.append(callback)
+        table.functions[number] = ctypes.cast(callback, _POINTER).value
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
+    _kept.append((table, callbacks))
+    return new(ctypes.addressof(table), _CAPSULE, None)
+
+
+_kept: list[object] = []

@@ -1,0 +1,350 @@
+"""Native leaf functions of the plug-in, as LLVM IR: getters, what destroys and deletes, errors, events.
+
+JAX lets go of buffers, events and programs wherever Python drops the last reference, also while an
+exception is on its way: Python code must not run there, and an error returned ends the process. So these
+functions are native and take no lock. What Python has to let go of is pushed onto a list, which
+Python empties when it comes by (`runtime.pjrt.native.drain`): at its next call of us, or when its main
+thread next looks (`Py_AddPendingCall`).
+
+An event is ``{state, references, code, message, size, waiters}``: state 1 is done, `waiters` a list of
+callbacks that ends in `_CLOSED` once the event is done. Its message belongs to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.pjrt.blocks import GETTERS, LINK, REFERENCES, SLOTS, VALUE_LINK, Getter, slot_count
+from runtime.pjrt.layouts import structure
+
+_WIDTHS = {1: "i8", 4: "i32", 8: "i64"}
+_CLOSED = 1
+_MANY = 1 << 62  # so many may let go of the event that is done from the start
+NATIVE = (
+    *(getter.function for getter in GETTERS),
+    "Error_Destroy", "Event_Destroy", "Event_Error", "Event_IsReady", "Event_OnReady",
+    "Buffer_Destroy", "Buffer_Delete", "Executable_Destroy", "LoadedExecutable_Destroy",
+    "LoadedExecutable_GetExecutable",
+)  # fmt: skip
+"""The functions of the interface that are native. The others here are for `runtime.pjrt.native`."""
+
+
+def leaves_text() -> str:
+    """The IR of all leaf functions."""
+    parts = [_LISTS, _errors(), _events()]
+    parts += [_getter(getter) for getter in GETTERS]
+    parts += [_releaser("Buffer_Destroy", "buffer"), _deleter()]
+    parts += [
+        _releaser(f"{name}_Destroy", "executable") for name in ("Executable", "LoadedExecutable")
+    ]
+    parts.append(_get_executable())
+    return "\n".join(parts)
+
+
+def _offset(function: str, field: str) -> int:
+    found: int = getattr(structure(function), field).offset
+    return found
+
+
+def _getter(getter: Getter) -> str:
+    arguments = structure(getter.function)
+    lines = [f"define ptr @{getter.function}(ptr %a) {{", _handle(getter.function, getter.handle)]
+    for number, (field, slot) in enumerate(getter.fields):
+        place: Any = getattr(arguments, field)
+        kind = _WIDTHS[place.size]
+        value = str(slot)
+        if isinstance(slot, str):
+            value = f"%v{number}"
+            lines.append(
+                f"  %s{number} = getelementptr i64, ptr %h, i64 {SLOTS[getter.kind][slot]}\n"
+                f"  {value} = load {kind}, ptr %s{number}"
+            )
+        lines.append(
+            f"  %d{number} = getelementptr i8, ptr %a, i64 {place.offset}\n"
+            f"  store {kind} {value}, ptr %d{number}"
+        )
+    return "\n".join([*lines, "  ret ptr null", "}"])
+
+
+def _handle(function: str, field: str) -> str:
+    """`%h` is what that field of the arguments `%a` says."""
+    return f"  %hp = getelementptr i8, ptr %a, i64 {_offset(function, field)}\n  %h = load ptr, ptr %hp"
+
+
+def _releaser(function: str, field: str) -> str:
+    """Count down who holds the block; the last one pushes it."""
+    return f"""define ptr @{function}(ptr %a) {{
+{_handle(function, field)}
+  %none = icmp eq ptr %h, null
+  br i1 %none, label %out, label %count
+count:
+  %r = getelementptr i64, ptr %h, i64 {REFERENCES}
+  %before = atomicrmw sub ptr %r, i64 1 acq_rel
+  %last = icmp eq i64 %before, 1
+  br i1 %last, label %go, label %out
+go:
+  call void @push(ptr @released, ptr %h, i64 {LINK})
+  br label %out
+out:
+  ret ptr null
+}}"""
+
+
+def _deleter() -> str:
+    """Whoever marks a buffer as deleted first pushes it, so that its value is given up."""
+    return f"""define ptr @Buffer_Delete(ptr %a) {{
+{_handle("Buffer_Delete", "buffer")}
+  %f = getelementptr i64, ptr %h, i64 {SLOTS["buffer"]["is_deleted"]}
+  %was = atomicrmw xchg ptr %f, i64 1 acq_rel
+  %new = icmp eq i64 %was, 0
+  br i1 %new, label %go, label %out
+go:
+  call void @push(ptr @given_up, ptr %h, i64 {VALUE_LINK})
+  br label %out
+out:
+  ret ptr null
+}}"""
+
+
+def _get_executable() -> str:
+    function = "LoadedExecutable_GetExecutable"
+    return f"""define ptr @{function}(ptr %a) {{
+{_handle(function, "loaded_executable")}
+  %r = getelementptr i64, ptr %h, i64 {REFERENCES}
+  %before = atomicrmw add ptr %r, i64 1 acq_rel
+  %d = getelementptr i8, ptr %a, i64 {_offset(function, "executable")}
+  store ptr %h, ptr %d
+  ret ptr null
+}}"""
+
+
+_LISTS = """
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare ptr @memcpy(ptr, ptr, i64)
+@released = global ptr null
+@given_up = global ptr null
+@add_pending_call = global ptr null
+@drainer = global ptr null
+define void @push(ptr %list, ptr %h, i64 %slot) {
+entry:
+  %link = getelementptr i64, ptr %h, i64 %slot
+  %first = load atomic ptr, ptr %list acquire, align 8
+  br label %again
+again:
+  %old = phi ptr [%first, %entry], [%now, %again]
+  store ptr %old, ptr %link
+  %pair = cmpxchg ptr %list, ptr %old, ptr %h acq_rel acquire
+  %now = extractvalue {ptr, i1} %pair, 0
+  %done = extractvalue {ptr, i1} %pair, 1
+  br i1 %done, label %ask, label %again
+ask:
+  %drainer = load atomic ptr, ptr @drainer acquire, align 8
+  %off = icmp eq ptr %drainer, null
+  %more = icmp ne ptr %old, null
+  %quiet = or i1 %off, %more
+  br i1 %quiet, label %out, label %call
+call:
+  %add = load ptr, ptr @add_pending_call
+  %ignored = call i32 %add(ptr %drainer, ptr null)
+  br label %out
+out:
+  ret void
+}
+define ptr @take() {
+  %h = atomicrmw xchg ptr @released, ptr null acq_rel
+  ret ptr %h
+}
+define ptr @take_values() {
+  %h = atomicrmw xchg ptr @given_up, ptr null acq_rel
+  ret ptr %h
+}
+define ptr @set_drainer(ptr %add, ptr %f) {
+  store ptr %add, ptr @add_pending_call
+  store atomic ptr %f, ptr @drainer release, align 8
+  ret ptr null
+}
+"""
+
+
+def _errors() -> str:
+    slots = SLOTS["error"]
+    return f"""
+define ptr @error_new(i64 %code, ptr %text, i64 %size) {{
+  %h = call ptr @malloc(i64 {8 * slot_count("error")})
+  %room = add i64 %size, 1
+  %m = call ptr @malloc(i64 %room)
+  %c = call ptr @memcpy(ptr %m, ptr %text, i64 %size)
+  %end = getelementptr i8, ptr %m, i64 %size
+  store i8 0, ptr %end
+  %p0 = getelementptr i64, ptr %h, i64 {slots["message"]}
+  store ptr %m, ptr %p0
+  %p1 = getelementptr i64, ptr %h, i64 {slots["message_size"]}
+  store i64 %size, ptr %p1
+  %p2 = getelementptr i64, ptr %h, i64 {slots["code"]}
+  store i64 %code, ptr %p2
+  ret ptr %h
+}}
+define ptr @Error_Destroy(ptr %a) {{
+{_handle("Error_Destroy", "error")}
+  %none = icmp eq ptr %h, null
+  br i1 %none, label %out, label %go
+go:
+  %p = getelementptr i64, ptr %h, i64 {slots["message"]}
+  %m = load ptr, ptr %p
+  call void @free(ptr %m)
+  call void @free(ptr %h)
+  br label %out
+out:
+  ret ptr null
+}}"""
+
+
+def _events() -> str:
+    return f"""
+%event = type {{ i64, i64, i64, ptr, i64, ptr }}
+%waiter = type {{ ptr, ptr, ptr }}
+@done = global %event {{
+  i64 1, i64 {_MANY}, i64 0, ptr null, i64 0, ptr inttoptr (i64 {_CLOSED} to ptr) }}
+define ptr @ready() {{
+  ret ptr @done
+}}
+define ptr @event_new() {{
+  %e = call ptr @malloc(i64 48)
+  store %event {{ i64 0, i64 2, i64 0, ptr null, i64 0, ptr null }}, ptr %e
+  ret ptr %e
+}}
+define i64 @event_is_done(ptr %e) {{
+  %s = load atomic i64, ptr %e acquire, align 8
+  ret i64 %s
+}}
+define void @event_drop(ptr %e) {{
+  %r = getelementptr %event, ptr %e, i64 0, i32 1
+  %before = atomicrmw sub ptr %r, i64 1 acq_rel
+  %last = icmp eq i64 %before, 1
+  br i1 %last, label %go, label %out
+go:
+  %mp = getelementptr %event, ptr %e, i64 0, i32 3
+  %m = load ptr, ptr %mp
+  call void @free(ptr %m)
+  call void @free(ptr %e)
+  br label %out
+out:
+  ret void
+}}
+define ptr @event_error(ptr %e) {{
+  %cp = getelementptr %event, ptr %e, i64 0, i32 2
+  %code = load i64, ptr %cp
+  %fine = icmp eq i64 %code, 0
+  br i1 %fine, label %none, label %some
+none:
+  ret ptr null
+some:
+  %mp = getelementptr %event, ptr %e, i64 0, i32 3
+  %m = load ptr, ptr %mp
+  %np = getelementptr %event, ptr %e, i64 0, i32 4
+  %n = load i64, ptr %np
+  %error = call ptr @error_new(i64 %code, ptr %m, i64 %n)
+  ret ptr %error
+}}
+define void @event_tell(ptr %e, ptr %callback, ptr %user) {{
+  %error = call ptr @event_error(ptr %e)
+  call void %callback(ptr %error, ptr %user)
+  ret void
+}}
+define ptr @event_set(ptr %e, i64 %code, ptr %text, i64 %size) {{
+entry:
+  %fine = icmp eq i64 %code, 0
+  br i1 %fine, label %close, label %failed
+failed:
+  %m = call ptr @malloc(i64 %size)
+  %c = call ptr @memcpy(ptr %m, ptr %text, i64 %size)
+  %cp = getelementptr %event, ptr %e, i64 0, i32 2
+  store i64 %code, ptr %cp
+  %mp = getelementptr %event, ptr %e, i64 0, i32 3
+  store ptr %m, ptr %mp
+  %np = getelementptr %event, ptr %e, i64 0, i32 4
+  store i64 %size, ptr %np
+  br label %close
+close:
+  store atomic i64 1, ptr %e release, align 8
+  %wp = getelementptr %event, ptr %e, i64 0, i32 5
+  %all = atomicrmw xchg ptr %wp, ptr inttoptr (i64 {_CLOSED} to ptr) acq_rel
+  br label %next
+next:
+  %w = phi ptr [%all, %close], [%after, %tell]
+  %end = icmp eq ptr %w, null
+  br i1 %end, label %out, label %tell
+tell:
+  %after = load ptr, ptr %w
+  %fp = getelementptr %waiter, ptr %w, i64 0, i32 1
+  %f = load ptr, ptr %fp
+  %up = getelementptr %waiter, ptr %w, i64 0, i32 2
+  %u = load ptr, ptr %up
+  call void @free(ptr %w)
+  call void @event_tell(ptr %e, ptr %f, ptr %u)
+  br label %next
+out:
+  call void @event_drop(ptr %e)
+  ret ptr null
+}}
+define ptr @Event_OnReady(ptr %a) {{
+entry:
+{_handle("Event_OnReady", "event")}
+  %fp = getelementptr i8, ptr %a, i64 {_offset("Event_OnReady", "callback")}
+  %f = load ptr, ptr %fp
+  %up = getelementptr i8, ptr %a, i64 {_offset("Event_OnReady", "user_arg")}
+  %u = load ptr, ptr %up
+  %wp = getelementptr %event, ptr %h, i64 0, i32 5
+  %first = load atomic ptr, ptr %wp acquire, align 8
+  %closed = icmp eq ptr %first, inttoptr (i64 {_CLOSED} to ptr)
+  br i1 %closed, label %now, label %wait
+wait:
+  %w = call ptr @malloc(i64 24)
+  %wf = getelementptr %waiter, ptr %w, i64 0, i32 1
+  store ptr %f, ptr %wf
+  %wu = getelementptr %waiter, ptr %w, i64 0, i32 2
+  store ptr %u, ptr %wu
+  br label %again
+again:
+  %old = phi ptr [%first, %wait], [%seen, %retry]
+  store ptr %old, ptr %w
+  %pair = cmpxchg ptr %wp, ptr %old, ptr %w acq_rel acquire
+  %seen = extractvalue {{ptr, i1}} %pair, 0
+  %ok = extractvalue {{ptr, i1}} %pair, 1
+  br i1 %ok, label %out, label %retry
+retry:
+  %late = icmp eq ptr %seen, inttoptr (i64 {_CLOSED} to ptr)
+  br i1 %late, label %drop, label %again
+drop:
+  call void @free(ptr %w)
+  br label %now
+now:
+  call void @event_tell(ptr %h, ptr %f, ptr %u)
+  br label %out
+out:
+  ret ptr null
+}}
+define ptr @Event_Error(ptr %a) {{
+{_handle("Event_Error", "event")}
+  %error = call ptr @event_error(ptr %h)
+  ret ptr %error
+}}
+define ptr @Event_IsReady(ptr %a) {{
+{_handle("Event_IsReady", "event")}
+  %s = load atomic i64, ptr %h acquire, align 8
+  %b = trunc i64 %s to i8
+  %d = getelementptr i8, ptr %a, i64 {_offset("Event_IsReady", "is_ready")}
+  store i8 %b, ptr %d
+  ret ptr null
+}}
+define ptr @Event_Destroy(ptr %a) {{
+{_handle("Event_Destroy", "event")}
+  %none = icmp eq ptr %h, null
+  br i1 %none, label %out, label %go
+go:
+  call void @event_drop(ptr %h)
+  br label %out
+out:
+  ret ptr null
+}}"""

@@ -1,0 +1,20 @@
+"""How JAX finds the platform: a factory that makes the client when somebody asks for it by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import xla_bridge
+from jaxlib import xla_client
+
+from runtime.pjrt.interface import capsule
+
+NAME = "tpuc"
+"""What JAX_PLATFORMS and `jax.devices` call it."""
+
+
+def make_client() -> Any:
+    """Load the plug-in into jaxlib and make its client."""
+    if not xla_client.pjrt_plugin_loaded(NAME):
+        xla_client.load_pjrt_plugin_with_c_api(NAME, capsule())
+    return xla_bridge.make_pjrt_c_api_client(NAME)

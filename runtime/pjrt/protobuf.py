@@ -1,0 +1,156 @@
+"""The little of protocol buffers that PJRT's messages need: fields in, fields out.
+
+A message is a sequence of (tag, value); a tag is a field's number and a wire type. What is read here:
+varints, and fields with a length. Fixed-width fields are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Each field of a message: its number, and an integer or bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        wire = tag & 7
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+        elif wire == _LENGTH:
+            size, at = _varint(data, at)
+            yield tag >> 3, data[at : at + size]
+            at += size
+        elif wire in (_FIXED64, _FIXED32):
+            at += 8 if wire == _FIXED64 else 4
+        else:
+            message = f"wire type {wire} in a protocol buffer"
+            raise ValueError(message)
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field that holds an integer which is not negative."""
+    return _encoded(number << 3 | _VARINT) + _encoded(value)
+
+
+def bytes_field(number: int, data: bytes) -> bytes:
+    """A field that holds bytes: a string, or a message."""
+    return _encoded(number << 3 | _LENGTH) + _encoded(len(data)) + data
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which device runs each replica of each partition: ``devices[replica][partition]``."""
+
+    devices: tuple[tuple[int, ...], ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas there are."""
+        return len(self.devices)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions a replica has."""
+        return len(self.devices[0])
+
+    @property
+    def flat(self) -> list[int]:
+        """The devices, replica by replica."""
+        return [device for row in self.devices for device in row]
+
+    def serialized(self) -> bytes:
+        """A `DeviceAssignmentProto`."""
+        parts = [number_field(1, self.replicas), number_field(2, self.partitions)]
+        for partition in range(self.partitions):
+            ids = b"".join(_encoded(row[partition]) for row in self.devices)
+            parts.append(bytes_field(3, bytes_field(1, ids)))
+        return b"".join(parts)
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What a `CompileOptionsProto` says that matters here.
+
+    `may_shard_results` says of each result, or of all, whether the compiler chooses its sharding.
+    """
+
+    assignment: Assignment
+    may_shard_results: tuple[bool, ...] = ()
+
+
+def compile_request(data: bytes) -> CompileRequest:
+    """Read a `CompileOptionsProto`: its field 3 are the `ExecutableBuildOptionsProto`."""
+    replicas = partitions = 1
+    assignment: Assignment | None = None
+    may_shard: list[bool] = []
+    for number, options in fields(data):
+        if number != 3 or not isinstance(options, bytes):
+            continue
+        for inner, value in fields(options):
+            if inner == 4 and isinstance(value, int):
+                replicas = value
+            elif inner == 5 and isinstance(value, int):
+                partitions = value
+            elif inner == 9 and isinstance(value, bytes):
+                assignment = _assignment(value)
+            elif inner == 12:
+                may_shard += [bool(v) for v in ([value] if isinstance(value, int) else value)]
+    if assignment is None:
+        assignment = in_order(replicas, partitions)
+    return CompileRequest(assignment, tuple(may_shard))
+
+
+def in_order(replicas: int, partitions: int) -> Assignment:
+    """Devices in their order."""
+    rows = range(max(1, replicas))
+    width = max(1, partitions)
+    return Assignment(tuple(tuple(range(r * width, (r + 1) * width)) for r in rows))
+
+
+def _assignment(data: bytes) -> Assignment:
+    columns: list[Sequence[int]] = []
+    for number, value in fields(data):
+        if number == 3 and isinstance(value, bytes):
+            columns.append(_integers(value))
+    return Assignment(tuple(zip(*columns, strict=True)))
+
+
+def _integers(data: bytes) -> list[int]:
+    """The repeated integers of field 1, packed or one by one."""
+    found: list[int] = []
+    for number, value in fields(data):
+        if number != 1:
+            continue
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            item, at = _varint(value, at)
+            found.append(item)
+    return found

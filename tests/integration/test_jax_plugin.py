@@ -1,0 +1,79 @@
+"""JAX on the emulated chip: programs of tests/support/jax_programs, run by JAX unmodified.
+
+Each program is a process of its own, as the platform is chosen when JAX starts. The plug-in is found by
+the entry point that pyproject.toml states, here in metadata of the test's own: the tree need not be
+installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
+
+
+@cache
+def site() -> Path:
+    """A folder with the metadata of an installed tpuc."""
+    folder = Path(mkdtemp(prefix="tpuc-site"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    info = folder / f"tpuc-{project['version']}.dist-info"
+    info.mkdir()
+    head = f"Metadata-Version: 2.1\nName: tpuc\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(head)
+    points = project["entry-points"]["jax_plugins"]
+    lines = "".join(f"{name} = {module}\n" for name, module in points.items())
+    (info / "entry_points.txt").write_text(f"[jax_plugins]\n{lines}")
+    return folder
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "JAX_PLATFORMS": "tpuc", **os.environ, "PYTHONPATH": f"{ROOT}:{site()}", **variables,
+    }  # fmt: skip
+    command = [sys.executable, "-X", "faulthandler", *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.mark.parametrize("program", ["one_device"])
+def test_program(program: str) -> None:
+    """All checks of a program in one process: to start JAX takes longer than most of them."""
+    done = run("-m", f"tests.support.jax_programs.{program}")
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    outcomes: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes
+    failed = [f"{name}: {text}" for name, text in outcomes.items() if text]
+    assert not failed, "\n".join(failed)
+
+
+def test_the_cpu_stays_the_default() -> None:
+    code = "import jax; print(jax.devices()[0].platform, jax.jit(lambda x: x + 1)(1.0))"
+    done = run("-c", code, JAX_PLATFORMS="")
+    assert done.stdout.split() == ["cpu", "2.0"]
+    assert not done.stderr
+
+
+def test_a_platform_nobody_asked_for_says_how_to_ask() -> None:
+    done = run("-c", "import jax; jax.devices('tpuc')", JAX_PLATFORMS="")
+    assert done.returncode == 1
+    assert "JAX_PLATFORMS=tpuc" in done.stderr
+
+
+def test_a_wrong_target_is_one_sentence() -> None:
+    done = run("-c", "import jax; jax.devices()", TPUC_TARGET="v9")
+    assert done.returncode == 1
+    assert "v9" in done.stderr.splitlines()[-1]
