@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from runtime.link_use import LinkUse
+from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.trace import write_trace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
+from tpu_sim.isa.origins import origin_table
 from tpu_sim.isa.program import If, Kernel, Loop, Node, Program, While
 from tpu_sim.machine.result import ExecutionResult, KernelRun
 
@@ -104,6 +107,13 @@ class Report:
     links: LinkUse | None = None
     traced: Traced | None = field(default=None, repr=False, compare=False)
 
+    @cached_property
+    def origin_costs(self) -> Costs:
+        """Cycles of kernels by what the user wrote, worked out when asked for."""
+        assert self.traced is not None, "made by build_report"
+        program, _, result = self.traced
+        return origin_costs(program.kernels, result.kernels, origin_table(program.metadata))
+
     def write_trace(self, path: str | Path) -> None:
         """Write what the report adds up as a trace for ui.perfetto.dev; see `runtime.trace`."""
         assert self.traced is not None, "made by build_report"
@@ -129,8 +139,19 @@ class Report:
             "causes": self.causes,
             "remarks": list(self.remarks),
             **({} if self.links is None else {"links": self.links.to_json()}),
-            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "kernels": [kernel.to_json() | self._origins(kernel) for kernel in self.kernels],
+            "lines": [
+                {"line": line, **cost.to_json()}
+                for line, cost in by_line(self.origin_costs).items()
+            ],
+            "scopes": by_scope(self.origin_costs).to_json(),
         }
+
+    def _origins(self, kernel: KernelReport) -> dict[str, object]:
+        """What a kernel's cycles went to, dearest first."""
+        shares = ((o, cost.sites.get(kernel.name, 0.0)) for o, cost in self.origin_costs.items())
+        found = sorted((s for s in shares if s[1] and s[0] != UNKNOWN), key=lambda s: -s[1])
+        return {"origins": [o.to_json() | {"cycles": round(n)} for o, n in found]}
 
 
 @dataclass

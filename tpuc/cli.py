@@ -76,6 +76,13 @@ _no_cache = click.option(
 _trace = click.option(
     "--trace", type=click.Path(dir_okay=False), help="write a trace for ui.perfetto.dev (JSON)"
 )
+_by = click.option(
+    "--by",
+    type=click.Choice(["kernel", "line", "op"]),
+    default="kernel",
+    show_default=True,
+    help="what costs most: kernels, source lines or operation names",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
     click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz"),
@@ -118,6 +125,7 @@ def cli() -> None:
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
 @_trace
+@_by
 @_json
 def run(**options: object) -> None:
     """Run MODEL (or a .tpux) on the emulated chip and report."""
@@ -141,6 +149,7 @@ def run(**options: object) -> None:
 @_dump_ir
 @_no_cache
 @_trace
+@_by
 @_json
 def estimate(**options: object) -> None:
     """Count the cycles of a run of MODEL (or a .tpux), without values."""

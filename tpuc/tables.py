@@ -12,6 +12,7 @@ from rich.table import Table
 from runtime.report import KernelReport, Report
 from tpu_sim.isa.chips import Chip, chip_names, load_chip
 from tpuc.arrays import Difference
+from tpuc.cost_tables import print_lines, print_scopes
 
 _MOST_REMARKS = 5
 _SLOWEST = 12
@@ -29,8 +30,8 @@ def heading(console: Console, text: str) -> None:
     console.print(text, style="italic", soft_wrap=True, highlight=False)
 
 
-def print_report(report: Report, model: str, random_seed: int | None) -> None:
-    """Print totals and the slowest kernels of a run."""
+def print_report(report: Report, model: str, random_seed: int | None, by: str = "kernel") -> None:
+    """Print totals of a run, and what is slowest `by` kernel, source line or operation name."""
     out = console()
     if random_seed is not None:
         out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
@@ -48,6 +49,13 @@ def print_report(report: Report, model: str, random_seed: int | None) -> None:
         out.print(f"remark: {remark}", markup=False)
     if len(report.remarks) > _MOST_REMARKS:
         out.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
+    if by == "kernel":
+        _print_kernels(out, report)
+    else:
+        (print_lines if by == "line" else print_scopes)(out, report)
+
+
+def _print_kernels(out: Console, report: Report) -> None:
     slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
     table = Table(
         title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"

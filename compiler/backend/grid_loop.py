@@ -245,7 +245,7 @@ class GridLoop:
     def _wait(self) -> None:
         for stream in (*self.inputs, *self.outputs):
             if stream.depends:
-                self.builder.emit("dma.wait", stream.flag, stream.slot)
+                self._wait_for(stream, stream.slot)
 
     def _write_back(
         self, sregs: dict[Var, SReg], carries: list[SReg], counters: list[SReg]
@@ -277,7 +277,7 @@ class GridLoop:
                 overlaps = b.sor(overlaps, is_last)
         if overlaps:
             with b.if_(overlaps):
-                b.emit("dma.wait", stream.flag, b.sxori(stream.slot, 1))
+                self._wait_for(stream, b.sxori(stream.slot, 1))
 
     def _turn(
         self,
@@ -306,7 +306,7 @@ class GridLoop:
                 self._start(stream, sregs, 0)
         for stream in self.outputs:
             for slot in range(stream.slots):
-                b.emit("dma.wait", stream.flag, b.sconst(slot))
+                self._wait_for(stream, b.sconst(slot))
 
     def _context(self, counters: list[SReg], sregs: dict[Var, SReg]) -> StepContext:
         return StepContext(
@@ -339,17 +339,22 @@ class GridLoop:
     def _start(self, stream: Stream, sregs: dict[Var, SReg], slot: SReg) -> None:
         """Start the transfers of the block at `sregs` to or from buffer `slot`."""
         b = self.builder
-        start_pieces(
-            b,
-            stream.window,
-            (stream.tiling, stream.box),
-            stream.pieces,
-            b.argument(stream.argument),
-            sregs,
-            b.smuli(slot, stream.rows),
-            (stream.flag, slot),
-            to_vmem=stream.is_input,
-        )
+        with b.coming_from(stream.window.node.name):
+            start_pieces(
+                b,
+                stream.window,
+                (stream.tiling, stream.box),
+                stream.pieces,
+                b.argument(stream.argument),
+                sregs,
+                b.smuli(slot, stream.rows),
+                (stream.flag, slot),
+                to_vmem=stream.is_input,
+            )
+
+    def _wait_for(self, stream: Stream, slot: SReg) -> None:
+        with self.builder.coming_from(stream.window.node.name):
+            self.builder.emit("dma.wait", stream.flag, slot)
 
 
 def _first_tile(builder: LloBuilder, dim: GridDim, counter: SReg) -> SReg:

@@ -22,6 +22,7 @@ from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
+from compiler.backend.site_origins import site_origins
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
@@ -36,6 +37,7 @@ from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
 from compiler.llo.printer import print_llo
 from compiler.pass_pipeline import write_dump
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.origins import ORIGINS
 from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import Slice
@@ -103,6 +105,9 @@ def lower_module(
         smem_words=smem.base + smem.used,
         metadata={"module": module.name},
     )
+    origins = site_origins(module, library.requests, main)
+    if origins.sites:
+        program.metadata[ORIGINS] = origins.text()
     if exchange is not None:
         program.routes = exchange.routes
         program.constants += exchange.tables

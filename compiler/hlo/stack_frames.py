@@ -48,6 +48,16 @@ class StackFrames:
     locations: tuple[tuple[int, ...], ...]
     frames: tuple[tuple[int, ...], ...]
 
+    def place(self, frame: int) -> tuple[str, int]:
+        """File and line of a frame; empty and 0 for one that the tables do not have."""
+        if not 0 < frame <= len(self.frames):
+            return "", 0
+        location = self.frames[frame - 1][0]
+        if not 0 < location <= len(self.locations):
+            return "", 0
+        file, _, line, *_ = self.locations[location - 1]
+        return (self.file_names[file - 1], line) if 0 < file <= len(self.file_names) else ("", 0)
+
 
 def parse_stack_frames(text: str) -> StackFrames:
     """Read the four tables; raises ValueError when a row lacks a field."""

@@ -186,6 +186,13 @@ class LloBuilder(ScalarBuilder):
             found = table[key] = self._append(self._scopes[-1].block.ops, plan, operands)
         return found
 
+    @contextmanager
+    def coming_from(self, source: str) -> Iterator[None]:
+        """What is emitted inside comes from another HLO instruction."""
+        outer, self.source = self.source, source
+        yield
+        self.source = outer
+
     def _append(self, ops: list[Instr], plan: RowPlan, operands: tuple[int, ...]) -> int:
         result = -1
         if plan.pop is not None:

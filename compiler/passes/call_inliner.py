@@ -11,6 +11,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.origins import scoped
 from compiler.passes.context import PassContext
 
 MOST_INSTRUCTIONS = 300_000
@@ -49,6 +50,7 @@ def _inline(caller: HloComputation, call: HloInstruction) -> None:
     for instr in callee:
         if instr.opcode != "parameter":
             made[instr] = clone(instr, caller, [made[o] for o in instr.operands])
+            scoped(made[instr], call)
     _order(caller, call, made)
     call.replace_all_uses_with(made[callee.root_instruction])
     caller.remove(call)

@@ -31,6 +31,7 @@ from compiler.hlo.attributes import OutputOperandAlias
 from compiler.hlo.call_graph import control_computations, sort_computations
 from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.origins import inherit
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
@@ -231,6 +232,7 @@ class _Inserter:
         """Another instance of a value, there from just before `user` on."""
         at = self.values.position[user]
         copy = self._second(value)
+        inherit(copy.attrs, user)
         self.before.setdefault(user, []).append(copy)
         self.values.add(copy, at - 0.5, at)
         return copy

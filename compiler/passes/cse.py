@@ -10,6 +10,7 @@ from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.keys import NOTES, computation_key, instruction_key
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.hlo.origins import absorb
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import has_side_effect, rename_calls
 
@@ -55,6 +56,7 @@ def _merge_instructions(computation: HloComputation) -> int:
             operands = tuple(sorted(operands))
         kept = seen.setdefault((instruction_key(instr), operands), instr)
         if kept is not instr:
+            absorb(kept, (instr,))
             instr.replace_all_uses_with(kept)
             computation.remove(instr)
             removed += 1

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.origins import IDLE, absorb, inherit
 from compiler.hlo.shape import Shape, is_compatible
 
 Attrs = dict[str, object]
@@ -23,11 +24,11 @@ def emit(
     attrs: Attrs | None = None,
     name: str | None = None,
 ) -> HloInstruction:
-    """Append an instruction next to `near`; it inherits `near`'s metadata and place."""
+    """Append an instruction next to `near`; it inherits `near`'s origins and place."""
     assert near.computation is not None, f"%{near.name} is in no computation"
     values: Attrs = dict(attrs or {})
-    if "metadata" in near.attrs and opcode not in ("constant", "parameter", "tuple"):
-        values.setdefault("metadata", near.attrs["metadata"])
+    if opcode != "parameter":
+        inherit(values, near)
     instr = HloInstruction(opcode, name or opcode, shape, operands, values)
     instr.location = near.location
     return near.computation.add(instr)
@@ -84,7 +85,12 @@ def remove_dead(instr: HloInstruction) -> int:
 
 
 def replace(old: HloInstruction, new: HloInstruction) -> None:
-    """Make everyone use `new` instead of `old`, then remove `old` and what only it needed."""
+    """Make everyone use `new` instead of `old`, then remove `old` and what only it needed.
+
+    `new` also comes from where `old` did.
+    """
     assert is_compatible(old.shape, new.shape), f"%{old.name}: {old.shape} is not {new.shape}"
+    if new.opcode not in IDLE:
+        absorb(new, (old,))
     old.replace_all_uses_with(new)
     remove_dead(old)

@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.origins import inherit
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.graph import emit
 
@@ -85,6 +86,7 @@ def reducer(near: HloInstruction, kind: str, dtype: DType) -> HloComputation:
         for i, name in enumerate(("a", "b"))
     ]
     computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
+    inherit(computation.root.attrs, near)
     assert near.computation is not None
     assert near.computation.module is not None
     return near.computation.module.add_computation(computation)

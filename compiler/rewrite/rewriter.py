@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.origins import IDLE, absorb
 from compiler.rewrite.graph import is_dead, remove_dead, replace
-from compiler.rewrite.pattern import Match, Op, match
+from compiler.rewrite.pattern import Match, Op, Pattern, match
 
 Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]
 
@@ -59,6 +61,18 @@ class Rule:
     apply: Rewrite
     freedom: Freedom = Freedom.NONE
     examples: tuple[Op, ...] = ()
+
+    @cached_property
+    def inner(self) -> tuple[str, ...]:
+        """Names that the pattern gives to operations below its root."""
+        return tuple(op.name for part in self.pattern.operands for op in _ops(part) if op.name)
+
+
+def _ops(pattern: Pattern) -> Iterator[Op]:
+    if isinstance(pattern, Op):
+        yield pattern
+        for operand in pattern.operands:
+            yield from _ops(operand)
 
 
 def rule(
@@ -134,8 +148,18 @@ def _try_rules(instr: HloInstruction, rules: RuleSet, counts: Counter[str]) -> l
         added = _last(computation, len(computation.instructions) - before)
         operands = list(instr.operands)
         replace(instr, result)
+        _keep_origins(item, bound, added or [result])
         return [*added, result, *result.users, *operands]
     return []
+
+
+def _keep_origins(item: Rule, bound: Match, made: list[HloInstruction]) -> None:
+    """What was made comes from all operations of the pattern that are gone, not from its root alone."""
+    gone = [bound[n] for n in item.inner if n in bound and bound[n].computation is None]
+    if gone:
+        for instr in made:
+            if instr.computation is not None and instr.opcode not in IDLE:
+                absorb(instr, gone)
 
 
 def _last(computation: HloComputation, count: int) -> list[HloInstruction]:

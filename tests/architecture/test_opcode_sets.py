@@ -57,7 +57,6 @@ REASONS = {
         "conditional opt-barrier",
     ): "their operands are exchanged as they are",
     ("passes/expanders/emitter.py", "call map"): "both apply to_apply to the operands",
-    ("passes/expanders/emitter.py", "constant parameter tuple"): "they have no place in the source",
     ("passes/fusion_nodes.py", "convert pad"): "what an image goes through on its way to a dot",
     (
         "passes/pair_types/elementwise_rules.py",
@@ -68,7 +67,6 @@ REASONS = {
         "abs add convolution divide dot iota multiply negate not power shift-left sign subtract",
     ): "whose results on bytes leave 2 and 4 bits",
     ("passes/pair_types/sub_byte.py", "add multiply"): "whose sums may wrap once at the end",
-    ("rewrite/graph.py", "constant parameter tuple"): "they have no place in the source",
     (
         "passes/collectives/flattening.py",
         "all-gather all-reduce collective-reduce reduce-scatter",

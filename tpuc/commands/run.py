@@ -36,6 +36,7 @@ def run(
     no_cache: bool,
     check: bool,
     trace: str | None,
+    by: str,
     as_json: bool,
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
@@ -69,7 +70,7 @@ def run(
         record = report.to_json() | {"model": model, "random_inputs": inputs is None}
         print_json(record, differences, tolerance)
     else:
-        tables.print_report(report, model, random_seed=None if inputs else seed)
+        tables.print_report(report, model, random_seed=None if inputs else seed, by=by)
     judge(differences, tolerance, quiet=as_json)
 
 
@@ -84,6 +85,7 @@ def estimate(
     dump_ir: str | None,
     no_cache: bool,
     trace: str | None,
+    by: str,
     as_json: bool,
 ) -> None:
     """``tpuc estimate``: compile or load, count cycles without values, report."""
@@ -99,7 +101,7 @@ def estimate(
     if as_json:
         print_json(report.to_json() | {"model": model}, None, 0.0)
     else:
-        tables.print_report(report, model, random_seed=None)
+        tables.print_report(report, model, random_seed=None, by=by)
 
 
 def _comparable(model: str, expect: str | None, *, check: bool) -> None:

@@ -219,8 +219,8 @@ def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None
                 value = zero_outside(emitter, node, whole, stage.bounds, value)
             parts.append(value)
         major = linearize(point.majors, target.major_pitch)
-        emitter.builder.source = node.name
-        storer.store(target, major, point.row_tile, point.col_tile, parts)
+        with emitter.builder.coming_from(node.name):
+            storer.store(target, major, point.row_tile, point.col_tile, parts)
 
 
 def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int) -> Index:

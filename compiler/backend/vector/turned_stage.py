@@ -180,10 +180,10 @@ class _TurnedTiles:
             down = point.row_tile.constant % _BLOCK_ROW_TILES
             half = point.col_tile.constant % _BLOCK_COL_TILES
             key = _Key(number, point.majors, point.row_tile - down, point.col_tile - half)
-            self._emitter.builder.source = self._nodes[number].name
-            unit = self._unit(key)
-            word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
-            self._storer.store_word(target, major, point.row_tile, point.col_tile, word)
+            with self._emitter.builder.coming_from(self._nodes[number].name):
+                unit = self._unit(key)
+                word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
+                self._storer.store_word(target, major, point.row_tile, point.col_tile, word)
 
     def _unit(self, key: _Key) -> int:
         """The transpose unit that holds a block; filled now if none does."""

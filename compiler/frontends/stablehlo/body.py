@@ -18,11 +18,13 @@ from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.annotations import ANNOTATIONS, annotation_attrs
 from compiler.frontends.stablehlo.attributes import Attributes
 from compiler.frontends.stablehlo.folding import folded, is_foldable
+from compiler.frontends.stablehlo.locations import Locations
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Raw, Region
 from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.origins import set_origins
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import print_shape
 
@@ -39,6 +41,7 @@ class Unit:
         self.module = module
         self.table = table
         self.types = Types(document.type_aliases)
+        self.locations = Locations(document.locations)
         self.functions: dict[str, Operation] = {}
         self.computations: dict[str, HloComputation] = {}
         self.active: list[str] = []  # functions being lowered, outermost first
@@ -91,9 +94,17 @@ class Body(HloBuilder):
                 raise
             raise type(error)(f"{self.op.name}: {error.message}", self.op.span) from None
         instr.location = (self.op.source, self.op.offset)
+        if self.op.location and opcode != "parameter":
+            self.locate(instr, self.op.location)
         if all(o in self.unit.foldable for o in instr.operands) and is_foldable(instr):
             self.unit.foldable.add(instr)
         return instr
+
+    def locate(self, instr: Instr, location: str) -> None:
+        """Let an instruction say where it comes from: the text inside of a ``loc(...)``."""
+        texts = self.unit.locations.metadata(location)
+        if texts:
+            set_origins(instr, texts)
 
     def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
         """A scalar constant of an element type."""

@@ -29,7 +29,7 @@ def bytecode_to_text(data: bytes, file: str = "<bytes>") -> str:
             dialect.register_dialect(context)
         try:
             module = dialects[0].deserialize_portable_artifact(context, data)
-            text = module.operation.get_asm(print_generic_op_form=True)
+            text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
         except (ValueError, RuntimeError) as error:
             raise CompileError(f"{file}: jaxlib cannot read this bytecode: {error}") from error
     return str(text)

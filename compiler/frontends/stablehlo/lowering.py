@@ -147,6 +147,8 @@ def _lower_entry(unit: Unit, function: Operation) -> None:
         attributes = region.attributes[i] if i < len(region.attributes) else {}
         parameter.attrs |= b.annotations(attributes)
         b.bind(argument, parameter)
+        if argument in region.locations:
+            b.locate(parameter, region.locations[argument])
     results = b.lower_block(region.operations)
     check_results(unit, function, results)
     annotations = function.attributes.get("res_attrs", ())

@@ -14,6 +14,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 from compiler.diagnostics import SourceText
 from compiler.frontends.stablehlo import pretty
 from compiler.frontends.stablehlo.dense import float_attribute, integer
+from compiler.frontends.stablehlo.locations import attach_locations
 from compiler.frontends.stablehlo.syntax import (
     Attribute,
     Dense,
@@ -29,7 +30,7 @@ from tpu_sim.isa.collector import no_cyclic_gc
 
 Attributes: TypeAlias = dict[str, Attribute]
 Child: TypeAlias = (
-    "Token | Attributes | Region | Operation | list[Region] | tuple[tuple[str, str], Attributes]"
+    "Token | Attributes | Region | Operation | list[Region] | tuple[tuple[str, str, str], Attributes]"
     " | _Results | _Trailer | None"
 )
 
@@ -99,6 +100,7 @@ def parse_document(text: str, file: str = "<text>") -> Document:
         _BUILD.begin(source)
         try:
             parser.parse(text)
+            attach_locations(_BUILD.operations, _BUILD.places)
         except UnexpectedInput as error:
             raise_syntax_error(error, _IN_WORDS, source, 0, len(text), ignored=_NO_WORDS)
         return _BUILD.finish()
@@ -136,6 +138,18 @@ class _Build(Transformer[Token, None]):
         self.attribute_aliases: dict[str, Attribute] = {}
         self.type_aliases: dict[str, str] = {}
         self.meshes: dict[str, str] = {}
+        self.places: list[tuple[int, str]] = []
+        self.locations: dict[str, str] = {}
+
+    def note(self, token: Token) -> Token:
+        """A location passes."""
+        text = str(token)
+        inside = text[text.index("(") + 1 : -1]
+        if token.type == "LOCATION_ALIAS":
+            self.locations[text[: text.index("=")].strip()] = inside
+        else:
+            self.places.append((token.start_pos or 0, inside))
+        return token
 
     def finish(self) -> Document:
         document = Document(
@@ -144,6 +158,7 @@ class _Build(Transformer[Token, None]):
             self.attribute_aliases,
             self.type_aliases,
             self.meshes,
+            self.locations,
         )
         self.begin(SourceText("", ""))
         return document
@@ -248,7 +263,7 @@ class _Build(Transformer[Token, None]):
         first = children[0]
         assert isinstance(first, Token)
         op = self.operation(Token("FUNC", "func.func"), first)
-        arguments: list[tuple[str, str]] = []
+        arguments: list[tuple[str, str, str]] = []
         attributes: list[Attributes] = []
         for child in children[1:]:
             if isinstance(child, tuple):
@@ -266,16 +281,19 @@ class _Build(Transformer[Token, None]):
             elif isinstance(child, Token):
                 op.attributes["sym_visibility"] = str(child)
         if op.regions:
-            op.regions[0].arguments = arguments
+            op.regions[0].arguments = [(name, kind) for name, kind, _ in arguments]
             op.regions[0].attributes = attributes
+            op.regions[0].locations = {name: where for name, _, where in arguments if where}
         return op
 
-    def argument(self, children: list[Child]) -> tuple[tuple[str, str], Attributes]:
+    def argument(self, children: list[Child]) -> tuple[tuple[str, str, str], Attributes]:
         text = str(children[0])
         attributes = children[1] if len(children) > 1 else {}
         assert isinstance(attributes, dict)
         typed = typed_names(text)
-        return (typed[0] if typed else ("", text)), attributes
+        name, kind = typed[0] if typed else ("", text)
+        where = _LOCATION.search(text)
+        return (name, kind, text[where.end() : -1] if where else ""), attributes
 
     def result_type(self, children: list[Child]) -> tuple[str, Attributes]:
         attributes = children[1] if len(children) > 1 else {}
@@ -427,4 +445,12 @@ _LOCK = threading.RLock()
 @cache
 def _grammar() -> Lark:
     text = resources.files("compiler.frontends.stablehlo").joinpath("grammar.lark").read_text()
-    return Lark(text, start="document", parser="lalr", lexer="contextual", transformer=_BUILD)
+    notes = {"LOCATION": _BUILD.note, "LOCATION_ALIAS": _BUILD.note}
+    return Lark(
+        text,
+        start="document",
+        parser="lalr",
+        lexer="contextual",
+        transformer=_BUILD,
+        lexer_callbacks=notes,
+    )

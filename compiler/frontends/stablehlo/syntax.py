@@ -44,7 +44,8 @@ class Operation:
     """One operation. Operands and results are names; `results` pairs each with its count."""
 
     __slots__ = (
-        "attributes", "name", "offset", "operands", "regions", "results", "signature", "source",
+        "attributes", "location", "name", "offset", "operands", "regions", "results", "signature",
+        "source",
     )  # fmt: skip
 
     def __init__(self, name: str, source: SourceText, offset: int) -> None:
@@ -56,6 +57,7 @@ class Operation:
         self.attributes: dict[str, Attribute] = {}
         self.regions: list[Region] = []
         self.signature = ""
+        self.location = ""  # the text of its loc(...), if it has one
 
     @property
     def span(self) -> SourceSpan:
@@ -75,21 +77,27 @@ class Operation:
 class Region:
     """A single block: its arguments as (name, type text), and its operations."""
 
-    __slots__ = ("arguments", "attributes", "operations")
+    __slots__ = ("arguments", "attributes", "locations", "operations")
 
     def __init__(self, arguments: list[tuple[str, str]], operations: list[Operation]) -> None:
         self.arguments = arguments
         self.operations = operations
+        # The texts of the arguments' locations, by name, where they have any.
+        self.locations: dict[str, str] = {}
         # Of function arguments, in order; or what a pretty operation says in front of its region.
         self.attributes: list[dict[str, Attribute]] = []
 
 
 @dataclass(frozen=True)
 class Document:
-    """A whole file: top-level operations (a module, or bare functions) and aliases."""
+    """A whole file: top-level operations (a module, or bare functions) and aliases.
+
+    `locations` are those with a name: ``#loc3`` -> ``"f"(#loc1)``.
+    """
 
     source: SourceText
     operations: tuple[Operation, ...]
     attribute_aliases: dict[str, Attribute]
     type_aliases: dict[str, str]
     meshes: dict[str, str]
+    locations: dict[str, str]

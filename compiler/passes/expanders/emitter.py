@@ -20,6 +20,7 @@ from compiler.hlo.dtypes import C64, F32, S32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.origins import inherit
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
 Dims = tuple[int, ...]
@@ -53,8 +54,8 @@ class Emitter(HloBuilder):
         """Append an instruction that remembers what it is an expansion of."""
         made = super().instruction(opcode, operands, attrs, declared, name)
         made.location = self.near.location
-        if "metadata" in self.near.attrs and opcode not in ("constant", "parameter", "tuple"):
-            made.attrs["metadata"] = self.near.attrs["metadata"]
+        if opcode != "parameter":
+            inherit(made.attrs, self.near)
         return made
 
     # Values.

@@ -1,0 +1,84 @@
+"""What costs most, in the user's own terms: a table of source lines, a tree of operation names."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from runtime.origin_costs import UNKNOWN, OriginCost, Scope, by_line, by_scope
+from runtime.report import Report
+
+_MOST_LINES = 20
+_LEAST_SHARE = 0.01
+"""Of a scope in the tree: what is below is added up."""
+_MOST_NAMES = 3
+
+
+def print_lines(out: Console, report: Report) -> None:
+    """The source lines that cost most."""
+    costs = by_line(report.origin_costs)
+    shown = list(costs.items())[:_MOST_LINES]
+    table = Table(title=f"dearest {len(shown)} of {len(costs)} source lines", title_justify="left")
+    for column in ("line", "cycles", "share", "bound by", "operations", "kernels"):
+        table.add_column(column, justify="right" if column in ("cycles", "share") else "left")
+    for line, cost in shown:
+        names = _operations(report, line)
+        table.add_row(line, *_numbers(cost, report), _listed(names), _listed(_dearest(cost.sites)))
+    out.print(table)
+    _say_unknown(out, report)
+
+
+def print_scopes(out: Console, report: Report) -> None:
+    """The tree of operation names, with the scopes of one percent and more."""
+    table = Table(title="cycles by operation name", title_justify="left")
+    for column in ("operation", "cycles", "share", "bound by", "kernels"):
+        table.add_column(column, justify="right" if column in ("cycles", "share") else "left")
+    for scope in by_scope(report.origin_costs).ordered():
+        _add_scope(table, scope, "", report)
+    out.print(table)
+    _say_unknown(out, report)
+
+
+def _add_scope(table: Table, scope: Scope, indent: str, report: Report) -> None:
+    name = scope.name
+    while len(scope.children) == 1:  # a chain is one row
+        (scope,) = scope.children.values()
+        name = f"{name}/{scope.name}"
+    cost = scope.cost
+    if cost.cycles >= _LEAST_SHARE * report.cycles:
+        table.add_row(indent + name, *_numbers(cost, report), _listed(_dearest(cost.sites)))
+        for child in scope.ordered():
+            _add_scope(table, child, indent + "  ", report)
+
+
+def _numbers(cost: OriginCost, report: Report) -> tuple[str, str, str]:
+    cycles = cost.cycles
+    bound = f"{cost.bound_by} {cost.causes.get(cost.bound_by, 0.0) / max(cycles, 1):.0%}"
+    return f"{cycles:,.0f}", f"{cycles / max(report.cycles, 1):.1%}", bound
+
+
+def _operations(report: Report, line: str) -> list[str]:
+    """Last parts of the names of a line's operations, dearest first."""
+    found = {
+        origin.op_name.rpartition("/")[2]: cost.cycles
+        for origin, cost in report.origin_costs.items()
+        if origin.place == line
+    }
+    return _dearest(found)
+
+
+def _dearest(costs: dict[str, float]) -> list[str]:
+    return sorted(costs, key=lambda name: -costs[name])
+
+
+def _listed(names: list[str]) -> str:
+    more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+    return ", ".join([*names[:_MOST_NAMES], *more])
+
+
+def _say_unknown(out: Console, report: Report) -> None:
+    if set(report.origin_costs) <= {UNKNOWN}:
+        out.print(
+            "the model says nothing of its operations' origins (HLO metadata, StableHLO loc);\n"
+            "from JAX: lowered.as_text(debug_info=True), or the HLO of lowered.compile().as_text()"
+        )
