@@ -7,7 +7,6 @@ import time
 from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
-from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
 from compiler.partitioner.placement_text import sharded_devices
 from tpu_sim.isa.chips import Chip
@@ -38,10 +37,3 @@ def compile_source(
     compiled = compile_module(module, chip, options, cores if is_for_all else None)
     compiled.timings = {"parse": parsed - started, **compiled.timings}
     return compiled
-
-
-def compile_hlo(
-    module: HloModule, chip: Chip, options: CompileOptions, cores: Slice
-) -> CompiledModule:
-    """Compile a module in place, for all of the cores if they are several."""
-    return compile_module(module, chip, options, cores if len(cores.chips) > 1 else None)

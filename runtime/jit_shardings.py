@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.pytree import TreeDef, flatten
-from compiler.frontends.numpy.tracer import Tracer
+from compiler.frontends.numpy.tracer import Tracer, open_trace
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from runtime.client import Device, client_for, device_for
@@ -51,14 +51,14 @@ class JitShardings:
     def place(
         self,
         module: HloModule,
-        arguments: Mapping[str, object],
+        arguments: Sequence[object],
         out_tree: TreeDef,
         meshes: Sequence[Mesh],
     ) -> Placing:
         """Write shardings into a traced module and say where it runs.
 
-        `arguments` are those that are traced, by name in the order of the signature; `meshes` those
-        of constraints. Without any sharding it is a program for one device.
+        `arguments` are those that are traced, in their order; `meshes` those of constraints. Without
+        any sharding it is a program for one device.
         """
         inputs = self._of_arguments(arguments)
         outputs = list(_leaf_shardings(self.of_outputs, out_tree, "out_shardings"))
@@ -76,16 +76,14 @@ class JitShardings:
         _write(module, mesh.size, inputs, outputs)
         return Placing(mesh.device_list, mesh.cores, mesh)
 
-    def _of_arguments(self, arguments: Mapping[str, object]) -> list[NamedSharding | None]:
+    def _of_arguments(self, arguments: Sequence[object]) -> list[NamedSharding | None]:
         """For each leaf; where nothing is said, an argument's own."""
         given = self.of_inputs
-        if isinstance(given, tuple | list):
-            if len(given) != len(arguments):
-                raise CompileError(
-                    f"in_shardings has {len(given)} entries for {len(arguments)} arguments"
-                )
-            given = dict(zip(arguments, given, strict=True))
-        leaves, tree = flatten(dict(arguments))
+        if isinstance(given, tuple | list) and len(given) != len(arguments):
+            raise CompileError(
+                f"in_shardings has {len(given)} entries for {len(arguments)} arguments"
+            )
+        leaves, tree = flatten(tuple(arguments))
         stated = _leaf_shardings(given, tree, "in_shardings")
         return [
             sharding or (leaf.sharding if isinstance(leaf, ShardedArray) else None)
@@ -118,7 +116,8 @@ def with_sharding_constraint(
     rule = lambda trace, x: Tracer(  # noqa: E731
         trace, _constrained(x.instr, sharding), is_weak=x.is_weak
     )
-    made = value.trace.run("with_sharding_constraint", rule, (value.trace, value), {})
+    trace = open_trace() or value.trace
+    made = trace.run("with_sharding_constraint", rule, (value,), {})
     assert isinstance(made, Tracer)
     return made
 

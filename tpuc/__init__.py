@@ -29,26 +29,31 @@ if TYPE_CHECKING:
     from runtime.buffer import Array
     from runtime.client import Device
     from runtime.executable import Executable, Run
-    from runtime.jit import jit
+    from runtime.jit import RecompileWarning, jit
     from runtime.jit_shardings import with_sharding_constraint
+    from runtime.lowered import Compiled, Lowered
     from runtime.mesh import Mesh, NamedSharding, PartitionSpec, make_mesh
     from runtime.sharded_array import ShardedArray
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
+    from tpuc import lax
 
 __version__ = "0.1.0"
 __all__ = [
     "Array",
     "ChipError",
     "CompileError",
+    "Compiled",
     "Device",
     "Executable",
+    "Lowered",
     "MachineFault",
     "Mesh",
     "NamedSharding",
     "PartitionSpec",
     "ProgramError",
+    "RecompileWarning",
     "ResourceExhaustedError",
     "Run",
     "ShardedArray",
@@ -57,22 +62,27 @@ __all__ = [
     "device_put",
     "devices",
     "jit",
+    "lax",
     "make_mesh",
     "with_sharding_constraint",
     "__version__",
 ]
 
+_MODULES = ("lax",)
 _HOMES = {
     "Array": "runtime.buffer",
     "ChipError": "tpu_sim.isa.chips",
     "CompileError": "compiler.diagnostics",
+    "Compiled": "runtime.lowered",
     "Device": "runtime.client",
     "Executable": "runtime.executable",
+    "Lowered": "runtime.lowered",
     "MachineFault": "tpu_sim.machine.faults",
     "Mesh": "runtime.mesh",
     "NamedSharding": "runtime.mesh",
     "PartitionSpec": "runtime.mesh",
     "ProgramError": "tpu_sim.isa.errors",
+    "RecompileWarning": "runtime.jit",
     "ResourceExhaustedError": "compiler.diagnostics",
     "Run": "runtime.executable",
     "ShardedArray": "runtime.sharded_array",
@@ -102,6 +112,8 @@ def _refuse_strangers() -> None:
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"tpuc.{name}")
     if name not in _HOMES:
         message = f"module 'tpuc' has no attribute {name!r}"
         raise AttributeError(message)

@@ -25,9 +25,7 @@ ON_BOOLEANS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"
 def as_tracer(trace: Trace, value: object) -> Tracer:
     """Make a constant of an array or a Python scalar (a weak one); tracers pass through."""
     if isinstance(value, Tracer):
-        if value.trace is not trace:
-            raise CompileError(f"{value!r} belongs to another trace: pass it as an argument")
-        return value
+        return value if value.trace is trace else trace.lift(value)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         weak = promote([OperandType(np.asarray(value).dtype, is_weak=True)]).dtype
         return _constant(trace, _scalar_in(value, weak), is_weak=True)

@@ -7,13 +7,15 @@
     {'b': 'x', 'w': ['y', 'z']}
 
 Dicts are taken in the order of their sorted keys, so that equal dicts have equal trees. None is a
-tree without leaves. A named tuple is a tuple that comes back as its own class.
+tree without leaves. A named tuple is a tuple that comes back as its own class, and so does a
+dataclass: its fields are the children, except those declared ``field(metadata={"static": True})``,
+whose values are part of the structure and must be hashable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 from compiler.diagnostics import CompileError
 
@@ -25,6 +27,7 @@ class TreeDef:
     kind: type | None
     keys: tuple[Hashable, ...] = ()
     children: tuple[TreeDef, ...] = ()
+    statics: tuple[tuple[str, Hashable], ...] = ()
 
     @property
     def leaf_count(self) -> int:
@@ -57,8 +60,25 @@ def _describe(tree: object, leaves: list[object]) -> TreeDef:
         return TreeDef(dict, keys, tuple(_describe(tree[key], leaves) for key in keys))
     if isinstance(tree, tuple | list):
         return TreeDef(type(tree), (), tuple(_describe(child, leaves) for child in tree))
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return _describe_fields(tree, leaves)
     leaves.append(tree)
     return LEAF
+
+
+def _describe_fields(tree: object, leaves: list[object]) -> TreeDef:
+    """The structure of a dataclass. One whose fields are not those of its `__init__` cannot be made
+    again from them."""
+    assert is_dataclass(tree)
+    static = {f.name for f in fields(tree) if f.metadata.get("static")}
+    hidden = [f.name for f in fields(tree) if not f.init]
+    if hidden:
+        kind = type(tree).__name__
+        raise CompileError(f"dataclass {kind}: field {hidden[0]!r} has init=False: want none such")
+    names = tuple(f.name for f in fields(tree) if f.name not in static)
+    children = tuple(_describe(getattr(tree, name), leaves) for name in names)
+    statics = tuple((name, getattr(tree, name)) for name in sorted(static))
+    return TreeDef(type(tree), names, children, statics)
 
 
 def _sorted_keys(tree: dict[Hashable, object]) -> tuple[Hashable, ...]:
@@ -83,6 +103,9 @@ def _rebuild(tree: TreeDef, leaves: Iterator[object]) -> object:
     children = [_rebuild(child, leaves) for child in tree.children]
     if tree.kind is dict:
         return dict(zip(tree.keys, children, strict=True))
+    if is_dataclass(tree.kind):
+        given = zip(map(str, tree.keys), children, strict=True)
+        return tree.kind(**dict(given), **dict(tree.statics))
     if hasattr(tree.kind, "_fields"):
         return tree.kind(*children)
     return tree.kind(children)

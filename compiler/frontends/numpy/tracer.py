@@ -8,7 +8,9 @@ It has a shape and an element type but no values. NumPy's protocols (`__array_uf
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -33,21 +35,69 @@ class Trace:
     reductions: Mapping[np.ufunc, Rule]  # ufunc.reduce
     functions: Mapping[object, Rule]
     index: Rule
+    parent: Trace | None = None
     is_open: bool = True
     depth: int = 0
+    lifted: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
     _noted: set[HloInstruction] = field(default_factory=set)
 
+    @contextmanager
+    def opened(self) -> Iterator[Trace]:
+        """While this lasts, what the thread computes with traced arrays goes into this trace."""
+        stack = _open_traces()
+        stack.append(self)
+        try:
+            yield self
+        finally:
+            stack.remove(self)
+            self.is_open = False
+
+    def nested(self, builder: HloBuilder) -> Trace:
+        """A trace of a computation that this one's instructions call: the body of a loop, a branch."""
+        return Trace(builder, self.ufuncs, self.reductions, self.functions, self.index, self)
+
     def run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
-        """Apply a rule; new instructions remember the function and the user's line."""
-        if not self.is_open:
-            raise CompileError(f"{name}: this array belongs to a trace that has ended")
+        """Apply a rule to this trace and `args`; new instructions remember the function and the
+        user's line. Arrays of the traces around this one become operands of its computation."""
+        self._expect_open(name)
+        args, kwargs = self._all_lifted(args), self._all_lifted(kwargs)
         self.depth += 1
         try:
-            return rule(*args, **kwargs)
+            return rule(self, *args, **kwargs)
         finally:
             self.depth -= 1
             if self.depth == 0:
                 self._annotate(name)
+
+    def _expect_open(self, name: str) -> None:
+        if not self.is_open:
+            raise CompileError(f"{name}: this array belongs to a trace that has ended")
+
+    def _all_lifted(self, tree: Any) -> Any:
+        """Arguments in which every traced array is one of this trace."""
+        if isinstance(tree, Tracer):
+            return tree if tree.trace is self else self.lift(tree)
+        if type(tree) in (list, tuple):
+            return type(tree)(self._all_lifted(item) for item in tree)
+        if type(tree) is dict:
+            return {key: self._all_lifted(item) for key, item in tree.items()}
+        return tree
+
+    def lift(self, value: Tracer) -> Tracer:
+        """An array of a trace around this one, which becomes a further parameter of its computation
+        (`lifted`: their parameter for ours); a constant is made anew."""
+        value.trace._expect_open(repr(value))
+        if self.parent is None:
+            raise CompileError(f"{value!r} belongs to another trace: pass it as an argument")
+        if value.trace is not self.parent:
+            value = self.parent.lift(value)
+        if value.instr.opcode == "constant":
+            instr = self.builder.literal(np.asarray(value.instr.literal))
+        else:
+            found = self.lifted.get(value.instr)
+            instr = found or self.builder.parameter(value.instr.array, "captured")
+            self.lifted[value.instr] = instr
+        return Tracer(self, instr, is_weak=value.is_weak)
 
     def _annotate(self, name: str) -> None:
         metadata: OpMetadata | None = None
@@ -60,6 +110,26 @@ class Trace:
                 )
             instr.attrs["metadata"] = metadata
             self._noted.add(instr)
+
+
+class _ThreadState(threading.local):
+    """The traces that are open in a thread, the innermost one last."""
+
+    def __init__(self) -> None:
+        self.open: list[Trace] = []
+
+
+_THREAD = _ThreadState()
+
+
+def _open_traces() -> list[Trace]:
+    return _THREAD.open
+
+
+def open_trace() -> Trace | None:
+    """The innermost trace in progress in this thread, if there is one."""
+    stack = _open_traces()
+    return stack[-1] if stack else None
 
 
 def _line() -> str:
@@ -114,6 +184,11 @@ class Tracer(NDArrayOperatorsMixin):
         """The last two axes swapped."""
         return self._call(np.swapaxes, -1, -2)
 
+    def _run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
+        """Apply a rule where the user's program is: perhaps in a computation inside of this trace."""
+        self.trace._expect_open(name)
+        return (open_trace() or self.trace).run(name, rule, args, kwargs)
+
     # --- NumPy's protocols ----------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
@@ -134,7 +209,7 @@ class Tracer(NDArrayOperatorsMixin):
             raise UnsupportedError(
                 f"{name}: argument {argument!r} cannot be traced{hint.get(argument, '')}"
             )
-        result = self.trace.run(name, rule, (self.trace, *inputs), kwargs)
+        result = self._run(name, rule, inputs, kwargs)
         return result if dtype is None else result.astype(dtype)
 
     def __array_function__(
@@ -147,10 +222,10 @@ class Tracer(NDArrayOperatorsMixin):
         if kwargs.get("out") is not None:
             raise UnsupportedError(f"{name}: argument 'out' cannot be traced; use the result")
         kwargs = {key: value for key, value in kwargs.items() if key != "out"}
-        return self.trace.run(name, rule, (self.trace, *args), kwargs)
+        return self._run(name, rule, args, kwargs)
 
     def __getitem__(self, key: object) -> Tracer:
-        result: Tracer = self.trace.run("getitem", self.trace.index, (self.trace, self, key), {})
+        result: Tracer = self._run("getitem", self.trace.index, (self, key), {})
         return result
 
     def __setitem__(self, key: object, value: object) -> NoReturn:

@@ -7,8 +7,9 @@
     (2, 4)
 
 Python control flow runs while tracing, so loops unroll, and a condition on an array's value is
-refused. Arguments and results are trees (`pytree`); their leaves are the parameters and results of
-the module, in order.
+refused: `compiler.frontends.numpy.control` has loops and branches that the chip runs. Arguments
+and results are trees (`pytree`); their leaves are the parameters and results of the module, in
+order.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
+from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
 from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from compiler.frontends.numpy.promotion import OperandType, promote
@@ -31,7 +33,7 @@ from compiler.frontends.numpy.ufuncs import UFUNCS
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype
-from compiler.hlo.ir import HloComputation, HloModule
+from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
 
 _UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS}
@@ -44,39 +46,46 @@ _FUNCTIONS: dict[object, Rule] = {
 
 
 def trace(
-    function: Callable[..., object], args: Sequence[object]
+    function: Callable[..., object], args: Sequence[object], arg_names: Sequence[str] | None = None
 ) -> tuple[HloModule, TreeDef, TreeDef]:
     """Trace ``function(*args)``; return the module and the trees of arguments and results.
 
     A leaf of `args` is a Python scalar or anything with `shape` and `dtype` (values are not
     looked at). The module's parameters are the leaves of ``tuple(args)``; its result is a tuple
-    of the result's leaves, or the bare array when the result is one. Raises CompileError or
+    of the result's leaves, or the bare array when the result is one. They are named after
+    `arg_names`, one for each of `args`. Raises CompileError or
     UnsupportedError for what cannot be traced.
     """
     leaves, in_tree = flatten(tuple(args))
     builder = HloBuilder(_identifier(getattr(function, "__name__", "function")))
-    open_trace = Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index)
-    names = [_identifier("_".join(("arg", *path))) for path in in_tree.paths()]
-    tracers = [_parameter(open_trace, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-    arguments = unflatten(in_tree, tracers)
-    assert isinstance(arguments, tuple)
-    try:
+    names = _parameter_names(in_tree, arg_names)
+    with Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index).opened() as current:
+        tracers = [
+            _parameter(current, leaf, name) for leaf, name in zip(leaves, names, strict=True)
+        ]
+        arguments = unflatten(in_tree, tracers)
+        assert isinstance(arguments, tuple)
         results, out_tree = flatten(function(*arguments))
-        outputs = [as_tracer(open_trace, result).instr for result in results]
-    finally:
-        open_trace.is_open = False
+        outputs = [as_tracer(current, result).instr for result in results]
     root = outputs[0] if out_tree == LEAF else builder.tuple(outputs)
     builder.computation.root = root
-    _drop_dead(builder.computation)
+    drop_dead(builder.computation)
     return builder.build_entry(root), in_tree, out_tree
 
 
-def _parameter(open_trace: Trace, leaf: object, name: str) -> Tracer:
+def _parameter_names(arguments: TreeDef, arg_names: Sequence[str] | None) -> list[str]:
+    """``x`` for an array, ``x_w_0`` for one inside the tree `x`, ``arg_0`` where there are no names."""
+    heads = arg_names or [f"arg_{i}" for i in range(len(arguments.children))]
+    pairs = zip(heads, arguments.children, strict=True)
+    return [_identifier("_".join(path)) for head, tree in pairs for path in tree.paths((head,))]
+
+
+def _parameter(trace: Trace, leaf: object, name: str) -> Tracer:
     operand = abstract_type(leaf)
     dims = tuple(int(n) for n in getattr(leaf, "shape", ()))
     shape = ArrayShape(from_numpy(operand.dtype), dims)
-    instr = open_trace.builder.parameter(shape, name)
-    return Tracer(open_trace, instr, is_weak=operand.is_weak)
+    instr = trace.builder.parameter(shape, name)
+    return Tracer(trace, instr, is_weak=operand.is_weak)
 
 
 def abstract_type(leaf: object) -> OperandType:
@@ -93,10 +102,3 @@ def abstract_type(leaf: object) -> OperandType:
 def _identifier(text: str) -> str:
     """A name that HLO text allows."""
     return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_") or "function"
-
-
-def _drop_dead(computation: HloComputation) -> None:
-    """Remove what the result does not need, e.g. constants that were converted while tracing."""
-    for instr in reversed(list(computation.instructions)):
-        if not instr.users and instr is not computation.root and instr.opcode != "parameter":
-            computation.remove(instr)

@@ -513,7 +513,7 @@ def test_a_tracer_does_not_outlive_its_trace() -> None:
     trace(lambda x: kept.append(x) or x, (f32(2),))
     with pytest.raises(CompileError, match="trace that has ended"):
         _ = kept[0] + 1
-    with pytest.raises(CompileError, match="belongs to another trace"):
+    with pytest.raises(CompileError, match="belongs to a trace that has ended"):
         trace(lambda x: x + kept[0], (f32(2),))
 
 

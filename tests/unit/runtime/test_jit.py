@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import pytest
 from compiler.diagnostics import CompileError
 from runtime.api import device_put
 from runtime.buffer import Array
-from runtime.jit import JitFunction, jit
+from runtime.jit import JitFunction, RecompileWarning, jit
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.float32([10, 20, 30])
@@ -168,3 +169,68 @@ def test_the_decorator_keeps_name_and_options() -> None:
     assert np.abs(product(a, a.T) - a @ a.T).max() < 1e-4
     assert product.executable is not None
     assert product.executable.program.metadata["precision"] == "highest"
+
+
+@dataclasses.dataclass
+class Affine:
+    w: np.ndarray
+    b: np.ndarray
+    times: int = dataclasses.field(default=1, metadata={"static": True})
+
+    @jit
+    def __call__(self, x):
+        return x * self.w * self.times + self.b
+
+
+def test_dataclasses_are_trees_and_methods_take_their_object() -> None:
+    twice = jit(lambda layer: dataclasses.replace(layer, w=layer.w + 1))(Affine(X, B, 3))
+    assert isinstance(twice, Affine) and twice.times == 3
+    assert (twice.w == X + 1).all() and (twice.b == B).all()
+    assert (twice(X) == X * (X + 1) * 3 + B).all()
+
+
+def test_parameters_are_named_after_arguments_and_in_their_order() -> None:
+    lowered = jit(lambda z, a: z["w"] - a).lower({"w": X}, B)
+    assert "(z_w: f32[2,3], a: f32[3])" in lowered.as_text()
+
+
+def test_lowering_compiles_once_for_one_signature() -> None:
+    lowered = jit(lambda x, n: x * n, static_argnums=1).lower(X, 3)
+    assert lowered.as_text().startswith("HloModule")
+    assert lowered.estimate().cycles > 0
+    compiled = lowered.compile()
+    assert (compiled(X, 3) == X * 3).all()
+    assert compiled.report is not None and compiled.report.cycles == lowered.estimate().cycles
+    assert "ENTRY" in compiled.as_text() and "sst s0" in compiled.as_text("tpu")
+    with pytest.raises(CompileError, match=r"static argument 'n' was 3, now 4"):
+        compiled(X, 4)
+    with pytest.raises(CompileError, match=r"x was float32\[2, 3\], now float32\[1, 3\]"):
+        compiled(X[:1], 3)
+    with pytest.raises(ValueError, match=r"static argument 2: .* has 1 parameters"):
+        jit(lambda x: x, static_argnums=2)
+
+
+def test_a_donated_argument_is_given_up_for_a_result_that_fits() -> None:
+    step = jit(lambda state, x: (np.sum(x), state + x), donate_argnums=0)
+    assert "input_output_alias={ {1}: (0, {}, may-alias) }" in step.lower(X, X).as_text()
+    state, x = device_put(X), device_put(X + 1)
+    _, after = step(state, x)
+    assert state.is_deleted() and not x.is_deleted()
+    assert (after.numpy() == X + X + 1).all()
+    assert "input_output_alias" not in jit(lambda s: s[0], donate_argnums=0).lower(X).as_text()
+
+
+def test_a_jitted_function_inside_of_one_is_part_of_it() -> None:
+    inner = jit(lambda x: x * 2)
+    outer = jit(lambda x: inner(x) + 1)
+    assert (outer(X) == X * 2 + 1).all()
+    assert inner.executable is None
+
+
+def test_many_programs_of_one_function_are_reported_with_the_reason() -> None:
+    function = jit(lambda x, n: x, static=("n",), target="v5e")
+    with pytest.warns(
+        RecompileWarning, match="for the 17th time: static argument 'n' was 15, now 16"
+    ):
+        for n in range(17):
+            function(X, n)

@@ -1,0 +1,154 @@
+"""What a call of a traced function is: its arguments by name, and the key that a program is kept under."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.promotion import OperandType
+from compiler.frontends.numpy.pytree import TreeDef, flatten
+from compiler.frontends.numpy.tracing import abstract_type
+
+StaticKey = tuple[str, type, object]
+LeafKey = tuple[tuple[int, ...], object, bool]
+Placement = Callable[[Sequence[object]], tuple[Hashable, ...]]
+
+
+@dataclass(frozen=True)
+class SignatureKey:
+    """What programs differ by: static arguments, the tree of the others, the kind of each leaf.
+
+    A leaf's kind is its dimensions, its element type on the device, and whether it is a Python
+    scalar (`OperandType.is_weak`); `placement` says of each how it lies on several devices.
+    """
+
+    statics: tuple[StaticKey, ...]
+    names: tuple[str, ...]
+    tree: TreeDef
+    kinds: tuple[LeafKey, ...]
+    placement: tuple[Hashable, ...] = ()
+
+    def difference(self, other: SignatureKey) -> str:
+        """What made `other` need a program of its own, in a few words."""
+        for mine, theirs in zip(self.statics, other.statics, strict=True):
+            if mine != theirs:
+                return f"static argument {mine[0]!r} was {mine[2]!r}, now {theirs[2]!r}"
+        if (self.names, self.tree) != (other.names, other.tree):
+            return "the arguments are nested differently"
+        for path, mine_, theirs_ in zip(self._paths(), self.kinds, other.kinds, strict=True):
+            if mine_ != theirs_:
+                return f"{path} was {_kind(mine_)}, now {_kind(theirs_)}"
+        places = zip(self._paths(), self.placement, other.placement, strict=True)
+        moved = [f"{path} lay as {old}, now as {new}" for path, old, new in places if old != new]
+        return moved[0] if moved else "nothing differs"
+
+    def _paths(self) -> list[str]:
+        paths = []
+        for name, child in zip(self.names, self.tree.children, strict=True):
+            paths += [name + "".join(f"[{key}]" for key in path) for path in child.paths()]
+        return paths
+
+
+def _kind(key: LeafKey) -> str:
+    dims, dtype, is_weak = key
+    return f"a Python scalar ({dtype})" if is_weak else f"{dtype}{list(dims)}"
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """One call: the dynamic arguments as a tuple in the order of the function's parameters, their
+    leaves, and the types that these have on the device."""
+
+    key: SignatureKey
+    arguments: tuple[object, ...]
+    statics: dict[str, object]
+    leaves: list[object]
+    types: list[OperandType]
+
+
+class CallSignature:
+    """Binds the arguments of calls to the parameters of a function."""
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        static: Sequence[str] = (),
+        static_positions: Sequence[int] = (),
+    ) -> None:
+        """`static_positions` count the function's parameters. Raises ValueError for a name or a
+        position that the function does not have."""
+        self._signature = inspect.signature(function)
+        names = list(self._signature.parameters)
+        self.static = frozenset((*static, *_named(names, static_positions, function, "static")))
+        self._positional = _positional_names(self._signature)
+        self._order = {name: i for i, name in enumerate(names)}
+        unknown = self.static - set(names)
+        if unknown:
+            message = f"static argument {sorted(unknown)[0]!r} is no parameter of {function}"
+            raise ValueError(message)
+
+    def bind(
+        self, args: Sequence[object], kwargs: dict[str, object], placement: Placement
+    ) -> BoundCall:
+        """The arguments of a call, whose leaves lie as `placement` of them says.
+
+        Raises TypeError as the function itself would.
+        """
+        if not kwargs and len(args) == len(self._positional):
+            bound = dict(zip(self._positional, args, strict=True))
+        else:  # defaults stay the function's own affair
+            bound = dict(self._signature.bind(*args, **kwargs).arguments)
+        statics = {k: v for k, v in bound.items() if k in self.static}
+        names = tuple(k for k in bound if k not in self.static)
+        arguments = tuple(bound[name] for name in names)
+        leaves, tree = flatten(arguments)
+        types = [abstract_type(leaf) for leaf in leaves]
+        kinds = tuple(
+            (tuple(getattr(leaf, "shape", ())), type.dtype, type.is_weak)
+            for leaf, type in zip(leaves, types, strict=True)
+        )
+        keys = tuple(_static_key(name, statics[name]) for name in sorted(statics))
+        key = SignatureKey(keys, names, tree, kinds, placement(leaves))
+        return BoundCall(key, arguments, statics, leaves, types)
+
+    def apply(self, function: Callable[..., object], arguments: dict[str, object]) -> object:
+        """Call the function with arguments by parameter name, as `bind` takes them apart."""
+        bound = self._signature.bind_partial()
+        ordered = sorted(arguments, key=self._order.__getitem__)
+        bound.arguments.update({name: arguments[name] for name in ordered})
+        return function(*bound.args, **bound.kwargs)
+
+    def names_at(self, positions: Iterable[int]) -> frozenset[str]:
+        """The names of parameters by position; ValueError for one that there is not."""
+        return frozenset(_named(list(self._order), positions, "the function", "donated"))
+
+
+def _named(
+    names: Sequence[str], positions: Iterable[int], function: object, what: str
+) -> list[str]:
+    found = []
+    for position in positions:
+        if not -len(names) <= position < len(names):
+            message = f"{what} argument {position}: {function} has {len(names)} parameters"
+            raise ValueError(message)
+        found.append(names[position])
+    return found
+
+
+def _static_key(name: str, value: object) -> StaticKey:
+    """1, 1.0 and True are equal, but programs made with them are not."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise CompileError(f"static argument {name!r} must be hashable: {error}") from error
+    return name, type(value), value
+
+
+def _positional_names(signature: inspect.Signature) -> tuple[str, ...]:
+    """The parameters in order if a call that gives them all, without names, binds one to each."""
+    parameters = signature.parameters.values()
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        return ()
+    return tuple(p.name for p in parameters)
