@@ -77,7 +77,10 @@ def _port(first: HbmBuffer, rest: Iterator[HbmBuffer]) -> Port:
         return _checked(Port((first,), device))
     host = _array(first, first.host_shape)
     more = islice(rest, plane_type(host.dtype)[1] - 1)
-    return _checked(Port((first, *more), host.with_layout(device.layout)))
+    layout = device.layout
+    if layout is not None and host.layout is not None:  # the device lists dimensions in that order
+        layout = replace(layout, minor_to_major=host.layout.minor_to_major)
+    return _checked(Port((first, *more), host.with_layout(layout)))
 
 
 def _array(buffer: HbmBuffer, text: str) -> ArrayShape:

@@ -13,19 +13,22 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from compiler.analysis.tiled_layout import default_layout
+from compiler.analysis.port_order import port_order
+from compiler.analysis.tiled_layout import default_tiles
 from compiler.hlo.device_types import device_type, plane_type
 from compiler.hlo.dtypes import DType
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, Layout
 from runtime.transfer import Bytes, device_bytes, read_device, write_device
 
 HostArray = npt.NDArray[np.generic]
 
 
 def with_default_layout(shape: ArrayShape) -> ArrayShape:
-    """`shape` with the default layout of its planes."""
-    plane = ArrayShape(plane_type(shape.dtype)[0], shape.dims)
-    return shape.with_layout(default_layout(plane))
+    """`shape` with the layout that its planes have by default."""
+    dtype = plane_type(shape.dtype)[0]
+    order = port_order(dtype, shape.dims)
+    tiles = default_tiles(dtype, tuple(shape.dims[d] for d in order))
+    return shape.with_layout(Layout(tuple(reversed(order)), tiles))
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,8 @@
 
 A pass that changes the element type of the entry's parameters notes the original type here, in
 the module's ``frontend_attributes``: one text per array leaf, separated by ``;``, empty where host
-and device agree. ``s64[8];s64[8];`` says that leaves 0 and 1 are the two words of an s64[8].
+and device agree. ``s64[8];s64[8];`` says that leaves 0 and 1 are the two words of an s64[8], and
+``f32[9,3]{0,1}`` that the leaf has the dimensions of an f32[9,3] in that order, here f32[3,9].
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_d
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
+from compiler.passes.port_layout import lay_out_ports
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
@@ -97,6 +98,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("custom-call-expander", expand_custom_calls),
         FunctionPass("random-state", thread_random_state),
         FunctionPass("rng-expander", expand_random),
+        FunctionPass("port-layout", lay_out_ports),
         FunctionPass("integer-dot-expander", expand_integer_dots),
         FunctionPass("small-dot-expander", expand_small_dots),
         FunctionPass("reduce-window-expander", expand_reduce_windows),
@@ -150,6 +152,7 @@ PIPELINE: tuple[str, ...] = (
     "rng-expander",
     "while-simplifier",
     "convolution-canonicalizer",
+    "port-layout",
     "convolution-folding",
     "tap-expander",
     "reduce-window-expander",
@@ -226,6 +229,9 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("sort-expander", "pair-types", "comparators are applied to whole arrays first"),
     ("reduce-window-expander", "pair-types", "computations are applied to whole arrays first"),
     ("select-and-scatter-expander", "pair-types", "so are these computations"),
+    ("port-layout", "tap-expander", "it leaves images of overlapping windows as they are"),
+    ("convolution-canonicalizer", "port-layout", "disjoint windows are no convolution any more"),
+    ("port-layout", "dimension-order", "what a parameter is turned into is chosen there"),
     ("linear-algebra-expander", "pair-types", "it makes complex arithmetic"),
     ("fft-expander", "pair-types", "it takes complex arrays apart"),
     ("rng-expander", "pair-types", "it makes 64-bit numbers of words"),

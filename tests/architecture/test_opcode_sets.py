@@ -84,6 +84,10 @@ REASONS = {
         "constant partition-id",
     ): "scalars that SMEM holds from the start",
     (
+        "passes/port_layout.py",
+        "convolution gather scatter",
+    ): "what reads rows of an operand wherever they begin",
+    (
         "passes/sharding/constant_copies.py",
         "broadcast concatenate pad reshape reverse slice transpose",
     ): "what keeps a constant a constant, at no cost",

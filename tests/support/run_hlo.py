@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -126,7 +126,12 @@ def _ports(program: Program, kind: str) -> list[HbmBuffer]:
 def _shape(buffer: HbmBuffer) -> ArrayShape:
     shape = parse_shape(buffer.shape)
     assert isinstance(shape, ArrayShape)
-    return shape
+    host = parse_shape(buffer.host_shape) if buffer.host_shape else shape
+    assert isinstance(host, ArrayShape)
+    if host.layout is None or shape.layout is None or host is shape:
+        return shape
+    layout = replace(shape.layout, minor_to_major=host.layout.minor_to_major)
+    return replace(shape, dims=host.dims, layout=layout)
 
 
 def normalised_error(want: Array, got: Array) -> float:

@@ -1,0 +1,153 @@
+"""Port layout: parameters and results whose last dimensions are short lie with long ones there.
+
+    p = f32[4096,3] parameter(0)        p = f32[3,4096] parameter(0)
+                                        transpose = f32[4096,3] transpose(p), dimensions={1,0}
+
+The module notes what the host sees (`compiler.analysis.host_ports`); the runtime lays arrays out in that
+order as it copies them. Where rows are looked up by index, and in tuples, the order stays descending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.analysis.aliasing import donations
+from compiler.analysis.host_ports import HostPorts, host_ports, set_host_ports
+from compiler.analysis.port_order import Dims, port_order
+from compiler.hlo.attributes import ComputationLayout
+from compiler.hlo.device_types import plane_type
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_any
+from compiler.hlo.shape import ArrayShape, Layout, TupleShape, leaves
+from compiler.hlo.shape_text import parse_shape, print_shape
+from compiler.passes.context import PassContext
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit, remove_dead
+
+Instr = HloInstruction
+_BY_ROWS = frozenset({"gather", "scatter", "convolution"})
+_KEEP_ROWS = with_any(Trait.ELEMENTWISE | Trait.REARRANGES)
+
+
+def lay_out_ports(module: HloModule, context: PassContext) -> bool:
+    """Turn the parameters and results that waste most of their memory."""
+    entry = module.entry
+    if not all(isinstance(parameter.shape, ArrayShape) for parameter in entry.parameters):
+        return False
+    inputs = {n: _order(p.array) for n, p in enumerate(entry.parameters) if not _is_read_by_rows(p)}
+    inputs = {n: order for n, order in inputs.items() if not _is_descending(order)}
+    outputs = dict(_result_orders(entry.root_instruction))
+    _agree(module, inputs, outputs)
+    if not inputs and not outputs:
+        return False
+    noted = host_ports(module)
+    texts = list(noted.parameters), list(noted.results)
+    for number, order in inputs.items():
+        texts[0][number] = _noted(texts[0][number], entry.parameters[number].array, order)
+        _turn_parameter(entry.parameters[number], order)
+    results = leaves(entry.root_instruction.shape)
+    for number, order in outputs.items():
+        texts[1][number] = _noted(texts[1][number], results[number], order)
+    _turn_results(module, outputs)
+    entry.sort()
+    set_host_ports(module, HostPorts(tuple(texts[0]), tuple(texts[1])))
+    module.attrs["entry_computation_layout"] = ComputationLayout(
+        tuple(p.shape for p in entry.parameters), entry.root_instruction.shape
+    )
+    context.counts["parameters"] += len(inputs)
+    context.counts["results"] += len(outputs)
+    return True
+
+
+def _order(shape: ArrayShape) -> Dims:
+    return port_order(plane_type(shape.dtype)[0], shape.dims)
+
+
+def _is_descending(order: Dims) -> bool:
+    return order == tuple(range(len(order)))
+
+
+def _is_read_by_rows(parameter: Instr) -> bool:
+    """Whether it, or what is computed of it element by element, is looked up or changed by index, or
+    is the image of overlapping windows."""
+    found: dict[Instr, None] = {parameter: None}
+    pending = [parameter]
+    while pending:
+        value = pending.pop()
+        for user in value.users:
+            if user.opcode in _BY_ROWS and user.operands[0] is value:
+                return True
+            if user not in found and _keeps_rows(user):
+                found[user] = None
+                pending.append(user)
+    return False
+
+
+def _keeps_rows(instr: Instr) -> bool:
+    return instr.opcode == "pad" or instr.opcode in _KEEP_ROWS
+
+
+def _result_orders(root: Instr) -> Iterator[tuple[int, Dims]]:
+    """The orders of results that are not descending, by leaf; a tuple in a tuple stays."""
+    shape = root.shape
+    elements = shape.elements if isinstance(shape, TupleShape) else (shape,)
+    if not all(isinstance(element, ArrayShape) for element in elements):
+        return
+    for number, element in enumerate(elements):
+        assert isinstance(element, ArrayShape)
+        if not _is_descending(_order(element)):
+            yield number, _order(element)
+
+
+def _agree(module: HloModule, inputs: dict[int, Dims], outputs: dict[int, Dims]) -> None:
+    """A result that replaces a parameter lies as that does."""
+    for alias in donations(module):
+        number = alias.parameter_number
+        leaf = alias.output_index[0] if alias.output_index else 0
+        if number not in inputs or leaf not in outputs:
+            inputs.pop(number, None)
+            outputs.pop(leaf, None)
+
+
+def _noted(known: str, shape: ArrayShape, order: Dims) -> str:
+    """The text of what the host sees, in the order that the device array lies in."""
+    host = parse_shape(known) if known else shape
+    assert isinstance(host, ArrayShape)
+    return print_shape(host.with_layout(Layout(tuple(reversed(order)))))
+
+
+def _turn_parameter(parameter: Instr, order: Dims) -> None:
+    users = list(parameter.users)
+    shape = parameter.array
+    parameter.shape = shape.with_dims(tuple(shape.dims[d] for d in order))
+    back = make.transpose(parameter, tuple(order.index(d) for d in range(len(order))))
+    for user in users:
+        user.set_operands([back if o is parameter else o for o in user.operands])
+    assert parameter.computation is not None
+    if parameter.computation.root is parameter:
+        parameter.computation.root = back
+
+
+def _turn_results(module: HloModule, orders: dict[int, Dims]) -> None:
+    root = module.entry.root_instruction
+    if not orders:
+        return
+    if isinstance(root.shape, ArrayShape):
+        module.entry.root = make.transpose(root, orders[0])
+        return
+    values = list(_elements(root))
+    for number, order in orders.items():
+        values[number] = make.transpose(values[number], order)
+    shape = TupleShape(tuple(v.shape for v in values))
+    module.entry.root = emit(root, "tuple", shape, values)
+    remove_dead(root)
+
+
+def _elements(root: Instr) -> list[Instr]:
+    if root.opcode == "tuple":
+        return list(root.operands)
+    assert isinstance(root.shape, TupleShape)
+    return [
+        emit(root, "get-tuple-element", shape, (root,), {"index": number})
+        for number, shape in enumerate(root.shape.elements)
+    ]
