@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
@@ -14,7 +15,7 @@ from compiler.frontends.recognition import is_bytecode, is_model_text
 from compiler.options import CompileOptions
 from runtime.buffer import Array
 from runtime.buffer import device_put as put_on_device
-from runtime.client import Device, client_for, device_for
+from runtime.client import Device, client_for, cores_of, device_for
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.mesh import NamedSharding
@@ -28,7 +29,7 @@ DEFAULT_TARGET = "v5e"
 
 def compile(
     source: str | bytes | Path,
-    target: str | Device = DEFAULT_TARGET,
+    target: str | Device | Sequence[Device] = DEFAULT_TARGET,
     precision: str | None = None,
     *,
     machine: MachineOptions | None = None,
@@ -36,8 +37,9 @@ def compile(
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
 
-    `target` is a chip, a slice (``v5e:4x2``) or one of its devices. A program for one device runs
-    on any of them, where its arguments lie; one for several runs on all, with global arrays.
+    `target` is a chip, a slice (``v5e:4x2``), one of its devices, or some of them in any order. A program
+    for one device runs on any of them, where its arguments lie; one for several runs on all, with
+    global arrays, partition p on the p-th.
 
     `source` is a path (`.hlo`, `.mlir`, `.tpux`), HLO or StableHLO text, recognised by a newline or
     by how it begins (``HloModule``, ``module``, ``func.func``, ``#``), or StableHLO bytecode.
@@ -59,9 +61,9 @@ def compile(
         _expect_precision(executable, precision)
         return executable
     chosen = options or CompileOptions(precision=precision or "default")
-    devices = [target] if isinstance(target, Device) else client_for(target).devices
+    devices = _devices_of(target)
     chip = devices[0].chip
-    cores = Topology(chip).cores if isinstance(target, Device) else client_for(target).cores
+    cores = Topology(chip).cores if isinstance(target, Device) else cores_of(devices)
 
     def compile_now() -> Compilation:
         """The compiler is heavy to import and not needed for what is in the store."""
@@ -92,8 +94,16 @@ def load_executable(
         raise TpuxError(str(error), str(path)) from error
 
 
-def _unless_default(target: str | Device) -> str | Device | None:
-    return None if target == DEFAULT_TARGET else target
+def _devices_of(target: str | Device | Sequence[Device]) -> Sequence[Device]:
+    if isinstance(target, Device):
+        return [target]
+    return client_for(target).devices if isinstance(target, str) else target
+
+
+def _unless_default(target: str | Device | Sequence[Device]) -> str | Device | None:
+    if target == DEFAULT_TARGET:
+        return None
+    return target if isinstance(target, str | Device) else target[0]
 
 
 def _expect_precision(executable: Executable, precision: str | None) -> None:

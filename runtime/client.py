@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from runtime.machines import Core
@@ -9,7 +10,7 @@ from runtime.memory import Memory
 from runtime.queue import Queue
 from runtime.topology import Topology, parse_target
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.torus import Coordinates
+from tpu_sim.isa.torus import Coordinates, Slice
 
 
 class Device:
@@ -64,6 +65,13 @@ class Client:
         count = topology.chip_count * topology.devices_per_chip
         self.cores = topology.cores
         self.devices = [Device(topology.chip, None, topology, id) for id in range(count)]
+
+
+def cores_of(devices: Sequence[Device]) -> Slice:
+    """What a program for these devices of one slice is compiled for; partition p runs on the p-th."""
+    topology = devices[0].topology
+    chips = tuple(device.id // topology.devices_per_chip for device in devices)
+    return Slice(topology.torus, chips)
 
 
 def client_for(target: str) -> Client:

@@ -25,7 +25,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.hlo.sharding import HloSharding
 from compiler.sharding import mesh as shardy
 from compiler.sharding.placement import local_dims, tile_counts, tile_index
-from runtime.client import Device, client_for
+from runtime.client import Device, client_for, cores_of
 from runtime.spread import Spread
 from tpu_sim.isa.torus import Slice
 
@@ -118,9 +118,7 @@ class Mesh:
     @property
     def cores(self) -> Slice:
         """What a program for it is compiled for."""
-        topology = self.device_list[0].topology
-        chips = tuple(device.id // topology.devices_per_chip for device in self.device_list)
-        return Slice(topology.torus, chips)
+        return cores_of(self.device_list)
 
     @cached_property
     def axes(self) -> shardy.Mesh:

@@ -69,6 +69,11 @@ class _Recompiled:
         return self._compiled().llo_text()
 
 
+def is_kept_without_texts(executable: Executable) -> bool:
+    """Whether the program comes from the store: to ask for its texts is to compile it."""
+    return isinstance(executable.texts, _Recompiled)
+
+
 def executable_of(
     text: str | bytes,
     devices: Sequence[Device],

@@ -101,13 +101,8 @@ class SliceExecutable(Executable):
             on_device = bool(values) and all(isinstance(value, ShardedArray) for value in values)
         pieces = [self._pieces(number, value) for number, value in enumerate(values)]
         mesh = next((v.mesh for v in values if isinstance(v, ShardedArray) and v.mesh), self.mesh)
-        calls = [
-            Call(self._on(device), [piece[number] for piece in pieces])
-            for number, device in enumerate(self.devices)
-        ]
-        made = [self._results(call) for call in calls] if on_device else []
-        self._execute(calls)
-        self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
+        rows = [[piece[number] for piece in pieces] for number in range(len(self.devices))]
+        calls, made = self._call_rows(rows, on_device=on_device)
         results: Results
         if on_device:
             results = [
@@ -120,7 +115,31 @@ class SliceExecutable(Executable):
                 spread.join([host[number] for host in hosts])
                 for number, spread in enumerate(self.spreads_out)
             ]
+        assert self._last is not None
         return Run(self, self._last, results)
+
+    def call_pieces(self, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Run once with each device's own pieces, a row for each device in order; rows of results.
+
+        Each piece lies on its device and has the shape and type of the program's input.
+        """
+        self._warn_of_made_up()
+        for row in rows:
+            self._expect_count(len(row))
+        return self._call_rows(rows, on_device=True)[1]
+
+    def _call_rows(
+        self, rows: Sequence[Sequence[HostArray | Array]], *, on_device: bool
+    ) -> tuple[list[Call], list[list[Array]]]:
+        """The calls, one for each device, which have ended, and their results if these stay there."""
+        calls = [
+            Call(self._on(device), list(row))
+            for device, row in zip(self.devices, rows, strict=True)
+        ]
+        made = [self._results(call) for call in calls] if on_device else []
+        self._execute(calls)
+        self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
+        return calls, made
 
     def _pieces(
         self, number: int, value: npt.ArrayLike | Array | ShardedArray

@@ -27,6 +27,7 @@ from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dimension_order.assignment import order_dimensions
+from compiler.passes.donor_aliasing import alias_donors
 from compiler.passes.dot_canonicalizer import canonicalize_dots
 from compiler.passes.expanders.custom_call_expander import expand_custom_calls
 from compiler.passes.expanders.fft_expander import expand_ffts
@@ -75,6 +76,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sharding-propagation", propagate_shardings),
         FunctionPass("spmd-partitioner", partition_module),
         FunctionPass("layout-stripping", strip_layouts),
+        FunctionPass("donor-aliasing", alias_donors),
         FunctionPass("single-device", simplify_single_device),
         FunctionPass("call-inliner", inline_calls),
         FunctionPass("control-unsharing", unshare_control),
@@ -131,6 +133,7 @@ PARTITIONING: tuple[str, ...] = ("layout-stripping", "sharding-propagation", "sp
 
 PIPELINE: tuple[str, ...] = (
     "layout-stripping",
+    "donor-aliasing",
     "single-device",
     "call-inliner",
     "replica-flattener",
@@ -199,6 +202,8 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 
 MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
+    ("spmd-partitioner", "donor-aliasing", "pieces of a parameter and a result have one shape"),
+    ("donor-aliasing", "pair-types", "parts of a parameter lie where parts of the result do"),
     ("spmd-partitioner", "single-device", "notes of shardings are gone after it"),
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),

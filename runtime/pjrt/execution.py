@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from runtime.buffer import Array
-from runtime.pjrt.buffers import PjrtBuffer, ints_at, put
+from runtime.pjrt.buffers import PjrtBuffer, copied, ints_at
+from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import Code, structure
 from runtime.pjrt.native import drain, leaves, objects
 from runtime.pjrt.programs import PjrtProgram
+from runtime.slice_executable import SliceExecutable
 
 _POINTER = ctypes.c_void_p
 
@@ -21,13 +24,17 @@ def execute(a: Any) -> None:
     program: PjrtProgram = objects[a.executable]
     if program.block.get("is_deleted"):
         raise PjrtError("the executable was deleted", Code.FAILED_PRECONDITION)
-    rows = [_buffers(a.argument_lists, device, a.num_args) for device in range(a.num_devices)]
-    results = run(program, rows[0], _kept(a.options))
-    if results:
-        outputs = _POINTER.from_address(a.output_lists).value
-        assert outputs is not None
-        row = (_POINTER * len(results)).from_address(outputs)
-        row[:] = [buffer.block.address for buffer in results]
+    rows = [_buffers(a.argument_lists, number, a.num_args) for number in range(a.num_devices)]
+    devices = [objects[a.execute_device]] if a.execute_device else program.devices
+    if len(rows) != len(devices):
+        raise PjrtError(f"arguments for {len(rows)} devices, the program runs on {len(devices)}")
+    results = run(program, devices, rows, _kept(a.options))
+    lists = (_POINTER * a.num_devices).from_address(a.output_lists)
+    for place, made in zip(lists, results, strict=True):
+        if made:
+            assert place is not None
+            row = (_POINTER * len(made)).from_address(place)
+            row[:] = [buffer.block.address for buffer in made]
     if a.device_complete_events:
         events = (_POINTER * a.num_devices).from_address(a.device_complete_events)
         events[:] = [leaves().ready] * a.num_devices
@@ -51,22 +58,44 @@ def _kept(options: int | None) -> frozenset[int]:
 
 
 def run(
-    program: PjrtProgram, arguments: list[PjrtBuffer], kept: frozenset[int]
-) -> list[PjrtBuffer]:
-    """Run a program of one device, whose results lie there; returns when it has run."""
-    device, donated = program.devices[0], program.signature.donated
-    values: list[Array] = []
-    for number, buffer in enumerate(arguments):
-        is_kept = number in donated and number in kept
-        values.append((put(buffer.host(), buffer.dtype, device) if is_kept else buffer).value())
-    called = program.executable.call(values, on_device=True, device=device.device).wait()
-    for number in donated - kept:
-        arguments[number].block.set(is_deleted=1)
-    return [
-        PjrtBuffer(array, result.local.dtype, device)
-        for array, result in zip(called.results, program.signature.results, strict=True)
-        if isinstance(array, Array)
+    program: PjrtProgram,
+    devices: Sequence[PjrtDevice],
+    rows: Sequence[Sequence[PjrtBuffer]],
+    kept: frozenset[int],
+) -> list[list[PjrtBuffer]]:
+    """Run a program with a row of arguments for each device; return when it has run, with a row of
+    results for each. Arguments that it takes are deleted, but for those of the numbers `kept`."""
+    donated = program.signature.donated
+    values = [
+        [
+            (
+                copied(buffer, buffer.device) if number in donated and number in kept else buffer
+            ).value()
+            for number, buffer in enumerate(row)
+        ]
+        for row in rows
     ]
+    made = _called(program, devices, values)
+    for number in donated - kept:
+        for row in rows:
+            row[number].block.set(is_deleted=1)
+    return [
+        [
+            PjrtBuffer(array, result.local.dtype, device)
+            for array, result in zip(arrays, program.signature.results, strict=True)
+        ]
+        for device, arrays in zip(devices, made, strict=True)
+    ]
+
+
+def _called(
+    program: PjrtProgram, devices: Sequence[PjrtDevice], values: list[list[Array]]
+) -> list[list[Array]]:
+    executable = program.executable
+    if isinstance(executable, SliceExecutable):
+        return executable.call_pieces(values)
+    run = executable.call(values[0], on_device=True, device=devices[0].device).wait()
+    return [[array for array in run.results if isinstance(array, Array)]]
 
 
 FUNCTIONS = {"LoadedExecutable_Execute": execute}

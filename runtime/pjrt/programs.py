@@ -43,7 +43,7 @@ class PjrtProgram:
     def text(self) -> bytes:
         """The optimised program, in a form that jaxlib reads."""
         if self._text is None:
-            self._text = optimized_program(self.executable, self.signature)
+            self._text = optimized_program(self.executable, self.signature, self.request.assignment)
         return self._text
 
     def estimate(self) -> Report:
@@ -85,13 +85,11 @@ def compile_program(a: Any) -> None:
 
 def compiled(client: PjrtClient, code: bytes, request: CompileRequest) -> PjrtProgram:
     """Compile for the devices that the request names."""
-    devices = request.assignment.flat
-    if len(devices) > 1:
-        raise UnsupportedError(f"a program of {len(devices)} devices: not yet through JAX")
-    target = client.device(devices[0]).device
+    devices = [client.device(number).device for number in request.assignment.flat]
+    target = devices if len(devices) > 1 else devices[0]
     executable = compile_for(code, target, options=compile_options())
     fingerprint = hashlib.sha256(code).hexdigest()[:32]
-    return PjrtProgram(client, executable, read_signature(executable, code, fingerprint), request)
+    return PjrtProgram(client, executable, read_signature(executable, fingerprint), request)
 
 
 def optimized(a: Any) -> None:

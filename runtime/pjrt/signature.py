@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from compiler.hlo.shape import ArrayShape
 from runtime.executable import Executable
+
+_STRANGE = re.compile(r"[^\w.-]")
 
 
 @dataclass(frozen=True)
@@ -25,18 +28,9 @@ class Signature:
     donated: frozenset[int]
 
 
-def read_signature(executable: Executable, code: bytes, fingerprint: str) -> Signature:
-    """The signature of a compiled program; `code` is what it was compiled from."""
+def read_signature(executable: Executable, fingerprint: str) -> Signature:
+    """The signature of a compiled program."""
     results = tuple(Result(port.shape.with_layout(None)) for port in executable.outputs)
     donated = frozenset(n for n, port in enumerate(executable.inputs) if port.is_donated)
-    return Signature(_module_name(code), fingerprint, results, donated)
-
-
-def _module_name(code: bytes) -> str:
-    """The symbol of the module. Bytecode keeps strings as they are, each ended by a 0; JAX names modules
-    after the transformation and the function, as in ``jit_f``."""
-    for prefix in (b"jit_", b"pmap_"):
-        start = code.find(b"\0" + prefix)
-        if start >= 0:
-            return code[start + 1 : code.index(b"\0", start + 1)].decode(errors="replace")
-    return "module"
+    name = _STRANGE.sub("_", executable.program.metadata.get("module", "program"))
+    return Signature(name, fingerprint, results, donated)

@@ -1,24 +1,101 @@
-"""The optimised program of an executable, in a form that jaxlib takes for ``as_text()``."""
+"""The optimised program of an executable, in a form that jaxlib takes.
+
+JAX asks for it to show it (``compiled.as_text()``), and after every compilation for several devices to
+learn which sharding the compiler chose for each result. A program from the store holds no text: one for
+several devices then has a text with parameters, results and their shardings alone, since to make the
+whole one would be to compile anew.
+
+How arguments lie on the device is no matter of JAX's: the configuration says that their layouts are
+the default ones.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib import import_module
 
-from jaxlib import xla_client
-
+from compiler.hlo.shape_text import print_shape
 from runtime.executable import Executable
-from runtime.pjrt.protobuf import bytes_field, fields, number_field
+from runtime.pjrt.protobuf import Assignment, bytes_field, fields, number_field
 from runtime.pjrt.signature import Signature
+from runtime.program_store import is_kept_without_texts
+from runtime.slice_executable import SliceExecutable
+from runtime.spread import Spread, Tile
 
 FORM = b"hlo_with_config"
-_HOST_PROGRAM_SHAPE = 4
+_PROGRAM_SHAPE, _OUTPUT_SHARDING, _PARAMETER_SHARDINGS = 4, 12, 14  # fields of HloModuleProto
+_REPLICATED, _TUPLE, _OTHER = 0, 2, 3  # OpSharding's types
 
 
-def optimized_program(executable: Executable, signature: Signature) -> bytes:
-    """An `HloModuleProtoWithConfig` of the HLO after all passes."""
-    native: Any = vars(xla_client)["_xla"]  # a private name, as all of jaxlib that reads HLO text
-    module = native.hlo_module_from_text(executable.text("hlo"))
-    proto = module.as_serialized_hlo_module_proto()
-    shape = next(v for n, v in fields(proto) if n == _HOST_PROGRAM_SHAPE and isinstance(v, bytes))
-    config = bytes_field(1, shape) + number_field(4, 1) + number_field(5, 1)
-    return bytes_field(1, proto) + bytes_field(2, config)
+def optimized_program(
+    executable: Executable, signature: Signature, assignment: Assignment
+) -> bytes:
+    """An `HloModuleProtoWithConfig`."""
+    outline = _read_hlo(_outline(executable, signature.name))
+    proto = outline
+    if not isinstance(executable, SliceExecutable):
+        proto = _read_hlo(executable.text("hlo"))
+    else:
+        if not is_kept_without_texts(executable):
+            proto = _read_hlo(executable.text("hlo"))
+        proto += _shardings(executable)
+    shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
+    counts = number_field(4, assignment.replicas) + number_field(5, assignment.partitions)
+    return bytes_field(1, proto) + bytes_field(2, bytes_field(1, shape) + counts)
+
+
+def _read_hlo(text: str) -> bytes:
+    """An `HloModuleProto` of HLO text, by XLA's own reader in jaxlib, which has moved."""
+    for module in ("jaxlib._hlo", "jaxlib._jax", "jaxlib.xla_extension"):
+        try:
+            found = getattr(import_module(module), "hlo_module_from_text", None)
+        except ImportError:
+            continue
+        if found is not None:
+            proto: bytes = found(text).as_serialized_hlo_module_proto()
+            return proto
+    message = "this jaxlib reads no HLO text, so it cannot be given the optimised program"
+    raise RuntimeError(message)
+
+
+def _outline(executable: Executable, name: str) -> str:
+    """A module with the program's parameters and results, and one call of what is between them."""
+    inputs = [print_shape(port.shape.with_layout(None)) for port in executable.inputs]
+    outputs = [print_shape(port.shape.with_layout(None)) for port in executable.outputs]
+    result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
+    head = ", ".join(f"p{number}: {shape}" for number, shape in enumerate(inputs))
+    lines = [f"  %p{number} = {shape} parameter({number})" for number, shape in enumerate(inputs)]
+    operands = ", ".join(f"%p{number}" for number in range(len(inputs)))
+    call = f'custom-call({operands}), custom_call_target="tpuc.program"'
+    body = "\n".join([*lines, f"  ROOT %results = {result} {call}"])
+    return f"HloModule {name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
+
+
+def _shardings(executable: SliceExecutable) -> bytes:
+    given = [_sharding(spread) for spread in executable.spreads_in]
+    made = [_sharding(spread) for spread in executable.spreads_out]
+    output = made[0]
+    if len(made) != 1:
+        output = number_field(1, _TUPLE) + b"".join(bytes_field(5, one) for one in made)
+    return b"".join(bytes_field(_PARAMETER_SHARDINGS, one) for one in given) + bytes_field(
+        _OUTPUT_SHARDING, output
+    )
+
+
+def _sharding(spread: Spread) -> bytes:
+    """An `OpSharding`: tiles in order, and the devices that have each."""
+    if spread.is_replicated:
+        return number_field(1, _REPLICATED)
+    devices: defaultdict[Tile, list[int]] = defaultdict(list)
+    for device, place in enumerate(spread.places):
+        devices[place].append(device)
+    copies = len(devices[spread.places[0]])
+    dims = [*spread.tiles, copies] if copies > 1 else list(spread.tiles)
+    order = [device for place in sorted(devices) for device in devices[place]]
+    message = number_field(1, _OTHER) + _numbers(3, dims) + _numbers(4, order)
+    return message + number_field(6, 1) if copies > 1 else message
+
+
+def _numbers(field: int, values: Sequence[int]) -> bytes:
+    return b"".join(number_field(field, value) for value in values)

@@ -49,10 +49,10 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("program", ["one_device"])
-def test_program(program: str) -> None:
+@pytest.mark.parametrize(("program", "target"), [("one_device", "v5e"), ("slice", "v5e:4x2")])
+def test_program(program: str, target: str) -> None:
     """All checks of a program in one process: to start JAX takes longer than most of them."""
-    done = run("-m", f"tests.support.jax_programs.{program}")
+    done = run("-m", f"tests.support.jax_programs.{program}", TPUC_TARGET=target)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     outcomes: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     assert outcomes

@@ -1,0 +1,150 @@
+"""JAX on a slice of eight emulated chips."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.support.jax_programs.harness import raises, run_checks
+
+MESH = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+A = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+
+
+def sharded(array: np.ndarray, *spec: object) -> jax.Array:
+    return jax.device_put(array, NamedSharding(MESH, P(*spec)))
+
+
+def check_devices_stand_in_the_torus() -> None:
+    places = [tuple(device.coords) for device in jax.devices()]
+    assert places == [(x, y, 0) for y in range(2) for x in range(4)]
+    assert MESH.devices.shape == (4, 2)
+
+
+def check_arrays_are_cut_and_put_together() -> None:
+    x = sharded(A, "x", "y")
+    assert len(x.addressable_shards) == 8
+    for shard in x.addressable_shards:
+        np.testing.assert_array_equal(shard.data, A[shard.index])
+    np.testing.assert_array_equal(np.asarray(x), A)
+    np.testing.assert_array_equal(np.asarray(sharded(x, None, ("x", "y"))), A)
+
+
+def check_results_say_the_sharding_that_the_compiler_chose() -> None:
+    x, w = sharded(A, "x", "y"), sharded(A, "y", None)
+    with jax.default_matmul_precision("highest"):
+        got = jax.jit(lambda x, w: jnp.sin(x) @ w)(x, w)
+    assert got.sharding.is_equivalent_to(NamedSharding(MESH, P("x", None)), 2), got.sharding
+    np.testing.assert_allclose(got, np.sin(A) @ A, rtol=1e-5)
+
+
+def check_a_kept_program_says_it_too() -> None:
+    compiled = [jax.jit(lambda x: x * 2).lower(sharded(A, "x")).compile() for _ in range(2)]
+    for one in compiled:
+        (spec,) = jax.tree.leaves(one.output_shardings)
+        assert spec.is_equivalent_to(NamedSharding(MESH, P("x")), 2)
+        assert "num_partitions=8" in one.as_text()
+
+
+def check_constraints_and_wanted_shardings() -> None:
+    wanted = NamedSharding(MESH, P("y", "x"))
+    inner = jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, wanted) + 1)
+    outer = jax.jit(lambda x: x.T, out_shardings=wanted)
+    x = sharded(A, "x", "y")
+    np.testing.assert_array_equal(inner(x), A * 2 + 1)
+    assert outer(x).sharding.is_equivalent_to(wanted, 2)
+    np.testing.assert_array_equal(outer(x), A.T)
+
+
+def check_shard_map() -> None:
+    def body(a: jax.Array) -> jax.Array:
+        total = jax.lax.psum(a, "x")
+        row = jax.lax.all_gather(a, "y", axis=1, tiled=True)
+        mine = jax.lax.psum_scatter(row, "y", scatter_dimension=1, tiled=True)
+        right = jax.lax.ppermute(a, "x", [(i, (i + 1) % 4) for i in range(4)])
+        return total + mine + right + jax.lax.axis_index("y")
+
+    cut = P("x", "y")
+    call = jax.shard_map(body, mesh=MESH, in_specs=cut, out_specs=cut, check_vma=False)
+    total = np.tile(A.reshape(4, 2, 8).sum(0), (4, 1))
+    right = np.roll(A.reshape(4, 2, 8), 1, axis=0).reshape(8, 8)
+    want = total + 2 * A + right + np.repeat([0, 1], 4)
+    np.testing.assert_allclose(jax.jit(call)(sharded(A, *cut)), want, rtol=1e-6)
+
+
+def check_data_parallel_gradient() -> None:
+    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    with jax.default_matmul_precision("highest"):
+        got = jax.jit(jax.grad(loss))(sharded(A), sharded(x, ("x", "y")))
+        with jax.default_device(jax.devices("cpu")[0]):
+            want = jax.grad(loss)(A, x)
+    assert got.sharding.is_fully_replicated
+    np.testing.assert_allclose(got, np.asarray(want), rtol=1e-4, atol=1e-6)
+
+
+def check_pmap() -> None:
+    got = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))
+    np.testing.assert_array_equal(got, np.full(8, 28.0))
+
+
+def check_some_devices_in_another_order() -> None:
+    chosen = np.array(jax.devices())[[5, 2, 7, 0]]
+    mesh = jax.sharding.Mesh(chosen, ("i",))
+    x = jax.device_put(A, NamedSharding(mesh, P("i")))
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    def shifted(a: jax.Array) -> jax.Array:
+        return jax.lax.ppermute(a, "i", [(0, 1), (1, 2), (2, 3), (3, 0)])
+
+    got = jax.jit(shifted)(x)
+    np.testing.assert_array_equal(got, np.roll(A, 2, axis=0))
+    assert [shard.device for shard in got.addressable_shards] == list(chosen)
+
+
+def check_one_device_among_several() -> None:
+    device = jax.devices()[3]
+    x = jax.device_put(A, device)
+    got = x + 1
+    assert got.devices() == {device}
+    np.testing.assert_array_equal(got, A + 1)
+    moved = jax.device_put(got, jax.devices()[6])
+    np.testing.assert_array_equal(moved, A + 1)
+
+
+def check_donated_pieces_are_gone() -> None:
+    x = sharded(A, "x")
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted()
+    raises(RuntimeError, "deleted", lambda: np.asarray(x))
+    np.testing.assert_array_equal(y, A + 1)
+
+
+def check_explicit_axes() -> None:
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.ones((4, 8)), P("a", "b"))
+        y = jax.jit(lambda x: jax.nn.softmax(x) * 2)(x)
+    assert jax.typeof(y).sharding.spec == P("a", "b")
+    np.testing.assert_allclose(y, np.full((4, 8), 0.25))
+
+
+def check_random_bits_do_not_depend_on_the_sharding() -> None:
+    place = NamedSharding(MESH, P("x", "y"))
+    cut = jax.jit(lambda key: jax.random.normal(key, (8, 8)), out_shardings=place)(
+        jax.random.key(0)
+    )
+    whole = jax.random.normal(jax.random.key(0), (8, 8))
+    np.testing.assert_array_equal(np.asarray(cut), np.asarray(whole))
+
+
+if __name__ == "__main__":
+    run_checks(dict(globals()))
