@@ -24,6 +24,7 @@ LAYER = {
     "compiler.kernels": 1,
     "compiler.passes": 2,
     "compiler.partitioner": 2,
+    "compiler.autodiff": 2,
     "compiler.frontends": 2,
     "compiler.backend": 2,
     "compiler.driver": 3,

@@ -28,6 +28,11 @@ def expand_simple(module: HloModule, context: PassContext) -> bool:
     return expand(module, context, _TABLE)
 
 
+def expansion_of(opcode: str) -> Expansion:
+    """What an opcode expands to, for those who need it before the passes do."""
+    return lambda instr: _TABLE[opcode](instr)
+
+
 def _mapped(instr: Instr) -> Instr | None:
     """The computation of a `map`, on whole arrays."""
     computation = instr.to_apply

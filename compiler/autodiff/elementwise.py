@@ -1,0 +1,256 @@
+"""Derivatives of elementwise opcodes.
+
+Where a function has a kink the value is JAX's: of `maximum` and `minimum` equal operands take half
+each, `abs` has 1 at 0, `clamp` passes what lies strictly inside of its bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler.autodiff.rule import Constant, Elementwise, Linear, Local, Partial, Rule, Scope, Step
+from compiler.autodiff.terms import Term
+from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, array_of, tangent_sum
+
+_STEPS = "its values are steps, flat between them"
+_BITS = "it is about bits, which do not change by little"
+
+
+def _unary(partial: Partial) -> Rule:
+    return Elementwise(partial)
+
+
+def _log(x: Term) -> Term:
+    return x.of("log")
+
+
+def _power_by_base(x: Term, n: Term, y: Term, g: Term) -> Term:
+    """``n x^(n-1)``, and 0 for n = 0 whatever x is."""
+    none = n.compare("EQ", 0)
+    less = (n - 1).where(none.of("not"), 1)
+    return (g * n * x.of("power", less)).where(none.of("not"), 0)
+
+
+def _power_by_exponent(x: Term, n: Term, y: Term, g: Term) -> Term:
+    """``x^n log x``, where x = 0 counts as 1 in the logarithm."""
+    zero = x.compare("EQ", 0)
+    return g * y * _log(x.like(1).where(zero, x))
+
+
+def _extreme(direction: str) -> Rule:
+    """The larger (or smaller) operand takes all, equal ones half each."""
+
+    def share(mine: Term, other: Term, g: Term) -> Term:
+        takes = g.where(mine.compare(direction, other), 0)
+        return (g * 0.5).where(mine.compare("EQ", other), takes)
+
+    return Elementwise(
+        lambda x, y, _, g: share(x, y, g),
+        lambda x, y, _, g: share(y, x, g),
+    )
+
+
+def _quotient_whole(x: Term, y: Term) -> Term:
+    """x / y without its fraction."""
+    quotient = x / y
+    return quotient.of("sign") * quotient.of("abs").of("floor")
+
+
+class _Absolute(Local):
+    """``|x|``: the sign for real numbers; of complex ones the direction, as two real dimensions."""
+
+    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+        """The tangent along the number."""
+        if tangents[0] is None:
+            return None
+        x, t = Term(step.e, step.operands[0]), Term(step.e, tangents[0])
+        return (t * _direction(x)).real().instr
+
+    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+        """The cotangent in the number's direction."""
+        x, g = Term(step.e, step.operands[0]), Term(step.e, array_of(cotangent))
+        return [(g.as_type(x.dtype) * _direction(x)).instr]
+
+
+def _direction(x: Term) -> Term:
+    """What times a change of x is the change of its absolute value (its real part)."""
+    if x.dtype.is_complex:
+        return x.of("sign").conj()
+    return x.like(1).where(x.compare("GE", 0), -1)
+
+
+class _ComplexSign(Local):
+    """``z / |z|`` of complex numbers turns with the part of the tangent across it; real signs are steps."""
+
+    def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
+        """Only complex signs change by little."""
+        return masks[0] if instr.array.dtype.is_complex else False
+
+    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+        """``i s Im(conj(s) t) / |z|`` for the sign s."""
+        z, s = Term(step.e, step.operands[0]), Term(step.e, step.y)
+        if tangents[0] is None or not z.dtype.is_complex:
+            return None
+        across = (s.conj() * Term(step.e, tangents[0])).of("imag")
+        return (s * _imaginary(_over_size(across, z))).instr
+
+    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+        """``-i conj(s) Re(g i s) / |z|``."""
+        z, s = Term(step.e, step.operands[0]), Term(step.e, step.y)
+        across = -(Term(step.e, array_of(cotangent)) * s).of("imag")
+        return [(-(s.conj() * _imaginary(_over_size(across, z)))).instr]
+
+
+def _over_size(x: Term, z: Term) -> Term:
+    size = z.of("abs")
+    zero = size.compare("EQ", 0)
+    return (x / size.like(1).where(zero, size)).where(zero.of("not"), 0)
+
+
+def _imaginary(x: Term) -> Term:
+    """``i x`` of real numbers."""
+    return x.like(0).of("complex", x)
+
+
+def _convert(step: Step, g: Instr) -> Sequence[Contribution]:
+    """Back to the operand's type, of complex numbers the real part."""
+    dtype = step.operands[0].array.dtype
+    if not (dtype.is_float or dtype.is_complex):
+        return [None]
+    term = Term(step.e, g)
+    return [(term if dtype.is_complex else term.real()).as_type(dtype).instr]
+
+
+def _real(step: Step, g: Instr) -> Sequence[Contribution]:
+    return [step.e.as_type(g, step.operands[0].array.dtype)]
+
+
+def _imag(step: Step, g: Instr) -> Sequence[Contribution]:
+    if not step.operands[0].array.dtype.is_complex:
+        return [None]
+    term = Term(step.e, g)
+    return [term.like(0).of("complex", -term).instr]
+
+
+def _complex(step: Step, g: Instr) -> Sequence[Contribution]:
+    term = Term(step.e, g)
+    return [term.of("real").instr, (-term.of("imag")).instr]
+
+
+def _select(step: Step, g: Instr) -> Sequence[Contribution]:
+    condition, zero = step.operands[0], step.e.like(g, 0)
+    return [None, step.e.select(condition, g, zero), step.e.select(condition, zero, g)]
+
+
+class _Clamp(Local):
+    """``clamp(low, x, high)``: whoever gives the value; bounds may be scalars."""
+
+    def _flags(self, step: Step) -> tuple[Term, Term, Term]:
+        dims = step.y.array.dims
+        low, x, high = (Term(step.e, operand).spread(dims) for operand in step.operands)
+        inside = x.compare("GT", low).of("and", x.compare("LT", high))
+        return low.compare("GT", x), inside, high.compare("LT", x)
+
+    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+        """The tangent of whoever gives the value."""
+        dims = step.y.array.dims
+        parts = [
+            None if t is None else Term(step.e, t).spread(dims).where(flag, 0).instr
+            for t, flag in zip(tangents, self._flags(step), strict=True)
+        ]
+        return tangent_sum(step.e, parts)
+
+    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+        """The cotangent for whoever gave the value."""
+        g = Term(step.e, array_of(cotangent))
+        found: list[Contribution] = []
+        for operand, flag in zip(step.operands, self._flags(step), strict=True):
+            part = g.where(flag, 0)
+            found.append((part if operand.array.rank else part.summed()).instr)
+        return found
+
+
+class _ReducePrecision(Local):
+    """Derivatives are rounded as the values are."""
+
+    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+        """Rounded."""
+        return None if tangents[0] is None else step.again([tangents[0]])
+
+    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+        """Rounded."""
+        return [step.again([array_of(cotangent)])]
+
+
+ELEMENTWISE_RULES: dict[str, Rule] = {
+    "abs": _Absolute(),
+    "acos": _unary(lambda x, y, g: -(g * (1 - x * x).of("rsqrt"))),
+    "acosh": _unary(lambda x, y, g: g * (x - 1).of("rsqrt") * (x + 1).of("rsqrt")),
+    "add": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: g),
+    "and": Constant(_BITS),
+    "asin": _unary(lambda x, y, g: g * (1 - x * x).of("rsqrt")),
+    "asinh": _unary(lambda x, y, g: g * (x * x + 1).of("rsqrt")),
+    "atan": _unary(lambda x, y, g: g / (x * x + 1)),
+    "atan2": Elementwise(
+        lambda y, x, _, g: g * (x / (x * x + y * y)),
+        lambda y, x, _, g: g * (-y / (x * x + y * y)),
+    ),
+    "atanh": _unary(lambda x, y, g: g / (1 - x) / (1 + x)),
+    "cbrt": _unary(lambda x, y, g: g * (y / x) / 3),
+    "ceil": Constant(_STEPS),
+    "clamp": _Clamp(),
+    "compare": Constant(_STEPS),
+    "complex": Linear(None, _complex),
+    "convert": Linear(None, _convert),
+    "cosh": _unary(lambda x, y, g: g * x.of("sinh")),
+    "cosine": _unary(lambda x, y, g: -(g * x.of("sine"))),
+    "count-leading-zeros": Constant(_BITS),
+    "divide": Elementwise(
+        lambda x, y, _, g: g / y,
+        lambda x, y, z, g: -(g * z) / y,
+    ),
+    "erf": _unary(lambda x, y, g: g * (2 / math.sqrt(math.pi)) * (-(x * x)).of("exponential")),
+    "exponential": _unary(lambda x, y, g: g * y),
+    "exponential-minus-one": _unary(lambda x, y, g: g * (y + 1)),
+    "floor": Constant(_STEPS),
+    "imag": Linear(None, _imag),
+    "is-finite": Constant(_STEPS),
+    "log": _unary(lambda x, y, g: g / x),
+    "log-plus-one": _unary(lambda x, y, g: g / (x + 1)),
+    "logistic": _unary(lambda x, y, g: g * y * (1 - y)),
+    "maximum": _extreme("GT"),
+    "minimum": _extreme("LT"),
+    "mulhi": Constant(_BITS),
+    "multiply": Elementwise(lambda x, y, _, g: g * y, lambda x, y, _, g: x * g),
+    "multiply-add": Elementwise(
+        lambda x, y, z, _, g: g * y, lambda x, y, z, _, g: x * g, lambda x, y, z, _, g: g
+    ),
+    "negate": _unary(lambda x, y, g: -g),
+    "not": Constant(_BITS),
+    "or": Constant(_BITS),
+    "popcnt": Constant(_BITS),
+    "power": Elementwise(_power_by_base, _power_by_exponent),
+    "real": Linear(None, _real),
+    "reduce-precision": _ReducePrecision(),
+    "remainder": Elementwise(
+        lambda x, y, _, g: g,
+        lambda x, y, _, g: -(g * _quotient_whole(x, y)),
+    ),
+    "round-nearest-afz": Constant(_STEPS),
+    "round-nearest-even": Constant(_STEPS),
+    "rsqrt": _unary(lambda x, y, g: g * -0.5 * (y / x)),
+    "select": Linear((1, 2), _select),
+    "shift-left": Constant(_BITS),
+    "shift-right-arithmetic": Constant(_BITS),
+    "shift-right-logical": Constant(_BITS),
+    "sign": _ComplexSign(),
+    "sine": _unary(lambda x, y, g: g * x.of("cosine")),
+    "sinh": _unary(lambda x, y, g: g * x.of("cosh")),
+    "sqrt": _unary(lambda x, y, g: g * (0.5 / y)),
+    "stochastic-convert": Linear((0,), lambda step, g: [*_convert(step, g), None]),
+    "subtract": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: -g),
+    "tan": _unary(lambda x, y, g: g * (y * y + 1)),
+    "tanh": _unary(lambda x, y, g: g * (1 - y) * (1 + y)),
+    "xor": Constant(_BITS),
+}
