@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
+from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
 from compiler.partitioner.placement_text import sharded_devices
 from tpu_sim.isa.chips import Chip
@@ -14,12 +16,18 @@ from tpu_sim.isa.torus import Slice
 
 
 def compile_source(
-    text: str | bytes, name: str, cores: Slice, chip: Chip, options: CompileOptions
+    text: str | bytes,
+    name: str,
+    cores: Slice,
+    chip: Chip,
+    options: CompileOptions,
+    watch: Callable[[HloModule], None] | None = None,
 ) -> CompiledModule:
     """Compile a model's text or bytecode; `timings` begins with parsing.
 
     A program of as many devices as the target has (`cores`) is compiled for all of them. On a target
-    of one device it is compiled for one, as if nobody else were there.
+    of one device it is compiled for one, as if nobody else were there. `watch` is given the module as it
+    was parsed; it is changed in place from then on, as `options.progress` is told.
     """
     started = time.perf_counter()
     module, size = parse_model(text, name), len(cores.chips)
@@ -34,6 +42,8 @@ def compile_source(
         )
     is_for_all = size > 1 and counts.devices == size
     parsed = time.perf_counter()
+    if watch is not None:
+        watch(module)
     compiled = compile_module(module, chip, options, cores if is_for_all else None)
     compiled.timings = {"parse": parsed - started, **compiled.timings}
     return compiled

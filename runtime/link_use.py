@@ -23,10 +23,12 @@ class LinkUse:
     busiest_bytes: int
     busiest_share: float
     mean_share: float
+    room_bytes: float = 0.0  # what a link could have carried
+    by_link: tuple[tuple[Link, int], ...] = ()  # bytes of each link that carried any
 
     def to_json(self) -> dict[str, object]:
-        """The JSON object of it."""
-        return asdict(self)
+        """The JSON object of it, without each link's bytes."""
+        return {key: value for key, value in asdict(self).items() if key != "by_link"}
 
 
 def link_use(
@@ -49,4 +51,13 @@ def link_use(
     links = max(len(cores.torus.links), 1)
     name = f"chip {where[0]} {_AXES[where[1]]}{'+' if where[2] > 0 else '-'}" if most else "none"
     total = sum(loads.values())
-    return LinkUse(tuple(cycles), total, name, most, most / room, total / links / room)
+    return LinkUse(
+        tuple(cycles),
+        total,
+        name,
+        most,
+        most / room,
+        total / links / room,
+        room,
+        tuple(sorted(loads.items())),
+    )

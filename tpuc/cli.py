@@ -67,6 +67,13 @@ _window = click.option(
     metavar="NAME=bm,bk,bn",
     help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
 )
+_trips = click.option(
+    "--trips",
+    type=click.IntRange(0, 2**31 - 1),
+    default=10,
+    show_default=True,
+    help="iterations of loops whose trip count depends on data",
+)
 _max_cycles = click.option(
     "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
 )
@@ -136,13 +143,7 @@ def run(**options: object) -> None:
 @click.argument("model")
 @_target
 @_precision
-@click.option(
-    "--trips",
-    type=click.IntRange(0, 2**31 - 1),
-    default=10,
-    show_default=True,
-    help="iterations of loops whose trip count depends on data",
-)
+@_trips
 @_max_cycles
 @_f64_as_f32
 @_window
@@ -193,6 +194,21 @@ def opt(**options: object) -> None:
 def passes(**options: object) -> None:
     """List the HLO passes in their order; with MODEL, what each did to it."""
     _command("passes.passes")(**options)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="the page (MODEL.html)")
+@click.option("--run", "is_run", is_flag=True, help="run it; without, cycles are estimated")
+@click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz, with --run")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+@_target
+@_precision
+@_f64_as_f32
+@_trips
+def view(**options: object) -> None:
+    """Write one HTML page about MODEL: passes, graph, kernels to the bundle, time, memory, costs."""
+    _command("view.view")(**options)
 
 
 @cli.command()

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.hlo import attribute_text
-from compiler.hlo.attributes import RawText
+from compiler.hlo.attributes import FrontendAttributes, RawText
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.literal_text import print_literal
+from compiler.hlo.origins import ALSO_FROM, METADATA, NOTE
 from compiler.hlo.shape import ArrayShape, Shape, leaves
 from compiler.hlo.shape_text import join_indexed, print_shape
 from compiler.hlo.stack_frames import StackFrames, print_stack_frames
@@ -94,6 +95,8 @@ def print_instruction(instr: HloInstruction, options: PrintOptions = _DEFAULT) -
 
 
 def _attribute(name: str, value: object, options: PrintOptions) -> str:
+    if name == NOTE and not options.metadata:
+        value = _without_origins(value)
     text = attribute_text.encode(name, value)
     is_reference = isinstance(value, HloComputation) or (
         isinstance(value, tuple) and value and isinstance(value[0], HloComputation | HloInstruction)
@@ -104,9 +107,14 @@ def _attribute(name: str, value: object, options: PrintOptions) -> str:
 def _is_printed(name: str, value: object, options: PrintOptions) -> bool:
     if name in _HEADER_ONLY:
         return name == "literal" and isinstance(value, RawText)  # a custom call's
-    if name == "metadata":
-        return options.metadata
+    if name in (METADATA, NOTE) and not options.metadata:
+        return name == NOTE and bool(_without_origins(value))
     return name != "backend_config" or options.backend_config
+
+
+def _without_origins(value: object) -> FrontendAttributes:
+    assert isinstance(value, FrontendAttributes)
+    return FrontendAttributes(tuple(item for item in value.items if item[0] != ALSO_FROM))
 
 
 def _name(name: str, options: PrintOptions) -> str:

@@ -1,0 +1,1 @@
+"""``tpuc view``: one page of HTML about a compiled model, for people to look into and hand around."""
