@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from runtime.lowered import Compiled, Lowered
     from runtime.mesh import Mesh, NamedSharding, PartitionSpec, make_mesh
     from runtime.sharded_array import ShardedArray
+    from runtime.transforms import grad, jvp, value_and_grad, vjp
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
@@ -61,9 +62,13 @@ __all__ = [
     "compile",
     "device_put",
     "devices",
+    "grad",
     "jit",
+    "jvp",
     "lax",
     "make_mesh",
+    "value_and_grad",
+    "vjp",
     "with_sharding_constraint",
     "__version__",
 ]
@@ -90,8 +95,12 @@ _HOMES = {
     "compile": "runtime.api",
     "device_put": "runtime.api",
     "devices": "runtime.api",
+    "grad": "runtime.transforms",
     "jit": "runtime.jit",
+    "jvp": "runtime.transforms",
     "make_mesh": "runtime.mesh",
+    "value_and_grad": "runtime.transforms",
+    "vjp": "runtime.transforms",
     "with_sharding_constraint": "runtime.jit_shardings",
 }
 

@@ -108,7 +108,7 @@ class Trace:
                 metadata = OpMetadata(
                     f'{{op_name="{self.builder.computation.name}/{name}"{_line()}}}'
                 )
-            instr.attrs["metadata"] = metadata
+            instr.attrs.setdefault("metadata", metadata)  # a copy keeps the line it comes from
             self._noted.add(instr)
 
 
