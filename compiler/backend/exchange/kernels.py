@@ -1,4 +1,4 @@
-"""all-gather, all-to-all and collective-permute of whole slots: transfers, flags, no arithmetic.
+"""all-to-all and collective-permute of whole slots: transfers, flags, no arithmetic.
 
 A slot is a part of an array that lies in one piece: index i of dimension 0. Every core runs the same
 code; what differs, such as the slot it is to send next, is a row of a table that it reads first. It
@@ -20,11 +20,11 @@ from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
 MOST_FLAGS = 1024
-_LOCAL, _TABLE = 0, 1
+LOCAL, _TABLE = 0, 1
+"""Flags of a core's own transfers; data flags of other cores' are behind `FIRST_DATA_FLAG`."""
 STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
 """Data flags of each direction: a step's transfer has its own, since the next one may overtake it."""
 FORWARD, BACKWARD = 0, 1
-_PORTS = (0, 1)
 
 
 class Exchange:
@@ -116,64 +116,6 @@ def by_core(cores: int, groups: Groups, step: int) -> list[int]:
     return targets
 
 
-def emit_all_gather(kernel: CustomKernel) -> None:
-    """Emit an all-gather ``[1, ..] -> [n, ..]``: slots go round a ring, half of them each way."""
-    x = Exchange(kernel)
-    groups = x.groups()
-    rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
-    size, granules = len(groups[0]), x.granules()
-    ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
-    beside = ways if size > 2 else ways[:1]
-    routes = [x.plan.route(way, beside, port) for way, port in zip(ways, _PORTS, strict=True)]
-    steps = size // 2
-    rows: list[list[int]] = [[] for _ in range(x.cores)]
-    for group, ring in zip(groups, rings, strict=True):
-        rank = {core: number for number, core in enumerate(group)}
-        for place, core in enumerate(ring):
-            onward = [rank[ring[(place - s) % size]] for s in range(steps)]
-            back = [rank[ring[(place + s) % size]] for s in range(steps)]
-            rows[core] = [rank[core], *onward, *back]
-    b = x.builder
-    x.start_table(rows)
-    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
-        x.signal(routes[1 - direction], x.ready + direction)
-    x.await_table()
-    own = x.slot(x.target, x.word(0), granules)
-    x.start(NO_ROUTE, x.source, own, b.sconst(_LOCAL), granules)
-    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
-        x.wait(x.ready + direction)
-
-    def send(direction: int, step: SReg, at: int, first: int, count: int) -> None:
-        """Pass a slot on, or a part of it; the first one comes from the operand itself."""
-        slot = x.slot(x.target, x.word(1 + at + direction * steps, step), granules)
-        slot = b.saddi(slot, first) if first else slot
-        source = slot if at or step else (b.saddi(x.source, first) if first else x.source)
-        flag = FIRST_DATA_FLAG + at + direction * STEP_FLAGS
-        number = b.saddi(step, flag) if step else b.sconst(flag)
-        x.start(routes[direction], source, slot, number, count)
-
-    def receive(direction: int, step: SReg, at: int) -> None:
-        x.wait(FIRST_DATA_FLAG + at + direction * STEP_FLAGS, step)
-
-    whole = (size - 1) // 2
-    for first, trips in ((0, min(whole, 1)), (1, whole - 1)):
-        if trips > 0:
-            with b.loop(trips, "step") as step:
-                for direction in (FORWARD, BACKWARD):
-                    send(direction, step, first, 0, granules)
-                for direction in (FORWARD, BACKWARD):
-                    receive(direction, step, first)
-    if size % 2 == 0:
-        half = granules if size == 2 else -(-granules // 2)
-        parts = [(FORWARD, 0, half), (BACKWARD, half, granules - half)]
-        parts = [part for part in parts if part[2]]
-        for direction, start, count in parts:
-            send(direction, 0, whole, start, count)
-        for direction, _, _ in parts:
-            receive(direction, 0, whole)
-    x.wait(_LOCAL)
-
-
 def emit_all_to_all(kernel: CustomKernel) -> None:
     """Emit an all-to-all of slots: each core sends slot j to the core of rank j, all at once."""
     x = Exchange(kernel)
@@ -194,7 +136,7 @@ def emit_all_to_all(kernel: CustomKernel) -> None:
     x.await_table()
     rank = x.word(0)
     places = (x.slot(x.source, rank, granules), x.slot(x.target, rank, granules))
-    x.start(NO_ROUTE, *places, b.sconst(_LOCAL), granules)
+    x.start(NO_ROUTE, *places, b.sconst(LOCAL), granules)
     if routes:
         x.wait(x.ready)
     for step, route in enumerate(routes, 1):
@@ -204,7 +146,7 @@ def emit_all_to_all(kernel: CustomKernel) -> None:
         b.new_block()
     if routes:
         x.wait(FIRST_DATA_FLAG)
-    x.wait(_LOCAL)
+    x.wait(LOCAL)
 
 
 def emit_permute(kernel: CustomKernel) -> None:
@@ -228,6 +170,6 @@ def emit_permute(kernel: CustomKernel) -> None:
         with b.if_(x.word(0)):
             zeros, _ = x.plan.table([[0]])
             fill = DmaDescriptor(HBM, HBM, 1, (DmaDim(granules, 0, 1),))
-            b.emit("dma.start", b.descriptor(fill), b.sconst(zeros), x.target, _LOCAL, 0, 0, 0)
-            x.wait(_LOCAL)
+            b.emit("dma.start", b.descriptor(fill), b.sconst(zeros), x.target, LOCAL, 0, 0, 0)
+            x.wait(LOCAL)
     x.wait(FIRST_DATA_FLAG)

@@ -6,33 +6,24 @@ and passes it on. It goes in blocks, so that one is on the link while another is
 
 from __future__ import annotations
 
-from compiler.analysis.ring_reduction import is_packed, ring_row
-from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange, by_core
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
-from compiler.hlo.ir import HloComputation
+from compiler.backend.exchange.sums import UNIT_ROWS, Sum
 from compiler.hlo.replica_groups import Groups
-from compiler.llo.ir import SReg, VReg
+from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
 
 _BLOCK_GRANULES = 1024
 _LOADS, _STORES = 4, 8
-_UNROLL = 8
 _ROWS = 8
-
-
-def emit_reduce_scatter(kernel: CustomKernel) -> None:
-    """Emit a reduce-scatter of slots."""
-    RingReduce(kernel).emit()
 
 
 class RingReduce:
     """One kernel. Each direction has `part` granules of a slot, in `blocks` of `block` granules."""
 
-    def __init__(self, kernel: CustomKernel) -> None:
-        self.x = x = Exchange(kernel)
+    def __init__(self, x: Exchange, groups: Groups) -> None:
+        self.x, kernel = x, x.kernel
         self.b = x.builder
-        groups = x.groups()
         self.size = len(groups[0])
         self.granules = x.granules(self.size)
         self.directions = (FORWARD, BACKWARD) if self.size > 2 else (FORWARD,)
@@ -41,24 +32,15 @@ class RingReduce:
         self.steps = self.size - 1
         most = max(1, min(STEP_FLAGS // self.steps, -(-self.part[0] // _ROWS)))
         self.blocks = min(most, -(-self.part[0] // _BLOCK_GRANULES))
-        unit = _ROWS * _UNROLL
         self.block = -(-self.part[0] // self.blocks)
-        self.block += -self.block % unit
+        self.block += -self.block % UNIT_ROWS
         rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
         ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
         beside = ways[: len(self.directions)]
         self.routes = [x.plan.route(way, beside, port) for port, way in enumerate(ways)]
         self.rows = _slots(x.cores, groups, rings, self.size)
-        root = kernel.root
-        computation, dtype = root.attrs["to_apply"], root.operands[0].array.dtype
-        assert isinstance(computation, HloComputation)
-        row = ring_row(computation, dtype)
-        assert row is not None, "the pass that leaves a reduce-scatter asks before"
-        self.row, self.is_packed = row, is_packed(dtype)
-        self.windows = [
-            (self.b.window(f"partial{d}", self.block), self.b.window(f"own{d}", self.block))
-            for d in self.directions
-        ]
+        self.sum = Sum(kernel)
+        self.windows = [self.sum.windows(str(d), self.block) for d in self.directions]
         self.scratch = self.b.sconst(x.plan.scratch_granule)
 
     def emit(self) -> None:
@@ -99,7 +81,7 @@ class RingReduce:
         for direction in self.directions:
             x.wait(_LOADS + direction)
         for direction in self.directions:
-            self._add(direction)
+            self.sum.add(self.windows[direction], self.block)
         for direction, _, at, count, partial in places:
             target = b.sadd(x.target, at) if is_last else partial
             window = self.windows[direction][0]
@@ -145,25 +127,6 @@ class RingReduce:
         descriptor = b.descriptor(DmaDescriptor(*spaces, 1, (DmaDim(-1, 1, 1),), window))
         ends = (place, 0) if to_vmem else (0, place)
         b.emit("dma.start", descriptor, *ends, flag, 0, count, 0)
-
-    def _add(self, direction: int) -> None:
-        """Combine the windows of a direction into the first one."""
-        b, (partial, own) = self.b, self.windows[direction]
-        with b.loop(self.block // (_ROWS * _UNROLL), "add") as index:
-            base = b.smuli(index, _ROWS * _UNROLL)
-            for k in range(_UNROLL):
-                came, mine = (b.emit("vld", w, base, k * _ROWS, 1) for w in (partial, own))
-                b.emit("vst", partial, base, k * _ROWS, 1, self._combined(came, mine))
-
-    def _combined(self, came: VReg, mine: VReg) -> VReg:
-        b = self.b
-        if not self.is_packed:
-            return b.emit(self.row, came, mine)
-        low, high = (
-            b.emit(self.row, b.emit(half, came), b.emit(half, mine))
-            for half in ("vunpack.lo.bf16", "vunpack.hi.bf16")
-        )
-        return b.emit("vpack.bf16", low, high)
 
 
 def _slots(cores: int, groups: Groups, rings: Groups, size: int) -> list[list[int]]:

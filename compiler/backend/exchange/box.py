@@ -1,0 +1,200 @@
+"""Groups that are boxes of a slice's network: rings along each axis, and colours that use all axes at once.
+
+A group is a box when its chips are all those of some columns, rows and layers, and its ranks count them
+along each axis with one stride. A collective then goes along one axis after another. Its data is cut
+into *colours*, one for each axis, which take the axes in different orders: while one goes along x the
+other goes along y, so all links carry data. A line without a way home is a folded ring: out over every
+other chip, back over those left out; its links carry two transfers each, which is as fast as a line gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+
+from compiler.backend.exchange.plan import ExchangePlan
+from compiler.hlo.replica_groups import Groups
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Route
+from tpu_sim.isa.timing import route_cost
+from tpu_sim.isa.torus import Slice
+
+DIRECTIONS = (1, -1)
+_PARTS = 48
+
+
+@dataclass(frozen=True)
+class BoxAxis:
+    """One axis of the groups: rings of `size` cores, whose neighbours differ by `stride` in rank.
+
+    `order` are the coordinates along a ring, `routes` the ways to the next core and to the one before.
+    """
+
+    size: int
+    stride: int
+    order: tuple[int, ...]
+    routes: tuple[Route, Route]
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """The ways round: between two cores there is one link each way, which both would share."""
+        return (0,) if self.size == 2 else (0, 1)
+
+    def cycles(self, size_bytes: int, chip: Chip) -> int:
+        """Until that many bytes are at the next core."""
+        cost = route_cost(self.routes[0], chip, is_flag=False)
+        return cost.cycles(size_bytes) + cost.latency
+
+
+@dataclass(frozen=True)
+class Box:
+    """What all groups have in common; `places[core]` is its place in the ring of each axis."""
+
+    axes: tuple[BoxAxis, ...]
+    places: tuple[tuple[int, ...], ...]
+
+    def rank(self, core: int) -> int:
+        """A core's number in its group."""
+        return sum(
+            axis.order[place] * axis.stride
+            for axis, place in zip(self.axes, self.places[core], strict=True)
+        )
+
+    def route_numbers(self, plan: ExchangePlan) -> list[tuple[int, int]]:
+        """The numbers of each axis' routes in the program."""
+        return [tuple(map(plan.number_of, axis.routes)) for axis in self.axes]  # type: ignore[misc]
+
+    def orders(self) -> list[tuple[int, ...]]:
+        """For each colour the axes in the order of a gather: a colour's last is no other one's."""
+        count = len(self.axes)
+        return [tuple((colour + k) % count for k in range(count)) for colour in range(count)]
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A part of each slot, granules `first` to `end`, which goes along `order`."""
+
+    order: tuple[int, ...]
+    first: int
+    end: int
+
+
+def colours(box: Box, granules: int) -> list[Colour]:
+    """Parts of slots of that many granules, so large that a gather of all takes least."""
+    orders = box.orders()
+    shares = _shares(tuple(tuple(_unit_times(box, order)) for order in orders))
+    ends = [round(granules * sum(shares[: k + 1]) / sum(shares)) for k in range(len(orders))]
+    firsts = [0, *ends[:-1]]
+    parts = [Colour(*part) for part in zip(orders, firsts, ends, strict=True)]
+    return [part for part in parts if part.end > part.first]
+
+
+def _unit_times(box: Box, order: Sequence[int]) -> Iterator[float]:
+    """What each phase of a gather takes of one granule of every slot, on links of rate 1."""
+    gathered = 1
+    for number in order:
+        axis = box.axes[number]
+        load = axis.routes[0].load / len(axis.directions)
+        yield (axis.size - 1) * gathered * load
+        gathered *= axis.size
+
+
+@cache
+def _shares(times: tuple[tuple[float, ...], ...]) -> tuple[int, ...]:
+    """Whole parts of `_PARTS`, one for each colour, for which the phases together take least."""
+
+    def total(shares: Sequence[int]) -> float:
+        by_colour = [[share * t for t in own] for share, own in zip(shares, times, strict=True)]
+        return sum(map(max, zip(*by_colour, strict=True)), 0.0)
+
+    firsts = product(range(_PARTS + 1), repeat=len(times) - 1)
+    shares = [(*few, _PARTS - sum(few)) for few in firsts if sum(few) <= _PARTS]
+    return min(shares, key=total)
+
+
+def starts_after(parts: Sequence[Colour], phase: int, ends: Sequence[int]) -> list[int]:
+    """When each colour may start on its next axis, with `ends` of this phase: it, and the colours that
+    had that axis before, have sent all; a large block would keep their small ones waiting."""
+    starts = []
+    for part, end in zip(parts, ends, strict=True):
+        following = part.order[phase + 1] if phase + 1 < len(part.order) else -1
+        others = [e for e, p in zip(ends, parts, strict=True) if following in p.order[: phase + 1]]
+        starts.append(max([end, *others]))
+    return starts
+
+
+def box_of(cores: Slice, groups: Groups) -> Box | None:
+    """The box that every group is; None if one is none, or lies otherwise than the first."""
+    if len(set(cores.chips)) < len(cores.chips):
+        return None  # two cores of a chip are no neighbours along an axis
+    found = [_coordinates(cores, group) for group in groups]
+    if found[0] is None or any(other is None for other in found):
+        return None
+    sizes, strides, _ = found[0]
+    if any(other is None or other[:2] != (sizes, strides) for other in found):
+        return None
+    orders = [_ring_order(cores, axis, size) for axis, size in sizes]
+    rings = [{coordinate: place for place, coordinate in enumerate(order)} for order in orders]
+    places: list[tuple[int, ...]] = [()] * len(cores.chips)
+    for other in found:
+        assert other is not None
+        for core, coordinates in other[2].items():
+            places[core] = tuple(ring[k] for ring, k in zip(rings, coordinates, strict=True))
+    axes = []
+    for number, ((_, size), stride, order) in enumerate(zip(sizes, strides, orders, strict=True)):
+        ways = [_targets(groups, places, number, size, step) for step in DIRECTIONS]
+        beside = ways if size > 2 else ways[:1]
+        routes = [cores.route(way, beside, 2 * number + port) for port, way in enumerate(ways)]
+        axes.append(BoxAxis(size, stride, order, (routes[0], routes[1])))
+    return Box(tuple(axes), tuple(places))
+
+
+_Found = tuple[tuple[tuple[int, int], ...], tuple[int, ...], dict[int, tuple[int, ...]]]
+
+
+def _coordinates(cores: Slice, group: Sequence[int]) -> _Found | None:
+    """Long axes with their sizes, the strides of ranks along them, and each core's coordinates."""
+    chips = [cores.torus.coordinates(cores.chips[core]) for core in group]
+    spans = [sorted({place[axis] for place in chips}) for axis in range(3)]
+    if prod(map(len, spans)) != len(group):
+        return None
+    sizes = tuple((axis, len(span)) for axis, span in enumerate(spans) if len(span) > 1)
+    at = {
+        tuple(spans[axis].index(place[axis]) for axis, _ in sizes): rank
+        for rank, place in enumerate(chips)
+    }
+    zero = (0,) * len(sizes)
+    strides = tuple(at[(*zero[:k], 1, *zero[k + 1 :])] - at[zero] for k in range(len(sizes)))
+    if any(at[place] != sum(map(_times, place, strides)) for place in at):
+        return None
+    return sizes, strides, {group[rank]: place for place, rank in at.items()}
+
+
+def _times(a: int, b: int) -> int:
+    return a * b
+
+
+def _ring_order(cores: Slice, axis: int, size: int) -> tuple[int, ...]:
+    if cores.torus.wraps[axis] and cores.torus.dims[axis] == size:
+        return tuple(range(size))
+    return (*range(0, size, 2), *reversed(range(1, size, 2)))
+
+
+def _targets(
+    groups: Groups, places: Sequence[tuple[int, ...]], axis: int, size: int, step: int
+) -> list[int]:
+    targets = [-1] * len(places)
+    for group in groups:
+        at = {places[core]: core for core in group}
+        for place, core in at.items():
+            targets[core] = at[(*place[:axis], (place[axis] + step) % size, *place[axis + 1 :])]
+    return targets
+
+
+def offsets(axes: Sequence[BoxAxis]) -> Iterator[int]:
+    """The ranks, from that of coordinate 0, of all coordinates along the axes."""
+    for place in product(*(range(axis.size) for axis in axes)):
+        yield sum(k * axis.stride for k, axis in zip(place, axes, strict=True))

@@ -1,0 +1,141 @@
+"""all-gather over a box of chips: each colour goes along one axis after another, all links at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from compiler.backend.exchange.box import Box, Colour, colours, starts_after
+from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, Exchange
+from compiler.backend.exchange.plan import FIRST_DATA_FLAG
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor, DmaDim
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+
+@dataclass(frozen=True)
+class Send:
+    """One transfer of a round: over a route, granules `first` to `end` of all slots of a block."""
+
+    route: int
+    word: int
+    first: int
+    end: int
+    flag: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a colour sends at a time, and what comes meanwhile, from cycle `start` to `end`.
+
+    A block is the slots of `gathered`, pairs of count and granules between. The first one is the operand.
+    """
+
+    start: int
+    end: int
+    sends: tuple[Send, ...]
+    gathered: tuple[tuple[int, int], ...]
+    is_operand: bool
+
+
+class BoxGather:
+    """The schedule of a gather, and for each core the first granule of each block that it sends."""
+
+    def __init__(self, box: Box, granules: int, chip: Chip) -> None:
+        self.box, self.granules, self.chip = box, granules, chip
+        self.rounds: list[Round] = []
+        self.rows = [[box.rank(core) * granules] for core in range(len(box.places))]
+        self.flags = 0
+        parts = colours(box, granules)
+        starts = [0] * len(parts)
+        for phase in range(len(box.axes)):
+            ends = [self._plan(part, phase, at) for part, at in zip(parts, starts, strict=True)]
+            starts = starts_after(parts, phase, ends)
+
+    @property
+    def cycles(self) -> int:
+        """How long it takes, about."""
+        return max(r.end for r in self.rounds)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a flag for every transfer."""
+        return FIRST_DATA_FLAG + self.flags <= MOST_FLAGS
+
+    def _plan(self, colour: Colour, phase: int, now: int) -> int:
+        """Add a colour's rounds along an axis, from cycle `now` on; return when they are over."""
+        number = colour.order[phase]
+        axis = self.box.axes[number]
+        before = [self.box.axes[k] for k in colour.order[:phase]]
+        gathered = tuple((a.size, a.stride * self.granules) for a in before)
+        slots = prod(a.size for a in before)
+        middle = colour.end - (colour.end - colour.first) // 2
+        for step in range(axis.size // 2):
+            parts = [(colour.first, colour.end)] * 2
+            if 2 * (step + 1) == axis.size and axis.size > 2:  # both bring the same block
+                parts = [(colour.first, middle), (middle, colour.end)]
+            sends = tuple(
+                Send(2 * number + way, self._word(colour, phase, way, step), *part, self._flag())
+                for way, part in enumerate(parts)
+                if way in axis.directions and part[1] > part[0]
+            )
+            most = max(send.end - send.first for send in sends) * slots
+            end = now + axis.cycles(most * GRANULE_BYTES, self.chip)
+            self.rounds.append(Round(now, end, sends, gathered, phase == step == 0))
+            now = end
+        return now
+
+    def _flag(self) -> int:
+        self.flags += 1
+        return FIRST_DATA_FLAG + self.flags - 1
+
+    def _word(self, colour: Colour, phase: int, way: int, step: int) -> int:
+        """The word of a core's table that says where the block of a step lies."""
+        number = colour.order[phase]
+        for places, row in zip(self.box.places, self.rows, strict=True):
+            rank = 0
+            for later in colour.order[phase:]:
+                axis, place = self.box.axes[later], places[later]
+                if later == number:
+                    place = (place - step if way == 0 else place + step) % axis.size
+                rank += axis.order[place] * axis.stride
+            row.append(rank * self.granules)
+        return len(self.rows[0]) - 1
+
+    def emit(self, x: Exchange) -> None:
+        """Emit the kernel."""
+        b = x.builder
+        routes = [route for pair in self.box.route_numbers(x.plan) for route in pair]
+        x.start_table(self.rows)
+        for number, axis in enumerate(self.box.axes):
+            for way in axis.directions:
+                back = 2 * number + (1 - way if axis.size > 2 else way)
+                x.signal(routes[back], x.ready)
+        x.await_table()
+        own = b.sadd(x.target, x.word(0))
+        x.start(NO_ROUTE, x.source, own, b.sconst(LOCAL), self.granules)
+        x.wait(x.ready)
+        is_local = True
+        ends = [(r.end, 0, k) for k, r in enumerate(self.rounds)]
+        starts = [(r.start, 1, k) for k, r in enumerate(self.rounds)]
+        for _, is_start, k in sorted(starts + ends):
+            current = self.rounds[k]
+            if not is_start:
+                for send in current.sends:
+                    x.wait(send.flag)
+                continue
+            if current.gathered and is_local:
+                x.wait(LOCAL)
+                is_local = False
+            for send in current.sends:
+                self._send(x, current, send, routes[send.route])
+        if is_local:
+            x.wait(LOCAL)
+
+    def _send(self, x: Exchange, current: Round, send: Send, route: int) -> None:
+        b = x.builder
+        place = b.saddi(b.sadd(x.target, x.word(send.word)), send.first)
+        source = b.saddi(x.source, send.first) if current.is_operand else place
+        dims = tuple(DmaDim(count, step, step) for count, step in current.gathered)
+        descriptor = DmaDescriptor(HBM, HBM, send.end - send.first, dims, route=route)
+        b.emit("dma.start", b.descriptor(descriptor), source, place, 0, b.sconst(send.flag), 0, 0)

@@ -1,0 +1,394 @@
+"""reduce-scatter over a box of chips: along each axis partial sums go round rings, all links at once.
+
+It is the gather of `box_gather` backwards: each colour goes along its axes in the opposite order, on each
+axis half of its part of every slot each way; with a step there is one block fewer to be summed. A *chain*
+is a colour one way. In a *turn* each chain at most waits for one piece of a partial sum, adds the core's
+own to it, and sends it on. Turns are in the order in which pieces arrive.
+
+Partial sums come to the place of their slots in the scratch. The block that a core sends first along an
+axis never comes to it, so in its place come those of the next axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from compiler.backend.exchange.box import Box, Colour, colours, starts_after
+from compiler.backend.exchange.kernels import MOST_FLAGS, Exchange
+from compiler.backend.exchange.plan import FIRST_DATA_FLAG
+from compiler.backend.exchange.sums import Sum
+from compiler.llo.ir import SReg
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+_BLOCK_GRANULES = (64, 2048)
+"""The least that is worth a turn, and the most that it takes."""
+_PIECES = 4
+"""With so many pieces in a step, one is on the link while another is added to."""
+_MOST_PIECES = 1200
+"""Pieces of all chains: more make a kernel that takes long to compile."""
+_LOADS, _STORES = 2, 8
+"""The kernel's own flags for copies, from here on two for each pair of chains: turns alternate."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a block: from granule `at` on, `repeats` times `k` slots of `count` granules each.
+
+    `step` is how far on the next repetition is, `stride` the next slot; `limit` ends the granules of all
+    repetitions.
+    """
+
+    at: int
+    k: int
+    stride: int
+    count: int
+    repeats: int
+    step: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A chain along one axis; a block are the slots of all coordinates along the axes after it.
+
+    A core's table has, from `word` on, where the block of each step comes to, its own last; then how
+    far from there its own part of it lies. `flags` are by step and piece.
+    """
+
+    axis: int
+    way: int
+    size: int
+    pieces: tuple[Piece, ...]
+    word: int
+    flags: tuple[tuple[int, ...], ...]
+    cycles: int  # of a step
+    is_last: bool
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """A chain's piece at a step of a phase, at about that time."""
+
+    time: float
+    chain: int
+    phase: int
+    step: int
+    piece: int
+
+
+class BoxReduce:
+    """The schedule of a reduce-scatter of slots of that many granules."""
+
+    def __init__(self, box: Box, granules: int, chip: Chip) -> None:
+        self.box, self.granules, self.chip = box, granules, chip
+        self.rows: list[list[int]] = [[] for _ in box.places]
+        parts = [Colour(p.order[::-1], p.first, p.end) for p in colours(box, granules)]
+        chains = [(part, way, *_half(part, way)) for part in parts for way in (0, 1)]
+        chains = [chain for chain in chains if chain[3] > chain[2]]
+        count = range(len(box.axes))
+        for repeats in (1, 2, 4, 8, 16, 32):
+            pieces = [
+                [_pieces(self, c, a, e, phase, repeats) for phase in count] for c, _, a, e in chains
+            ]
+            sends = [
+                len(pieces[c][p])
+                for c, (colour, *_) in enumerate(chains)
+                for p in count
+                for _ in range(box.axes[colour.order[p]].size - 1)
+            ]
+            if sum(sends) <= _MOST_PIECES:
+                break
+        self.groups = _flags_each(sends)
+        self.fits = self.groups > 0 and sum(sends) <= _MOST_PIECES
+        self.chains: list[list[Phase]] = []
+        self.turns: list[list[Event]] = []
+        self.cycles = 0
+        self._used = FIRST_DATA_FLAG
+        if self.fits:
+            self.chains = [
+                [self._phase(colour, way, phase, found) for phase, found in enumerate(own)]
+                for (colour, way, *_), own in zip(chains, pieces, strict=True)
+            ]
+            self._plan(parts, [parts.index(chain[0]) for chain in chains])
+
+    def _phase(self, colour: Colour, way: int, number: int, pieces: tuple[Piece, ...]) -> Phase:
+        axis = self.box.axes[colour.order[number]]
+        word, flags = self._words(colour, way, number), []
+        for _ in range(axis.size - 1):
+            groups = min(self.groups, len(pieces))
+            flags.append(tuple(self._used + k * groups // len(pieces) for k in range(len(pieces))))
+            self._used += groups
+        sent = sum(piece.k * piece.limit for piece in pieces) * GRANULE_BYTES
+        both = 2 if axis.size == 2 else 1  # both ways are one link
+        cycles = axis.cycles(sent * both, self.chip)
+        is_last = number == len(self.box.axes) - 1
+        return Phase(
+            colour.order[number], way, axis.size, pieces, word, tuple(flags), cycles, is_last
+        )
+
+    def _words(self, colour: Colour, way: int, number: int) -> int:
+        """Write a phase's words into the table of each core; return the first one's number."""
+        word = len(self.rows[0])
+        for places, row in zip(self.box.places, self.rows, strict=True):
+            base, behind = 0, 0
+            for done in colour.order[:number]:
+                axis, place = self.box.axes[done], places[done]
+                free = axis.order[_block(place, 0, way, axis.size)]
+                behind = (axis.order[place] - free) * axis.stride
+                base += free * axis.stride
+            axis, place = self.box.axes[colour.order[number]], places[colour.order[number]]
+            blocks = [axis.order[_block(place, s, way, axis.size)] for s in range(axis.size)]
+            row += [(base + block * axis.stride) * self.granules for block in blocks]
+            row.append(behind * self.granules)
+        return word
+
+    def _plan(self, parts: list[Colour], colour_of: list[int]) -> None:
+        """Order the pieces of all chains by when they arrive, and put them into turns."""
+        events: list[Event] = []
+        starts = [0] * len(parts)
+        for phase in range(len(self.box.axes)):
+            ends = list(starts)
+            for chain, colour in enumerate(colour_of):
+                own = self.chains[chain][phase]
+                ends[colour] = max(ends[colour], starts[colour] + (own.size - 1) * own.cycles)
+                events += [
+                    Event(
+                        starts[colour] + (step - 1 + (k + 1) / len(own.pieces)) * own.cycles
+                        if step
+                        else starts[colour],  # what waits for nothing
+                        chain,
+                        phase,
+                        step,
+                        k,
+                    )
+                    for step in range(own.size)
+                    for k in range(len(own.pieces))
+                ]
+            self.cycles = max(ends)
+            starts = starts_after(parts, phase, ends)
+        most = max(
+            sum(event.chain == chain for event in events) for chain in range(len(self.chains))
+        )
+        unit = self.cycles / most
+        for event in sorted(events, key=lambda e: (e.time // unit, e)):
+            if not self.turns or any(other.chain == event.chain for other in self.turns[-1]):
+                self.turns.append([])
+            self.turns[-1].append(event)
+
+    def emit(self, x: Exchange) -> None:
+        """Emit the kernel."""
+        _Emitter(self, x).emit()
+
+
+class _Emitter:
+    def __init__(self, plan: BoxReduce, x: Exchange) -> None:
+        self.plan, self.x, self.b = plan, x, x.builder
+        self.routes = plan.box.route_numbers(x.plan)
+        self.sum = Sum(x.kernel)
+        rows = max(p.k * p.count for chain in plan.chains for phase in chain for p in phase.pieces)
+        self.windows = [
+            [self.sum.windows(f"{chain}.{turn}", rows) for turn in range(2)]
+            for chain in range(len(plan.chains))
+        ]
+        self.scratch = self.b.sconst(x.plan.scratch_granule)
+
+    def emit(self) -> None:
+        x = self.x
+        x.start_table(self.plan.rows)
+        for axis, (forward, backward) in zip(self.plan.box.axes, self.routes, strict=True):
+            for way in axis.directions:
+                x.signal((forward if axis.size == 2 else (backward, forward)[way]), x.ready)
+        x.await_table()
+        x.wait(x.ready)
+        before: list[Event] = []
+        for number, turn in enumerate(self.plan.turns):
+            repeats = max(self._piece(event).repeats for event in turn)
+            is_early = repeats == 1 and not self._depends(turn, before)
+            if is_early:  # its copies go on while the sums before are made
+                self._load(turn, number, 0)
+            self._finish(before, number - 1, 0)
+            before = turn
+            if repeats > 1:
+                with self.b.loop(repeats, "repeat") as repeat:
+                    self._load(turn, number, repeat)
+                    self._finish(turn, number, repeat)
+                before = []
+            elif not is_early:
+                self._load(turn, number, 0)
+        self._finish(before, len(self.plan.turns) - 1, 0)
+
+    def _depends(self, turn: list[Event], before: list[Event]) -> bool:
+        """Whether a chain cannot go on before its piece of the turn before is done, here or elsewhere."""
+        last = {event.chain: event for event in before}
+        return any(
+            event.chain in last
+            and (
+                event.phase != last[event.chain].phase
+                or event.piece == last[event.chain].piece
+                or event.step > last[event.chain].step + 1
+            )
+            for event in turn
+        )
+
+    def _phase(self, event: Event) -> Phase:
+        return self.plan.chains[event.chain][event.phase]
+
+    def _piece(self, event: Event) -> Piece:
+        return self._phase(event).pieces[event.piece]
+
+    def _load(self, turn: list[Event], number: int, repeat: SReg) -> None:
+        """Begin to bring what came and this core's own part into VMEM."""
+        adding = [event for event in turn if event.step]
+        for event in adding:
+            self.x.wait(self._phase(event).flags[event.step - 1][event.piece])
+        for event in adding:
+            at, count = self._range(event, repeat)
+            windows, flag = self._windows(event, number), self._flag(_LOADS, event, number)
+            for window, place in zip(
+                windows, (self._landing(event), self._own(event)), strict=True
+            ):
+                self._copy(event, window, self.b.sadd(place, at), count, flag, to_vmem=True)
+
+    def _finish(self, turn: list[Event], number: int, repeat: SReg) -> None:
+        """Add what was loaded, and send the sums on or keep them."""
+        x = self.x
+        adding = [event for event in turn if event.step]
+        for event in adding:
+            x.wait(self._flag(_LOADS, event, number))
+            piece, windows = self._piece(event), self._windows(event, number)
+            self.sum.add(windows, piece.k * piece.count)
+            at, count = self._range(event, repeat)
+            place = x.target if self._is_result(event) else self._landing(event)
+            flag = self._flag(_STORES, event, number)
+            self._copy(event, windows[0], self.b.sadd(place, at), count, flag, to_vmem=False)
+        for event in adding:
+            x.wait(self._flag(_STORES, event, number))
+        for event in turn:
+            if event.step < self._phase(event).size - 1:
+                self._send(event, repeat)
+        self.b.new_block()
+
+    def _windows(self, event: Event, number: int) -> tuple[int, int]:
+        """The windows of a chain in a turn: the next turn has others."""
+        return self.windows[event.chain][number % 2]
+
+    def _flag(self, first: int, event: Event, number: int) -> int:
+        return first + event.chain // 2 * 2 + number % 2
+
+    def _is_result(self, event: Event) -> bool:
+        phase = self._phase(event)
+        return phase.is_last and event.step == phase.size - 1
+
+    def _landing(self, event: Event) -> SReg:
+        """Where the block of a step comes to."""
+        return self.b.sadd(self.scratch, self.x.word(self._phase(event).word + event.step))
+
+    def _own(self, event: Event) -> SReg:
+        """Where this core's own part of it lies: in the operand, or what the axis before left."""
+        x, phase = self.x, self._phase(event)
+        word = x.word(phase.word + event.step)
+        if event.phase == 0:
+            return self.b.sadd(x.source, word)
+        behind = x.word(phase.word + phase.size)
+        return self.b.sadd(self.b.sadd(self.scratch, word), behind)
+
+    def _range(self, event: Event, repeat: SReg) -> tuple[SReg, SReg]:
+        """Where in its block a repetition starts, and its granules of each slot."""
+        b, piece = self.b, self._piece(event)
+        at = b.sconst(piece.at)
+        if piece.repeats == 1 or piece.k > 1:
+            count = b.sconst(min(piece.count, piece.limit))
+        else:
+            rest = b.ssub(b.sconst(piece.limit), b.smuli(repeat, piece.count))
+            count = b.smax(b.smin(rest, b.sconst(piece.count)), b.sconst(0))
+        return (b.sadd(at, b.smuli(repeat, piece.step)) if repeat else at), count
+
+    def _copy(
+        self, event: Event, window: int, place: SReg, count: SReg, flag: int, *, to_vmem: bool
+    ) -> None:
+        b, piece = self.b, self._piece(event)
+        spaces = (HBM, VMEM) if to_vmem else (VMEM, HBM)
+        steps = (piece.stride, piece.count) if to_vmem else (piece.count, piece.stride)
+        dims = (*([DmaDim(piece.k, *steps)] if piece.k > 1 else []), DmaDim(-1, 1, 1))
+        descriptor = b.descriptor(DmaDescriptor(*spaces, 1, dims, window))
+        ends = (place, 0) if to_vmem else (0, place)
+        b.emit("dma.start", descriptor, *ends, flag, 0, count, 0)
+
+    def _send(self, event: Event, repeat: SReg) -> None:
+        b, phase, piece = self.b, self._phase(event), self._piece(event)
+        at, count = self._range(event, repeat)
+        landing = self._landing(event)
+        source = landing if event.step else self._own(event)
+        dims = (
+            *([DmaDim(piece.k, piece.stride, piece.stride)] if piece.k > 1 else []),
+            DmaDim(-1, 1, 1),
+        )
+        route = self.routes[phase.axis][phase.way if phase.size > 2 else 0]
+        descriptor = b.descriptor(DmaDescriptor(HBM, HBM, 1, dims, route=route))
+        flag = b.sconst(phase.flags[event.step][event.piece])
+        ends = (b.sadd(source, at), b.sadd(landing, at))
+        b.emit("dma.start", descriptor, *ends, 0, flag, count, 0)
+
+
+def _half(part: Colour, way: int) -> tuple[int, int]:
+    """The granules of a colour that go one way."""
+    middle = part.end - (part.end - part.first) // 2
+    return (part.first, middle) if way == 0 else (middle, part.end)
+
+
+def _block(place: int, step: int, way: int, size: int) -> int:
+    """Which block of a ring a core sends at a step; the last one is its own."""
+    return (place - step - 1 if way == 0 else place + step + 1) % size
+
+
+def _pieces(
+    plan: BoxReduce, colour: Colour, first: int, end: int, phase: int, repeats: int
+) -> tuple[Piece, ...]:
+    """The pieces of a block, in order: parts of slots, at most so many in one; or runs of slots along the
+    last axis after this one."""
+    axes = [plan.box.axes[number] for number in colour.order[phase + 1 :]]
+    granules, length = plan.granules, end - first
+    inner = axes[-1].size if axes else 1
+    stride = axes[-1].stride * granules if axes else 0
+    outer = [
+        sum(k * axis.stride for k, axis in zip(place, axes[:-1], strict=True)) * granules
+        for place in product(*(range(axis.size) for axis in axes[:-1]))
+    ]
+    whole = length * inner * len(outer)
+    size = min(_BLOCK_GRANULES[1], max(_BLOCK_GRANULES[0], -(-whole // _PIECES)))
+    if length >= size:  # a slot in blocks
+        parts = -(-length // size)
+        count = -(-length // parts)
+        return tuple(
+            Piece(
+                first + base + k * stride + at * count,
+                1,
+                0,
+                count,
+                min(repeats, parts - at),
+                count,
+                min(length - at * count, repeats * count),
+            )
+            for base in outer
+            for k in range(inner)
+            for at in range(0, parts, repeats)
+        )
+    most = max(1, size // length)
+    k = max(n for n in range(1, inner + 1) if inner % n == 0 and n <= most)
+    return tuple(
+        Piece(first + base + group * k * stride, k, stride, length, 1, 0, length)
+        for base in outer
+        for group in range(inner // k)
+    )
+
+
+def _flags_each(sends: list[int]) -> int:
+    """The most flags for the pieces of one step, so that there are enough for all; 0 if there are not."""
+    room = MOST_FLAGS - FIRST_DATA_FLAG
+    most = max(sends, default=0)
+    while most > 0 and sum(min(most, pieces) for pieces in sends) > room:
+        most -= 1
+    return most

@@ -1,0 +1,154 @@
+"""Collectives along several axes of a slice at once: values, and how near they come to the links' bound."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tpuc
+from compiler.backend.exchange import gather, reduce
+from compiler.backend.exchange.box import box_of, colours
+from runtime.machines import MachineOptions
+from runtime.slice_executable import SliceExecutable
+from runtime.topology import parse_target
+
+ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+
+
+@pytest.fixture
+def never_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "ring_cycles", lambda x, groups: 1 << 60)
+    monkeypatch.setattr(reduce, "ring_cycles", lambda x, groups: 1 << 60)
+
+
+def compiled(body: str, target: str, devices: int, dtype: str = "f32") -> SliceExecutable:
+    text = f"HloModule m, replica_count={devices}\n{ADD}ENTRY main {{\n{body}\n}}\n"
+    machine = MachineOptions(cache=False)
+    exe = tpuc.compile(text.replace("f32", dtype), target=target, machine=machine)
+    assert isinstance(exe, SliceExecutable)
+    return exe
+
+
+def groups_text(groups: list[list[int]]) -> str:
+    return "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in groups) + "}"
+
+
+GROUPS = {
+    "v5e:4x2": [list(range(8))],
+    "v5e:3x4": [[x + 3 * y for x in range(3) for y in range(4)]],  # y counts first
+    "v5e:4x4": [[a + b for b in (0, 1, 4, 5)] for a in (0, 2, 8, 10)],  # quarters
+    "v4:2x2x2": [list(range(8))],
+    "v4:3x2x2": [[x + 3 * (y + 2 * z) for y, x, z in product(range(2), range(3), range(2))]],
+}
+
+
+@pytest.mark.usefixtures("never_a_ring")
+@pytest.mark.parametrize("target", GROUPS)
+@pytest.mark.parametrize("rows", [1, 21])
+def test_gather_and_reduction(target: str, rows: int) -> None:
+    groups = GROUPS[target]
+    size, devices = len(groups[0]), sum(map(len, groups))
+    exe = compiled(
+        f"x = f32[{rows},256] parameter(0)\ny = f32[{size * rows},256] parameter(1)\n"
+        f"g = f32[{size * rows},256] all-gather(x), replica_groups={groups_text(groups)}, dimensions={{0}}\n"
+        f"s = f32[{rows},256] reduce-scatter(y), replica_groups={groups_text(groups)}, dimensions={{0}}, "
+        "to_apply=add\nROOT r = (f32[], f32[]) tuple(g, s)".replace(
+            "(f32[], f32[])", f"(f32[{size * rows},256], f32[{rows},256])"
+        ),
+        target,
+        devices,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (devices, rows, 256)).astype(np.float32)
+    y = rng.integers(-9, 9, (devices, size * rows, 256)).astype(np.float32)
+    gathered, scattered = exe(x, y)
+    for group in groups:
+        total = y[group].sum(0)
+        for rank, device in enumerate(group):
+            np.testing.assert_array_equal(gathered[device], x[group].reshape(-1, 256))
+            np.testing.assert_array_equal(scattered[device], total[rank * rows : (rank + 1) * rows])
+    assert len({core.cycles for core in exe.cores}) == 1
+
+
+@pytest.mark.usefixtures("never_a_ring")
+def test_narrow_sums_in_many_pieces() -> None:
+    exe = compiled(
+        "x = f32[4096,512] parameter(0)\nROOT r = f32[1024,512] reduce-scatter(x), "
+        "replica_groups={{0,1,2,3}}, dimensions={0}, to_apply=add",
+        "v5e:2x2", 4, "bf16",
+    )  # fmt: skip
+    dtype = exe.inputs[0].shape.dtype.numpy
+    x = np.random.default_rng(0).integers(-9, 9, (4, 4096, 512)).astype(dtype)
+    (got,) = exe(x)
+    want = x.astype(np.float32).sum(0).astype(dtype).reshape(4, 1024, 512)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_groups_that_are_no_boxes() -> None:
+    cores = parse_target("v5e:4x2").cores
+    assert box_of(cores, ((0, 1, 2, 4, 5, 6, 3, 7),)) is None  # ranks in no order
+    assert box_of(cores, ((0, 1, 6, 7), (2, 3, 4, 5))) is None  # corners
+    assert box_of(cores, ((0, 1, 4, 5), (2, 3, 7, 6))) is None  # one is another way round
+    found = box_of(cores, ((0, 4, 1, 5), (2, 6, 3, 7)))
+    assert found is not None
+    assert [axis.stride for axis in found.axes] == [2, 1]
+
+
+def test_colours_share_the_links() -> None:
+    cores = parse_target("v5e:16x16").cores
+    box = box_of(cores, (tuple(range(256)),))
+    assert box is not None
+    assert [part.end - part.first for part in colours(box, 1000)] == [500, 500]
+    assert [part.order for part in colours(box, 1000)] == [(0, 1), (1, 0)]
+    assert [axis.routes[0].load for axis in box.axes] == [1, 1]
+
+
+def body(kind: str, devices: int, rows: int) -> str:
+    """A collective of rows x 1024 words in all."""
+    ends = {
+        "all-gather": (rows // devices, rows, "dimensions={0}"),
+        "reduce-scatter": (rows, rows // devices, "dimensions={0}, to_apply=add"),
+        "all-reduce": (rows, rows, "to_apply=add"),
+        "all-to-all": (rows, rows, "dimensions={0}"),
+    }
+    given, made, rest = ends[kind]
+    return (
+        f"x = f32[{given},1024] parameter(0)\n"
+        f"ROOT r = f32[{made},1024] {kind}(x), replica_groups={{}}, {rest}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "least"),
+    [
+        ("v5e:4x2", "all-gather", 0.95),
+        ("v5e:4x2", "all-reduce", 0.95),
+        ("v5e:8x16", "all-gather", 0.9),  # one dimension wraps around
+        ("v5e:16x16", "all-gather", 0.95),
+        ("v5e:16x16", "reduce-scatter", 0.9),
+        ("v5p:4x4x4", "all-gather", 0.95),
+        (
+            "v5p:4x4x4",
+            "reduce-scatter",
+            0.6,
+        ),  # a core adds from HBM, which has half of the chip's rate
+        ("v5e:4x4", "all-to-all", 0.95),
+    ],
+)
+def test_large_collectives_are_near_the_bound_of_the_links(
+    target: str, kind: str, least: float
+) -> None:
+    topology, rows = parse_target(target), 1 << 15
+    devices, torus, rate = topology.chip_count, topology.torus, topology.chip.ici_bytes_per_cycle
+    exe = compiled(body(kind, devices, rows), target, devices)
+    links = sum(
+        2 if w and n > 2 else 1 for n, w in zip(torus.dims, torus.wraps, strict=True) if n > 1
+    )
+    whole = rows * 4096
+    if kind == "all-to-all":
+        bound = whole * max(torus.dims) / (8 if torus.wraps[0] else 4) / rate
+    else:
+        bound = whole * (1 - 1 / devices) / (links * rate) * (2 if kind == "all-reduce" else 1)
+    assert least < bound / exe.estimate().cycles < 1
