@@ -136,7 +136,8 @@ def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> 
         text = path.read_text()
         head = text.split(":", 1)[0]
         seed = int(head.split()[-1]) if head.startswith("// seed ") else 0
-        outcome = limited(text, Ways(xla, args.numpy_cycles, target=args.target), seed)
+        ways = Ways(xla, args.numpy_cycles, target=args.target, stablehlo=True)
+        outcome = limited(text, ways, seed)
         found += outcome.kind not in _FINE
         print(f"{path}: {outcome.kind}: {outcome.detail[:400]} {outcome.notes or ''}")
         if args.minimise and outcome.kind not in _FINE:

@@ -17,6 +17,8 @@ from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
 from benchmarks.fuzz.xla_process import XlaProcess
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
+from compiler.frontends.models import parse_model
+from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 
@@ -32,6 +34,7 @@ REFUSED = "refused"
 INTERNAL = "internal"
 MACHINES = "machines"
 PRINTING = "printing"
+FRONTENDS = "frontends"  # as StableHLO it is refused, or means something else
 GENERATOR = "generator"  # the module is not valid: the generator's own mistake
 
 
@@ -51,12 +54,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ways:
-    """What to compare with. `numpy_cycles`: programs of at most so many run on NumPy too."""
+    """What to compare with. `numpy_cycles`: programs of at most so many run on NumPy too;
+    `stablehlo`: whether the module goes through the other frontend as well, where XLA translates it."""
 
     xla: XlaProcess | None = None
     numpy_cycles: int = 0
     printing: bool = True
     target: str = "v5e"
+    stablehlo: bool = False
 
 
 def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
@@ -81,6 +86,10 @@ def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
                 return Outcome(PRINTING, "printed, read and printed again it differs", "printing")
         except Exception as error:
             return internal(error, "while printing: ")
+    if ways.stablehlo and ways.xla is not None:
+        found = _as_stablehlo(text, inputs, want, ways.xla)
+        if found is not None:
+            return found
     try:
         program = run.compiled(text, ways.target)
         got, cycles = run.executed(program, inputs)
@@ -92,6 +101,30 @@ def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
     if outcome.kind in (OK, XLA, ZERO_SIGN) and cycles <= ways.numpy_cycles:
         return _on_numpy(program, inputs, got, cycles) or outcome
     return outcome
+
+
+def _as_stablehlo(
+    text: str, inputs: Sequence[Array], want: Sequence[Array], xla: XlaProcess
+) -> Outcome | None:
+    """What is found when the module is read as the StableHLO that XLA makes of it."""
+    status, other = xla.stablehlo(text)
+    if status != "ok":
+        return None
+    try:
+        got = list(evaluate(parse_model(other), list(inputs), run.PRECISION))
+    except CompileError as error:
+        return Outcome(FRONTENDS, error.message, f"stablehlo {signature(error.message)}")
+    except Exception as error:
+        return internal(error, "as StableHLO: ")
+    module = parse_module(text)
+
+    def again(seed: int, scale: float) -> list[Array]:
+        return evaluate_noisily(parse_module(text), inputs, seed, scale)
+
+    found = difference(got, want, again, is_tainted(module), reads_bits=reads_bits(module))
+    if found is None or found.kind == "zero sign":
+        return None
+    return Outcome(FRONTENDS, f"as StableHLO: {found.text}", "stablehlo value")
 
 
 def _judge(

@@ -39,7 +39,12 @@ def minimise(
     if kind in ("crash", "hang"):
         return reduced(text, lambda t: _dies(t, seed, kind), seconds)
     xla = XlaProcess() if use_xla and kind not in ("internal", "refused", "machines") else None
-    ways = Ways(xla, 60_000 if kind == "machines" else 0, kind == "printing")
+    ways = Ways(
+        xla,
+        60_000 if kind == "machines" else 0,
+        kind == "printing",
+        stablehlo=kind == "frontends",
+    )
 
     def fails(candidate: str) -> bool:
         outcome = limited(candidate, ways, seed)

@@ -49,6 +49,11 @@ class Value:
         return math.prod(self.dims)
 
     @property
+    def written(self) -> int:
+        """What its text takes as a literal: one of no elements may still have many braces."""
+        return math.prod(max(1, n) for n in self.dims)
+
+    @property
     def is_tame(self) -> bool:
         """Whether sums and products of a few of these stay finite."""
         return not (kinds.is_float(self.dtype) or kinds.is_complex(self.dtype)) or self.most <= 64
@@ -156,8 +161,7 @@ class Scope:
         """A new value of this type. `kind`: see `benchmarks.fuzz.inputs`."""
         dims = tuple(dims)
         draw = self.rng.random()
-        written = math.prod(max(1, n) for n in dims)  # what its text takes
-        if not kind and written <= 24 and draw < 0.2:
+        if not kind and Value("", dtype, dims).written <= 24 and draw < 0.2:
             return self.constant(dtype, dims)
         if not kind and draw < 0.25 and dims and dtype != "pred" and kinds.has_zero(dtype):
             return self.iota(dtype, dims)

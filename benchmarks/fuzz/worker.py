@@ -67,7 +67,8 @@ def main() -> None:
         except Exception as error:
             outcome = Outcome("generator", f"{type(error).__name__}: {error}", "generator")
         else:
-            outcome = limited(text, Ways(xla, on_numpy, target=args.target), seed)
+            ways = Ways(xla, on_numpy, target=args.target, stablehlo=seed % args.every == 1)
+            outcome = limited(text, ways, seed)
         seconds = round(time.perf_counter() - started, 2)
         out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")
         out.flush()

@@ -1,6 +1,7 @@
 """XLA's CPU backend in a process of its own: it may crash, hang, or refuse.
 
-The child reads pickled (text, arrays) and answers ("ok", arrays) or ("no", reason).
+The child reads pickled (text, arrays) and answers ("ok", arrays) or ("no", reason); without arrays the
+answer is the module as StableHLO, ("ok", text).
 """
 
 from __future__ import annotations
@@ -37,19 +38,27 @@ class XlaProcess:
 
     def run(self, text: str, inputs: Sequence[Array]) -> tuple[str, Any]:
         """("ok", outputs), ("no", reason), ("crash", ..) or ("hang", ..)."""
+        status, value = self._ask(text, [_sent(a) for a in inputs])
+        return status, [_received(a) for a in value] if status == "ok" else value
+
+    def stablehlo(self, text: str) -> tuple[str, str]:
+        """The module as XLA writes it in StableHLO: ("ok", text), or as `run` says."""
+        return self._ask(text, None)
+
+    def _ask(self, text: str, sent: list[Any] | None) -> tuple[str, Any]:
         child = self._started()
         assert child.stdin is not None and child.stdout is not None
         try:
-            _write(child.stdin, (text, [_sent(a) for a in inputs]))
+            _write(child.stdin, (text, sent))
             if not select.select([child.stdout], [], [], self.seconds)[0]:
                 self.close()
                 return "hang", f"no answer in {self.seconds:.0f} s"
             status, value = _read(child.stdout)
+            return status, value
         except (EOFError, BrokenPipeError, struct.error):
             code = child.wait()
             self._child = None
             return "crash", f"exit code {code}"
-        return status, [_received(a) for a in value] if status == "ok" else value
 
     def close(self) -> None:
         """End the child."""
@@ -99,7 +108,9 @@ def _read(pipe: IO[bytes]) -> Any:
 def _serve() -> None:
     """The child: answers until its input ends."""
     import jax
+    from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
     from jaxlib import _hlo, _jax
 
     client = jax.devices("cpu")[0].client
@@ -114,6 +125,10 @@ def _serve() -> None:
         try:
             module = _hlo.hlo_module_from_text(text)
             stablehlo = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
+            if sent is None:
+                with mlir.make_ir_context():
+                    _write(out, ("ok", str(ir.Module.parse(stablehlo))))
+                continue
             run = client.compile_and_load(stablehlo, devices, xla_client.CompileOptions())
             with jax.enable_x64(True):
                 buffers = [jax.device_put(_received(a)) for a in sent]

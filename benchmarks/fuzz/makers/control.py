@@ -114,7 +114,7 @@ class _Closed(Scope):
             return super().capture(outer)
         if self.captured[0][0] is outer:
             return self.captured[0][1]
-        if outer.count <= 64:
+        if outer.written <= 64:
             return self.constant(outer.dtype, outer.dims)
         one = self.constant(outer.dtype)
         return self.add(

@@ -13,7 +13,7 @@ class _Given(Scope):
 
     def capture(self, outer: Value) -> Value:
         """A constant of the shape."""
-        if outer.count <= 24:
+        if outer.written <= 24:
             return self.constant(outer.dtype, outer.dims)
         one = self.constant(outer.dtype)
         call = f"broadcast({one.name}), dimensions={{}}"

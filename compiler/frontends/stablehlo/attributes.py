@@ -145,13 +145,7 @@ class Attributes:
 
     def record(self, name: str) -> Record:
         """``#dialect.name<key = value, ...>`` or a dictionary; absent is empty."""
-        value = self.get(name)
-        fields: dict[str, Attribute] = {}
-        if isinstance(value, dict):
-            fields = value
-        elif isinstance(value, Raw):
-            fields = _record_fields(value.text)
-        return Record(fields)
+        return _record(self.get(name))
 
 
 class Record:
@@ -175,6 +169,16 @@ class Record:
     def word(self, name: str) -> str:
         """A word; absent is empty."""
         return word_of(self.fields.get(name)) or ""
+
+    def record(self, name: str) -> Record:
+        """A record in the record; absent is empty."""
+        return _record(self.fields.get(name))
+
+
+def _record(value: Attribute | None) -> Record:
+    if isinstance(value, dict):
+        return Record(value)
+    return Record(_record_fields(value.text) if isinstance(value, Raw) else {})
 
 
 def word_of(value: Attribute | None) -> str | None:

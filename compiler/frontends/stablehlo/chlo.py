@@ -192,11 +192,13 @@ def _scan(b: Body, op: Operation) -> list[Instr]:
 def _ragged_dot(b: Body, op: Operation) -> Instr:
     operands = take(b, op, 3)
     numbers = b.attributes().record("ragged_dot_dimension_numbers")
+    nested = numbers.record("dot_dimension_numbers")  # as mhlo has it
+    dot = nested if nested.fields else numbers
     attrs: dict[str, object] = {}
     for side in ("lhs", "rhs"):
-        if batch := numbers.ints(f"{side}_batching_dimensions"):
+        if batch := dot.ints(f"{side}_batching_dimensions"):
             attrs[f"{side}_batch_dims"] = batch
-        attrs[f"{side}_contracting_dims"] = numbers.ints(f"{side}_contracting_dimensions")
+        attrs[f"{side}_contracting_dims"] = dot.ints(f"{side}_contracting_dimensions")
     attrs["lhs_ragged_dims"] = numbers.ints("lhs_ragged_dimensions")
     attrs["rhs_group_dims"] = numbers.ints("rhs_group_dimensions")
     declared = ArrayShape(b.result_array().dtype, ())

@@ -12,7 +12,7 @@ from compiler.hlo.dtypes import U32
 from compiler.hlo.shape import ArrayShape
 
 
-def _groups(b: Body) -> dict[str, object]:
+def groups(b: Body) -> dict[str, object]:
     """channel_id, replica_groups and use_global_device_ids of the present operation."""
     a = b.attributes()
     attrs = _channel(b)
@@ -41,21 +41,21 @@ def _channel(b: Body) -> dict[str, object]:
 def _all_gather(b: Body, op: Operation) -> list[Instr]:
     operands = b.operands()
     dim = b.attributes().integer("all_gather_dim")
-    attrs = _groups(b) | {"dimensions": (dim,)}
+    attrs = groups(b) | {"dimensions": (dim,)}
     declared = b.pack_types(b.result_types())
     return b.results_of(b.instruction("all-gather", operands, attrs, declared), len(operands))
 
 
 def _all_reduce(b: Body, op: Operation) -> list[Instr]:
     operands = b.operands()
-    attrs = _groups(b) | {"to_apply": region_computation(b, op, 0, "reducer")}
+    attrs = groups(b) | {"to_apply": region_computation(b, op, 0, "reducer")}
     return b.results_of(b.instruction("all-reduce", operands, attrs), len(operands))
 
 
 def _reduce_scatter(b: Body, op: Operation) -> list[Instr]:
     operands = b.operands()
     dim = b.attributes().integer("scatter_dimension")
-    attrs = _groups(b) | {"dimensions": (dim,)}
+    attrs = groups(b) | {"dimensions": (dim,)}
     attrs["to_apply"] = region_computation(b, op, 0, "reducer")
     declared = b.pack_types(b.result_types())
     return b.results_of(b.instruction("reduce-scatter", operands, attrs, declared), len(operands))
@@ -73,7 +73,7 @@ def _all_to_all_of(b: Body, operand: Instr) -> Instr:
     dims = operand.array.dims
     if not (0 <= split < len(dims) and 0 <= concat < len(dims)) or dims[split] % count:
         b.op.fail(f"dimension {split} of {list(dims)} does not split into {count}")
-    exchanged = b.instruction("all-to-all", (operand,), _groups(b) | {"dimensions": (split,)})
+    exchanged = b.instruction("all-to-all", (operand,), groups(b) | {"dimensions": (split,)})
     if split == concat:
         return exchanged
     parts = b.reshape(exchanged, [*dims[:split], count, dims[split] // count, *dims[split + 1 :]])
@@ -97,7 +97,7 @@ def _collective_permute(b: Body, op: Operation) -> list[Instr]:
 
 def _collective_broadcast(b: Body, op: Operation) -> list[Instr]:
     operands = b.operands()
-    made = b.instruction("collective-broadcast", operands, _groups(b))
+    made = b.instruction("collective-broadcast", operands, groups(b))
     return b.results_of(made, len(operands))
 
 

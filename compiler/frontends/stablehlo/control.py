@@ -254,6 +254,23 @@ def _after_all(b: Body, op: Operation) -> Instr:
     return b.instruction("after-all", b.operands())
 
 
+def _async_start(b: Body, op: Operation) -> Instr:
+    """What is begun is its region; when it runs beside others is for the scheduler to say."""
+    if len(op.regions) != 1:
+        op.fail("want one region")
+    return b.pack(inline_region(b, op, op.regions[0], b.operands()))
+
+
+def _async_update(b: Body, op: Operation) -> Instr:
+    (begun,) = take(b, op, 1)
+    return begun
+
+
+def _async_done(b: Body, op: Operation) -> list[Instr]:
+    (begun,) = take(b, op, 1)
+    return _elements(b, begun, op.result_count)
+
+
 def _infeed(b: Body, op: Operation) -> list[Instr]:
     (token,) = take(b, op, 1)
     *arrays, last = b.result_types()
@@ -313,6 +330,9 @@ def _elements(b: Body, value: Instr, count: int) -> list[Instr]:
 TABLE: dict[str, Lowering] = {
     "func.call": _call,
     "stablehlo.after_all": _after_all,
+    "stablehlo.async_done": _async_done,
+    "stablehlo.async_start": _async_start,
+    "stablehlo.async_update": _async_update,
     "stablehlo.case": _case,
     "stablehlo.composite": _composite,
     "stablehlo.create_token": _after_all,

@@ -13,6 +13,7 @@ from compiler.frontends.stablehlo import (
     deprecated,
     dynamic,
     elementwise,
+    mhlo,
     movement,
     reduction,
     sharding,
@@ -29,7 +30,7 @@ from compiler.hlo.attributes import (
 )
 from compiler.hlo.ir import HloModule
 
-LOWERINGS: dict[str, Lowering] = {
+_STABLEHLO: dict[str, Lowering] = {
     **batch_norm.TABLE,
     **chlo.TABLE,
     **collective.TABLE,
@@ -43,6 +44,7 @@ LOWERINGS: dict[str, Lowering] = {
     **reduction.TABLE,
     **sharding.TABLE,
 }
+LOWERINGS: dict[str, Lowering] = {**_STABLEHLO, **mhlo.with_namesakes(_STABLEHLO)}
 """How each operation becomes HLO."""
 
 

@@ -62,6 +62,7 @@ _IN_WORDS = {
     "RESULT": "a result (`%name = ...`)",
     "RETURN": "`return`",
     "SIGNATURE": "a type signature (`: type`)",
+    "STATE": "`mhlo.xla.rng_get_and_update_state`",
     "STRING": "a string",
     "STRING_KEY": '`"name" = value`',
     "SYMBOL": "`@name`",
@@ -235,6 +236,18 @@ class _Build(Transformer[Token, None]):
             name_, mesh = op.attributes.get("sym_name"), op.attributes.get("mesh")
             if isinstance(name_, str) and isinstance(mesh, Raw):
                 self.meshes[name_] = mesh.text
+        return op
+
+    def state(self, children: list[Child]) -> Operation:
+        results, children = _take_results(children)
+        name, *rest = children
+        assert isinstance(name, Token)
+        op = self.operation(Token("OPERATION", name.rstrip()), name)
+        op.results = results
+        op.signature = ": tensor<2xui64>"
+        for child in rest:
+            if isinstance(child, dict):
+                op.attributes.update(child)
         return op
 
     def returning(self, children: list[Child]) -> Operation:

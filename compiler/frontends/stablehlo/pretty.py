@@ -67,13 +67,21 @@ def normalise(op: Operation, children: Sequence[object]) -> None:
             op.operands = _USE.findall(only) if "," in only else [only.rstrip()]
             return
     items = _sorted_items(op, children)
-    names = _KEYS.get(op.name, {})
+    name = _namesake(op.name)
+    names = _KEYS.get(name, {})
     for key, values in items.keys.items():
         op.attributes[names.get(key, key)] = _value(op, key, values)
-    finish = _FINISH.get(op.name)
+    finish = _FINISH.get(name)
     if finish is not None:
         finish(op, items)
     _check_loose(op, items)
+
+
+def _namesake(name: str) -> str:
+    """The operation that is written in the same way: ``mhlo`` has them from StableHLO and CHLO."""
+    if name == "mhlo.scan":
+        return "chlo.scan"
+    return "stablehlo." + name.removeprefix("mhlo.") if name.startswith("mhlo.") else name
 
 
 def _sorted_items(op: Operation, children: Sequence[object]) -> _Items:
@@ -105,7 +113,7 @@ def _sorted_items(op: Operation, children: Sequence[object]) -> _Items:
 
 def _check_loose(op: Operation, items: _Items) -> None:
     """Refuse what the operation has no place for: most often a signature without its colon."""
-    kinds, words = _LOOSE.get(op.name, ((), 0))
+    kinds, words = _LOOSE.get(_namesake(op.name), ((), 0))
     seen_words = 0
     for token in items.loose:
         seen_words += token.type == "WORD"

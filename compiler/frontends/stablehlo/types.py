@@ -7,6 +7,7 @@ never reach the HLO module, they only say that inference has to supply the size.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.hlo.dtypes import BY_NAME, DType
@@ -14,11 +15,12 @@ from compiler.hlo.shape import ArrayShape, Shape, TokenShape, TupleShape
 
 DYNAMIC = -1
 
-_RENAMED = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+_RENAMED = {"i1": "pred", "index": "s64", "complex<f32>": "c64", "complex<f64>": "c128"}
 _INTEGER = re.compile(r"(ui|si|i)(\d+)")
 _ARRAY = re.compile(r"(?:tensor|vector)\s*<(.*)>", re.DOTALL)
 _DIMENSION = re.compile(r"\s*(\d+|\?)\s*x")
 _TUPLE = re.compile(r"tuple\s*<(.*)>", re.DOTALL)
+_FUTURE = re.compile(r"!(?:stablehlo\.future|mhlo\.async_bundle)\s*<(.*)>", re.DOTALL)
 _TOKENS = ("!stablehlo.token", "!mhlo.token", "!vhlo.token_v1")
 
 
@@ -77,7 +79,15 @@ class Types:
             return TupleShape(tuple(self.type(part) for part in split_top_level(found[1])))
         if found := _ARRAY.fullmatch(text):
             return _array(found[1])
+        if found := _FUTURE.fullmatch(text):
+            return self._future(text, split_top_level(found[1]))
         raise ValueError(f"type {text} is not supported; want tensor, tuple or token types")
+
+    def _future(self, text: str, parts: Sequence[str]) -> Shape:
+        """What an asynchronous operation will give; a bundle has its operands in front of that."""
+        results = parts[1:2] if text.startswith("!mhlo") else parts
+        shapes = tuple(self.type(part) for part in results)
+        return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
 def _array(inside: str) -> ArrayShape:
