@@ -111,7 +111,32 @@ def _tiny_rows(g: Generator) -> HloInstruction:
     return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
+def _groups_of_features(g: Generator) -> HloInstruction:
+    """Reductions over whole dimensions and over a part of the last one, which a reshape splits."""
+    dtype = g.dtype()
+    batch, rows, groups = g.choose((1, 2, 3)), g.choose((4, 8, 10)), g.choose((2, 3, 16))
+    inner = g.choose((1, 2, 8))
+    features = groups * inner
+    dims = g.choose(((batch, 2 * rows, features), (batch, rows, 2, features)))
+    split = g.emit(
+        "reshape",
+        (g.value(Wanted(dtype, dims)),),
+        {},
+        Wanted(dtype, (batch, 2 * rows, groups, inner)),
+    )
+    kind = g.choose(reducer_kinds(dtype))
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        raise Impossible
+    attrs = {
+        "dimensions": g.choose(((1, 3), (1, 2), (0, 1, 3), (3,))),
+        "to_apply": reducer(g, kind, dtype),
+    }
+    return g.emit("reduce", (split, g.splat(Wanted(dtype, ()), neutral)), attrs)
+
+
 MAKERS: dict[str, Maker] = {
+    "reduce-before-split": _groups_of_features,
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,
     "sink-reshape-through-concatenate": _split_parts,

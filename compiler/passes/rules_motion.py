@@ -8,17 +8,23 @@ vectors instead of ``[.., 1]`` columns. A reshape only ever moves towards the ro
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from compiler.analysis.tiled_layout import is_cheap_regroup
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.passes.rules_shape import plan_broadcast
 from compiler.rewrite import make
-from compiler.rewrite.dims import Dims, is_refinement, reshape_groups
+from compiler.rewrite.dims import Dims, is_refinement, reshape_groups, without_ones
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
 from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
 
+_LEAST_REPEATED = 8
+"""How often what is repeated within a merged dimension must be repeated along others."""
 ELEMENTWISE = tuple(sorted(with_trait(Trait.ELEMENTWISE)))
 
 
@@ -31,7 +37,11 @@ def is_elementwise(instr: HloInstruction) -> bool:
 @rule(
     "sink-split-reshape",
     Op(ELEMENTWISE),
-    examples=(Op(ELEMENTWISE, Op("reshape", X)), Op(ELEMENTWISE, Op("reshape", X), Y)),
+    examples=(
+        Op(ELEMENTWISE, Op("reshape", X)),
+        Op(ELEMENTWISE, Op("reshape", X), Y),
+        Op(ELEMENTWISE, Op("reshape", X), Op("broadcast", Y)),
+    ),
 )
 def sink_split_reshape(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Compute before splitting dimensions, when all operands can be had in the merged form."""
@@ -50,11 +60,26 @@ def _merged_dims(instr: HloInstruction) -> Dims | None:
     for operand in instr.operands:
         if operand.opcode != "reshape" or operand.array.dims != instr.array.dims:
             continue
-        source = operand.operands[0].array.dims
-        is_fewer = found is None or len(source) < len(found)
-        if source and is_fewer and is_refinement(source, operand.array.dims):
+        source = _before_splits(operand)
+        if source and (found is None or len(source) < len(found)):
             found = source
     return found
+
+
+def _before_splits(reshape: HloInstruction) -> Dims | None:
+    """The dimensions that a reshape splits into its own, once it has merged those that it merges."""
+    source, dims = reshape.operands[0].array.dims, reshape.array.dims
+    if is_refinement(source, dims):
+        return source
+    if 0 in dims:
+        return None
+    found: list[int] = []
+    for old, new in reshape_groups(source, dims):
+        group = source if len(old) == 1 and new else dims
+        found.extend(group[d] for d in (old if group is source else new))
+    merged = tuple(found)
+    is_split = len(without_ones(merged)) < len(without_ones(dims))
+    return merged if is_split and is_refinement(merged, dims) else None
 
 
 def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
@@ -67,7 +92,53 @@ def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
         return True
     if operand.opcode == "iota" and _iota_dimension(operand, merged) is not None:
         return True
+    if operand.opcode == "broadcast" and plan_repeat(operand, merged) is not None:
+        return True
     return is_cheap_regroup(operand.array, merged)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """How a broadcast gets merged dimensions where a merged group holds repeated ones.
+
+        f32[32,1024,16,8] broadcast(x[32,16]), dimensions={0,2}
+    ->  f32[32,1024,128] broadcast(reshape(f32[32,16,8] broadcast(x), dimensions={0,1}))
+
+    `dims` and `mapping` are those of the small broadcast, `merged` what it is reshaped to, `target`
+    where those dimensions go.
+    """
+
+    dims: Dims
+    mapping: Dims
+    merged: Dims
+    target: Dims
+
+    def broadcast(self, operand: HloInstruction, dims: Dims) -> HloInstruction:
+        """The value of the broadcast `operand` with dimensions `dims`."""
+        small = make.broadcast(operand.operands[0], self.dims, self.mapping)
+        return make.broadcast(make.reshape(small, self.merged), dims, self.target)
+
+
+def plan_repeat(node: HloInstruction, dims: Dims) -> Repeat | None:
+    """How `node`, a broadcast, gets the merged dimensions `dims`, if what is repeated is small."""
+    mapping = node.dimensions
+    if 0 in dims or not mapping or mapping != tuple(sorted(mapping)):
+        return None
+    source = node.array.dims
+    kept: list[int] = []
+    target: list[int] = []
+    for old, new in reshape_groups(source, dims):
+        if any(d in mapping for d in old):
+            if len(new) > 1:
+                return None
+            kept.extend(old)
+            target.extend(new)
+    count = math.prod(source[d] for d in kept)
+    if count * _LEAST_REPEATED > node.array.element_count:
+        return None
+    places = tuple(kept.index(d) for d in mapping)
+    merged = tuple(dims[d] for d in target)
+    return Repeat(tuple(source[d] for d in kept), places, merged, tuple(target))
 
 
 def _iota_dimension(iota: HloInstruction, merged: Dims) -> int | None:
@@ -88,11 +159,15 @@ def _regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> HloInstructio
             return emit(
                 operand, "iota", operand.array.with_dims(merged), (), {"iota_dimension": dim}
             )
-    planned = plan_broadcast(operand, merged) if operand.opcode == "broadcast" else None
-    if planned is None:
-        return make.reshape(operand, merged)
-    small = make.reshape(operand.operands[0], planned[0])
-    return make.broadcast(small, merged, planned[1])
+    if operand.opcode == "broadcast":
+        planned = plan_broadcast(operand, merged)
+        if planned is not None:
+            small = make.reshape(operand.operands[0], planned[0])
+            return make.broadcast(small, merged, planned[1])
+        repeat = plan_repeat(operand, merged)
+        if repeat is not None:
+            return repeat.broadcast(operand, merged)
+    return make.reshape(operand, merged)
 
 
 # f(broadcast(a), broadcast(b), splat) == broadcast(f(a, b, splat))
@@ -205,6 +280,49 @@ def _reduced_before(source: Dims, middle: Dims, reduced: Dims) -> Dims | None:
     return tuple(planned)
 
 
+# reduce(split(a) over s and c) == reduce(split(reduce(a over s)) over c) where a dimension is split
+@rule(
+    "reduce-before-split",
+    Op("reduce"),
+    ANY_ORDER,
+    examples=(Op("reduce", Op("reshape", X), Y),),
+)
+def reduce_before_split(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Reduce whole dimensions before the last one is split, of which a part is reduced.
+
+    Statistics of groups of features: what is split then is one row, and not every one.
+    """
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    operand, init = instr.operands
+    kind = reducer_kind(instr.to_apply)
+    if operand.opcode != "reshape" or kind in (None, "multiply") or not has_identity_init(instr):
+        return None  # products in another order overflow where they did not
+    middle, reduced = operand.array.dims, instr.dimensions
+    source = _before_splits(operand)
+    if source is None:
+        return None
+    first: list[int] = []
+    second: list[int] = []
+    for old, new in reshape_groups(source, middle):
+        cut = [d for d in new if d in reduced]
+        is_whole = all(d in reduced for d in new if middle[d] != 1)
+        if old and cut and is_whole:
+            first.extend(old)
+        else:
+            second.extend(cut)
+    if not second or math.prod(source[d] for d in first) < _LEAST_REPEATED:
+        return None
+    kept = tuple(n for d, n in enumerate(source) if d not in first)
+    attrs = {**instr.attrs, "dimensions": tuple(first)}
+    whole = make.reshape(operand.operands[0], source)
+    total = emit(instr, "reduce", instr.array.with_dims(kept), (whole, init), attrs)
+    places = [d for d in range(len(middle)) if d not in reduced or d in second]
+    split = make.reshape(total, tuple(middle[d] for d in places))
+    rest = {**instr.attrs, "dimensions": tuple(places.index(d) for d in second)}
+    return emit(instr, "reduce", instr.array, (split, init), rest)
+
+
 # concatenate(reshape(a), reshape(b)) == reshape(concatenate(a, b)) along an unsplit dimension
 @rule("sink-reshape-through-concatenate", Op("concatenate"))
 def sink_reshape_through_concatenate(instr: HloInstruction, _: Match) -> HloInstruction | None:
@@ -238,5 +356,6 @@ MOTION_RULES: tuple[Rule, ...] = (
     sink_broadcast,
     raise_reshape,
     sink_reshape_through_reduce,
+    reduce_before_split,
     sink_reshape_through_concatenate,
 )
