@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from benchmarks.calibration.simulate import Outcome
+from benchmarks.svg import line as _line
+from benchmarks.svg import page as _page
+from benchmarks.svg import text as _text
 
-_FONT = 'font-family="Helvetica, Arial, sans-serif"'
 _COLOURS = {"wall": "#1b6ca8", "slope": "#c1440e", "device": "#3a7d44"}
 _MEASURED, _MODEL = "#c1440e", "#1b6ca8"
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", size: int = 11) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" {_FONT}>'
-        f"{escape(text)}</text>"
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
-    style = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{style}/>'
-    )
 
 
 def _dot(x: float, y: float, colour: str, *, filled: bool) -> str:
     fill = colour if filled else "white"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.8"/>'
-
-
-def _page(width: int, height: int, body: Iterable[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">\n<rect width="{width}" height="{height}" fill="white"/>'
-    )
-    return "\n".join([head, *body, "</svg>\n"])
 
 
 @dataclass(frozen=True)
