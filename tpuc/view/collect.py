@@ -19,9 +19,10 @@ from runtime.machines import MachineOptions
 from runtime.program_store import executable_of
 from runtime.report import Report
 from tpu_sim.isa.origins import Origin, origin_table
+from tpu_sim.machine.kernel_profile import profile_kernel
 from tpuc.view.document import Document
 from tpuc.view.graphs import graph_of
-from tpuc.view.kernel_code import KernelCodes
+from tpuc.view.kernel_code import KernelCodes, kernel_time
 from tpuc.view.recording import Recorder
 from tpuc.view.run_facts import RunFacts, calls_of
 
@@ -52,8 +53,12 @@ def collect(source: str | bytes | Path, name: str, options: ViewOptions) -> Docu
     if recorder.graph is not None:
         document.parts["graph.input"] = recorder.graph
     document.parts["graph.final"] = graph_of(compiled.module, recorder.number)
+    runs = {run.name: run for run in reversed(facts.runs) if run.calls == 1}
     for kernel in compiled.program.kernels.values():
-        document.parts[f"kernel.{kernel.name}"] = codes.code(kernel)
+        profile = profile_kernel(kernel, executable.device.chip, compiled.program.routes)
+        document.parts[f"kernel.{kernel.name}"] = codes.code(kernel, profile)
+        time = kernel_time(kernel, profile, runs.get(kernel.name))
+        document.parts[f"time.{kernel.name}"] = time
     main.kernels = list(compiled.program.kernels)
     main.origins = [[o.op_name, o.file, o.line] for o in recorder.origins]
     main.lines = facts.lines(recorder.origins)

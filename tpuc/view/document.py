@@ -4,9 +4,10 @@
     Passes      the HLO after each pass that changed something, as differences
     Graph       a module's computations and instructions
     KernelCode  a kernel's grid, windows, LLO and bundles
+    KernelTime  a call of a kernel: grid steps, transfers, passes of the matrix units
 
-A document is these parts by name, ``main``, ``passes``, ``graph.input``, ``graph.final`` and
-``kernel.NAME``; the page reads each when it is looked at. Times are cycles, sizes bytes. `VERSION`
+A document is these parts by name, ``main``, ``passes``, ``graph.input``, ``graph.final``, ``kernel.NAME``
+and ``time.NAME``; the page reads each when it is looked at. Times are cycles, sizes bytes. `VERSION`
 changes when a reader would misread.
 """
 
@@ -31,6 +32,7 @@ class ChipFacts:
     hbm_bytes: int
     vmem_bytes: int
     mxus: int
+    mxu_units: int
     vector_ops_per_second: float
     slots: dict[str, int]
 
@@ -214,10 +216,30 @@ class KernelCode:
 
 
 @dataclass
+class KernelTime:
+    """One call of a kernel in time, with values off; times are cycles since the call.
+
+    `is_whole`: it was followed to its end; `is_same`: it then took what the run's calls took. Lists are
+    flat: `steps` (start, end), `bursts` of passes (unit, start, end), `waits` (start, end), `transfers`
+    (issued, engine from, engine to, done, bytes, cause, place in `moved`).
+    """
+
+    name: str
+    cycles: int
+    is_whole: bool
+    is_same: bool
+    steps: list[int]
+    bursts: list[int]
+    waits: list[int]
+    transfers: list[int | str]
+    moved: list[str]  # windows
+
+
+@dataclass
 class Document:
     """All parts by name."""
 
-    parts: dict[str, Main | Passes | Graph | KernelCode]
+    parts: dict[str, Main | Passes | Graph | KernelCode | KernelTime]
 
     @property
     def main(self) -> Main:

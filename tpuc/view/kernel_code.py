@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from compiler.driver import CompiledModule
 from compiler.kernels.printer import print_plan
@@ -11,7 +11,9 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node, While
 from tpu_sim.isa.text import format_instr
-from tpuc.view.document import Json, KernelCode, WindowRow
+from tpu_sim.machine.kernel_profile import BundleUse, KernelProfile
+from tpu_sim.machine.result import KernelRun
+from tpuc.view.document import Json, KernelCode, KernelTime, WindowRow
 
 _SLOTS = tuple(slot.value for slot in Slot)
 _SLOT_NUMBERS = {slot: number for number, slot in enumerate(Slot)}
@@ -31,11 +33,11 @@ class KernelCodes:
         self._chip = chip
         self._origins = origins
 
-    def code(self, kernel: Kernel) -> KernelCode:
+    def code(self, kernel: Kernel, profile: KernelProfile) -> KernelCode:
         """The part of a kernel."""
         library = self._compiled.lowered.library
         plan = library.plan(kernel.name)
-        listing = _Listing()
+        listing = _Listing(profile.bundles)
         listing.nodes(kernel.body, 0)
         llo = self._compiled.llo_text(kernel.name)
         return KernelCode(
@@ -57,11 +59,41 @@ class KernelCodes:
         )
 
 
+MOST_SPANS = 4_000
+"""Of a kind, that are shown of a call."""
+
+
+def kernel_time(kernel: Kernel, profile: KernelProfile, run: KernelRun | None) -> KernelTime:
+    """The part of a kernel's time; `run` is a call of it, if there was one."""
+    moved: dict[str, int] = {}
+    transfers: list[int | str] = []
+    for span in profile.transfers[:MOST_SPANS]:
+        window = kernel.descriptors[span.descriptor].window
+        name = kernel.windows[window].name if window >= 0 else span.source
+        number = moved.setdefault(name, len(moved))
+        times = (span.issue, span.start, span.end, span.done, span.size)
+        transfers += [*times, span.cause.label, number]
+    bursts = [(s.start, unit, s.end) for unit, spans in profile.bursts.items() for s in spans]
+    is_same = profile.is_whole and run is not None and run.cycles == profile.cycles
+    return KernelTime(
+        name=kernel.name,
+        cycles=profile.cycles,
+        is_whole=profile.is_whole,
+        is_same=is_same,
+        steps=[t for s in profile.steps[:MOST_SPANS] for t in (s.start, s.end)],
+        bursts=[t for start, unit, end in sorted(bursts)[:MOST_SPANS] for t in (unit, start, end)],
+        waits=[t for s in profile.waits[:MOST_SPANS] for t in (s.start, s.end)],
+        transfers=transfers,
+        moved=list(moved),
+    )
+
+
 class _Listing:
     """The rows of `KernelCode.code`."""
 
-    def __init__(self) -> None:
+    def __init__(self, uses: Sequence[BundleUse]) -> None:
         self.rows: list[list[Json]] = []
+        self._uses = uses
         self.texts: dict[str, int] = {}
         self.sources: dict[str, int] = {}
         self._bundles = 0
@@ -98,7 +130,10 @@ class _Listing:
             if self._bundles == MOST_BUNDLES + 1:
                 self.rows.append(["open", depth, f"more than {MOST_BUNDLES:,} bundles: cut here"])
             return
-        row: list[Json] = ["b", depth, -1, 0, ""]
+        use = self._uses[self._bundles - 1]
+        worst = max(use.stalls, key=lambda cause: use.stalls[cause], default=None)
+        label = "" if worst is None else worst.label
+        row: list[Json] = ["b", depth, use.runs, sum(use.stalls.values()), label]
         for instr in bundle:
             text = format_instr(instr).partition(' @"')[0]
             number = self.texts.setdefault(text, len(self.texts))

@@ -16,7 +16,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.origins import Origin, origin_table
 from tpu_sim.isa.program import HBM, SMEM, VMEM, Call, If, Loop, Node, While
-from tpu_sim.machine.result import MOST_RECORDS
+from tpu_sim.machine.result import MOST_RECORDS, KernelRun
 from tpuc.view.document import Buffer, Calls, ChipFacts, CostRow, Main, Memory, Site, SliceFacts
 
 _SPACES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
@@ -47,6 +47,11 @@ class RunFacts:
         self._number = number
         self._program, self._chip, self._result = report.traced
         self._table = origin_table(self._program.metadata)
+
+    @property
+    def runs(self) -> tuple[KernelRun, ...]:
+        """The kernel calls."""
+        return self._result.kernels
 
     def main(self) -> Main:
         """The part; `kernels`, `origins` and `lines` are for the caller to fill in."""
@@ -192,6 +197,7 @@ def chip_facts(chip: Chip) -> ChipFacts:
         hbm_bytes=chip.hbm_bytes,
         vmem_bytes=chip.vmem_bytes,
         mxus=chip.mxu_count,
+        mxu_units=chip.mxu_units,
         vector_ops_per_second=lanes * chip.clock_hz,
         slots=dict(chip.slots),
     )

@@ -13,7 +13,16 @@ T.views.kernel = { name: "Code", full: true, draw: async () => {
       h("span", {}, k.note), h("span", { class: "soft grow" }, sites.length > 1 ? `called from ${sites.length} places` : ""), h("nav", { style: { margin: 0 } }, Object.entries(tabs).map(([key, text]) => h("a", { href: T.address({ ...state, view: undefined, kernel: name, tab: key }), "aria-current": key === tab ? "page" : undefined }, text)))),
     tab === "bundles" ? T.kernelNote(k) : "", h("div", { style: { flex: 1, minHeight: "200px", display: "flex", flexDirection: "column" } }, inside));
 } };
-T.kernelNote = () => "";
+T.kernelNote = (k) => {
+  const holder = h("p", { class: "soft", style: { margin: "0 0 6px" } }), bundles = k.code.filter((r) => r[0] === "b");
+  const stalls = {}; let issued = 0, empty = 0;
+  for (const r of bundles) { issued += r[2]; if (r.length === 5) empty += r[2]; if (r[3]) stalls[r[4]] = (stalls[r[4]] || 0) + r[3]; }
+  T.part("time." + k.name).then((t) => {
+    const most = Object.entries(stalls).sort((a, b) => b[1] - a[1]).map(([c, n]) => `${c} ${T.count(n)}`).join(", ");
+    holder.textContent = `${T.count(bundles.length)} bundles issue ${T.count(issued)} times (${T.count(empty)} of them empty)${most ? `, stalled for ${most} cycles` : ", never stalled"}. ${t.is_whole ? (t.is_same ? "As in the run, cycle by cycle." : "Followed with values off: control flow that depends on data may differ from the run's.") : `Followed for ${T.count(t.cycles)} cycles of a call.`}`;
+  });
+  return holder;
+};
 
 T.vmemMap = (k) => {
   const rows = k.vmem_rows, w = 900, sorted = [...k.windows].sort((a, b) => a.row - b.row), height = 22 * sorted.length + 60;
@@ -34,8 +43,17 @@ T.bundles = (k) => {
   const used = k.slots.map(() => 0);
   for (const row of k.code) if (row[0] === "b") for (let i = 5; i < row.length; i++) used[row[i][0]] = Math.max(used[row[i][0]], row.slice(5).filter((op) => op[0] === row[i][0]).length);
   const columns = k.slots.map((s, i) => i).filter((i) => used[i]), times = k.code.some((r) => r[0] === "b" && r[2] >= 0);
-  const width = { scalar: 210, misc: 190, load: 210, store: 210, valu: 330, mxu: 220, pop: 170, eup: 120, xlu: 170 };
-  const grid = `64px ${times ? "84px 150px " : ""}${columns.map((c) => (width[k.slots[c]] || 160) + "px").join(" ")}`;
+  const least = { scalar: 150, misc: 130 }, width = (c) => {
+    /* As wide as nine of ten cells need, in letters of 7 pixels. */
+    const lengths = [];
+    for (const row of k.code) if (row[0] === "b") { let n = -3; for (let i = 5; i < row.length; i++) if (row[i][0] === c) n += k.texts[row[i][1]].length + 3; if (n > 0) lengths.push(n); }
+    lengths.sort((a, b) => a - b);
+    return Math.min(360, Math.max(least[k.slots[c]] || 60, 14 + 7 * (lengths[Math.floor(0.9 * lengths.length)] || 0)));
+  };
+  const busy = (c) => k.code.reduce((n, row) => n + (row[0] === "b" && row.slice(5).some((op) => op[0] === c) ? 1 : 0), 0);
+  const weight = new Map(columns.map((c) => [c, busy(c)]));
+  columns.sort((a, b) => weight.get(b) - weight.get(a));
+  const grid = `64px ${times ? "84px 150px " : ""}${columns.map((c) => width(c) + "px").join(" ")}`;
   const numbers = []; let n = 0;
   for (const row of k.code) numbers.push(row[0] === "b" ? n++ : -1);
   const head = h("div", { class: "head", style: { gridTemplateColumns: grid, width: "max-content", minWidth: "100%" } }, h("span", {}, "bundle"), times ? [h("span", {}, "cycles"), h("span", {}, "stalls")] : "", columns.map((c) => h("span", {}, k.slots[c])));
