@@ -169,7 +169,8 @@ class SliceExecutable(Executable):
     def _with_links(self, report: Report, cores: Sequence[ExecutionResult]) -> Report:
         chip, sent = self.device.chip, [core.route_bytes for core in cores]
         cycles = [core.cycles for core in cores]
-        return replace(report, links=link_use(self.slice, self.program.routes, sent, cycles, chip))
+        links = link_use(self.slice, self.program.routes, sent, cycles, chip)
+        return replace(report, links=links, target=self.device.topology.name)
 
     def _execute(self, calls: Sequence[Call]) -> None:
         """Run the calls together, each on its device, which are nobody else's meanwhile."""

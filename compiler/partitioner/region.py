@@ -31,6 +31,8 @@ from compiler.passes.context import PassContext
 Instr = HloInstruction
 Handler = Callable[["Region", Instr], Held]
 
+GATHERED = "its operands are gathered, all of it is computed on every device"
+"""The remark of what costs every device the whole."""
 _WORK_OF_A_BYTE = 32.0
 """How much local work (bytes read or written, or so many multiplications) one byte sent is worth."""
 
@@ -165,6 +167,7 @@ class Region:
                 continue
             self.b.near = instr
             self.b.order = 0
+            self._remark_maximal(instr)
             handler = self.shared.handlers.get(instr.opcode)
             if handler is None:
                 raise CompileError(
@@ -180,9 +183,23 @@ class Region:
         """Say something about how an instruction was partitioned, to whoever reads the dump."""
         self.shared.context.remarks.append(f"%{instr.name} ({instr.opcode}): {text}")
 
+    def _remark_maximal(self, instr: Instr) -> None:
+        sharding = instr.attrs.get("sharding")
+        if isinstance(sharding, HloSharding):
+            parts = sharding.elements or (sharding,)
+            if any(part.kind == "maximal" for part in parts) and instr.opcode != "tuple":
+                self.remark(instr, "wanted on one device, it is computed on all")
+
+    def _remark_gathered(self, instr: Instr, given: Assignment) -> None:
+        """What was cut, and is computed as a whole."""
+        is_cut = any(self.value(operand).first.used() for operand in instr.operands)
+        if is_cut and not any(given.values()):
+            self.remark(instr, GATHERED)
+
     def apply(self, instr: Instr, plan: Plan) -> Held:
         """Do an operation in the cheapest way that its plan allows."""
         given, order = self._best(instr, plan)
+        self._remark_gathered(instr, given)
         self.b.near, self.b.order = instr, order
         operands = [
             self._operand(instr, plan, i, Cut(plan.project(dims, given), order=order), given)

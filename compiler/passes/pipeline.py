@@ -128,7 +128,12 @@ PASSES: dict[str, Pass] = {
     )
 }
 
-PARTITIONING: tuple[str, ...] = ("layout-stripping", "sharding-propagation", "spmd-partitioner")
+PARTITIONING: tuple[str, ...] = (
+    "layout-stripping",
+    "zero-sized-elimination",
+    "sharding-propagation",
+    "spmd-partitioner",
+)
 """What a module of global arrays, made for several partitions, goes through first."""
 
 PIPELINE: tuple[str, ...] = (

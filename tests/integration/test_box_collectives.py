@@ -151,4 +151,6 @@ def test_large_collectives_are_near_the_bound_of_the_links(
         bound = whole * max(torus.dims) / (8 if torus.wraps[0] else 4) / rate
     else:
         bound = whole * (1 - 1 / devices) / (links * rate) * (2 if kind == "all-reduce" else 1)
-    assert least < bound / exe.estimate().cycles < 1
+    report = exe.estimate()
+    assert report.target == target
+    assert least < bound / report.cycles < 1

@@ -7,7 +7,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.partitioner.factors import DROPPED, Job, Plan
 from compiler.partitioner.grid import Cut
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import GATHERED, Handler, Region
 from compiler.partitioner.values import Held, Several, Value, Whole
 
 Instr = HloInstruction
@@ -65,7 +65,7 @@ def replicated(region: Region, instr: Instr) -> Held:
 def _opaque(region: Region, instr: Instr) -> Held:
     """As `replicated`; said, since it costs every device the whole."""
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
-        region.remark(instr, "its operands are gathered, all of it is computed on every device")
+        region.remark(instr, GATHERED)
     return replicated(region, instr)
 
 

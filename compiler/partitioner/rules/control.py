@@ -9,7 +9,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.partitioner.factors import DROPPED, Job, Plan
 from compiler.partitioner.grid import Axes, Cut
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import GATHERED, Handler, Region
 from compiler.partitioner.rules.basic import copied, replicated
 from compiler.partitioner.values import Held, Value
 from compiler.sharding.op_rules import FULL_TO_SHARD, SHARD_TO_FULL
@@ -135,7 +135,7 @@ def _custom_call(region: Region, instr: Instr) -> Held:
     if target in _MANUAL:
         return _MANUAL[target](region, instr)
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
-        region.remark(instr, "its operands are gathered, all of it is computed on every device")
+        region.remark(instr, GATHERED)
     return replicated(region, instr)
 
 
