@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runtime.buffer import Array
     from runtime.client import Device
     from runtime.executable import Executable, Run
+    from runtime.from_jax import from_jax
     from runtime.jit import RecompileWarning, jit
     from runtime.jit_shardings import with_sharding_constraint
     from runtime.lowered import Compiled, Lowered
@@ -62,6 +63,7 @@ __all__ = [
     "compile",
     "device_put",
     "devices",
+    "from_jax",
     "grad",
     "jit",
     "jvp",
@@ -95,6 +97,7 @@ _HOMES = {
     "compile": "runtime.api",
     "device_put": "runtime.api",
     "devices": "runtime.api",
+    "from_jax": "runtime.from_jax",
     "grad": "runtime.transforms",
     "jit": "runtime.jit",
     "jvp": "runtime.transforms",

@@ -12,6 +12,7 @@ from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import Code, structure
 from runtime.pjrt.native import drain, leaves, objects
+from runtime.pjrt.profile import profile
 from runtime.pjrt.programs import PjrtProgram
 from runtime.slice_executable import SliceExecutable
 
@@ -76,6 +77,8 @@ def run(
         for row in rows
     ]
     made = _called(program, devices, values)
+    if profile.is_on and program.executable.report is not None:
+        profile.of(program.signature.name).add_run(program.executable.report)
     for number in donated - kept:
         for row in rows:
             row[number].block.set(is_deleted=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import time
 from typing import Any
 
 from compiler.diagnostics import UnsupportedError
@@ -13,6 +14,7 @@ from runtime.pjrt.devices import PjrtClient, PjrtDevice
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, structure
 from runtime.pjrt.native import Block, drain, objects
 from runtime.pjrt.options import compile_options
+from runtime.pjrt.profile import profile
 from runtime.pjrt.protobuf import CompileRequest, compile_request
 from runtime.pjrt.signature import Signature, read_signature
 from runtime.pjrt.texts import FORM, optimized_program
@@ -87,9 +89,15 @@ def compiled(client: PjrtClient, code: bytes, request: CompileRequest) -> PjrtPr
     """Compile for the devices that the request names."""
     devices = [client.device(number).device for number in request.assignment.flat]
     target = devices if len(devices) > 1 else devices[0]
+    started = time.perf_counter()
     executable = compile_for(code, target, options=compile_options())
     fingerprint = hashlib.sha256(code).hexdigest()[:32]
-    return PjrtProgram(client, executable, read_signature(executable, fingerprint), request)
+    signature = read_signature(executable, fingerprint)
+    if profile.is_on:
+        record = profile.of(signature.name)
+        record.compiles += 1
+        record.compile_seconds += time.perf_counter() - started
+    return PjrtProgram(client, executable, signature, request)
 
 
 def optimized(a: Any) -> None:

@@ -77,3 +77,29 @@ def test_a_wrong_target_is_one_sentence() -> None:
     done = run("-c", "import jax; jax.devices()", TPUC_TARGET="v9")
     assert done.returncode == 1
     assert "v9" in done.stderr.splitlines()[-1]
+
+
+def test_profile(tmp_path: Path) -> None:
+    """The example trains as on the CPU, and the profile says what its step costs."""
+    record, script = tmp_path / "profile.json", ROOT / "examples" / "jax" / "mlp_train.py"
+    done = run("-m", "tpuc.profile", "--json", str(record), str(script))
+    assert done.returncode == 0, done.stderr
+    here = [float(word) for word in done.stdout.replace("->", " ").split()[-2:]]
+    cpu = run(str(script), JAX_PLATFORMS="cpu").stdout
+    there = [float(word) for word in cpu.replace("->", " ").split()[-2:]]
+    assert here[1] < 0.1 * here[0]
+    assert abs(here[1] - there[1]) < 2e-3  # products round to bf16
+    (step,) = [row for row in json.loads(record.read_text()) if row["name"] == "jit_step"]
+    assert (step["compiles"], step["runs"]) == (1, 60)
+    assert step["cycles"] == sum(step["causes"].values())
+    assert step["seconds"] > 0
+    assert "jit_step" in done.stderr
+
+
+@pytest.mark.skipif(find_spec("flax") is None, reason="flax is not installed")
+def test_flax_example() -> None:
+    code = "import runpy; print(runpy.run_path('examples/jax/flax_transformer.py')['main'](4))"
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout.splitlines()[-1])
+    assert losses[-1] < losses[0]

@@ -1,0 +1,1 @@
+"""JAX's own tests on the emulated chip: `python -m benchmarks.jax_tests --help`."""

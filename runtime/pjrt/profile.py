@@ -1,0 +1,74 @@
+"""What JAX's functions cost on the emulated chip: a record for each, kept while `profiling` is on.
+
+start()                  from now on compilations and runs are recorded
+records()                by function, in the order of their first compilation
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from runtime.report import Report
+
+
+@dataclass
+class Record:
+    """All programs that JAX made of functions of one name, and their runs.
+
+    `seconds` are of the chip, `hbm_peak_bytes` is the most that a run took, `causes` cycles by cause;
+    utilisations are means over the cycles. A program of several devices counts as the device that took
+    longest.
+    """
+
+    name: str
+    compiles: int = 0
+    compile_seconds: float = 0.0
+    runs: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+    hbm_peak_bytes: int = 0
+    hbm_bytes: int = 0
+    emulated_seconds: float = 0.0
+    causes: Counter[str] = field(default_factory=Counter)
+    _mxu_cycles: float = 0.0
+
+    @property
+    def mxu_utilisation(self) -> float:
+        """The share of the matrix units' peak that was used."""
+        return self._mxu_cycles / self.cycles if self.cycles else 0.0
+
+    def add_run(self, report: Report) -> None:
+        """Take in a run."""
+        self.runs += 1
+        self.cycles += report.cycles
+        self.seconds += report.seconds
+        self.emulated_seconds += report.execute_seconds
+        self.hbm_bytes += report.hbm_bytes
+        self.hbm_peak_bytes = max(self.hbm_peak_bytes, report.hbm_peak_bytes)
+        self.causes.update(report.causes)
+        self._mxu_cycles += report.mxu_utilisation * report.cycles
+
+
+class Profile:
+    """The records of this process, if anybody wants them."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._records: dict[str, Record] = {}
+
+    def start(self) -> None:
+        """Record from now on."""
+        self.is_on = True
+
+    def records(self) -> list[Record]:
+        """What was recorded."""
+        return list(self._records.values())
+
+    def of(self, name: str) -> Record:
+        """The record of a function."""
+        return self._records.setdefault(name, Record(name))
+
+
+profile = Profile()
+"""The one of this process."""
