@@ -7,10 +7,12 @@ return is compiled and runs on the chip by itself.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from compiler.frontends.numpy import derivatives
+from compiler.diagnostics import CompileError
+from compiler.frontends.numpy import custom_rules, derivatives
 from compiler.frontends.numpy.derivatives import Argnums
 from compiler.frontends.numpy.tracer import Trace, open_trace
 from runtime.jit import JitFunction
@@ -91,6 +93,127 @@ def jvp(
 
     found: tuple[Any, ...] = JitFunction(traced)(tuple(primals), tuple(tangents))
     return found
+
+
+def checkpoint(fun: Function) -> JitFunction:
+    """A function whose derivatives keep its arguments alone, and compute what is inside again.
+
+    Takes memory from a backward pass for time. Positional arguments are trees of arrays; keyword arguments
+    may be anything.
+    """
+
+    @functools.wraps(fun)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return _current().run("checkpoint", custom_rules.checkpoint, (fun, args, kwargs), {})
+
+    return JitFunction(traced)
+
+
+class _CustomRule:
+    """A function with a rule for its derivative; arguments in `nondiff_argnums` are values of Python."""
+
+    def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = tuple(nondiff_argnums)
+        self._signature = inspect.signature(fun)
+        self._begun: dict[Hashable, custom_rules.Begun] = {}
+        self._alone = JitFunction(fun, static_argnums=self.nondiff_argnums)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function itself."""
+        trace = open_trace()
+        if trace is None:
+            return self._alone(*args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        every = list(bound.args)
+        known = [every[i] for i in self.nondiff_argnums]
+        dynamic = [i for i in range(len(every)) if i not in self.nondiff_argnums]
+
+        def full(function: Function) -> Function:
+            def of_all(*given: Any) -> Any:
+                mixed = dict(zip(dynamic, given, strict=True))
+                return function(*(mixed.get(i, x) for i, x in enumerate(every)))
+
+            return of_all
+
+        return self._apply(trace, full, known, tuple(every[i] for i in dynamic))
+
+    def _apply(
+        self,
+        trace: Trace,
+        full: Callable[[Function], Function],
+        known: list[Any],
+        args: tuple[Any, ...],
+    ) -> Any:
+        raise NotImplementedError
+
+
+class custom_vjp(_CustomRule):  # named and used as in JAX
+    """A function with a reverse-mode rule: after ``f.defvjp(fwd, bwd)``, derivatives of `f` call
+
+        result, residuals = fwd(*args)
+        cotangents = bwd(*nondiff_args, residuals, cotangent_of_result)   # a tuple, one for each argument
+
+    None stands for a zero cotangent. Forward mode is refused; `custom_jvp` serves both modes.
+    """
+
+    _rules: tuple[Function, Function] | None = None
+
+    def defvjp(self, fwd: Function, bwd: Function) -> None:
+        """Give the rule."""
+        self._rules = fwd, bwd
+
+    def _apply(
+        self,
+        trace: Trace,
+        full: Callable[[Function], Function],
+        known: list[Any],
+        args: tuple[Any, ...],
+    ) -> Any:
+        if self._rules is None:
+            raise CompileError(
+                f"{self.fun.__name__}: custom_vjp has no rule: call defvjp(fwd, bwd)"
+            )
+        fwd, bwd = self._rules
+        begun = self._begun.setdefault(_key(known), custom_rules.Begun())
+        given = full(self.fun), full(fwd), functools.partial(bwd, *known), begun, args
+        return trace.run("custom_vjp", custom_rules.custom_vjp, given, {})
+
+
+class custom_jvp(_CustomRule):  # named and used as in JAX
+    """A function with a rule for both modes: after ``f.defjvp(rule)``, derivatives of `f` call
+
+        result, tangent = rule(*nondiff_args, primals, tangents)
+
+    with tuples of the other arguments and of their tangents; `tangent` is linear in them.
+    """
+
+    _rule: Function | None = None
+
+    def defjvp(self, jvp: Function) -> Function:
+        """Give the rule; returns it, so that this may decorate it."""
+        self._rule = jvp
+        return jvp
+
+    def _apply(
+        self,
+        trace: Trace,
+        full: Callable[[Function], Function],
+        known: list[Any],
+        args: tuple[Any, ...],
+    ) -> Any:
+        if self._rule is None:
+            raise CompileError(f"{self.fun.__name__}: custom_jvp has no rule: call defjvp(rule)")
+        begun = self._begun.setdefault(_key(known), custom_rules.Begun())
+        given = full(self.fun), functools.partial(self._rule, *known), begun, args
+        return trace.run("custom_jvp", custom_rules.custom_jvp, given, {})
+
+
+def _key(known: Sequence[Any]) -> Hashable:
+    """What tells values of Python apart: themselves, or which they are."""
+    return tuple(x if isinstance(x, Hashable) else id(x) for x in known)
 
 
 def _current() -> Trace:

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     from runtime.lowered import Compiled, Lowered
     from runtime.mesh import Mesh, NamedSharding, PartitionSpec, make_mesh
     from runtime.sharded_array import ShardedArray
-    from runtime.transforms import grad, jvp, value_and_grad, vjp
+    from runtime.transforms import (
+        checkpoint,
+        custom_jvp,
+        custom_vjp,
+        grad,
+        jvp,
+        value_and_grad,
+        vjp,
+    )
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
@@ -60,7 +68,10 @@ __all__ = [
     "Run",
     "ShardedArray",
     "UnsupportedError",
+    "checkpoint",
     "compile",
+    "custom_jvp",
+    "custom_vjp",
     "device_put",
     "devices",
     "from_jax",
@@ -94,7 +105,10 @@ _HOMES = {
     "Run": "runtime.executable",
     "ShardedArray": "runtime.sharded_array",
     "UnsupportedError": "compiler.diagnostics",
+    "checkpoint": "runtime.transforms",
     "compile": "runtime.api",
+    "custom_jvp": "runtime.transforms",
+    "custom_vjp": "runtime.transforms",
     "device_put": "runtime.api",
     "devices": "runtime.api",
     "from_jax": "runtime.from_jax",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.autodiff.rule import Constant, Pullback, Refused, Rule, Scope
+from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, Value
 from compiler.hlo.ir import HloComputation
 
@@ -56,32 +57,43 @@ class _Element(Rule):
 
 
 class _Call(Rule):
-    """What is called stands in the place of the call."""
+    """What is called stands in the place of the call, unless the call carries a rule."""
 
     def __init__(self, attribute: str) -> None:
         self.attribute = attribute
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
         """That of the callee."""
-        return scope.mask(_callee(instr, self.attribute), masks)
+        own = _own_rule(instr)
+        return own.mask(scope, instr, masks) if own else scope.mask(self._callee(instr), masks)
 
     def vjp(
         self, scope: Scope, instr: Instr, operands: Sequence[Value], masks: Sequence[Mask]
     ) -> tuple[Value, Pullback]:
         """The callee, inlined."""
-        return scope.vjp(_callee(instr, self.attribute), operands, masks)
+        own = _own_rule(instr)
+        if own:
+            return own.vjp(scope, instr, operands, masks)
+        return scope.vjp(self._callee(instr), operands, masks)
 
     def jvp(
         self, scope: Scope, instr: Instr, operands: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[Value, Tangent]:
         """The callee, inlined."""
-        return scope.jvp(_callee(instr, self.attribute), operands, tangents)
+        own = _own_rule(instr)
+        if own:
+            return own.jvp(scope, instr, operands, tangents)
+        return scope.jvp(self._callee(instr), operands, tangents)
+
+    def _callee(self, instr: Instr) -> HloComputation:
+        callee = instr.attrs[self.attribute]
+        assert isinstance(callee, HloComputation)
+        return callee
 
 
-def _callee(instr: Instr, attribute: str) -> HloComputation:
-    callee = instr.attrs[attribute]
-    assert isinstance(callee, HloComputation)
-    return callee
+def _own_rule(instr: Instr) -> Rule | None:
+    found = instr.attrs.get(DERIVATIVE)
+    return found if isinstance(found, Rule) else None
 
 
 class _Forward(Rule):

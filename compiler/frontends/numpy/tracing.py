@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
 from compiler.frontends.numpy.nested import drop_dead
@@ -70,7 +71,16 @@ def trace(
     root = outputs[0] if out_tree == LEAF else builder.tuple(outputs)
     builder.computation.root = root
     drop_dead(builder.computation)
-    return builder.build_entry(root), in_tree, out_tree
+    module = builder.build_entry(root)
+    _drop_derivative_rules(module)
+    return module, in_tree, out_tree
+
+
+def _drop_derivative_rules(module: HloModule) -> None:
+    """What only derivatives asked for; the program is not differentiated any more."""
+    for computation in module.computations.values():
+        for instr in computation:
+            instr.attrs.pop(DERIVATIVE, None)
 
 
 def _parameter_names(arguments: TreeDef, arg_names: Sequence[str] | None) -> list[str]:
