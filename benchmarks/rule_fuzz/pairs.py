@@ -63,7 +63,15 @@ def pair_subjects() -> list[Subject]:
     makers = {opcode: _maker(opcode, WIDE) for opcode in RULES.keys() & ALL_PLANNERS.keys()}
     makers |= _TEXTS
     return [
-        Subject(f"pair {opcode}", makers[opcode], _rewrite, _freedom(opcode), 0.3, split, joined)
+        Subject(
+            f"pair {opcode}",
+            makers[opcode],
+            _rewrite,
+            _freedom(opcode),
+            _edges(opcode),
+            split,
+            joined,
+        )
         for opcode in sorted(makers.keys() - NOT_DRAWN.keys())
     ]
 
@@ -109,6 +117,11 @@ def _freedom(opcode: str) -> Freedom:
     if opcode in _CUT:
         return Freedom.ROUNDING | Freedom.COMPLEX_PARTS | Freedom.BRANCH_SIDE
     return Freedom.ROUNDING | Freedom.COMPLEX_PARTS
+
+
+def _edges(opcode: str) -> float:
+    """How many values are edges: of a sum of products in any order huge ones leave nothing."""
+    return 0.02 if opcode in ("convolution", "dot") else 0.3
 
 
 _CUT = ("acos", "acosh", "asin", "asinh", "atan", "atanh")

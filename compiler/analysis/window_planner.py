@@ -24,7 +24,7 @@ from compiler.analysis.window_config import (
     read_config,
 )
 from compiler.analysis.window_cost import Traffic, plan_cycles, plan_traffic
-from compiler.analysis.window_search import grid_orders, has_plan, make_plan, search
+from compiler.analysis.window_search import grid_orders, has_plan, make_plan, moves_together, search
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
@@ -187,6 +187,8 @@ class _Question:
         orders = wanted.orders(choice)
         wanted.check_steps(choice, sizes)
         plans = [self._made(Blocks(sizes, order)) for order in orders]
+        if not moves_together(plans[0], self.space):
+            wanted.fail("a result ends inside of a block; ask for a whole dimension")
         best = min(plans, key=lambda p: p.estimated_cycles)
         rows = self.kernel(best).rows
         if rows > self.chip.vmem_rows:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from compiler.analysis.boxes import leaf_boxes
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
-from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.analysis.indexing import Expr, Var, const, var, variables
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
 from compiler.analysis.iteration_space import (
     IterationDim,
@@ -108,7 +108,7 @@ def search(
         plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
         kernel = kernel_plan(body, plan, parts)
         rows = kernel.rows  # in whatever order
-        if rows > budget or not _has_views(kernel):
+        if rows > budget or not (_has_views(kernel) and moves_together(plan, space)):
             continue
         for order in orders:
             ordered = _reordered(plan, order)
@@ -147,7 +147,7 @@ def has_plan(
             continue
         plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
         kernel = kernel_plan(body, plan, parts)
-        if kernel.rows <= budget and _has_views(kernel):
+        if kernel.rows <= budget and _has_views(kernel) and moves_together(plan, space):
             return True
     return False
 
@@ -156,6 +156,17 @@ def _has_views(kernel: KernelPlan) -> bool:
     """Whether the boxes of arrays in VMEM can be used where they lie: a reduce writes runs of rows."""
     reduced = {r for s in kernel.stages if isinstance(s, ReduceStage) for r in s.results}
     return all(w.is_dense for w in kernel.windows.outputs if w.node in reduced)
+
+
+def moves_together(plan: WindowPlan, space: IterationSpace) -> bool:
+    """Whether every result's part is where the step is: none was moved to stay inside its array.
+
+    A result that has another's tiled dimension as a major one ends before the last tile does. Its
+    last part would begin earlier than all else that the step holds, with elements nothing else has.
+    """
+    moved = {d.variable for d in plan.derived}
+    origins = [expr for window in plan.outputs for expr in window.origin]
+    return bool(space.offsets) or not any(moved & variables(expr) for expr in origins)
 
 
 def _candidates(

@@ -22,7 +22,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts, splat_value
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.rewriter import Freedom, Rule, rule
 
 Dims = tuple[int, ...]
 
@@ -91,7 +91,7 @@ def gather_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
 
 
 # scatter(x, constant index vector inside, u) == dynamic-update-slice(x, f(x[box], u), starts)
-@rule("scatter-of-one-box", Op("scatter"))
+@rule("scatter-of-one-box", Op("scatter"), freedom=Freedom.ROUNDING)
 def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A scatter of one window at known starts updates a slice (outside ones are dropped)."""
     if len(instr.operands) != 3 or instr.input_batching_dims:
