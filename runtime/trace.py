@@ -1,7 +1,9 @@
 """An execution as a trace for ui.perfetto.dev or chrome://tracing (Chrome's JSON trace format).
 
-Times are microseconds at the chip's clock, to the nanosecond. Two groups of tracks:
+Times are microseconds at the chip's clock, to the nanosecond. Three groups of tracks:
 
+    in time          what happens within a call, where it happens (`runtime.call_details`): grid steps, each
+                     transfer with its bytes, waits with arrows from what they waited for, bursts of passes
     units            `program`, with one slice per kernel call at its place in time, and a track per
                      unit (each MXU, vector, scalar, DMA in and out, ..): within each call one slice
                      as long as the unit is busy (`runtime.unit_use`). Units work at the same time.
@@ -9,31 +11,32 @@ Times are microseconds at the chip's clock, to the nanosecond. Two groups of tra
                      to the call
     counters         HBM traffic in GB/s and MXU occupancy in percent, a step per kernel call
 
-The resolution is a kernel call: how a unit's cycles spread within a call is not recorded, so slices
-are set at its start. A run of more than `MOST_CALLS` calls has several consecutive ones in a slice,
-so that a trace of any run can be opened; all after the first `MOST_RECORDS`, which were not recorded
-one by one, are in one last slice.
+Slices of the last two say how long, not when: they are set at the start of their call. A run of more
+than `MOST_CALLS` calls has several consecutive ones in a slice, so that a trace of any run can be opened;
+all after the first `MOST_RECORDS`, which were not recorded one by one, are in one last slice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from runtime.call_details import CallDetails, Detail, described
 from runtime.unit_use import UnitUse
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import fill_whole
+from tpu_sim.isa.origins import origin_table
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 
 Event = dict[str, object]
 
 _SHOWN_NAMES = 4
-_UNITS_PROCESS, _CAUSES_PROCESS = 1, 2
+_UNITS_PROCESS, _CAUSES_PROCESS, _TIME_PROCESS = 1, 2, 3
 _PROGRAM_TRACK = 1
 _CAUSES: dict[str, tuple[Cause, ...]] = {
     "MXU": (Cause.MXU,),
@@ -63,16 +66,56 @@ def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Itera
     units = ["program", *use.tracks()]
     yield from _names(_UNITS_PROCESS, title, units)
     yield from _names(_CAUSES_PROCESS, "cycles by cause", list(_CAUSES))
+    details = CallDetails(program, chip)
+    chosen = details.chosen(result.kernels[:MOST_RECORDS])
+    tracks = details.tracks(chosen)
+    if tracks:
+        count = f"{len(chosen):,} of {sum(run.calls for run in result.kernels):,} calls"
+        yield from _names(_TIME_PROCESS, f"in time, {count}", tracks, order=0)
     numbers = {unit: number for number, unit in enumerate(units, _PROGRAM_TRACK)}
+    table = origin_table(program.metadata)
     end = 0
     for call in _joined(result.kernels, use):
         run = call.run
         if run.start_cycle > end:
             yield from _counters(end, 0.0, 0.0, chip)
         note = program.kernels[run.name].note if run.calls == 1 else f"{run.calls} calls added up"
-        yield from _call_events(call, note, numbers, chip)
+        origins = described(table, run.site or run.name) if run.calls == 1 else {}
+        yield from _call_events(call, note, origins, numbers, chip)
         end = run.start_cycle + run.cycles
     yield from _counters(end, 0.0, 0.0, chip)
+    places = {track: (_TIME_PROCESS, n) for n, track in enumerate(tracks, _PROGRAM_TRACK)}
+    for number, run in enumerate(chosen):
+        yield from _detail_events(details.of_call(run), run, number, places, chip)
+
+
+def _detail_events(
+    found: Iterable[Detail],
+    run: KernelRun,
+    number: int,
+    places: dict[str, tuple[int, int]],
+    chip: Chip,
+) -> Iterator[Event]:
+    """The slices within a call, and arrows from the transfers to the waits that they end."""
+    ends: dict[int, tuple[tuple[int, int], int]] = {}
+    for detail in found:
+        place, start = places[detail.track], run.start_cycle + detail.start
+        cycles = detail.end - detail.start
+        yield _slice(place, detail.name, start, cycles, detail.about, chip)
+        if detail.transfer >= 0:
+            ends[detail.transfer] = place, run.start_cycle + detail.end
+        for transfer in detail.arrows:
+            if transfer in ends:
+                arrow = f"{number}.{transfer}"
+                yield _arrow("s", arrow, *ends[transfer], chip)
+                yield _arrow("f", arrow, place, start + cycles, chip)
+
+
+def _arrow(phase: str, name: str, place: tuple[int, int], cycle: int, chip: Chip) -> Event:
+    """One end of an arrow, in the last nanosecond of the slice that ends then."""
+    event: Event = {"ph": phase, "pid": place[0], "tid": place[1], "name": "data", "cat": "dma"}
+    event |= {"id": name, "ts": max(0, _nanoseconds(cycle, chip) - 1) / 1000}
+    return event | {"bp": "e"} if phase == "f" else event
 
 
 def _joined(runs: Sequence[KernelRun], use: UnitUse) -> Iterator[_Call]:
@@ -119,12 +162,15 @@ def write_trace(path: Path | str, program: Program, chip: Chip, result: Executio
     fill_whole(path, fill)
 
 
-def _call_events(call: _Call, note: str, numbers: dict[str, int], chip: Chip) -> Iterator[Event]:
+def _call_events(
+    call: _Call, note: str, origins: Event, numbers: dict[str, int], chip: Chip
+) -> Iterator[Event]:
     run = call.run
     busy = run.mxu_busy_cycles / (chip.mxu_units * run.cycles) if run.cycles else 0.0
     causes = {cause.label: run.causes[cause] for cause in Cause if run.causes[cause]}
     about: Event = {"kernel": run.name, "what": note, "cycles": run.cycles}
     about |= {"HBM bytes": run.hbm_bytes, "MXU busy": f"{busy:.1%}", "cycles by cause": causes}
+    about |= origins
     name, start = run.site or run.name, run.start_cycle
     place = (_UNITS_PROCESS, _PROGRAM_TRACK)
     yield _slice(place, name, start, run.cycles, about, chip)
@@ -170,9 +216,12 @@ def _counters(cycle: int, gigabytes: float, busy: float, chip: Chip) -> Iterator
         }
 
 
-def _names(process: int, title: str, tracks: Sequence[str]) -> Iterator[Event]:
+def _names(
+    process: int, title: str, tracks: Sequence[str], order: int | None = None
+) -> Iterator[Event]:
+    place = process if order is None else order
     yield _metadata("process_name", process, 0, {"name": title})
-    yield _metadata("process_sort_index", process, 0, {"sort_index": process})
+    yield _metadata("process_sort_index", process, 0, {"sort_index": place})
     for number, track in enumerate(tracks, _PROGRAM_TRACK):
         yield _metadata("thread_name", process, number, {"name": track})
         yield _metadata("thread_sort_index", process, number, {"sort_index": number})

@@ -68,6 +68,8 @@ class Span:
     start: int
     end: int
     what: str = ""
+    transfers: tuple[int, ...] = ()
+    """Of a wait: the numbers of those that were counted on its flag since the wait before."""
 
 
 @dataclass
@@ -139,6 +141,7 @@ class _Walk:
         self._lanes = IntLanes()
         self._flag_done: dict[int, int] = {}
         self._flag_cause: dict[int, Cause] = {}
+        self._flag_counts: dict[int, list[int]] = {}
         self._engine = 0
         self._ports: dict[int, int] = {}
         self._unit_free = [0] * chip.mxu_units
@@ -243,7 +246,8 @@ class _Walk:
                 cause = self._flag_cause.get(flag, LOWERED)
                 end = wait_end(issue, self._flag_done.get(flag, 0), self._chip.dma_wait_cycles)
                 if len(self.profile.waits) < MOST_EVENTS:
-                    self.profile.waits.append(Span(issue, end, instr.source))
+                    ended = tuple(self._flag_counts.pop(flag, ()))
+                    self.profile.waits.append(Span(issue, end, instr.source, ended))
                 issue = self._wait(issue, end, cause, number)
             elif row.pops == MRF:
                 unit = operands[row.unit_index]
@@ -365,4 +369,5 @@ class _Walk:
         self._flag_cause[flag] = cause
         if len(self.profile.transfers) < MOST_EVENTS:
             span = TransferSpan(self.now, start, end, done, size, cause, number, source)
+            self._flag_counts.setdefault(flag, []).append(len(self.profile.transfers))
             self.profile.transfers.append(span)

@@ -190,7 +190,7 @@ def test_events_are_as_the_format_wants_them() -> None:
     named: set[tuple[int, int]] = set()
     ends: dict[tuple[int, int], int] = defaultdict(int)
     for event in events_of(executable):
-        assert {"ph", "pid", "name"} <= event.keys() and event["ph"] in ("X", "M", "C")
+        assert {"ph", "pid", "name"} <= event.keys() and event["ph"] in ("X", "M", "C", "s", "f")
         if event["ph"] == "M":
             keys = {"thread_name": "name", "process_name": "name"}
             assert list(event["args"]) == [keys.get(event["name"], "sort_index")]
@@ -198,6 +198,9 @@ def test_events_are_as_the_format_wants_them() -> None:
             continue
         nanoseconds = round(event["ts"] * 1000)
         assert event["ts"] == nanoseconds / 1000 and event["ts"] >= 0
+        if event["ph"] in "sf":
+            assert event["id"] and (event["pid"], event["tid"]) in named
+            continue
         if event["ph"] == "C":
             assert all(isinstance(v, float) for v in event["args"].values())
             continue

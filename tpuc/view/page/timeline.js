@@ -7,7 +7,7 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
   const left = 92, top = 30, high = 24, gap = 6, canvas = h("canvas", { tabindex: "0", style: { width: "100%", height: "100%", cursor: "grab" } });
   const view = T.timeView && T.timeView.cycles === m.cycles ? T.timeView : (T.timeView = { from: 0, to: m.cycles, cycles: m.cycles });
   const selected = calls.filter((c) => c.site.name === T.state.site);
-  if (selected.length && T.state.zoom !== "no" && view.to - view.from > 40 * selected[0].cycles && T.zoomed !== T.state.site) { T.zoomed = T.state.site; view.from = Math.max(0, selected[0].start - selected[0].cycles); view.to = selected[0].start + 2 * selected[0].cycles; }
+  if (selected.length && T.state.zoom !== "no" && view.to - view.from > 3.5 * selected[0].cycles && T.zoomed !== T.state.site) { T.zoomed = T.state.site; view.from = Math.max(0, selected[0].start - selected[0].cycles); view.to = selected[0].start + 2 * selected[0].cycles; }
   const times = new Map(), status = h("span", { class: "soft grow" }), perMxu = Math.max(1, Math.round((m.chip.mxu_units || m.chip.mxus) / m.chip.mxus));
   let boxes = [], hover = null;
   const load = (kernel) => { if (!times.has(kernel)) { times.set(kernel, null); T.part("time." + kernel).then((t) => { times.set(kernel, t); draw(); }); } return times.get(kernel); };
