@@ -18,6 +18,8 @@ class CompileOptions:
     done. `f64_as_f32` computes f64 as f32 and c128 as c64 instead of refusing them; the host keeps
     its types. `windows` sets a dot's or convolution's elements of M, K and N in a grid step by its
     name, or its kernel's. `skip` names passes to leave out; one that a later pass requires cannot be.
+    `resize_mesh` puts a program of a mesh on as many devices as the target has, its first axis longer or
+    shorter (`compiler.sharding.resizing`).
     """
 
     precision: str = "default"
@@ -26,6 +28,7 @@ class CompileOptions:
     f64_as_f32: bool = False
     windows: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     skip: tuple[str, ...] = ()
+    resize_mesh: bool = False
 
     def program_key(self) -> str:
         """A text that is equal for options that give equal programs."""

@@ -11,6 +11,7 @@ from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
 from compiler.partitioner.placement_text import sharded_devices
+from compiler.sharding.resizing import resize_mesh
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 
@@ -33,6 +34,8 @@ def compile_source(
     module, size = parse_model(text, name), len(cores.chips)
     if size > 1 and device_counts(module).devices == 1:
         module.attrs["num_partitions"] = sharded_devices(module)  # JAX's HLO text leaves it out
+    if options.resize_mesh and size > 1 and device_counts(module).partitions not in (1, size):
+        resize_mesh(module, size)
     counts = device_counts(module)
     if size > 1 and counts.devices not in (1, size):
         raise UnsupportedError(

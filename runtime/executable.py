@@ -127,6 +127,11 @@ class Executable:
         return f"<tpuc.Executable {ends} for {self.device}, kernels: {kernels}>"
 
     @property
+    def device_count(self) -> int:
+        """On how many devices it runs."""
+        return 1
+
+    @property
     def argument_shapes(self) -> list[ArrayShape]:
         """The shape of each argument, as the caller gives it."""
         return [port.shape for port in self.inputs]

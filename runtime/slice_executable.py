@@ -23,7 +23,7 @@ from runtime.mesh import Mesh
 from runtime.report import Report
 from runtime.sharded_array import ShardedArray
 from runtime.spread import HostArray
-from runtime.spreads import program_spreads
+from runtime.spreads import device_shape, program_spreads
 from tpu_sim.isa.torus import Slice, Torus
 from tpu_sim.jit.program_translator import DEFAULT_TRIPS
 from tpu_sim.machine.result import ExecutionResult
@@ -69,6 +69,12 @@ class SliceExecutable(Executable):
         """The collectives of the program, loops counted once: kind, bytes on a device, group size."""
         found: list[dict[str, object]] = json.loads(self.program.metadata.get("collectives", "[]"))
         return found
+
+    @property
+    def device_count(self) -> int:
+        """On how many devices it runs."""
+        replicas, partitions = device_shape(self.program)
+        return replicas * partitions
 
     @property
     def argument_shapes(self) -> list[ArrayShape]:

@@ -153,7 +153,11 @@ def run(**options: object) -> None:
 @_by
 @_json
 def estimate(**options: object) -> None:
-    """Count the cycles of a run of MODEL (or a .tpux), without values."""
+    """Count the cycles of a run of MODEL (or a .tpux), without values.
+
+    With several targets, as in ``--target v5e:2x2,v5e:4x4``, a table says how it scales: the mesh of a
+    sharded program grows along its first axis.
+    """
     _command("run.estimate")(**options)
 
 

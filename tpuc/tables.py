@@ -83,10 +83,13 @@ def _totals(report: Report) -> list[tuple[str, str]]:
     emulated = "emulated in" if report.assumed_trips is None else "estimated in"
     return [
         ("cycles", f"{report.cycles:,}"),
-        ("time on the chip", _time(report.seconds)),
+        ("time on the chip", printed_seconds(report.seconds)),
         ("MXU utilisation", f"{report.mxu_utilisation:.1%} (busy {report.mxu_busy:.1%})"),
-        ("HBM traffic", f"{_size(report.hbm_bytes)} ({report.hbm_utilisation:.1%} of peak)"),
-        ("HBM peak", _size(report.hbm_peak_bytes)),
+        (
+            "HBM traffic",
+            f"{printed_bytes(report.hbm_bytes)} ({report.hbm_utilisation:.1%} of peak)",
+        ),
+        ("HBM peak", printed_bytes(report.hbm_peak_bytes)),
         ("cycles went to", _causes(report)),
         *_links(report),
         ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
@@ -103,19 +106,21 @@ def _links(report: Report) -> list[tuple[str, str]]:
     shortest, longest = min(use.core_cycles), max(use.core_cycles)
     return [
         ("devices", f"{len(use.core_cycles)}, each {shortest:,} to {longest:,} cycles"),
-        ("over links", f"{_size(use.link_bytes)}, {use.mean_share:.1%} of their peak"),
+        ("over links", f"{printed_bytes(use.link_bytes)}, {use.mean_share:.1%} of their peak"),
         (
             "busiest link",
-            f"{use.busiest_link}: {_size(use.busiest_bytes)} ({use.busiest_share:.1%})",
+            f"{use.busiest_link}: {printed_bytes(use.busiest_bytes)} ({use.busiest_share:.1%})",
         ),
     ]
 
 
-def _time(seconds: float) -> str:
+def printed_seconds(seconds: float) -> str:
+    """A time with a fitting unit."""
     return f"{seconds * 1e3:,.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:,.3f} us"
 
 
-def _size(size_bytes: int) -> str:
+def printed_bytes(size_bytes: int) -> str:
+    """A size with a fitting unit."""
     return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:,.1f} kB"
 
 

@@ -91,6 +91,7 @@ class Choices:
     f64_as_f32: bool
     windows: tuple[str, ...]
     dump_ir: str | None
+    resize_mesh: bool = False
 
 
 def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable:
@@ -105,6 +106,7 @@ def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) ->
         dump_dir=Path(choices.dump_ir) if choices.dump_ir else None,
         f64_as_f32=choices.f64_as_f32,
         windows=_windows(choices.windows),
+        resize_mesh=choices.resize_mesh,
     )
     with working(f"compiling {model}"), quiet():
         compiled = compile(

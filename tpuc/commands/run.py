@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+
 import click
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +16,7 @@ from tpuc.arrays import compare, save_arrays
 from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
 from tpuc.commands.models import Choices, compiled_or_loaded, parsed
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
+from tpuc.scaling_table import print_scaling, scaling_point
 
 Array = npt.NDArray[np.generic]
 
@@ -88,10 +92,18 @@ def estimate(
     by: str,
     as_json: bool,
 ) -> None:
-    """``tpuc estimate``: compile or load, count cycles without values, report."""
+    """``tpuc estimate``: compile or load, count cycles without values, report.
+
+    Several targets, with commas between, make a table of how the program scales.
+    """
     writable(trace)
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
+    if target is not None and "," in target:
+        if trace or dump_ir:
+            raise click.UsageError("--trace and --dump-ir are of one target")
+        scaling(model, choices, options, trips, as_json=as_json)
+        return
     executable = compiled_or_loaded(model, choices, options)
     warn_of_made_up(executable.made_up, is_run=False)
     with working("estimating"):
@@ -102,6 +114,23 @@ def estimate(
         print_json(report.to_json() | {"model": model}, None, 0.0)
     else:
         tables.print_report(report, model, random_seed=None, by=by)
+
+
+def scaling(
+    model: str, choices: Choices, options: MachineOptions, trips: int, *, as_json: bool
+) -> None:
+    """The same program on each of several targets, its mesh as large as the target."""
+    points = []
+    for name in str(choices.target).split(","):
+        chosen = replace(choices, target=name.strip(), resize_mesh=True)
+        executable = compiled_or_loaded(model, chosen, options)
+        with working(f"estimating on {chosen.target}"):
+            report = executable.estimate(trips)
+        points.append(scaling_point(report, executable.device_count))
+    if as_json:
+        print(json.dumps({"model": model, "targets": [asdict(point) for point in points]}))
+    else:
+        print_scaling(points, model)
 
 
 def _comparable(model: str, expect: str | None, *, check: bool) -> None:

@@ -1,0 +1,62 @@
+"""One program on several targets side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compiler.diagnostics import UnsupportedError
+from compiler.frontends.models import parse_model
+from compiler.hlo.attributes import FrontendAttributes
+from compiler.sharding.resizing import resize_mesh
+from tests.support.command_line import Call
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "examples" / "slice" / "tp_mlp_train.hlo"
+
+
+def test_the_mesh_is_as_large_as_the_target(call: Call) -> None:
+    done = call("estimate", str(MODEL), "--target", "v5e,v5e:2x2,v5e:4x2", "--json")
+    assert done.code == 0, done.err
+    points = json.loads(done.out)["targets"]
+    assert [point["target"] for point in points] == ["v5e", "v5e:2x2", "v5e:4x2"]
+    assert [point["devices"] for point in points] == [1, 4, 8]
+    shares = [point["communication_seconds"] / point["seconds"] for point in points]
+    assert shares[0] == 0
+    assert all(0 < share < 1 for share in shares[1:])
+
+
+def test_the_table(call: Call) -> None:
+    done = call("estimate", str(MODEL), "--target", "v5e, v5e:2x2")
+    assert done.code == 0, done.err
+    assert "efficiency" in done.out
+    assert "v5e:2x2" in done.out
+    refused = call("estimate", str(MODEL), "--target", "v5e,v5e:2x2", "--trace", "t.json")
+    assert refused.code == 2
+
+
+def mesh_of(count: int) -> str | None:
+    module = parse_model(MODEL.read_text(), MODEL.name)
+    resize_mesh(module, count)
+    header = module.attrs["frontend_attributes"]
+    assert isinstance(header, FrontendAttributes)
+    assert module.attrs["num_partitions"] == count
+    return header.get("xla.sdy.meshes")
+
+
+def test_axes_grow_and_shrink() -> None:
+    assert mesh_of(32) == 'mesh = #sdy.mesh<["x"=8, "y"=4]>'
+    assert mesh_of(4) == 'mesh = #sdy.mesh<["x"=1, "y"=4]>'
+    assert mesh_of(2) == 'mesh = #sdy.mesh<["x"=1, "y"=2]>'
+    assert mesh_of(12) == 'mesh = #sdy.mesh<["x"=3, "y"=4]>'
+
+
+def test_shardings_that_name_devices_are_of_one_size() -> None:
+    text = (
+        "HloModule m, num_partitions=4\nENTRY e {\n x = f32[8,6] parameter(0), "
+        "sharding={devices=[4,1]<=[4]}\n ROOT r = f32[8,6] negate(x)\n}\n"
+    )
+    with pytest.raises(UnsupportedError, match="are no mesh's"):
+        resize_mesh(parse_model(text, "m"), 8)
