@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from compiler.diagnostics import CompileError
-from compiler.frontends.numpy import custom_rules, derivatives
+from compiler.frontends.numpy import custom_rules, derivatives, jacobians, vectorize
 from compiler.frontends.numpy.derivatives import Argnums
 from compiler.frontends.numpy.tracer import Trace, open_trace
 from runtime.jit import JitFunction
@@ -93,6 +93,55 @@ def jvp(
 
     found: tuple[Any, ...] = JitFunction(traced)(tuple(primals), tuple(tangents))
     return found
+
+
+def vmap(
+    fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+) -> JitFunction:
+    """`fun` of many examples at once, which lie along `in_axes` of its arguments.
+
+    An axis for all, or a tuple with one for each argument, or trees of them; None for what all examples
+    share. Results get their examples along `out_axes`; None for what does not depend on the example.
+    Arguments given by name have theirs along the first axis. What has no form for many examples runs for
+    one after the other; `UnsupportedError` for what is more than a value (collectives, sends).
+    """
+
+    @functools.wraps(fun)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        known = (fun, in_axes, out_axes, axis_size, args, kwargs)
+        return _current().run("vmap", vectorize.vmap, known, {})
+
+    return JitFunction(traced)
+
+
+def jacrev(fun: Function, argnums: Argnums = 0) -> JitFunction:
+    """The Jacobian by argument `argnums`, in reverse mode: one pass for each element of the result.
+
+    A tree like the result of trees like the argument (of a tuple of them for several numbers), of arrays
+    whose first dimensions are the result's, the others the argument's.
+    """
+    return _of_derivatives(jacobians.jacrev, fun, argnums)
+
+
+def jacfwd(fun: Function, argnums: Argnums = 0) -> JitFunction:
+    """As `jacrev`, in forward mode: one pass for each element of the argument."""
+    return _of_derivatives(jacobians.jacfwd, fun, argnums)
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Function, argnums: Argnums = 0) -> JitFunction:
+    """The second derivatives: the forward-mode Jacobian of the reverse-mode one."""
+    return _of_derivatives(jacobians.hessian, fun, argnums)
+
+
+def _of_derivatives(rule: Callable[..., Any], fun: Function, argnums: Argnums) -> JitFunction:
+    @functools.wraps(fun)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return _current().run(rule.__name__, rule, (fun, argnums, args, kwargs), {})
+
+    return JitFunction(traced)
 
 
 def checkpoint(fun: Function) -> JitFunction:

@@ -9,8 +9,9 @@ opcodes without any may stand elsewhere. The pullback may be called more than on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from compiler.autodiff.copying import Copying, needed
 from compiler.autodiff.rule import Pullback, Resolved
 from compiler.autodiff.table import DERIVATIVES
 from compiler.autodiff.values import (
@@ -24,24 +25,14 @@ from compiler.autodiff.values import (
     has_derivative,
     is_any,
     is_zero,
-    pack,
     resolve,
-    unpack,
 )
-from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation
 from compiler.passes.expanders.emitter import Emitter
 
 
-class Differentiator:
+class Differentiator(Copying):
     """The modes, with the computation that instructions go to (`compiler.autodiff.rule.Scope`)."""
-
-    def __init__(self, computation: HloComputation) -> None:
-        self.computation = computation
-
-    def emitter(self, near: Instr) -> Emitter:
-        """An emitter whose instructions remember that they come of `near`."""
-        return Emitter(near, self.computation)
 
     def at(self, e: Emitter) -> Differentiator:
         """The modes in an emitter's computation."""
@@ -49,15 +40,8 @@ class Differentiator:
 
     def within(self, near: Instr, name: str) -> tuple[Differentiator, Emitter]:
         """The modes in a new computation of the same module."""
-        computation = HloComputation(name)
-        computation.module = self.computation.module
-        return Differentiator(computation), Emitter(near, computation)
-
-    def emit(self, instr: Instr, operands: Sequence[Value]) -> Value:
-        """A copy of an instruction with other operands."""
-        e = self.emitter(instr)
-        copy = clone(instr, self.computation, [pack(e, operand) for operand in operands])
-        return unpack(e, copy)
+        e = self.new_computation(near, name)
+        return self.at(e), e
 
     def vjp(
         self, computation: HloComputation, args: Sequence[Value], masks: Sequence[Mask]
@@ -73,12 +57,8 @@ class Differentiator:
             if is_any(flags[instr]):
                 values[instr], pull = DERIVATIVES[instr.opcode].vjp(self, instr, operands, wanted)
                 tape.append((instr, pull))
-            elif instr.opcode == "tuple":
-                values[instr] = tuple(operands)
-            elif instr.opcode == "get-tuple-element":
-                values[instr] = _element(operands[0], instr.index)
             else:
-                values[instr] = self.emit(instr, operands)
+                values[instr] = self.plain(instr, operands)
         root = computation.root_instruction
 
         def pullback(cotangent: Tangent) -> list[Tangent]:
@@ -122,13 +102,7 @@ class Differentiator:
             if is_any(wanted):
                 values[instr], found[instr] = rule.jvp(self, instr, operands, moved)
                 continue
-            found[instr] = None
-            if instr.opcode == "tuple":
-                values[instr] = tuple(operands)
-            elif instr.opcode == "get-tuple-element":
-                values[instr] = _element(operands[0], instr.index)
-            else:
-                values[instr] = self.emit(instr, operands)
+            values[instr], found[instr] = self.plain(instr, operands), None
         return values[computation.root_instruction], found[computation.root_instruction]
 
     def mask(self, computation: HloComputation, masks: Sequence[Mask]) -> Mask:
@@ -141,20 +115,6 @@ class Differentiator:
             wanted = [flags[o] for o in instr.operands]
             flags[instr] = DERIVATIVES[instr.opcode].mask(self, instr, wanted)
         return flags[computation.root_instruction]
-
-
-def needed(computation: HloComputation) -> Iterator[Instr]:
-    """What the root needs, operands first, without parameters."""
-    wanted = {computation.root_instruction}
-    for instr in reversed(computation.instructions):
-        if instr in wanted:
-            wanted.update(instr.operands)
-    return (i for i in computation if i in wanted and i.opcode != "parameter")
-
-
-def _element(whole: Value, index: int) -> Value:
-    assert isinstance(whole, tuple)
-    return whole[index]
 
 
 def _mask_of(tangent: Tangent) -> Mask:

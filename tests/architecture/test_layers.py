@@ -25,6 +25,7 @@ LAYER = {
     "compiler.passes": 2,
     "compiler.partitioner": 2,
     "compiler.autodiff": 2,
+    "compiler.batching": 2,
     "compiler.frontends": 2,
     "compiler.backend": 2,
     "compiler.driver": 3,

@@ -119,9 +119,9 @@ def value_and_grad(
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any]:
     """``function(*args, **kwargs)`` and its gradient by the arguments numbered in `argnums`."""
-    numbers = _numbers(argnums, len(args))
+    numbers = argument_numbers(argnums, len(args))
     chosen = tuple(args[i] for i in numbers)
-    point = _AtPoint(trace, "grad", _of_chosen(function, numbers, args, kwargs), chosen)
+    point = _AtPoint(trace, "grad", of_chosen(function, numbers, args, kwargs), chosen)
     for x in point.primals:
         _expect_differentiable(x, holomorphic)
     tree, aux = _split("grad", point.nested, has_aux)
@@ -170,7 +170,8 @@ def jvp(
     return results if aux is None else (*results, unflatten(aux, outputs[count:]))
 
 
-def _numbers(argnums: Argnums, count: int) -> list[int]:
+def argument_numbers(argnums: Argnums, count: int) -> list[int]:
+    """The numbers of arguments, of `count` that are given by position; negative ones from the end."""
     numbers = [argnums] if isinstance(argnums, int) else list(argnums)
     for number in numbers:
         if not -count <= number < count:
@@ -180,18 +181,18 @@ def _numbers(argnums: Argnums, count: int) -> list[int]:
     return [number % count for number in numbers]
 
 
-def _of_chosen(
+def of_chosen(
     function: Function, numbers: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Function:
     """The function of some of its arguments; the others stay as they are."""
 
-    def of_chosen(*chosen: Any) -> Any:
+    def call(*chosen: Any) -> Any:
         every = list(args)
         for number, value in zip(numbers, chosen, strict=True):
             every[number] = value
         return function(*every, **kwargs)
 
-    return of_chosen
+    return call
 
 
 def _split(name: str, nested: Nested, has_aux: bool) -> tuple[TreeDef, TreeDef | None]:

@@ -1,0 +1,1 @@
+"""Computations of one example as computations of many: a rule for each opcode (docs/autodiff.md)."""

@@ -1,0 +1,65 @@
+"""What has no form for many examples at once runs for one after the other, in a loop of the chip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.autodiff.values import (
+    Instr,
+    Mask,
+    Value,
+    arrays_of,
+    flags_of,
+    value_like,
+)
+from compiler.batching.step import Scope, everywhere, with_batch
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import S32
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape, leaves
+from compiler.passes.expanders.emitter import Emitter
+
+
+def one_by_one(
+    scope: Scope, instr: Instr, operands: Sequence[Value], flags: Sequence[Mask]
+) -> tuple[Value, Mask]:
+    """A loop over the examples."""
+    if OPCODES[instr.opcode].traits & (Trait.SIDE_EFFECT | Trait.ASYNC | Trait.COLLECTIVE):
+        raise UnsupportedError(
+            f"%{instr.name}: {instr.opcode} cannot be batched: it is more than a value of its "
+            "operands; call it outside of vmap",
+            instr.span,
+        )
+    e = scope.emitter(instr)
+    given = [array for operand in operands for array in arrays_of(operand)]
+    pairs = zip(flags, instr.operands, strict=True)
+    batched = [flag for mask, old in pairs for flag in flags_of(mask, old.shape)]
+    shapes = [with_batch(shape, scope.size) for shape in leaves(instr.shape)]
+    room = [e.full(s.dtype, s.dims, 0) for s in shapes if isinstance(s, ArrayShape)]
+
+    def body(b: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
+        xs, made = state[: len(given)], state[len(given) :]
+        mine = iter([_row(b, x, turn) if f else x for x, f in zip(xs, batched, strict=True)])
+        inner = scope.at(b)
+        results = inner.emit(instr, [value_like(old.shape, mine) for old in instr.operands])
+        rows = zip(made, arrays_of(results), strict=True)
+        return [*xs, *(_put(b, into, row, turn) for into, row in rows)]
+
+    found = e.loop(scope.size, [*given, *room], body)[len(given) :]
+    return value_like(instr.shape, iter(found)), everywhere(instr.shape)
+
+
+def _starts(b: Emitter, turn: Instr, rank: int) -> list[Instr]:
+    zero = b.constant(S32, 0)
+    return [turn, *(zero for _ in range(rank))]
+
+
+def _row(b: Emitter, x: Instr, turn: Instr) -> Instr:
+    dims = x.array.dims[1:]
+    return b.reshape(b.dynamic_slice(x, _starts(b, turn, len(dims)), (1, *dims)), dims)
+
+
+def _put(b: Emitter, into: Instr, row: Instr, turn: Instr) -> Instr:
+    dims = row.array.dims
+    slab = b.reshape(row, (1, *dims))
+    return b.dynamic_update_slice(into, slab, _starts(b, turn, len(dims)))
