@@ -201,17 +201,25 @@ def passes(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("models", metavar="MODEL [MODEL]", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="the page (MODEL.html)")
 @click.option("--run", "is_run", is_flag=True, help="run it; without, cycles are estimated")
 @click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz, with --run")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
-@_target
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    help="chip, slice or chip file (default v5e); given twice, the two are compared",
+)
 @_precision
 @_f64_as_f32
 @_trips
 def view(**options: object) -> None:
-    """Write one HTML page about MODEL: passes, graph, kernels to the bundle, time, memory, costs."""
+    """Write one HTML page about MODEL: passes, graph, kernels to the bundle, time, memory, costs.
+
+    Two models, two targets, or a page made before and a model, are compared.
+    """
     _command("view.view")(**options)
 
 

@@ -20,9 +20,46 @@ def test_a_page_of_an_estimate_and_of_a_run(call: Call, model: Path, tmp_path: P
     assert again["cycles"] == main["cycles"]
 
 
+def test_two_targets_two_models_and_a_page_made_before(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    both, old, again = (tmp_path / name for name in ("both.html", "old.html", "again.html"))
+    assert call("view", model, "--target", "v5e", "--target", "v6e", "-o", both).code == 0
+    text = both.read_text()
+    mains = [read_part(text, f"{number}.main") for number in (0, 1)]
+    assert [m["target"] for m in mains] == ["v5e", "v6e"]  # type: ignore[index]
+    assert call("view", model, "-o", old).code == 0
+    assert call("view", old, model, "--target", "v4", "-o", again).code == 0
+    text = again.read_text()
+    assert read_part(text, "0.passes") == read_part(old.read_text(), "0.passes")
+    assert read_part(text, "0.main") == read_part(old.read_text(), "0.main")
+    assert read_part(text, "1.main")["target"] == "v4"  # type: ignore[index]
+    other = tmp_path / "other.hlo"
+    other.write_text(model.read_text().replace("add(x, x)", "multiply(x, x)"))
+    assert call("view", model, other, "-o", both).code == 0
+    assert read_part(both.read_text(), "1.main")["model"] == "other"  # type: ignore[index]
+
+
+def test_a_slice_has_chips_and_links(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "slice.html"
+    example = Path(__file__).resolve().parents[2] / "examples" / "slice" / "tp_mlp_train.hlo"
+    assert call("view", example, "--target", "v5e:2x2", "-o", page).code == 1  # of eight devices
+    assert call("view", example, "--target", "v5e:4x2", "-o", page).code == 0
+    found = read_part(page.read_text(), "0.main")["slice"]  # type: ignore[index]
+    assert found["size"] == [4, 2, 1] and len(found["chips"]) == len(found["core_cycles"]) == 8
+    assert found["links"] and all(0 < row[3] <= found["room_bytes"] for row in found["links"])
+    assert {"kind", "group"} <= set(found["collectives"][0])
+
+
 def test_what_it_refuses(call: Call, model: Path, program: Path, tmp_path: Path) -> None:
     assert call("view", program).code == 2
     assert call("view", model, "--inputs", "x.npz").code == 2
     assert call("view", model, "-o", tmp_path / "no" / "page.html").code == 1
     assert call("view", tmp_path / "missing.hlo").code == 1
     assert call("view", model, "--target", "v99").code == 2
+    assert call("view", model, model, model).code == 2
+    page = tmp_path / "page.html"
+    page.write_text("<html></html>")
+    assert "no page of tpuc view" in call("view", page, model, "-o", tmp_path / "x.html").err
+    assert call("view", page, "-o", page).code == 2
+    assert call("view", tmp_path / "none.html", model, "-o", tmp_path / "x.html").code == 1

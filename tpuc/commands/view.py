@@ -1,8 +1,8 @@
-"""``tpuc view``: the page of a model."""
+"""``tpuc view``: the page of a model, or of two to compare."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -19,36 +19,61 @@ from tpuc.commands.terminal import quiet, warn_of_f32, working, writable
 
 
 def view(
-    model: str,
+    models: tuple[str, ...],
     output: str | None,
     is_run: bool,
     inputs: str | None,
     seed: int,
-    target: str | None,
+    targets: tuple[str, ...],
     precision: str | None,
     f64_as_f32: bool,
     trips: int,
 ) -> None:
-    """Write the page of a model."""
+    """Write the page of a model, or of two models, targets or versions side by side."""
     from tpuc.view.collect import ViewOptions, collect
-    from tpuc.view.page_file import write_page
+    from tpuc.view.page_file import AnyDocument, stored_document, write_page
 
-    if model.endswith(".tpux"):
-        raise click.UsageError(f"{model} is compiled and holds no passes: give the model")
+    sides = list(_sides(models, targets))
     if inputs and not is_run:
         raise click.UsageError("--inputs are for --run")
-    source, name = model_source(model), "model" if model == "-" else Path(model).stem
-    path = output or f"{name}.html"
+    path = output or "-".join(dict.fromkeys(_stem(model) for model, _ in sides)) + ".html"
+    if any(Path(model).resolve() == Path(path).resolve() for model, _ in sides):
+        raise click.UsageError(f"{path} is what is looked at: give another page with -o")
     writable(path)
-    chosen = target or DEFAULT_TARGET
-    named_chip(chosen)
     warn_of_f32(f64_as_f32)
 
     def arguments(executable: Executable) -> Sequence[npt.NDArray[np.generic]]:
         return list(read_or_random(inputs, executable.argument_shapes, seed))
 
     compiling = CompileOptions(precision=precision or "default", f64_as_f32=f64_as_f32)
-    options = ViewOptions(chosen, compiling, MachineOptions(), arguments if is_run else None, trips)
-    with working(f"looking into {model}"), quiet():
-        size = write_page(path, [collect(source, name, options)])
+    documents: list[AnyDocument] = []
+    for model, target in sides:
+        if model.endswith(".html"):
+            documents.append(stored_document(model))
+            continue
+        chosen = arguments if is_run else None
+        options = ViewOptions(target, compiling, MachineOptions(), chosen, trips)
+        with working(f"looking into {model} on {target}"), quiet():
+            documents.append(collect(model_source(model), _stem(model), options))
+    size = write_page(path, documents)
     click.echo(f"{path}: {size / 1e6:.1f} MB, open it in a browser")
+
+
+def _sides(models: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """What is looked at: each model with its target."""
+    if len(models) > 2 or len(targets) > 2:
+        raise click.UsageError("a page shows one model or compares two")
+    for model in models:
+        if model.endswith(".tpux"):
+            raise click.UsageError(f"{model} is compiled and holds no passes: give the model")
+    for target in targets:
+        named_chip(target)
+    count = max(len(models), len(targets))
+    for number in range(count):
+        model = models[min(number, len(models) - 1)]
+        target = targets[min(number, len(targets) - 1)] if targets else DEFAULT_TARGET
+        yield model, target
+
+
+def _stem(model: str) -> str:
+    return "model" if model == "-" else Path(model).stem

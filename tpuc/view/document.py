@@ -248,6 +248,11 @@ class Document:
         assert isinstance(found, Main)
         return found
 
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        return f"{self.main.model} on {self.main.target}"
+
 
 def plain(value: object) -> Json:
     """A record as JSON holds it."""

@@ -39,7 +39,8 @@ T.read = () => {
   state.view = state.view || T.of[Object.keys(state)[0]] || "overview";
   return state;
 };
-T.address = (state) => "#" + new URLSearchParams(Object.entries(state).filter(([, v]) => v !== undefined && v !== null && v !== "")).toString();
+T.address = (given) => { const state = T.doc && given.doc === undefined ? { ...given, doc: T.doc } : { ...given }; if (!+state.doc) delete state.doc; return T.asHash(state); };
+T.asHash = (state) => "#" + new URLSearchParams(Object.entries(state).filter(([, v]) => v !== undefined && v !== null && v !== "")).toString();
 T.link = (text, state, more) => h("a", { href: T.address(state), ...more }, text);
 T.go = (state, quietly) => { const address = T.address(state); if (quietly) { history.replaceState(null, "", address); T.state = T.read(); T.inspect(); } else location.hash = address; };
 

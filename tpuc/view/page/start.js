@@ -4,6 +4,7 @@ T.order = ["overview", "kernels", "kernel", "passes", "graph", "timeline", "memo
 T.available = () => T.order.filter((v) => T.views[v] && (!T.views[v].when || T.views[v].when()));
 T.draw = async () => {
   T.state = T.read();
+  T.choose(+T.state.doc || 0);
   if (!T.available().includes(T.state.view)) T.state.view = "overview";
   const view = T.views[T.state.view], main = document.getElementById("view");
   const tabs = T.available().map((v, i) => h("a", { href: T.address({ view: v, ...T.selected() }), "aria-current": v === T.state.view ? "page" : undefined, title: `key ${i + 1}` }, T.views[v].name));
@@ -14,7 +15,16 @@ T.draw = async () => {
   if (view.after) view.after(made);
   T.inspect();
 };
-T.selected = () => { const { site, kernel, hlo, line, op, buffer } = T.state; return { site, kernel, hlo, line, op, buffer }; };
+T.selected = () => { const { site, kernel, hlo, line, op, buffer, doc } = T.state; return { site, kernel, hlo, line, op, buffer, doc }; };
+/* Of two documents the one that the views show. */
+T.choose = (doc) => {
+  if (T.main === T.mains[doc] || !T.mains[doc]) return;
+  T.doc = doc; T.main = T.mains[doc]; T.opened = {};
+  T.index();
+  const m = T.main, other = T.mains[1 - doc];
+  document.getElementById("model").textContent = m.model;
+  document.getElementById("facts").replaceChildren(`on ${m.target} · ${T.count(m.cycles)} cycles · ${T.time(m.cycles)}${m.is_estimate ? " · estimated" : ""}`, ...(other ? [" · ", T.link(`show ${doc ? "A" : "B"}`, { view: T.state.view === "compare" ? "overview" : T.state.view, doc: 1 - doc }, { title: `${other.model} on ${other.target}` })] : []));
+};
 
 /* About what is selected, with ways to it in all other views. */
 T.inspect = async () => {
@@ -79,11 +89,10 @@ T.search = async (text) => {
   return found;
 };
 T.start = async () => {
-  T.main = await T.part("main");
-  T.index();
-  const m = T.main, box = document.getElementById("search"), found = document.getElementById("found");
-  document.getElementById("model").textContent = m.model;
-  document.getElementById("facts").textContent = `on ${m.target} · ${T.count(m.cycles)} cycles · ${T.time(m.cycles)}${m.is_estimate ? " · estimated" : ""}`;
+  T.mains = [await T.part("main", 0)];
+  if (T.has("main", 1)) T.mains.push(await T.part("main", 1));
+  if (T.mains.length > 1 && !location.hash) history.replaceState(null, "", "#view=compare");
+  const box = document.getElementById("search"), found = document.getElementById("found");
   try { const theme = localStorage.getItem("tpuc-theme"); if (theme) document.documentElement.dataset.theme = theme; } catch { /* a page from a file may have no storage */ }
   document.getElementById("theme").onclick = () => { const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; document.documentElement.dataset.theme = dark ? "light" : "dark"; try { localStorage.setItem("tpuc-theme", document.documentElement.dataset.theme); } catch { /* see above */ } T.draw(); };
   const keys = document.getElementById("keys"), rows = [["1 … 9", "views"], ["/", "search"], ["j k", "next and previous row"], ["Enter", "open what is selected"], ["[ ]", "back and forward"], ["t", "dark or light"], ["?", "these keys"]];
