@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from compiler.analysis.lane_costs import STAGED, lane_ops
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
@@ -108,6 +109,6 @@ def _dear_nodes(
 
 def _is_dear(node: HloInstruction) -> bool:
     """Whether recomputing the node costs more than storing and loading it."""
-    info = OPCODES.get(node.opcode)
-    is_slow = info is not None and info.has(Trait.TRANSCENDENTAL) and info.has(Trait.ELEMENTWISE)
+    info = OPCODES[node.opcode]
+    is_slow = info.has(Trait.ELEMENTWISE) and lane_ops(node) >= STAGED
     return is_slow and node.array.rank > 1 and node.array.dtype.bits == 32

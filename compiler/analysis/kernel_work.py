@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.tiled_layout import HBM, memory_space
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 
-TRANSCENDENTAL_OPS = 12
-"""Vector operations that an element of a transcendental function takes, about."""
 _TAKEN_FROM = with_trait(Trait.TAKES_PART)
 _UPDATED = {"dynamic-update-slice": 1, "scatter": 2}
 """Operations whose first operand may be updated in place, and the operand that has the update."""
@@ -99,5 +98,4 @@ def _operations(node: HloInstruction) -> int:
     info = OPCODES.get(node.opcode)
     if info is None or not info.has(Trait.ELEMENTWISE) or not isinstance(node.shape, ArrayShape):
         return 0
-    weight = TRANSCENDENTAL_OPS if info.has(Trait.TRANSCENDENTAL) else 1
-    return weight * node.shape.element_count
+    return lane_ops(node) * node.shape.element_count

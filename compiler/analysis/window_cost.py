@@ -15,12 +15,12 @@ from functools import lru_cache
 
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles
-from compiler.analysis.kernel_work import TRANSCENDENTAL_OPS
+from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait, with_any
+from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import KernelPlan, MatmulStage
 from tpu_sim.isa.chips import Chip
@@ -174,7 +174,5 @@ def _operations(computation: HloComputation) -> int:
     for node in computation:
         if node.opcode in _FREE:
             continue
-        info = OPCODES.get(node.opcode)
-        is_slow = info is not None and info.has(Trait.TRANSCENDENTAL)
-        total += TRANSCENDENTAL_OPS if is_slow else 1
+        total += max(lane_ops(node), 1)
     return total

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
 from compiler.analysis.tiled_layout import LANES, is_bitcast, unpadded_byte_size
 from compiler.hlo.dtypes import PRED
@@ -26,15 +27,13 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 
-MAX_VIRTUAL_OPS = 14
+MAX_VIRTUAL_OPS = 20
 MAX_VIRTUAL_LEAVES = 5
+_MANY_PARTS = 4
 _TURNED_USERS = 4
 _TURNED_ELEMENTS = 1 << 16
 _TURNED_ROWS = 64
 _TURNING_COST = 8  # of a vreg of a vector
-_MANY_PARTS = 4
-_PART_COST = 9
-_MOST_JOINING_COST = 40
 SMALL_ELEMENTS = 1024  # below this, recomputing anything cheap beats another kernel
 
 _FIXED = with_any(Trait.TUPLE_ONLY | Trait.RUNS | Trait.FORWARDS | Trait.GIVEN) | {
@@ -43,8 +42,6 @@ _FIXED = with_any(Trait.TUPLE_ONLY | Trait.RUNS | Trait.FORWARDS | Trait.GIVEN) 
 }
 _SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.SYMBOLIC)
 _MOVES = with_trait(Trait.PIECEWISE) - {"dynamic-update-slice"}
-_OP_COST = {"divide": 4, "remainder": 8, "pad": 2, "concatenate": 3, "dynamic-slice": 1}
-TRANSCENDENTAL_COST = 10
 
 
 class Role(enum.Enum):
@@ -81,28 +78,6 @@ class Node:
     op_count: int = 0
     has_row_operand: bool = False
     paths: dict[HloInstruction, int] = field(default_factory=dict)
-
-
-def op_cost(instr: HloInstruction) -> int:
-    """VALU instructions per vreg of the result, roughly."""
-    if instr.opcode == "concatenate" and len(instr.operands) >= _MANY_PARTS:
-        return max(_OP_COST["concatenate"], _joining_cost(instr))
-    if instr.opcode in _OP_COST:
-        cost = _OP_COST[instr.opcode]
-        return cost * 5 if instr.array.dtype.is_integer and instr.opcode == "divide" else cost
-    if OPCODES[instr.opcode].has(Trait.TRANSCENDENTAL):
-        return TRANSCENDENTAL_COST
-    return 0 if instr.opcode in _SHAPE_OPS or instr.opcode == "constant" else 1
-
-
-def _joining_cost(concatenate: HloInstruction) -> int:
-    """Operations for a vreg of parts side by side that are no whole tiles of lanes."""
-    rank = concatenate.array.rank
-    if concatenate.dimensions != (rank - 1,):
-        return 0
-    if all(part.array.dims[-1] % LANES == 0 for part in concatenate.operands):
-        return 0
-    return min(_PART_COST * len(concatenate.operands), _MOST_JOINING_COST)
 
 
 def is_scalar_constant(instr: HloInstruction) -> bool:
@@ -253,7 +228,7 @@ def _classify_one(
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
         is_turned = instr.opcode == "reshape" and _is_turned_vector(node)
-        node.op_count = _TURNING_COST if is_turned else op_cost(instr)
+        node.op_count = _TURNING_COST if is_turned else lane_ops(instr)
     return node
 
 
@@ -265,7 +240,7 @@ def _is_placed(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool
 
 
 def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> Node:
-    node = Node(instr, Role.REAL, op_count=op_cost(instr) if instr.opcode != "reduce" else 1)
+    node = Node(instr, Role.REAL, op_count=lane_ops(instr) if instr.opcode != "reduce" else 1)
     if not OPCODES[instr.opcode].has(Trait.STAGE) and _is_row_broadcast(instr):
         node.has_row_operand = True
     for operand in instr.operands:
@@ -335,7 +310,7 @@ def _is_cheap_to_repeat(node: Node) -> bool:
         return False
     if node.has_row_operand and Access.SAME in _accesses(node):
         return False  # it belongs to the kernel that makes the value per row
-    if op_cost(instr) >= TRANSCENDENTAL_COST and instr.array.element_count > SMALL_ELEMENTS:
+    if is_dear(instr) and instr.array.element_count > SMALL_ELEMENTS:
         return False
     return read_bytes(node) <= 1.05 * unpadded_byte_size(instr.array)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -24,7 +25,7 @@ from compiler.passes.fusion_decision import (
     leaf_is_array,
 )
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import TRANSCENDENTAL_COST, Access, Node, Role, op_cost
+from compiler.passes.fusion_nodes import Access, Node, Role
 
 MAX_RECOMPUTED_OPS = 16
 MIN_BYTES_BEFORE_DOT = 64 << 20  # below, a dot's operand is better stored than recomputed
@@ -98,9 +99,9 @@ class OutputPruner:
             if node.role not in (Role.VIRTUAL, Role.REAL) or not self._is_repeatable(current):
                 return None
             recipe.repeated.append(current)
-            cost = op_cost(current) if current.array.dims == group.box else 0
+            cost = lane_ops(current) if current.array.dims == group.box else 0
             recipe.op_count += cost
-            recipe.is_cheap &= cost < TRANSCENDENTAL_COST
+            recipe.is_cheap &= not is_dear(current)
             for operand in current.operands:
                 if operand not in seen:
                     seen.add(operand)
