@@ -4,6 +4,7 @@
     v5e:4x2        a slice of 8: 4 along x, 2 along y
     v5e-8          the cloud's name of one: 8 chips, or cores where the cloud counts these (v4, v5p)
     my.toml:2x2x2  a slice of a chip described in a file
+    v5e{vmem=32MiB}:4x2   a slice of a changed chip (`tpu_sim.isa.chip_settings`)
 
 Chips are numbered along x first: ``id = x + X * (y + Y * z)``.
 """
@@ -69,12 +70,12 @@ class Topology:
     @property
     def devices_per_chip(self) -> int:
         """How many devices a chip is."""
-        return _CORES_AS_DEVICES.get(self.chip.name, 1)
+        return _CORES_AS_DEVICES.get(self.chip.family, 1)
 
     @property
     def device_kind(self) -> str:
         """What JAX calls such a device; the chip's own name for a chip of one's own."""
-        return _KINDS.get(self.chip.name, self.chip.name)
+        return _KINDS.get(self.chip.family, self.chip.name)
 
     def coordinates(self, chip: int) -> Coordinates:
         """Where a chip stands."""

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -43,10 +43,43 @@ def _number(
     return value
 
 
-_target = click.option(
-    "--target",
-    default=None,
-    help="chip, slice such as v5e:4x2 or v5e-8, or chip file (default v5e)",
+def _keep_settings(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> None:
+    """Settings of the target, which are known before it (`is_eager`)."""
+    context.meta[_SETTINGS] = texts
+
+
+def _with_settings(
+    context: click.Context, parameter: click.Parameter, target: str | None
+) -> str | None:
+    """The target with what ``--set`` says."""
+    texts: tuple[str, ...] = context.meta.get(_SETTINGS, ())
+    if not texts:
+        return target
+    changed: Callable[[str | None, tuple[str, ...]], str] = _command("models.changed_target")
+    return changed(target, texts)
+
+
+_SETTINGS = "tpuc.settings"
+_set = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_settings,
+    help="change the chip: --set vmem=32MiB --set hbm_bandwidth=1.2TB/s (repeatable)",
+)
+_target = _options(
+    click.option(
+        "--target",
+        default=None,
+        callback=_with_settings,
+        help="chip, slice such as v5e:4x2 or v5e-8, or chip file (default v5e)",
+    ),
+    _set,
 )
 _target_file = click.option("--target", help="the chip file, for a program of one")
 _precision = click.option(
@@ -252,18 +285,51 @@ def eval_command(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("chip", required=False)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    required=True,
+    metavar="KEY=VALUE,VALUE..",
+    help="a parameter of the chip and the values to try; several make all combinations",
+)
+@click.option("--target", default="v5e", show_default=True, help="the chip or slice to change")
+@_precision
+@click.option(
+    "--trips",
+    type=click.IntRange(0, 2**31 - 1),
+    default=10,
+    show_default=True,
+    help="iterations of loops whose trip count depends on data",
+)
+@click.option("--jobs", type=click.IntRange(1, 256), help="processes (default: one per processor)")
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False),
+    help="keep each result in this file (JSON lines); what it holds already is not run again",
+)
+@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="write a table as CSV")
+@_json
+def sweep(**options: object) -> None:
+    """Estimate MODELs on many variants of a chip: table, best variants, what each parameter does."""
+    _command("sweep.sweep")(**options)
+
+
+@cli.command()
+@click.argument("chip", required=False, callback=_with_settings)
+@_set
 @_json
 def targets(**options: object) -> None:
     """List the chips; or every parameter of one, or what a slice such as v5e:16x16 is, with provenance."""
     _command("targets.targets")(**options)
 
 
-def _command(name: str) -> Callable[..., None]:
+def _command(name: str) -> Callable[..., Any]:
     """Load the command's body on first use, so that --help and --version stay instant."""
     module, _, function_name = name.partition(".")
     body = importlib.import_module(f"tpuc.commands.{module}")
-    function: Callable[..., None] = getattr(body, function_name)
+    function: Callable[..., Any] = getattr(body, function_name)
     return function
 
 

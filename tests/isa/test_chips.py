@@ -43,6 +43,7 @@ def test_a_custom_file_changes_what_it_says(tmp_path: Path) -> None:
     path = tmp_path / "big.toml"
     path.write_text(
         'base = "v5e"\nname = "big"\n'
+        'hbm_peak_bytes_per_cycle = { value = 1092, provenance = "assumed" }\n'
         'hbm_bytes_per_cycle = { value = 983, provenance = "assumed" }\n'
         '[latencies]\neup = { value = 20, provenance = "fitted", source = "x" }\n'
     )

@@ -1,25 +1,28 @@
 """Chips: every parameter of the machine model, read from a TOML file, each with its provenance.
 
 A chip file holds one table per parameter, ``key = {value = .., provenance = .., source = ..}``.
-``provenance`` is ``published`` (then `source` says where), ``fitted`` (to which points) or
-``assumed``. A file may start from another chip: ``base = "v5e"`` and only what differs.
-One `Chip` describes one TensorCore, which is what a program runs on.
+``provenance`` is ``published`` (then `source` says where), ``fitted`` (to which points), ``assumed``,
+or ``set`` by whoever changed the chip. A file may start from another chip: ``base = "v5e"`` and only
+what differs. A name may be followed by changes, ``v5e{vmem=32MiB}`` (`chip_settings`). One `Chip`
+describes one TensorCore, which is what a program runs on.
 """
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from dataclasses import dataclass, field, fields
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from tpu_sim.isa.chip_limits import complaints
+from tpu_sim.isa.chip_settings import Setting, SettingError, apply_settings, named, split_settings
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
 
 _DATA = Path(__file__).parent / "chip_data"
 _ALIASES = {"tpu7x": "7x", "v7x": "7x", "v5litepod": "v5e", "v5p-core": "v5p"}
-_PROVENANCES = ("published", "fitted", "assumed")
+_PROVENANCES = ("published", "fitted", "assumed", "set")
 _TABLES = ("slots", "latencies")
 _POSITIVE = frozenset(
     {"clock_hz", "mxu_count", "mxu_dim", "matmul_cycles", "mxu_sustained",
@@ -102,6 +105,11 @@ class Chip:
     spec: dict[str, str] = field(hash=False, compare=False)
 
     @property
+    def family(self) -> str:
+        """The chip's name without what was changed of it."""
+        return self.name.partition("{")[0]
+
+    @property
     def vmem_rows(self) -> int:
         """Rows of 512 bytes in VMEM."""
         return self.vmem_bytes // 512
@@ -140,8 +148,13 @@ def load_chip(name_or_path: str) -> Chip:
 
     A file is read each time, so that a chip is always what its file says now.
     """
-    name = str(name_or_path)
-    return _chip_from(_read_tree(name, ()), name) if _is_file_name(name) else _shipped(name)
+    try:
+        base, settings = split_settings(str(name_or_path))
+    except SettingError as error:
+        raise ChipError(str(error)) from None
+    if _is_file_name(base):
+        return _chip_from(_changed(_read_tree(base, ()), settings), str(name_or_path))
+    return _shipped(base, settings)
 
 
 def chip_names() -> list[str]:
@@ -153,9 +166,20 @@ def _is_file_name(name: str) -> bool:
     return name.endswith(".toml")
 
 
-@cache
-def _shipped(name: str) -> Chip:
-    return _chip_from(_read_tree(name, ()), name)
+@lru_cache(maxsize=1024)
+def _shipped(name: str, settings: tuple[Setting, ...]) -> Chip:
+    return _chip_from(_changed(_read_tree(name, ()), settings), named(name, settings))
+
+
+def _changed(tree: dict[str, object], settings: tuple[Setting, ...]) -> dict[str, object]:
+    """The tree with settings applied; its name says what they are."""
+    if not settings:
+        return tree
+    try:
+        changed = apply_settings(tree, settings)
+    except SettingError as error:
+        raise ChipError(str(error)) from None
+    return {**changed, "name": named(str(tree.get("name")), settings)}
 
 
 @lru_cache(maxsize=64)
@@ -199,6 +223,7 @@ def _merge(base: dict[str, object], over: dict[str, object]) -> dict[str, object
 
 def _chip_from(tree: dict[str, object], file: str) -> Chip:
     spec: dict[str, str] = {}
+    tree = dict(tree)
     name = tree.pop("name", None)
     if not isinstance(name, str):
         raise ChipError(f"{file}: parameter name: want a string")
@@ -238,6 +263,9 @@ def _check_ranges(values: dict[str, float], file: str) -> None:
          f"a multiple of {_GRANULE_BYTES}, at least {_LEAST_HBM_BYTES}"),
         ("mxu_dim", values["mxu_dim"] in _MXU_DIMS, " or ".join(str(dim) for dim in _MXU_DIMS)),
         ("mxu_sustained", values["mxu_sustained"] <= 1, "a share above 0 and at most 1"),
+        *((f"{link}_bytes_per_cycle",
+           values[f"{link}_bytes_per_cycle"] <= values[f"{link}_peak_bytes_per_cycle"],
+           f"at most {link}_peak_bytes_per_cycle") for link in ("hbm", "ici")),
         *((key, values[key] >= 1, "at least 1") for key in values if key.endswith("_entries")),
     ]  # fmt: skip
     for key, holds, want in rules:
@@ -254,7 +282,9 @@ def _same_keys(file: str, prefix: str, found: set[str], want: set[str]) -> None:
     for key in sorted(want - found):
         raise ChipError(f"{file}: parameter {prefix}{key} is missing")
     for key in sorted(found - want):
-        raise ChipError(f"{file}: parameter {prefix}{key} is unknown")
+        near = difflib.get_close_matches(key, want, 1)
+        hint = f", did you mean {prefix}{near[0]}?" if near else ""
+        raise ChipError(f"{file}: parameter {prefix}{key} is unknown{hint}")
 
 
 def _number(key: str, entry: object, spec: dict[str, str], file: str) -> float:

@@ -17,6 +17,7 @@ from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.topology import Topology, parse_target
+from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.errors import TargetError
 from tpuc.commands.terminal import quiet, warn_of_f32, working
@@ -33,6 +34,16 @@ def named_topology(name: str) -> Topology:
         return parse_target(name)
     except ChipError as error:
         raise click.UsageError(str(error)) from error
+
+
+def changed_target(name: str | None, settings: tuple[str, ...]) -> str:
+    """A target (the default one for None) with settings of the command line applied to its chip."""
+    try:
+        target = with_settings(name or DEFAULT_TARGET, map(parse_setting, settings))
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    named_topology(target)
+    return target
 
 
 def model_source(model: str) -> str | bytes | Path:

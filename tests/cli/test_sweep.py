@@ -1,0 +1,86 @@
+"""``tpuc sweep`` and ``--set``: variants of a chip from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tpu_sim.isa.chip_settings import Setting, SettingError
+from tpuc.sweep import combinations, front, parse_values, sensitivity
+
+TWO = [parse_values("a=1,2"), parse_values("b=8,16MiB")]
+
+
+def test_values_share_the_last_ones_unit() -> None:
+    assert parse_values("vmem=8,1GiB,128MiB").values == ("8MiB", "1GiB", "128MiB")
+    assert parse_values("vregs=16,32").values == ("16", "32")
+    with pytest.raises(SettingError, match="given twice"):
+        parse_values("vmem=8,8MiB")
+    with pytest.raises(SettingError, match="a parameter is set twice"):
+        combinations([*TWO, TWO[0]])
+
+
+def test_the_chip_as_it_is_comes_first() -> None:
+    points = combinations(TWO)
+    assert points[0] == () and len(points) == 5
+    assert points[2] == (Setting("a", "1"), Setting("b", "16MiB"))
+
+
+def test_the_front_and_what_each_parameter_does() -> None:
+    times = dict(zip(combinations(TWO), [1.0, 4.0, 2.0, 4.0, math.inf], strict=True))
+    _, slow, wide, dear, _ = times
+    assert front(times, TWO) == {slow, wide}
+    assert dear not in front(times, TWO)
+    rows = {(key, value): ratio for key, value, ratio in sensitivity(times, TWO)}
+    assert rows["a", "2"] == 1.0  # b = 16MiB has no time there
+    assert rows["b", "16MiB"] == 0.5
+
+
+def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path: Path) -> None:
+    kept, table = tmp_path / "kept.jsonl", tmp_path / "table.csv"
+    arguments = ["sweep", model, "--set", "hbm_bandwidth=100,800GB/s", "--jobs", "1"]
+    arguments += ["--results", kept, "--csv", table, "--json"]
+    found = json.loads(call(*arguments).out)
+    times = [variant["time_by_first"] for variant in found["variants"]]
+    assert times[0] == 1 and times[1] > times[2] > 0.9
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["hbm_bandwidth"] for row in rows] == ["", "100GB/s", "800GB/s"]
+    assert rows[1]["target"] == "v5e{hbm_bandwidth=100GB/s}"
+    lines = kept.read_text().splitlines()
+    assert len(lines) == 3
+    kept.write_text("\n".join([lines[0], lines[1], lines[2][:20]]) + "\n")  # killed while writing
+    again = json.loads(call(*arguments).out)
+    assert again == found and len(kept.read_text().splitlines()) == 4
+
+
+def test_a_variant_that_a_model_does_not_fit_is_reported(call: Call, model: Path) -> None:
+    done = call("sweep", model, "--set", "vmem=64KiB,64MiB", "--set", "hbm=1,16MiB", "--jobs", "1")
+    assert "as it is" in done.out and "*: no variant" in done.out
+
+
+def test_set_changes_the_chip_of_any_command(call: Call, model: Path) -> None:
+    slow = json.loads(call("estimate", model, "--set", "hbm_bandwidth=50GB/s", "--json").out)
+    assert slow["target"] == "v5e{hbm_bandwidth=50GB/s}"
+    assert slow["cycles"] > json.loads(call("estimate", model, "--json").out)["cycles"]
+    assert "follows from the clock" in call("targets", "v6e", "--set", "clock=1GHz").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["estimate", "--set", "vmen=1MiB"], "did you mean vmem?"),
+        (["sweep", "--set", "vmem=1,2"], "want 65536 to"),
+        (["sweep", "--set", "vmem"], "want key=value"),
+    ],
+)
+def test_wrong_settings_are_usage_errors(
+    call: Call, model: Path, arguments: list[str], message: str
+) -> None:
+    done = call(arguments[0], model, *arguments[1:])
+    assert done.code == 2 and message in done.err

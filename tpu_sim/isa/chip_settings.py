@@ -1,0 +1,227 @@
+"""Changes to a chip, written behind its name: ``v5e{vmem=32MiB,hbm_bandwidth=1.2TB/s}``.
+
+A setting names a parameter of the chip file (``vregs``, ``slots.valu``, ``latencies.eup``) or one of the
+words people think in:
+
+    clock          the core clock; what takes its time outside of the core keeps its seconds
+    hbm, vmem, smem  sizes
+    hbm_bandwidth  the published rate; what a DMA gets of it keeps its share
+    ici_bandwidth  of one link one way, likewise
+    mxu_count      the slots that feed the MXUs grow with it
+
+Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB; rates these per second; times ns, us, ms, s; the clock Hz, kHz,
+MHz, GHz. A number without a unit is in the unit of the chip file: bytes, cycles, bytes per cycle, Hz.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+Tree = dict[str, object]
+
+_FORM = re.compile(r"(?P<base>[^{}]+)(?:\{(?P<settings>[^{}]*)\})?(?P<tail>[^{}]*)")
+_QUANTITY = re.compile(r"(?P<number>[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(?P<unit>[A-Za-z/]*)")
+_SIZES = {
+    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+_RATES = {f"{unit}/s": factor for unit, factor in _SIZES.items()}
+_CLOCKS = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
+_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_OUTSIDE_THE_CORE = (
+    "dma_latency_cycles", "dma_wait_cycles", "call_overhead_cycles", "ici_hop_cycles",
+    "ici_sync_cycles",
+)  # fmt: skip
+"""Times that HBM, the host and the links take: fitted or published in ns."""
+_HBM_RATES = ("hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle")
+_ICI_RATES = ("ici_peak_bytes_per_cycle", "ici_bytes_per_cycle")
+_WORD_BYTES = 4
+
+
+class SettingError(ValueError):
+    """A setting is no change of a chip; the message names it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One parameter and what it is set to, as written."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+def split_settings(name: str) -> tuple[str, tuple[Setting, ...]]:
+    """A chip's name without its settings, and these in the order of their keys.
+
+    Raises SettingError for text that is not of the form, or sets a key twice.
+    """
+    found = _FORM.fullmatch(name)
+    if found is None or found["tail"]:
+        raise SettingError(f"{name}: want CHIP or CHIP{{key=value,...}}")
+    text = found["settings"]
+    settings = [parse_setting(part) for part in text.split(",")] if text else []
+    keys = [setting.key for setting in settings]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise SettingError(f"{name}: {key} is set twice")
+    return found["base"], tuple(sorted(settings, key=lambda setting: setting.key))
+
+
+def parse_setting(text: str) -> Setting:
+    """``key=value``."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise SettingError(f"setting {text!r}: want key=value")
+    return Setting(key, value)
+
+
+def with_settings(name: str, settings: Iterable[Setting]) -> str:
+    """The name of a chip, or of a slice of it (``v5e:4x2``), changed further; later ones win."""
+    found = _FORM.fullmatch(name)
+    if found is None:
+        raise SettingError(f"{name}: want CHIP or CHIP{{key=value,...}}")
+    base, tail = found["base"], found["tail"]
+    if found["settings"] is None:
+        base, tail = _split_slice(base)
+    before = split_settings(f"{base}{{{found['settings'] or ''}}}")[1]
+    merged = {setting.key: setting for setting in (*before, *settings)}
+    return named(base, merged.values()) + tail
+
+
+def _split_slice(name: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(.+?)(:\d+(?:x\d+)*|(?<!\.toml)-\d+)", name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def named(base: str, settings: Iterable[Setting]) -> str:
+    """The name that says how a chip was changed."""
+    ordered = sorted(settings, key=lambda setting: setting.key)
+    return f"{base}{{{','.join(map(str, ordered))}}}" if ordered else base
+
+
+def apply_settings(tree: Tree, settings: Iterable[Setting]) -> Tree:
+    """The tree of a chip file with settings applied, the clock first.
+
+    Entries that change are of provenance ``set``; those that follow from others say so.
+    """
+    editor = _Editor(tree)
+    for setting in sorted(settings, key=lambda s: s.key not in ("clock", "clock_hz")):
+        try:
+            editor.apply(setting)
+        except ValueError as error:
+            raise SettingError(f"setting {setting}: {error}") from None
+    return editor.tree
+
+
+class _Editor:
+    """Changes a copy of a chip's tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree: Tree = {
+            key: dict(value) if isinstance(value, dict) else value for key, value in tree.items()
+        }
+        self._words: dict[str, Callable[[str], None]] = {
+            "clock": self._clock,
+            "clock_hz": self._clock,
+            "hbm": lambda text: self._write("hbm_bytes", _measured(text, _SIZES)),
+            "vmem": lambda text: self._write("vmem_bytes", _measured(text, _SIZES)),
+            "smem": lambda text: self._write("smem_words", _measured(text, _SIZES) / _WORD_BYTES),
+            "hbm_bandwidth": lambda text: self._bandwidth(text, *_HBM_RATES),
+            "ici_bandwidth": lambda text: self._bandwidth(text, *_ICI_RATES),
+            "mxu_count": self._mxu_count,
+        }
+
+    def apply(self, setting: Setting) -> None:
+        """Raises ValueError with what is wrong."""
+        if setting.key in self._words:
+            self._words[setting.key](setting.value)
+            return
+        if setting.key not in self._parameters():
+            known = [*self._words, *self._parameters()]
+            near = difflib.get_close_matches(setting.key, known, 1)
+            raise ValueError("unknown parameter" + (f", did you mean {near[0]}?" if near else ""))
+        self._write(setting.key, self._number(setting))
+
+    def _number(self, setting: Setting) -> float:
+        """The value in the unit of the chip file."""
+        key, text = setting.key, setting.value
+        if key.endswith("_bytes_per_cycle"):
+            return self._per_cycle(text)
+        if key.endswith("_cycles") or key.startswith("latencies."):
+            return _measured(text, _TIMES, lambda seconds: round(seconds * self._read("clock_hz")))
+        if key.endswith("_bytes"):
+            return _measured(text, _SIZES)
+        return _measured(text, {})
+
+    def _per_cycle(self, text: str) -> float:
+        return _measured(text, _RATES, lambda rate: rate / self._read("clock_hz"))
+
+    def _clock(self, text: str) -> None:
+        clock, before = _measured(text, _CLOCKS), self._read("clock_hz")
+        if clock <= 0:
+            raise ValueError("want a clock above 0")
+        self._write("clock_hz", clock)
+        follows = f"follows from the clock, {clock / 1e9:g} GHz"
+        for key in _OUTSIDE_THE_CORE:
+            self._write(key, round(self._read(key) * clock / before), follows)
+        for key in (*_HBM_RATES, *_ICI_RATES):
+            self._write(key, self._read(key) * before / clock, follows)
+
+    def _bandwidth(self, text: str, peak: str, got: str) -> None:
+        share = self._read(got) / self._read(peak)
+        rate = self._per_cycle(text)
+        self._write(peak, rate)
+        self._write(got, rate * share, f"{share:.3g} of the published rate, as before")
+
+    def _mxu_count(self, text: str) -> None:
+        count, before = _measured(text, {}), self._read("mxu_count")
+        self._write("mxu_count", count)
+        slots = max(1, round(self._read("slots.mxu") * count / before))
+        self._write("slots.mxu", slots, "as many for each MXU as before")
+
+    def _parameters(self) -> Iterator[str]:
+        for key, entry in self.tree.items():
+            if isinstance(entry, dict) and "value" in entry:
+                yield key
+            elif isinstance(entry, dict):
+                yield from (f"{key}.{inner}" for inner in entry)
+
+    def _read(self, key: str) -> float:
+        entry = self._entry(key)
+        assert isinstance(entry, dict)
+        return float(entry["value"])
+
+    def _entry(self, key: str) -> object:
+        table, _, inner = key.rpartition(".")
+        holder = self.tree[table] if table else self.tree
+        assert isinstance(holder, dict)
+        return holder[inner]
+
+    def _write(self, key: str, value: float, source: str = "set by hand") -> None:
+        table, _, inner = key.rpartition(".")
+        holder = self.tree[table] if table else self.tree
+        assert isinstance(holder, dict)
+        holder[inner] = {"value": value, "provenance": "set", "source": source}
+
+
+def _measured(
+    text: str, units: dict[str, float] | dict[str, int], scale: Callable[[float], float] = float
+) -> float:
+    """A number, or a quantity in one of the units, which `scale` then turns into the file's unit."""
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity")
+    number, unit = float(found["number"]), found["unit"]
+    if not unit:
+        return number
+    if unit not in units:
+        known = f"want one of {', '.join(units)}" if units else "it is a plain number"
+        raise ValueError(f"unit {unit!r}: {known}")
+    return scale(number * units[unit])

@@ -1,0 +1,176 @@
+"""``tpuc sweep``: models on many variants of a chip."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tpu_sim.isa.chip_settings import SettingError, with_settings
+from tpu_sim.jit.host import processor_count
+from tpuc.commands.models import named_topology
+from tpuc.commands.terminal import writable
+from tpuc.sweep import (
+    Point,
+    Result,
+    Sweep,
+    Values,
+    combinations,
+    front,
+    parse_values,
+    relative_times,
+    run_sweep,
+    sensitivity,
+)
+from tpuc.tables import console, heading
+
+_MOST_ERRORS = 5
+
+Results = dict[tuple[str, Point], Result]
+
+
+def sweep(
+    models: tuple[str, ...],
+    settings: tuple[str, ...],
+    target: str,
+    precision: str | None,
+    trips: int,
+    jobs: int | None,
+    results: str | None,
+    csv_file: str | None,
+    as_json: bool,
+) -> None:
+    """``tpuc sweep``: estimate every model on every combination; exit 1 if a model runs on none."""
+    parameters, points = _points(settings, target)
+    for model in models:
+        if not Path(model).is_file():
+            raise click.UsageError(f"{model}: there is no such file")
+    writable(csv_file)
+    chosen = Sweep(precision or "default", trips)
+    kept = Path(results) if results else None
+    with Progress(console=_terminal(), transient=True) as bar:
+        task = bar.add_task("estimating", total=len(models) * len(points))
+        found = run_sweep(
+            models,
+            target,
+            points,
+            chosen,
+            jobs or processor_count(),
+            kept,
+            lambda _: bar.advance(task),
+        )
+    times = relative_times(found, models, points)
+    if csv_file:
+        _write_csv(Path(csv_file), parameters, found)
+    if as_json:
+        click.echo(json.dumps(_as_json(parameters, found, times)))
+    else:
+        _print(models, parameters, points, found, times)
+    if not any(map(math.isfinite, times.values())):
+        raise click.exceptions.Exit(1)
+
+
+def _points(settings: Sequence[str], target: str) -> tuple[list[Values], list[Point]]:
+    """What to try; a setting that is wrong by itself is refused before anything runs."""
+    try:
+        parameters = [parse_values(text) for text in settings]
+        points = combinations(parameters)
+        alone = {(setting,) for point in points for setting in point}
+        for settings_of in ((), *sorted(alone, key=str)):
+            named_topology(with_settings(target, settings_of))
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    return parameters, points
+
+
+def _terminal() -> Console:
+    return Console(stderr=True)
+
+
+def _print(
+    models: Sequence[str],
+    parameters: Sequence[Values],
+    points: Sequence[Point],
+    results: Results,
+    times: dict[Point, float],
+) -> None:
+    out = console()
+    best = front(times, parameters)
+    heading(out, f"{len(points)} variants, {len(models)} models: time on the chip")
+    table = Table()
+    for parameter in parameters:
+        table.add_column(parameter.key, justify="right")
+    for model in models:
+        table.add_column(f"{Path(model).stem} ms", justify="right")
+    table.add_column("by first", justify="right")
+    table.add_column("best")
+    for point in points:
+        values = [setting.value for setting in point] or ["as it is", *[""] * (len(parameters) - 1)]
+        each = [_milliseconds(results[model, point]) for model in models]
+        table.add_row(*values, *each, _ratio(times[point]), "*" if point in best else "")
+    out.print(table)
+    out.print("*: no variant with earlier values only is faster")
+    effects = Table()
+    for column in ("parameter", "value", "time by that of its first value"):
+        effects.add_column(column, justify="left" if column == "parameter" else "right")
+    for key, value, ratio in sensitivity(times, parameters):
+        effects.add_row(key, value, _ratio(ratio))
+    out.print(effects)
+    errors = [result for result in results.values() if result.error]
+    for result in errors[:_MOST_ERRORS]:
+        out.print(f"{result.model} on {result.target}: {result.error}", soft_wrap=True)
+    if len(errors) > _MOST_ERRORS:
+        out.print(f"{len(errors) - _MOST_ERRORS} more errors (--json has them all)")
+
+
+def _milliseconds(result: Result) -> str:
+    return "-" if result.error else f"{result.seconds * 1e3:.3f}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"
+
+
+def _write_csv(path: Path, parameters: Sequence[Values], results: Results) -> None:
+    """One line for each model and variant."""
+    figures = [
+        "model", "target", "cycles", "seconds", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
+        "error",
+    ]  # fmt: skip
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(parameter.key for parameter in parameters), *figures])
+        for (_, point), result in results.items():
+            values = [setting.value for setting in point] or [""] * len(parameters)
+            record = asdict(result)
+            writer.writerow([*values, *(record[figure] for figure in figures)])
+
+
+def _as_json(
+    parameters: Sequence[Values], results: Results, times: dict[Point, float]
+) -> dict[str, object]:
+    best = front(times, parameters)
+    return {
+        "parameters": {parameter.key: list(parameter.values) for parameter in parameters},
+        "variants": [
+            {
+                "settings": {setting.key: setting.value for setting in point},
+                "time_by_first": times[point] if math.isfinite(times[point]) else None,
+                "is_best": point in best,
+                "models": [asdict(found) for (_, of), found in results.items() if of == point],
+            }
+            for point in times
+        ],
+        "sensitivity": [
+            {"parameter": key, "value": value, "time_by_first": ratio if ratio == ratio else None}
+            for key, value, ratio in sensitivity(times, parameters)
+        ],
+    }

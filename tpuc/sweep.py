@@ -1,0 +1,243 @@
+"""Many variants of a chip: every combination of settings, each estimated on each model.
+
+    points = combinations([parse_values("vmem=8,128MiB"), parse_values("mxu_count=2,4")])
+    results = run_sweep(["model.hlo"], "v5e", points, Sweep(), jobs=2)
+
+The chip as it is comes first. A variant that cannot be built, or that a model does not fit, has an error
+in place of its figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with_settings
+
+Point = tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Values:
+    """A parameter and the values to try."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How each model is compiled and estimated."""
+
+    precision: str = "default"
+    trips: int = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """One model on one variant: cycles and seconds, or why there are none.
+
+    `digest` is that of the model's bytes.
+    """
+
+    model: str
+    digest: str
+    target: str
+    precision: str
+    trips: int
+    cycles: int = 0
+    seconds: float = 0.0
+    hbm_bytes: int = 0
+    hbm_peak_bytes: int = 0
+    mxu_utilisation: float = 0.0
+    error: str = ""
+
+    @property
+    def job(self) -> tuple[str, str, str, str, int]:
+        """What was estimated."""
+        return self.model, self.digest, self.target, self.precision, self.trips
+
+
+def parse_values(text: str) -> Values:
+    """``vmem=8,32,128MiB``: values of one parameter; a unit of the last holds for all without one."""
+    setting = parse_setting(text)
+    values = [value.strip() for value in setting.value.split(",")]
+    if not all(values):
+        raise SettingError(f"setting {text!r}: want KEY=VALUE,VALUE..")
+    unit = values[-1].lstrip("+-.0123456789")
+    plain = [value + unit if value[-1].isdigit() else value for value in values]
+    if len(set(plain)) < len(plain):
+        raise SettingError(f"setting {text!r}: a value is given twice")
+    return Values(setting.key, tuple(plain))
+
+
+def combinations(parameters: Sequence[Values]) -> list[Point]:
+    """The chip as it is, then every combination."""
+    keys = [parameter.key for parameter in parameters]
+    if len(set(keys)) < len(keys):
+        raise SettingError("a parameter is set twice: give all its values at once")
+    choices = itertools.product(*(parameter.values for parameter in parameters))
+    points = [tuple(map(Setting, keys, chosen)) for chosen in choices]
+    return [(), *points]
+
+
+def run_sweep(
+    models: Sequence[str],
+    target: str,
+    points: Sequence[Point],
+    sweep: Sweep,
+    jobs: int,
+    kept: Path | None = None,
+    progress: Callable[[Result], None] = lambda _: None,
+) -> dict[tuple[str, Point], Result]:
+    """Estimate each model on each point, on `jobs` processes; results by model and point.
+
+    `kept` is a file of JSON lines that results are added to as they come, and taken from when they are
+    of the same model's bytes, variant and options.
+    """
+    wanted: dict[tuple[str, Point], Result] = {}
+    for model in models:
+        digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()[:16]
+        for point in points:
+            named = with_settings(target, point)
+            wanted[model, point] = Result(model, digest, named, sweep.precision, sweep.trips)
+    known = {result.job: result for result in _read(kept)}
+    missing = [request for request in wanted.values() if request.job not in known]
+    for result in _estimated(missing, jobs):
+        known[result.job] = result
+        if kept is not None:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(result)) + "\n")
+        progress(result)
+    return {key: known[request.job] for key, request in wanted.items()}
+
+
+def _read(kept: Path | None) -> Iterator[Result]:
+    """Results of an earlier sweep; a last line that was cut off by a kill is left out."""
+    if kept is None or not kept.exists():
+        return
+    for line in kept.read_text(encoding="utf-8").splitlines():
+        try:
+            yield Result(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+
+
+def _estimated(requests: Sequence[Result], jobs: int) -> Iterator[Result]:
+    if not requests:
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(requests)), mp_context=context) as pool:
+        pending: list[Future[Result]] = [pool.submit(estimate_one, r) for r in requests]
+        try:
+            for future in as_completed(pending):
+                yield future.result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def estimate_one(request: Result) -> Result:
+    """Compile and estimate a model on a variant of the chip."""
+    from compiler.options import CompileOptions
+    from runtime.api import compile
+    from tpuc.errors import USER_ERRORS
+
+    fields = asdict(request)
+    try:
+        options = CompileOptions(precision=request.precision)
+        report = compile(Path(request.model), request.target, options=options).estimate(
+            request.trips
+        )
+    except USER_ERRORS as error:
+        return Result(**{**fields, "error": str(error).splitlines()[0]})
+    return Result(
+        **{
+            **fields,
+            "cycles": report.cycles,
+            "seconds": report.seconds,
+            "hbm_bytes": report.hbm_bytes,
+            "hbm_peak_bytes": report.hbm_peak_bytes,
+            "mxu_utilisation": report.mxu_utilisation,
+        }
+    )
+
+
+def relative_times(
+    results: dict[tuple[str, Point], Result], models: Sequence[str], points: Sequence[Point]
+) -> dict[Point, float]:
+    """For each point the geometric mean over the models of its time by that of the first point; inf
+    where a model has none."""
+    found = {}
+    for point in points:
+        pairs = [(results[model, point], results[model, points[0]]) for model in models]
+        is_whole = all(result.seconds and base.seconds for result, base in pairs)
+        logs = [math.log(result.seconds / base.seconds) for result, base in pairs if is_whole]
+        found[point] = math.exp(sum(logs) / len(logs)) if logs else math.inf
+    return found
+
+
+def front(times: dict[Point, float], parameters: Sequence[Values]) -> set[Point]:
+    """The combinations that no other beats: one with no parameter at a later value of its list and
+    less time. Lists are meant to be given from the cheapest value to the dearest."""
+    places = {
+        point: tuple(
+            parameter.values.index(setting.value)
+            for parameter, setting in zip(parameters, point, strict=True)
+        )
+        for point in times
+        if point
+    }
+    return {
+        point
+        for point, place in places.items()
+        if math.isfinite(times[point])
+        and not any(_beats(times, places, other, point, place) for other in places)
+    }
+
+
+def _beats(
+    times: dict[Point, float],
+    places: dict[Point, tuple[int, ...]],
+    other: Point,
+    point: Point,
+    place: tuple[int, ...],
+) -> bool:
+    is_cheaper = all(a <= b for a, b in zip(places[other], place, strict=True))
+    is_better = times[other] < times[point] or (
+        times[other] == times[point] and places[other] != place
+    )
+    return other != point and is_cheaper and is_better
+
+
+def sensitivity(
+    times: dict[Point, float], parameters: Sequence[Values]
+) -> list[tuple[str, str, float]]:
+    """For each parameter and value, the geometric mean of the times with that value by that of those
+    with the parameter's first one, all else being equal."""
+    rows = []
+    for number, parameter in enumerate(parameters):
+        first = Setting(parameter.key, parameter.values[0])
+        for value in parameter.values:
+            ratios = list(_ratios(times, number, Setting(parameter.key, value), first))
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+            rows.append((parameter.key, value, mean))
+    return rows
+
+
+def _ratios(
+    times: dict[Point, float], number: int, value: Setting, first: Setting
+) -> Iterable[float]:
+    for point, time in times.items():
+        if not point or point[number] != value:
+            continue
+        base = times[(*point[:number], first, *point[number + 1 :])]
+        if math.isfinite(time) and math.isfinite(base):
+            yield time / base
