@@ -85,7 +85,7 @@ def _of_parts(opcode: str) -> int:
 
 def _settling(opcode: str, target: DType) -> int:
     """Bringing lanes into the range of the result's type; bf16 is rounded where it is stored."""
-    if target == PRED or target.bits == 32 or opcode in ("select", "compare"):
+    if target == PRED or target.bits == 32 or opcode == "select":
         return 0
     if target.is_float:
         return 0 if target == BF16 or OPCODES[opcode].has(Trait.EXACT) else _ROUNDING

@@ -27,7 +27,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 
-MAX_VIRTUAL_OPS = 20
+MAX_VIRTUAL_OPS = 16
 MAX_VIRTUAL_LEAVES = 5
 _MANY_PARTS = 4
 _TURNED_USERS = 4
