@@ -15,6 +15,7 @@ from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.shape import ArrayShape
 from runtime.arguments import checked_shape, expect_shape
 from runtime.buffer import Array
+from runtime.chakra import write_chakra
 from runtime.client import Device
 from runtime.executable import Executable, Results, Run
 from runtime.link_use import link_use
@@ -177,6 +178,16 @@ class SliceExecutable(Executable):
         cycles = [core.cycles for core in cores]
         links = link_use(self.slice, self.program.routes, sent, cycles, chip)
         return replace(report, links=links, target=self.device.topology.name)
+
+    def write_chakra(self, folder: str | Path, report: Report) -> None:
+        """Write Chakra execution traces (`runtime.chakra`) of an estimate or of the last call.
+
+        Raises UnsupportedError without the package protobuf.
+        """
+        assert report.traced is not None
+        is_estimate = report.assumed_trips is not None
+        cores = [report.traced[2]] * self.device_count if is_estimate else self.cores
+        write_chakra(Path(folder), self.program, self.device.chip, cores)
 
     def _execute(self, calls: Sequence[Call]) -> None:
         """Run the calls together, each on its device, which are nobody else's meanwhile."""

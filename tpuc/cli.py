@@ -116,6 +116,12 @@ _no_cache = click.option(
 _trace = click.option(
     "--trace", type=click.Path(dir_okay=False), help="write a trace for ui.perfetto.dev (JSON)"
 )
+_chakra = click.option(
+    "--chakra",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="write Chakra execution traces of a slice's devices",
+)
 _by = click.option(
     "--by",
     type=click.Choice(["kernel", "line", "op"]),
@@ -165,6 +171,7 @@ def cli() -> None:
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
 @_trace
+@_chakra
 @_by
 @_json
 def run(**options: object) -> None:
@@ -183,6 +190,7 @@ def run(**options: object) -> None:
 @_dump_ir
 @_no_cache
 @_trace
+@_chakra
 @_by
 @_json
 def estimate(**options: object) -> None:

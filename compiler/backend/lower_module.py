@@ -111,6 +111,7 @@ def lower_module(
     if exchange is not None:
         program.routes = exchange.routes
         program.constants += exchange.tables
+        program.metadata["exchanges"] = exchange.exchange_text()
         program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
     return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
 
@@ -162,6 +163,9 @@ class _Kernels:
         twin = self._library.requests[name].twin
         if twin is not None and twin in self._kernels:
             self._kernels[name] = self._moved(twin, name)
+            plan = self._library.target.exchange
+            if plan is not None and twin in plan.exchanges:
+                plan.exchanges[name] = plan.exchanges[twin]
             return
         try:
             self._dump_plan(name)

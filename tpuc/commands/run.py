@@ -9,7 +9,10 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from runtime.executable import Executable
 from runtime.machines import MachineOptions
+from runtime.report import Report
+from runtime.slice_executable import SliceExecutable
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
@@ -40,6 +43,7 @@ def run(
     no_cache: bool,
     check: bool,
     trace: str | None,
+    chakra: str | None,
     by: str,
     as_json: bool,
 ) -> None:
@@ -66,6 +70,8 @@ def run(
         save_arrays(outputs, results)
     if trace:
         report.write_trace(trace)
+    if chakra:
+        _write_chakra(executable, report, chakra)
     precision = executable.program.metadata.get("precision", "default")
     wanted = _evaluated_anew(model, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
@@ -89,6 +95,7 @@ def estimate(
     dump_ir: str | None,
     no_cache: bool,
     trace: str | None,
+    chakra: str | None,
     by: str,
     as_json: bool,
 ) -> None:
@@ -100,8 +107,8 @@ def estimate(
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
     if target is not None and "," in target:
-        if trace or dump_ir:
-            raise click.UsageError("--trace and --dump-ir are of one target")
+        if trace or chakra or dump_ir:
+            raise click.UsageError("--trace, --chakra and --dump-ir are of one target")
         scaling(model, choices, options, trips, as_json=as_json)
         return
     executable = compiled_or_loaded(model, choices, options)
@@ -110,6 +117,8 @@ def estimate(
         report = executable.estimate(trips)
     if trace:
         report.write_trace(trace)
+    if chakra:
+        _write_chakra(executable, report, chakra)
     if as_json:
         print_json(report.to_json() | {"model": model}, None, 0.0)
     else:
@@ -131,6 +140,12 @@ def scaling(
         print(json.dumps({"model": model, "targets": [asdict(point) for point in points]}))
     else:
         print_scaling(points, model)
+
+
+def _write_chakra(executable: Executable, report: Report, folder: str) -> None:
+    if not isinstance(executable, SliceExecutable):
+        raise click.UsageError("--chakra is for a program of several devices: name a slice")
+    executable.write_chakra(folder, report)
 
 
 def _comparable(model: str, expect: str | None, *, check: bool) -> None:

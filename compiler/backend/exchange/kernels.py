@@ -52,7 +52,19 @@ class Exchange:
                 f"%{self.kernel.root.name}: replica groups that differ in size; make them equal",
                 self.kernel.root.span,
             )
+        self._note(found)
         return found
+
+    def pairs(self) -> Groups:
+        """A permute's pairs of source and target."""
+        found = device_pairs(self.kernel.root, DeviceCounts(1, self.cores))
+        self._note(found)
+        return found
+
+    def _note(self, groups: Groups) -> None:
+        operand = self.kernel.root.operands[0].array
+        size = operand.element_count * operand.dtype.bits // 8
+        self.plan.exchanges[self.builder.name] = (self.kernel.root.opcode, size, groups)
 
     def granules(self, parts: int = 1) -> int:
         """Granules of one of `parts` slots of the operand."""
@@ -154,7 +166,7 @@ def emit_permute(kernel: CustomKernel) -> None:
     zeros."""
     x = Exchange(kernel)
     forth, back = [-1] * x.cores, [-1] * x.cores
-    for source, target in device_pairs(kernel.root, DeviceCounts(1, x.cores)):
+    for source, target in x.pairs():
         forth[source], back[target] = target, source
     granules = x.granules()
     b = x.builder

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.torus import Slice
@@ -31,6 +33,8 @@ class ExchangePlan:
     _route_ids: dict[Route, int] = field(default_factory=dict)
     _table_ids: dict[bytes, int] = field(default_factory=dict)
     _kernels: dict[str, int] = field(default_factory=dict)
+    exchanges: dict[str, tuple[str, int, Groups]] = field(default_factory=dict)
+    """By kernel what it exchanges: the kind, a device's bytes, the groups (of a permute the pairs)."""
     _used: int = 0
 
     def route(self, targets: Sequence[int], beside: Sequence[Sequence[int]], port: int) -> int:
@@ -66,6 +70,16 @@ class ExchangePlan:
     def end_bytes(self) -> int:
         """Where the tables end in HBM."""
         return (self.first_granule + self._used) * GRANULE_BYTES
+
+    def exchange_text(self) -> str:
+        """`exchanges` as a program's metadata say them: all groups, then by kernel kind, bytes and the
+        number of its groups."""
+        groups = list(dict.fromkeys(own for _, _, own in self.exchanges.values()))
+        kernels = {
+            name: [kind, size, groups.index(own)]
+            for name, (kind, size, own) in self.exchanges.items()
+        }
+        return json.dumps({"groups": groups, "kernels": kernels})
 
     def ready_flag(self, kernel: str) -> int:
         """The first of a kernel's own flags by which cores say that they are ready.
