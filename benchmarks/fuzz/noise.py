@@ -197,8 +197,17 @@ class NoisyInterpreter(Interpreter):
         return result
 
     def _endless(self, operands: Sequence[Array], result: Array) -> Array:
-        """A complex power of infinities is nothing that is defined: NaN may stand for it."""
+        """A complex power of infinities is nothing that is defined: NaN may stand for it, and for one
+        whose logarithm is infinite in f32: nobody knows in which direction it lies. A large angle is
+        known to some 44 bits."""
         free = ~np.logical_and.reduce([np.isfinite(o) for o in operands])
+        with np.errstate(all="ignore"):
+            x, y = (o.astype(np.complex128) for o in operands)
+            size = np.abs(y) * np.abs(np.log(x))
+            free |= ~(size < np.finfo(np.float32).max / 4)
+            turn = np.exp(self.rng.uniform(-1, 1, size.shape) * self.scale * 2.0**-44 * size * 1j)
+            here = np.isfinite(result) & (size > 1) & np.isfinite(turn)
+            result = np.where(here, result * turn, result).astype(result.dtype)
         return np.where(free & self._some(result.shape), _NAN, result).astype(result.dtype)
 
     def _across_the_cuts(self, operands: Sequence[Array], result: Array) -> Array:
@@ -269,7 +278,8 @@ class NoisyInterpreter(Interpreter):
     ) -> Any:
         instr = step.instr
         if instr.opcode in _SUMS and not self._body_rounds(instr):
-            return super()._execute(step, {**values, **self._with_nans_reordered(instr, operands)})
+            moved = {**values, **self._with_nans_reordered(instr, operands)}
+            return self._with_start_last(instr, operands, super()._execute(step, moved))
         if self._is_whole(instr, operands):
             return self._signed(super()._execute(step, values))
         moved = dict(values)
@@ -339,6 +349,18 @@ class NoisyInterpreter(Interpreter):
             for o in operands
         )
         return self._reordered(instr, operands) if has_nan else {}
+
+    def _with_start_last(
+        self, instr: HloInstruction, operands: Sequence[Array], result: Any
+    ) -> Any:
+        """Start values that hold a NaN may come last in such a comparison, and so win it."""
+        starts = operands[len(operands) // 2 :]
+        is_nan = [np.isnan(s.astype(np.float64)).any() for s in starts if s.dtype.kind == "f"]
+        if instr.opcode != "reduce" or not isinstance(result, tuple) or not any(is_nan):
+            return result
+        here = self._some(result[0].shape)
+        pairs = zip(starts, result, strict=True)
+        return tuple(np.where(here, s, r).astype(r.dtype) for s, r in pairs)
 
     def _operand_noise(self, instr: HloInstruction, value: Array) -> Array:
         dtype = from_numpy(value.dtype)

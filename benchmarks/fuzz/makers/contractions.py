@@ -99,8 +99,8 @@ def _conv_window(scope: Scope, size: int) -> Along:
         window = rng.choice((7, 11, 16, 31))
     stride = rng.choice((1, 1, 1, 2, 3))
     low, high = (rng.choice((0, 0, window // 2, window - 1, window, 1)) for _ in range(2))
-    if rng.random() < 0.12:
-        low, high = -min(1, size), rng.choice((0, -1 if size > 2 else 0, 2))
+    if rng.random() < 0.12:  # edges cut away, or more of them than the window reaches
+        low, high = (rng.choice((0, -1, -2, -3, -size // 2, 2, 9, 20)) for _ in range(2))
     base = rng.choice((1, 1, 1, 1, 2, 3))
     dilation = rng.choice((1, 1, 1, 1, 2, 3))
     return Along(window, stride, low, high, base, dilation, rng.random() < 0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.fuzz import kinds
 from benchmarks.fuzz.makers.filling import fill, result_like, some_of
 from benchmarks.fuzz.makers.registry import Maker, maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -170,3 +171,30 @@ def asynchronous(scope: Scope) -> Value:
     if scope.rng.random() < 0.5:
         started = scope.raw(shape, f"async-update({started})")
     return scope.add(f"async-done({started})", result.dtype, result.dims, result.most)
+
+
+@maker("async-start", "async-done", weight=0.15)
+def asynchronous_slice(scope: Scope) -> Value:
+    """The short form: ``slice-start`` and its like, of one operation."""
+    x = scope.pick(least_rank=1)
+    d = scope.rng.randrange(x.rank)
+    opcode, dims, attributes = scope.rng.choice(
+        (
+            ("reverse", x.dims, f"dimensions={{{d}}}"),
+            ("slice", x.dims, f"slice={{{', '.join(f'[0:{n}]' for n in x.dims)}}}"),
+            ("copy-of", x.dims, ""),
+            (
+                "transpose",
+                x.dims[::-1],
+                f"dimensions={{{','.join(map(str, range(x.rank)[::-1]))}}}",
+            ),
+        )
+    )
+    if opcode == "copy-of":
+        opcode, attributes = "abs" if kinds.is_float(x.dtype) else "not", ""
+    if opcode == "not" and kinds.is_complex(x.dtype):
+        opcode = "negate"
+    result = kinds.text(x.dtype, dims)
+    more = f", {attributes}" if attributes else ""
+    started = scope.raw(f"(({x.shape}), {result}, u32[])", f"{opcode}-start({x.name}){more}")
+    return scope.add(f"{opcode}-done({started})", x.dtype, dims, x.most)

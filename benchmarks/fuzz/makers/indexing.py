@@ -186,6 +186,8 @@ def scatter(scope: Scope) -> Value | None:
         f"{_batching(roles, 'input_batching_dims', 'scatter_indices_batching_dims')}, "
         f"index_vector_dim={roles.vector_dim}, to_apply={apply}"
     )
+    if indices.count <= 1 and not _is_of_several(batch) and rng.random() < 0.3:
+        call += ", unique_indices=true, indices_are_sorted=true"
     count = max(1, math.prod(batch))
     most = [
         max(v.most, u.most) * (count + 1 if growth else 1)
@@ -196,6 +198,11 @@ def scatter(scope: Scope) -> Value | None:
     name = scope.raw(f"({', '.join(v.shape for v in operands)})", call)
     results = [scope.element(name, i, v.dtype, v.dims, most[i]) for i, v in enumerate(operands)]
     return results[-1]
+
+
+def _is_of_several(batch: list[int]) -> bool:
+    """Whether there are several updates: claims about indices must be true."""
+    return math.prod(batch) > 1
 
 
 def _update(scope: Scope, x: Value, dims: list[int]) -> Value:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from benchmarks.fuzz import kinds
+from benchmarks.fuzz.makers.folds import greatest_with_nan, odd_combiner, product_of_pairs
 from benchmarks.fuzz.makers.movement import listed
 from benchmarks.fuzz.makers.registry import maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -34,6 +35,10 @@ def combiner(scope: Scope, dtypes: Sequence[str], for_scatter: bool = False) -> 
         if for_scatter:
             choices += ["second", "second"]
             choices += ["subtract"] if dtypes[0] != "pred" else []
+        if rng.random() < 0.1:
+            odd = odd_combiner(scope, dtypes[0])
+            if odd:
+                return odd, True
         opcode = rng.choice(choices)
         if opcode == "second":
             return _second(scope, dtypes[0]), False
@@ -155,6 +160,34 @@ def reduce_several(scope: Scope) -> Value:
     return _variadic(scope, operands, starts, over, apply)
 
 
+@maker("reduce", weight=0.5)
+def reduce_pairs(scope: Scope) -> Value | None:
+    """Two operands whose results depend on each other, or three to five by themselves."""
+    rng = scope.rng
+    draw = rng.random()
+    if draw < 0.35:
+        x = scope.pick(("f32",), least_rank=1)
+        over = _over(scope, x)
+        index = rng.choice(("s32", "s32", "u8", "s64"))
+        along = scope.add(f"iota(), iota_dimension={rng.choice(over)}", index, x.dims)
+        starts = [scope.constant("f32", (), "-inf"), scope.constant(index, (), "0")]
+        return _variadic(scope, [x, along], starts, over, greatest_with_nan(scope, index))
+    if draw < 0.65:
+        x = scope.pick(("s32",), least_rank=1)
+        starts = [scope.constant("s32", (), text) for text in "10"]
+        operands = [x, scope.like("s32", x.dims)]
+        return _variadic(scope, operands, starts, _over(scope, x), product_of_pairs(scope))
+    x = scope.pick(("s32", "u8", "f32", "pred"), least_rank=1, tame=True)
+    others = [
+        scope.like(kinds.dtype(rng, ("f32", "s32", "u16", "pred", "s8")), x.dims, "tame")
+        for _ in range(rng.choice((2, 3, 4)))
+    ]
+    operands = [x, *others]
+    starts = [scope.tamed(_start(scope, v.dtype)) for v in operands]
+    apply, _ = _several(scope, [v.dtype for v in operands], False)
+    return _variadic(scope, operands, starts, _over(scope, x), apply)
+
+
 def _variadic(
     scope: Scope, operands: list[Value], starts: list[Value], over: list[int], apply: str
 ) -> Value:
@@ -209,6 +242,29 @@ def map_(scope: Scope) -> Value:
     apply = scope.program.computation(name, body)
     call = f"map({x.name}, {y.name}), dimensions={{{listed(range(x.rank))}}}, to_apply={apply}"
     return scope.add(call, x.dtype, x.dims)
+
+
+@maker("map", weight=0.3)
+def map_of_some(scope: Scope) -> Value:
+    """One to four operands of several types, another type of result, a constant inside."""
+    rng = scope.rng
+    x = scope.pick(("f32", "s32", "bf16", "u8"))
+    y = scope.like("pred", x.dims)
+    count = rng.randint(1, 4)
+    operands = [x, y, scope.like(x.dtype, x.dims), x][:count]
+    t = f"{x.dtype}[]"
+    lines = [f"  p{i} = {v.dtype}[] parameter({i})" for i, v in enumerate(operands)]
+    lines.append(f"  c = {t} constant(3)\n  s = {t} add(p0, c)")
+    chosen = f"select(p1, s, {rng.choice(('p0', 'c'))})" if count > 1 else "add(s, s)"
+    lines.append(f"  w = {t} {chosen}")
+    lines.append(f"  v = {t} maximum(w, {'p2' if count > 2 else 'c'})")
+    to_pred = rng.random() < 0.4
+    root = "pred[] compare(v, c), direction=GE" if to_pred else f"{t} negate(v)"
+    lines.append(f"  ROOT r = {root}")
+    apply = scope.program.computation(scope.program.name("mapped"), "\n".join(lines))
+    names = ", ".join(v.name for v in operands)
+    call = f"map({names}), dimensions={{{listed(range(x.rank))}}}, to_apply={apply}"
+    return scope.add(call, "pred" if to_pred else x.dtype, x.dims)
 
 
 @maker("scan", weight=0.3)

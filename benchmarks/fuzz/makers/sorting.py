@@ -27,7 +27,10 @@ def sort(scope: Scope) -> Value:
     if rng.random() < 0.4:
         apply = _usual_order(scope, [x, *others], direction)
     names = ", ".join(v.name for v in [x, *others])
-    call = f"sort({names}), dimensions={{{along}}}, is_stable=true, to_apply={apply}"
+    stable = ", is_stable=true"
+    if not others and kinds.is_integer(x.dtype) and "abs(" not in scope.program.computations[apply]:
+        stable = rng.choice((stable, ", is_stable=false", ""))  # equal elements look alike
+    call = f"sort({names}), dimensions={{{along}}}{stable}, to_apply={apply}"
     if not others:
         return scope.add(call, x.dtype, x.dims, x.most)
     name = scope.raw(f"({', '.join(v.shape for v in [x, *others])})", call)

@@ -322,10 +322,10 @@ def _from_polar(c: Complex, k: Compensated, growth: Twofold, rotation: Twofold) 
     size = e.select(is_small, e.fma(size, exponent.low, size), size)
     factor = e.select(is_large, e.like(size, 2.0**_SPARE_BITS), e.like(size, 1.0))
     cos, sin = e.unary("cosine", rotation.high), e.unary("sine", rotation.high)
-    far = e.mul(rotation.low, rotation.low)
-    shrunk = e.fma(far, e.like(far, -0.5), e.like(far, 1.0))
-    real = e.fma(e.neg(sin), rotation.low, e.mul(cos, shrunk))
-    imag = e.fma(cos, rotation.low, e.mul(sin, shrunk))
+    # of a large angle the second part is one, too: a turn by it must not change the modulus
+    shrunk, along = e.unary("cosine", rotation.low), e.unary("sine", rotation.low)
+    real = e.fma(e.neg(sin), along, e.mul(cos, shrunk))
+    imag = e.fma(cos, along, e.mul(sin, shrunk))
     return c.pair(e.mul(e.mul(size, real), factor), e.mul(e.mul(size, imag), factor))
 
 
