@@ -16,6 +16,7 @@ from compiler.partitioner.partitioner import partition_module
 from compiler.pass_pipeline import Edge, check_order, find_passes
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
+from compiler.passes.collectives.combiner import combine_collectives
 from compiler.passes.collectives.expander import expand_collectives
 from compiler.passes.collectives.flattening import flatten_replicas
 from compiler.passes.constant_folding import fold_constants
@@ -83,6 +84,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("tuple-flattener", flatten_tuples),
         FunctionPass("loop-state", simplify_loop_state),
         FunctionPass("replica-flattener", flatten_replicas),
+        FunctionPass("collective-combiner", combine_collectives),
         FunctionPass("collective-expander", expand_collectives),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
@@ -142,6 +144,7 @@ PIPELINE: tuple[str, ...] = (
     "single-device",
     "call-inliner",
     "replica-flattener",
+    "collective-combiner",
     "collective-expander",
     "control-unsharing",
     "tuple-flattener",
@@ -214,6 +217,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
     ("single-device", "replica-flattener", "groups of one are gone"),
     ("replica-flattener", "collective-expander", "it lists groups and joins starts and dones"),
+    ("replica-flattener", "collective-combiner", "it lists groups and joins starts and dones"),
+    ("collective-combiner", "collective-expander", "it makes one of several"),
     ("call-inliner", "replica-flattener", "a computation that is shared is looked at once"),
     ("collective-expander", "algebraic-simplifier", "reshapes before and after a slot meet"),
     ("collective-expander", "pair-types", "combining takes complex arrays apart"),

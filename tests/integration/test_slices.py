@@ -207,3 +207,17 @@ def test_collectives_that_do_not_match_are_named() -> None:
     )
     with pytest.raises(DeadlockFault, match="core 0 in"):
         compiled(source)(values("f32", (4, 6, 24)))
+
+
+def test_small_sums_are_one_and_each_result_is_its_own() -> None:
+    body = (
+        "x = T[64,24] parameter(0)\ny = T[100] parameter(1)\ns = T[] parameter(2)\n"
+        "a = T[64,24] all-reduce(x), replica_groups={}, to_apply=add\n"
+        "b = T[100] all-reduce(y), replica_groups={}, to_apply=add\n"
+        "c = T[] all-reduce(s), replica_groups={}, to_apply=add\n"
+        "ROOT r = (T[64,24], T[100], T[]) tuple(a, b, c)"
+    )
+    arrays = [values("f32", (4, *dims)) for dims in ((64, 24), (100,), ())]
+    exe = check(text(body), *arrays)
+    kinds = [kernel.note.split()[-1] for kernel in exe.program.kernels.values()]
+    assert kinds.count("all-gather") == 1

@@ -3,8 +3,8 @@
     all-gather         [1, a, b] -> [n, a, b], then the slots are put where they belong
     all-to-all         [n, a, b] -> [n, a, b], slot j for the device of rank j
     reduce-scatter     an all-to-all of the parts, whose slots are then combined
-    all-reduce         of few bytes: all slots are gathered and combined; else a
-                       reduce-scatter and an all-gather
+    all-reduce         of few bytes: all slots are gathered and combined; else a reduce-scatter and an
+                       all-gather; several small arrays end to end as one
     broadcast          permutes, by which twice as many devices have it each time
     send, recv         a permute
 
@@ -18,11 +18,12 @@ from collections.abc import Sequence
 
 from compiler.analysis.ring_reduction import ring_row
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.dtypes import PRED, S32
+from compiler.hlo.dtypes import PRED, S32, DType
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import Groups, device_counts
 from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.collectives.combiner import SMALL_BYTES
 from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -34,6 +35,7 @@ Dims = tuple[int, ...]
 _GATHERED_BYTES = 1 << 14
 """An all-reduce of at most so many bytes, times the devices, costs latency alone."""
 _LANES = 128
+_TILE = 8 * _LANES
 _MOST_RING = 256
 """Larger groups have too many steps for a core's sync flags."""
 
@@ -198,8 +200,36 @@ def _reduce_scatter(instr: Instr) -> Instr | None:
 
 
 def _all_reduce(instr: Instr) -> Instr | None:
+    """Small arrays of one type are reduced end to end as one, each at the start of a tile."""
     c = Collective(instr)
-    return result_of(c.e, instr, [_reduced(c, operand) for operand in instr.operands])
+    together: dict[DType, list[Instr]] = {}
+    for operand in instr.operands:
+        if _bytes(operand) <= SMALL_BYTES:
+            together.setdefault(operand.array.dtype, []).append(operand)
+    made: dict[Instr, Instr] = {}
+    for operands in together.values():
+        if len(operands) > 1:
+            made.update(zip(operands, _reduced_together(c, operands), strict=True))
+    each = [made[o] if o in made else _reduced(c, o) for o in instr.operands]
+    return result_of(c.e, instr, each)
+
+
+def _reduced_together(c: Collective, operands: Sequence[Instr]) -> list[Instr]:
+    e, ends, rows = c.e, [0], []
+    for operand in operands:
+        count = operand.array.element_count
+        flat = e.shaped(operand, (count,))
+        rows.append(e.pad_dim(flat, 0, 0, -count % _TILE))
+        ends.append(ends[-1] + count + -count % _TILE)
+    whole = _reduced(c, e.join(rows, 0))
+    return [
+        e.shaped(e.part(whole, 0, start, start + o.array.element_count), o.array.dims)
+        for start, o in zip(ends, operands, strict=False)
+    ]
+
+
+def _bytes(operand: Instr) -> int:
+    return operand.array.element_count * operand.array.dtype.bits // 8
 
 
 def _reduced(c: Collective, operand: Instr) -> Instr:
