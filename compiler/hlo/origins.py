@@ -25,6 +25,7 @@ from compiler.hlo.stack_frames import StackFrames
 from tpu_sim.isa.origins import Origin
 
 METADATA, NOTE = "metadata", "frontend_attributes"
+_PLACE = frozenset({"source_file", "source_line", "stack_frame_id"})
 ALSO_FROM = "also_from"
 """The frontend attribute with further origins."""
 IDLE = with_any(Trait.GIVEN | Trait.TUPLE_ONLY)
@@ -85,7 +86,7 @@ def inherit(attrs: dict[str, object], near: HloInstruction) -> None:
 def scoped(instr: HloInstruction, call: HloInstruction) -> None:
     """Name an instruction that was inlined as part of its call: ``f/g`` and ``add`` give ``f/g/add``.
 
-    One without a name takes the call's origins.
+    One without a name takes the call's origins, one without a place the call's place.
     """
     outer = call.attrs.get(METADATA)
     if not isinstance(outer, OpMetadata) or instr.opcode in IDLE:
@@ -94,19 +95,21 @@ def scoped(instr: HloInstruction, call: HloInstruction) -> None:
     if not isinstance(own, OpMetadata):
         inherit(instr.attrs, call)
         return
-    name, scope = own.op_name, outer.op_name
-    if not scope or name == scope or name.startswith(f"{scope}/"):
-        return
-    instr.attrs[METADATA] = OpMetadata(_renamed(own.text, f"{scope}/{name}" if name else scope))
+    instr.attrs[METADATA] = _metadata(_within(own.text, outer.text))
 
 
 @lru_cache(maxsize=16384)
-def _renamed(text: str, name: str) -> str:
+def _within(text: str, outer: str) -> str:
+    """The metadata of an inlined instruction, of its own and the call's."""
     try:
-        fields = metadata_fields(text)
+        fields, around = metadata_fields(text), metadata_fields(outer)
+        name, scope = (unquote(f.get("op_name", '""')) for f in (fields, around))
     except ValueError:
         return text
-    fields["op_name"] = quote(name)
+    if not fields.keys() & _PLACE:
+        fields |= {key: value for key, value in around.items() if key in _PLACE}
+    if scope and name != scope and not name.startswith(f"{scope}/"):
+        fields["op_name"] = quote(f"{scope}/{name}" if name else scope)
     return "{" + " ".join(f"{key}={value}" for key, value in fields.items()) + "}"
 
 

@@ -10,7 +10,7 @@ T.views.graph = { name: "Graph", full: true, draw: async () => {
   const opened = (T.opened[name] = T.opened[name] || { open: new Set(), closed: new Set() });
   if (T.state.hlo) T.openTo(g, T.state.hlo, opened);
   const shown = T.visible(g, opened), wanted = T.state.hlo || T.state.site;
-  const picked = shown.nodes.size > 160 ? T.around(shown, shown.nodes.has(wanted) ? wanted : (T.dearest(shown) || shown.last), 90) : shown;
+  const picked = shown.nodes.size > 160 ? T.around(shown, shown.nodes.has(wanted) ? wanted : T.dearest(shown) || T.middle(shown), 90) : shown;
   const svg = T.drawGraph(picked, opened, wanted);
   const chips = [...opened.open].map((id) => h("span", { class: "tag" }, T.shortOp(id.replace(/^[^:]*:/, "")), " ", h("a", { title: "close", onclick: () => { opened.open.delete(id); opened.closed.add(id); T.draw(); } }, "×")));
   const count = g.computations.reduce((n, c) => n + c.instructions.length, 0);
@@ -76,8 +76,7 @@ T.visible = (g, opened) => {
     });
   };
   link(entry);
-  const rootRow = g.computations[entry].instructions[g.computations[entry].root];
-  return { nodes, edges: [...edges].map((e) => e.split("\n")), last: rootRow && rootRow[0] };
+  return { nodes, edges: [...edges].map((e) => e.split("\n")) };
 };
 T.addSite = (box, name) => { const s = T.sites.get(name); if (s) { box.cycles += s.cycles; for (const [k, v] of Object.entries(s.causes)) box.causes[k] = (box.causes[k] || 0) + v; } };
 /* Opens scopes, the largest first, as long as there is room for what is in them. */
@@ -93,11 +92,12 @@ T.autoOpen = (rows, opened, room) => {
   }
 };
 T.dearest = (shown) => { let best = null; for (const n of shown.nodes.values()) if (n.cycles > (best ? best.cycles : 0)) best = n; return best && best.id; };
+T.middle = (shown) => [...shown.nodes.keys()][Math.floor(shown.nodes.size / 2)];
 T.around = (shown, center, most) => {
   const next = new Map();
   for (const [a, b] of shown.edges) { next.set(a, [...(next.get(a) || []), b]); next.set(b, [...(next.get(b) || []), a]); }
   const found = new Set([center]), queue = [center];
-  while (queue.length && found.size < most) for (const n of next.get(queue.shift()) || []) if (!found.has(n) && found.size < most) { found.add(n); queue.push(n); }
+  while (queue.length && found.size < most) for (const n of (next.get(queue.shift()) || []).slice(0, 6)) if (!found.has(n) && found.size < most) { found.add(n); queue.push(n); }
   return { nodes: new Map([...shown.nodes].filter(([id]) => found.has(id))), edges: shown.edges.filter(([a, b]) => found.has(a) && found.has(b)) };
 };
 T.drawGraph = (shown, opened, wanted) => {

@@ -38,17 +38,19 @@ T.diff = (before, edits, remarks) => {
   for (const r of remarks) { const name = (r.match(/%[\w.\-]+/) || [""])[0]; notes.set(name, [...(notes.get(name) || []), r]); }
   const general = notes.get("") || [];
   for (const r of general) lines.push({ kind: "note", text: r });
-  const push = (line) => {
-    const name = ((line.after !== undefined ? line.after : line.before) || "").match(/^\s+(?:ROOT )?(%[\w.\-]+) =/);
-    if (name && line.after !== undefined && notes.has(name[1])) { for (const r of notes.get(name[1])) lines.push({ kind: "note", text: r }); notes.delete(name[1]); }
-    lines.push(line);
+  const push = (line, to = lines) => {
+    for (const text of new Set([line.after, line.before])) {
+      const name = (text || "").match(/^\s+(?:ROOT )?(%[\w.\-]+) =/);
+      if (name && notes.has(name[1])) { for (const r of notes.get(name[1])) to.push({ kind: "note", text: r }); notes.delete(name[1]); }
+    }
+    to.push(line);
   };
   let at = 0, after = 0;
   const same = (end) => {
     const count = end - at, context = 3, fold = count > 2 * context + 3;
     const from = fold ? (at ? at + context : at + (edits.length ? 0 : context)) : end, to = fold ? end - (end < before.length ? context : 0) : end;
     for (let i = at; i < Math.min(from, end); i++) push({ kind: "same", before: before[i], after: before[i], a: i, b: after + i - at });
-    if (to > from) lines.push({ kind: "fold", hidden: before.slice(from, to).map((text, k) => ({ kind: "same", before: text, after: text, a: from + k, b: after + from + k - at })) });
+    if (to > from) { const inner = []; for (let i = from; i < to; i++) push({ kind: "same", before: before[i], after: before[i], a: i, b: after + i - at }, inner); lines.push({ kind: "fold", hidden: inner }); }
     if (fold) for (let i = to; i < end; i++) push({ kind: "same", before: before[i], after: before[i], a: i, b: after + i - at });
     after += count; at = end;
   };
@@ -62,9 +64,10 @@ T.diff = (before, edits, remarks) => {
   for (const [name, rest] of notes) if (name) for (const r of rest) lines.unshift({ kind: "note", text: r });
   return { lines, marks };
 };
+T.foldText = (lines) => { const notes = lines.filter((l) => l.kind === "note").length; return `⋯ ${lines.length - notes} equal lines${notes ? `, ${notes} remarks` : ""}`; };
 T.unfold = (lines, i) => lines.splice(i, 1, ...lines[i].hidden);
 T.diffLine = (l, open) => {
-  if (l.kind === "fold") return h("div", { class: "fold", onclick: open }, `⋯ ${l.hidden.length} equal lines`);
+  if (l.kind === "fold") return h("div", { class: "fold", onclick: open }, T.foldText(l.hidden));
   if (l.kind === "note") return h("div", { class: "note", title: l.text }, h("span", {}, l.text));
   const side = (text, other, number, mark) => text === undefined ? h("span", {}) : h("span", { class: text !== other ? mark : "", title: text.trim(), onclick: () => { const name = text.match(/%([\w.\-]+) =/); if (name) T.go({ ...T.state, hlo: name[1] }, true); } }, h("span", { class: "gutter" }, number + 1), T.marked(text, other));
   return h("div", { class: l.kind }, side(l.before, l.after, l.a, "del"), side(l.after, l.before, l.b, "add"));

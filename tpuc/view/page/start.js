@@ -93,7 +93,7 @@ T.start = async () => {
   if (T.has("main", 1)) T.mains.push(await T.part("main", 1));
   if (T.mains.length > 1 && !location.hash) history.replaceState(null, "", "#view=compare");
   const box = document.getElementById("search"), found = document.getElementById("found");
-  try { const theme = localStorage.getItem("tpuc-theme"); if (theme) document.documentElement.dataset.theme = theme; } catch { /* a page from a file may have no storage */ }
+  try { const theme = T.read().theme || localStorage.getItem("tpuc-theme"); if (theme) document.documentElement.dataset.theme = theme; } catch { /* a page from a file may have no storage */ }
   document.getElementById("theme").onclick = () => { const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; document.documentElement.dataset.theme = dark ? "light" : "dark"; try { localStorage.setItem("tpuc-theme", document.documentElement.dataset.theme); } catch { /* see above */ } T.draw(); };
   const keys = document.getElementById("keys"), rows = [["1 … 9", "views"], ["/", "search"], ["j k", "next and previous row"], ["Enter", "open what is selected"], ["[ ]", "back and forward"], ["t", "dark or light"], ["?", "these keys"]];
   keys.append(h("h2", {}, "Keys"), h("table", {}, rows.map(([k, v]) => h("tr", {}, h("td", {}, k), h("td", {}, v)))), h("p", { class: "soft" }, "The address of the page names what is selected: copy it to share what you see."), h("button", { onclick: () => keys.close() }, "close"));
