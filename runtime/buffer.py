@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
 import numpy as np
 import numpy.typing as npt
 
+from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.hlo.device_types import device_type, plane_type
 from compiler.hlo.dtypes import DType, from_numpy
 from compiler.hlo.host_types import device_dtype, fitted
@@ -24,6 +30,10 @@ from runtime.transfer import Bytes
 _DISCARDED_BYTES = 1 << 20
 """From this size on, the pages of a new array's block go back to the host when it is given up. Those
 of an array that moves out and in again are wanted again."""
+
+
+_SHOWN = 32
+"""Arrays of more elements than this are shown by their edges."""
 
 
 class Buffer:
@@ -118,8 +128,11 @@ class Buffer:
             self.memory.allocator.release(block)
 
 
-class Array:
+class Array(ArrayMethods):
     """An array on a device, never changed. `numpy()` or `np.asarray` copies it to the host.
+
+    Operators, indexing and NumPy's functions compute on its device and return arrays there
+    (`runtime.array_ops`); ``bool``, ``int``, ``float``, ``repr``, `item` and `tolist` read values.
 
     The result of a call may still be in the making: whoever asks for values waits for them, and gets
     the error if the call failed. One that is passed for a donated parameter (``input_output_alias``)
@@ -206,10 +219,93 @@ class Array:
         host = self.numpy()
         return host if dtype is None else host.astype(dtype)
 
+    def asnumpy(self) -> npt.NDArray[np.generic]:
+        """As `numpy`."""
+        return self.numpy()
+
+    def item(self, *index: int) -> Any:
+        """One element as a value of Python's."""
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """All elements as nested lists of Python's values."""
+        return self.numpy().tolist()
+
+    # --- computed on the device -----------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _operations().ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        return _operations().array_function(func, args, kwargs)
+
+    def __getitem__(self, key: object) -> Array:
+        found: Array = _operations().element(self, key)
+        return found
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        message = "x[...] = value: a tpuc.Array is never changed; make a new one, with np.where say"
+        raise TypeError(message)
+
+    # --- read -----------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.numpy())
+
+    def __contains__(self, value: object) -> bool:
+        return bool((self == value).any())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else str(self)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A copy in the host's memory, for ``from_dlpack``. Raises BufferError for types it has not."""
+        if options.pop("copy", None) is False:
+            message = "a tpuc.Array lies in device memory: what leaves it is always a copy"
+            raise BufferError(message)
+        options.pop("dl_device", None)
+        host: Any = self.numpy()
+        return host.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.zeros(()).__dlpack_device__()
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """A copy in the host's memory (Python 3.12 and newer ask for it)."""
+        host: Any = self.numpy()
+        return memoryview(host)
+
     def __repr__(self) -> str:
-        end = ", deleted" if self._buffer is None else ""
         kind = f"{self.device_shape.dtype}{list(self.shape)}"
-        return f"tpuc.Array({kind}, {self.device.name}{end})"
+        if self._buffer is None:
+            return f"tpuc.Array({kind}, {self.device.name}, deleted)"
+        try:
+            host = self.numpy()
+        except Exception as error:  # whatever the call failed with that was to make it
+            return f"tpuc.Array({kind}, {self.device.name}, failed: {error})"
+        text = np.array2string(
+            host, separator=", ", threshold=_SHOWN, edgeitems=3, prefix="tpuc.Array("
+        )
+        return f"tpuc.Array({text}, {kind}, {self.device.name})"
+
+
+def _operations() -> Any:
+    """What computes with arrays: it needs the compiler, and that needs arrays."""
+    return importlib.import_module("runtime.array_ops")
 
 
 def device_put(value: npt.ArrayLike, device: Device) -> Array:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloInstruction
@@ -144,7 +144,7 @@ def _line() -> str:
     return ""
 
 
-class Tracer(NDArrayOperatorsMixin):
+class Tracer(ArrayMethods):
     """A symbolic array: `instr` computes it. `is_weak` marks what came of Python scalars alone."""
 
     __slots__ = ("instr", "is_weak", "trace")
@@ -163,26 +163,6 @@ class Tracer(NDArrayOperatorsMixin):
     def dtype(self) -> np.dtype[np.generic]:
         """The NumPy element type."""
         return self.instr.array.dtype.numpy
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.instr.array.element_count
-
-    @property
-    def T(self) -> Tracer:
-        """All axes in reverse order."""
-        return self.transpose()
-
-    @property
-    def mT(self) -> Tracer:
-        """The last two axes swapped."""
-        return self._call(np.swapaxes, -1, -2)
 
     def _run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
         """Apply a rule where the user's program is: perhaps in a computation inside of this trace."""
@@ -234,31 +214,6 @@ class Tracer(NDArrayOperatorsMixin):
             "np.concatenate"
         )
 
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d array")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Tracer]:
-        return (self[i] for i in range(len(self)))
-
-    __hash__ = object.__hash__
-
-    # x += y makes a new array: nothing else may refer to the old one's values.
-    __iadd__ = NDArrayOperatorsMixin.__add__
-    __isub__ = NDArrayOperatorsMixin.__sub__
-    __imul__ = NDArrayOperatorsMixin.__mul__
-    __itruediv__ = NDArrayOperatorsMixin.__truediv__
-    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
-    __imod__ = NDArrayOperatorsMixin.__mod__
-    __ipow__ = NDArrayOperatorsMixin.__pow__
-    __imatmul__ = NDArrayOperatorsMixin.__matmul__
-    __iand__ = NDArrayOperatorsMixin.__and__
-    __ior__ = NDArrayOperatorsMixin.__or__
-    __ixor__ = NDArrayOperatorsMixin.__xor__
-    __ilshift__ = NDArrayOperatorsMixin.__lshift__
-    __irshift__ = NDArrayOperatorsMixin.__rshift__
-
     # --- values do not exist yet ----------------------------------------------------------------
 
     def __bool__(self) -> bool:
@@ -288,105 +243,6 @@ class Tracer(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
-
-    # --- methods of ndarray ---------------------------------------------------------------------
-
-    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Tracer:
-        result: Tracer = function(self, *args, **kwargs)
-        return result
-
-    def astype(self, dtype: object, **_: object) -> Tracer:
-        """The values in another element type."""
-        return self._call(np.astype, dtype)
-
-    def reshape(self, *shape: Any) -> Tracer:
-        """The same elements under other dimensions; one may be -1."""
-        return self._call(np.reshape, shape[0] if len(shape) == 1 else shape)
-
-    def transpose(self, *axes: Any) -> Tracer:
-        """The axes permuted, or reversed when none are given."""
-        order = axes[0] if len(axes) == 1 else axes
-        return self._call(np.transpose, order or None)
-
-    def sum(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.sum."""
-        return self._call(np.sum, *args, **kwargs)
-
-    def prod(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.prod."""
-        return self._call(np.prod, *args, **kwargs)
-
-    def max(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.max."""
-        return self._call(np.max, *args, **kwargs)
-
-    def min(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.min."""
-        return self._call(np.min, *args, **kwargs)
-
-    def mean(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.mean."""
-        return self._call(np.mean, *args, **kwargs)
-
-    def var(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.var."""
-        return self._call(np.var, *args, **kwargs)
-
-    def std(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.std."""
-        return self._call(np.std, *args, **kwargs)
-
-    def any(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.any."""
-        return self._call(np.any, *args, **kwargs)
-
-    def all(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.all."""
-        return self._call(np.all, *args, **kwargs)
-
-    def argmax(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.argmax."""
-        return self._call(np.argmax, *args, **kwargs)
-
-    def argmin(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.argmin."""
-        return self._call(np.argmin, *args, **kwargs)
-
-    def cumsum(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.cumsum."""
-        return self._call(np.cumsum, *args, **kwargs)
-
-    def clip(self, *args: Any, **kwargs: Any) -> Tracer:
-        """As np.clip."""
-        return self._call(np.clip, *args, **kwargs)
-
-    def dot(self, other: object) -> Tracer:
-        """As np.dot."""
-        return self._call(np.dot, other)
-
-    def squeeze(self, axis: Any = None) -> Tracer:
-        """As np.squeeze."""
-        return self._call(np.squeeze, axis)
-
-    def swapaxes(self, first: int, second: int) -> Tracer:
-        """As np.swapaxes."""
-        return self._call(np.swapaxes, first, second)
-
-    def take(self, indices: Any, axis: Any = None) -> Tracer:
-        """As np.take."""
-        return self._call(np.take, indices, axis)
-
-    def ravel(self) -> Tracer:
-        """One dimension."""
-        return self.reshape(-1)
-
-    def flatten(self) -> Tracer:
-        """One dimension."""
-        return self.reshape(-1)
-
-    def copy(self) -> Tracer:
-        """The array itself: it cannot be changed."""
-        return self
 
 
 def unsupported_function(name: str) -> UnsupportedError:

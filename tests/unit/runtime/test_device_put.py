@@ -97,4 +97,4 @@ def test_an_array_larger_than_hbm_is_refused_and_leaves_no_trace() -> None:
     huge = np.broadcast_to(np.float32(0), (1 << 17, 1 << 17))
     with pytest.raises(ResourceExhaustedError, match="no room for 68,719,476,736 bytes"):
         device_put(huge)
-    assert DEVICE.memory.allocator.used_bytes == before
+    assert DEVICE.memory.allocator.used_bytes <= before  # idle programs gave theirs up

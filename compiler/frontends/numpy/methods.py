@@ -1,0 +1,170 @@
+"""What arrays have in common, traced ones and those on a device: operators and methods of NumPy's.
+
+All of them are NumPy's functions, which the class gets through `__array_ufunc__` and
+`__array_function__`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+
+class ArrayMethods(NDArrayOperatorsMixin):
+    """An array that is never changed, with `shape`, `dtype` and ``x[key]``."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: object) -> Self:
+        raise NotImplementedError
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def T(self) -> Self:
+        """All axes in reverse order."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Self:
+        """The last two axes swapped."""
+        return self._call(np.swapaxes, -1, -2)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i] for i in range(len(self)))
+
+    __hash__ = object.__hash__
+
+    # x += y makes a new array: nothing else may refer to the old one's values.
+    __iadd__ = NDArrayOperatorsMixin.__add__
+    __isub__ = NDArrayOperatorsMixin.__sub__
+    __imul__ = NDArrayOperatorsMixin.__mul__
+    __itruediv__ = NDArrayOperatorsMixin.__truediv__
+    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
+    __imod__ = NDArrayOperatorsMixin.__mod__
+    __ipow__ = NDArrayOperatorsMixin.__pow__
+    __imatmul__ = NDArrayOperatorsMixin.__matmul__
+    __iand__ = NDArrayOperatorsMixin.__and__
+    __ior__ = NDArrayOperatorsMixin.__or__
+    __ixor__ = NDArrayOperatorsMixin.__xor__
+    __ilshift__ = NDArrayOperatorsMixin.__lshift__
+    __irshift__ = NDArrayOperatorsMixin.__rshift__
+
+    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
+        result: Self = function(self, *args, **kwargs)
+        return result
+
+    def astype(self, dtype: object, **_: object) -> Self:
+        """The values in another element type."""
+        return self._call(np.astype, dtype)
+
+    def reshape(self, *shape: Any) -> Self:
+        """The same elements under other dimensions; one may be -1."""
+        return self._call(np.reshape, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Self:
+        """The axes permuted, or reversed when none are given."""
+        order = axes[0] if len(axes) == 1 else axes
+        return self._call(np.transpose, order or None)
+
+    def sum(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.sum."""
+        return self._call(np.sum, *args, **kwargs)
+
+    def prod(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.prod."""
+        return self._call(np.prod, *args, **kwargs)
+
+    def max(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.max."""
+        return self._call(np.max, *args, **kwargs)
+
+    def min(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.min."""
+        return self._call(np.min, *args, **kwargs)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.mean."""
+        return self._call(np.mean, *args, **kwargs)
+
+    def var(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.var."""
+        return self._call(np.var, *args, **kwargs)
+
+    def std(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.std."""
+        return self._call(np.std, *args, **kwargs)
+
+    def any(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.any."""
+        return self._call(np.any, *args, **kwargs)
+
+    def all(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.all."""
+        return self._call(np.all, *args, **kwargs)
+
+    def argmax(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.argmax."""
+        return self._call(np.argmax, *args, **kwargs)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.argmin."""
+        return self._call(np.argmin, *args, **kwargs)
+
+    def cumsum(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.cumsum."""
+        return self._call(np.cumsum, *args, **kwargs)
+
+    def clip(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.clip."""
+        return self._call(np.clip, *args, **kwargs)
+
+    def dot(self, other: object) -> Self:
+        """As np.dot."""
+        return self._call(np.dot, other)
+
+    def squeeze(self, axis: Any = None) -> Self:
+        """As np.squeeze."""
+        return self._call(np.squeeze, axis)
+
+    def swapaxes(self, first: int, second: int) -> Self:
+        """As np.swapaxes."""
+        return self._call(np.swapaxes, first, second)
+
+    def take(self, indices: Any, axis: Any = None) -> Self:
+        """As np.take."""
+        return self._call(np.take, indices, axis)
+
+    def ravel(self) -> Self:
+        """One dimension."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Self:
+        """One dimension."""
+        return self.reshape(-1)
+
+    def copy(self) -> Self:
+        """The array itself: it cannot be changed."""
+        return self

@@ -1,0 +1,197 @@
+"""What `tpuc.Array` does as an array: each operation is a small program, compiled once for its shapes and
+types, that runs on the device where the arrays lie.
+
+`runtime.buffer` asks for this when an array is first computed with. Host arrays beside device arrays
+are put on their device; Python scalars stay arguments, so that another value compiles nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.indexing import normal_index
+from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.tracer import Tracer, open_trace
+from runtime.buffer import Array, device_put
+from runtime.client import Device
+from runtime.jit import JitFunction
+
+_KEPT = 1024
+"""So many operations keep their programs."""
+_READERS = frozenset({
+    np.allclose, np.array2string, np.array_equal, np.array_equiv, np.array_repr, np.array_str, np.can_cast,
+    np.copyto, np.iscomplexobj, np.isrealobj, np.may_share_memory, np.ndim, np.result_type, np.save,
+    np.savetxt, np.savez, np.savez_compressed, np.shape, np.shares_memory, np.size,
+})  # fmt: skip
+"""NumPy's functions that read values to say something of them: these work on a copy in the host."""
+
+_SCALARS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True)
+class _Hole:
+    """The place of an array among the arguments of a call."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A container of arguments, or a slice."""
+
+    kind: type
+    items: tuple[Any, ...]
+    keys: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A value that the program is made for; 1, 1.0 and True are different ones."""
+
+    kind: type
+    value: Hashable
+
+
+class _Call:
+    """The arguments of a call, taken apart into arrays and the rest."""
+
+    def __init__(self, *, scalars_vary: bool) -> None:
+        self.leaves: list[Any] = []
+        self._kinds = (Array, np.ndarray, np.generic, *(_SCALARS if scalars_vary else ()))
+
+    def frozen(self, tree: Any) -> Hashable:
+        """The tree without its arrays."""
+        if isinstance(tree, self._kinds):
+            self.leaves.append(tree)
+            return _Hole(len(self.leaves) - 1)
+        if type(tree) in (list, tuple):
+            return _Node(type(tree), tuple(map(self.frozen, tree)))
+        if type(tree) is dict:
+            return _Node(dict, tuple(map(self.frozen, tree.values())), tuple(tree))
+        if isinstance(tree, slice):
+            return _Node(slice, tuple(map(self.frozen, (tree.start, tree.stop, tree.step))))
+        if hasattr(tree, "__array__") and not isinstance(tree, type):
+            kind = type(tree).__name__
+            raise UnsupportedError(
+                f"a tpuc.Array together with a {kind}: compute in a tpuc.jit function"
+            )
+        return _Known(type(tree), tree)
+
+
+def _thawed(tree: Any, leaves: Any) -> Any:
+    """The arguments, with arrays in their places."""
+    if isinstance(tree, _Hole):
+        return leaves[tree.number]
+    if isinstance(tree, _Known):
+        return tree.value
+    items = [_thawed(item, leaves) for item in tree.items]
+    if tree.kind is dict:
+        return dict(zip(tree.keys, items, strict=True))
+    return slice(*items) if tree.kind is slice else tree.kind(items)
+
+
+@functools.lru_cache(_KEPT)
+def _program(function: Callable[..., Any], structure: Hashable, device: Device) -> JitFunction:
+    def call(leaves: tuple[Any, ...]) -> Any:
+        args, kwargs = _thawed(structure, leaves)
+        return function(*args, **kwargs)
+
+    call.__name__ = getattr(function, "__name__", "operation")
+    return JitFunction(call, target=device)
+
+
+def _run(function: Callable[..., Any], args: Any, kwargs: Any, *, scalars_vary: bool) -> Any:
+    call = _Call(scalars_vary=scalars_vary)
+    structure = call.frozen((tuple(args), dict(kwargs)))
+    trace = open_trace()
+    if trace is not None:
+        traced = [as_tracer(trace, leaf) for leaf in call.leaves]
+        args, kwargs = _thawed(structure, traced)
+        return function(*args, **kwargs)
+    device = next(leaf.device for leaf in call.leaves if isinstance(leaf, Array))
+    placed = [
+        device_put(x, device) if isinstance(x, np.ndarray | np.generic) else x for x in call.leaves
+    ]
+    return _program(function, structure, device)(tuple(placed))
+
+
+def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A ufunc of device arrays, or its reduction."""
+    if any(isinstance(x, Tracer) for x in inputs):
+        return NotImplemented  # it is part of what is traced
+    if kwargs.get("out") is not None:
+        raise UnsupportedError(
+            f"np.{function.__name__}: argument 'out': a tpuc.Array is never changed"
+        )
+    called = function if method == "__call__" else getattr(function, method)
+    return _run(called, inputs, kwargs, scalars_vary=method == "__call__")
+
+
+def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """A function of NumPy's that has arguments with device arrays."""
+    if any(isinstance(x, Tracer) for x in _flat((args, kwargs))):
+        return NotImplemented
+    if function in _READERS:
+        args, kwargs = _on_host((args, kwargs))
+        return function(*args, **kwargs)
+    return _run(function, args, kwargs, scalars_vary=False)
+
+
+def _flat(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list | tuple):
+        for item in tree:
+            yield from _flat(item)
+    elif isinstance(tree, dict):
+        yield from _flat(list(tree.values()))
+    else:
+        yield tree
+
+
+def _on_host(tree: Any) -> Any:
+    if isinstance(tree, Array):
+        return tree.numpy()
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_on_host, tree))
+    if type(tree) is dict:
+        return {key: _on_host(value) for key, value in tree.items()}
+    return tree
+
+
+def element(x: Array, key: Any) -> Any:
+    """``x[key]``. Positions are arguments of the program, slices are part of it."""
+    entries = key if isinstance(key, tuple) else (key,)
+    return _run(operator.getitem, (x, tuple(_positions(x, entries))), {}, scalars_vary=False)
+
+
+def _positions(x: Array, entries: tuple[Any, ...]) -> Iterator[Any]:
+    """The entries of a key: integers in range, and masks of the host as positions."""
+    axis = 0
+    used = sum(_axes_used(entry) for entry in entries)
+    for entry in entries:
+        if entry is Ellipsis:
+            axis += len(x.shape) - used
+        elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
+            if axis >= len(x.shape) or not -x.shape[axis] <= entry < x.shape[axis]:
+                extent = x.shape[axis] if axis < len(x.shape) else None
+                raise IndexError(f"index {entry} is out of range for axis {axis} of size {extent}")
+            entry = np.int32(normal_index(int(entry), x.shape[axis]))
+        elif isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
+            yield from np.nonzero(entry)
+            axis += entry.ndim
+            continue
+        axis += _axes_used(entry)
+        yield entry
+
+
+def _axes_used(entry: Any) -> int:
+    if entry is None or entry is Ellipsis:
+        return 0
+    is_mask = getattr(entry, "dtype", None) == np.bool_
+    return entry.ndim if is_mask else 1
