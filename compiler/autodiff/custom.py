@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.autodiff.loops import copied
+from compiler.autodiff.refusal import refused
 from compiler.autodiff.rule import Pullback, Rule, Scope
 from compiler.autodiff.values import (
     Contribution,
@@ -24,7 +25,7 @@ from compiler.autodiff.values import (
     or_zeros,
     tangents_of,
 )
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import leaves
 
@@ -91,10 +92,10 @@ class _Custom(Rule):
 
     def _expect_constants(self, instr: Instr, flags: Sequence[bool]) -> None:
         if any(flags[self.count :]):
-            raise UnsupportedError(
-                f"%{instr.name}: a function with a derivative rule of its own uses an array from "
-                "around it that is differentiated: pass it as an argument",
-                instr.span,
+            raise refused(
+                instr,
+                "a function with a derivative rule of its own uses an array from around it that is "
+                "differentiated: pass it as an argument",
             )
 
 
@@ -132,10 +133,9 @@ class CustomVjp(_Custom):
         self, scope: Scope, instr: Instr, operands: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[Value, Tangent]:
         """Refused: the user gave no rule for it."""
-        raise UnsupportedError(
-            f"%{instr.name}: forward mode of a function with custom_vjp; give it custom_jvp, which "
-            "serves both modes",
-            instr.span,
+        raise refused(
+            instr,
+            "forward mode of a function with custom_vjp; give it custom_jvp, which serves both modes",
         )
 
 

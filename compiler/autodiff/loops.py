@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.analysis.trip_count import trip_count
+from compiler.autodiff.refusal import refused
 from compiler.autodiff.rule import Pullback, Rule, Scope
 from compiler.autodiff.values import (
     Contribution,
@@ -32,7 +33,6 @@ from compiler.autodiff.values import (
     tangents_of,
     value_like,
 )
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.cloning import clone_instructions
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation
@@ -105,10 +105,10 @@ class While(Rule):
         probe = e.while_(instr.condition, instr.body, pack(e, operands[0]))
         count = trip_count(probe)
         if count is None:
-            raise UnsupportedError(
-                f"%{instr.name}: reverse mode through a loop whose trip count is not known; use "
-                "scan or fori_loop with bounds known when it is traced, or jvp",
-                instr.span,
+            raise refused(
+                instr,
+                "reverse mode through a loop whose trip count is not known; use scan or fori_loop "
+                "with bounds known when it is traced, or jvp",
             )
         if not count:
             return operands[0], lambda g: [g]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from compiler.autodiff.expansion import Chosen, Expansion
+from compiler.autodiff.refusal import refused
 from compiler.autodiff.rule import Constant, Linear, Local, Pullback, Refused, Rule, Scope, Step
 from compiler.autodiff.values import (
     Contribution,
@@ -17,7 +18,6 @@ from compiler.autodiff.values import (
     or_zeros,
 )
 from compiler.autodiff.windows import turned_window
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, DType
@@ -265,10 +265,10 @@ class _SelectAndScatter(Local):
         """What the cotangent has in the chosen places."""
         g, order = array_of(cotangent), step.instr.select.root_instruction.attrs.get("direction")
         if order not in ("GE", "LE"):
-            raise UnsupportedError(
-                f"%{step.instr.name}: select-and-scatter has no derivative when its windows choose "
-                "by something else than >= or <=",
-                step.instr.span,
+            raise refused(
+                step.instr,
+                "select-and-scatter has no derivative when its windows choose by something else "
+                "than >= or <=",
             )
         assert isinstance(order, str)
         source = picked(step.e, step.operands[0], g, step.instr.window, order)
@@ -357,7 +357,7 @@ REDUCTION_RULES: dict[str, Rule] = {
     "pair-fft": Refused("passes make it after differentiation"),
     "reduce": Chosen(_reduce),
     "reduce-window": Chosen(_reduce_window),
-    "rng": Constant(_RANDOM),
+    "rng": Refused("draw numbers between constants, and scale them"),
     "rng-bit-generator": Constant(_RANDOM),
     "rng-get-and-update-state": Constant(_RANDOM),
     "scan": Expansion(scan_expansion),

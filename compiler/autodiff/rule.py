@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.autodiff.refusal import refused
 from compiler.autodiff.terms import Term
 from compiler.autodiff.values import (
     Contribution,
@@ -246,8 +247,7 @@ class Refused(Rule):
         self.reason = reason
 
     def _error(self, instr: Instr) -> UnsupportedError:
-        text = f"%{instr.name}: {instr.opcode} has no derivative: {self.reason}"
-        return UnsupportedError(text, instr.span)
+        return refused(instr, f"{instr.opcode} has no derivative: {self.reason}")
 
     def vjp(
         self, scope: Scope, instr: Instr, operands: Sequence[Value], masks: Sequence[Mask]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.autodiff.refusal import refused
 from compiler.autodiff.values import (
     Instr,
     Mask,
@@ -13,7 +14,6 @@ from compiler.autodiff.values import (
     value_like,
 )
 from compiler.batching.step import Scope, everywhere, with_batch
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import S32
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
@@ -25,10 +25,10 @@ def one_by_one(
 ) -> tuple[Value, Mask]:
     """A loop over the examples."""
     if OPCODES[instr.opcode].traits & (Trait.SIDE_EFFECT | Trait.ASYNC | Trait.COLLECTIVE):
-        raise UnsupportedError(
-            f"%{instr.name}: {instr.opcode} cannot be batched: it is more than a value of its "
-            "operands; call it outside of vmap",
-            instr.span,
+        raise refused(
+            instr,
+            f"{instr.opcode} cannot be batched: it is more than a value of its operands; call it "
+            "outside of vmap",
         )
     e = scope.emitter(instr)
     given = [array for operand in operands for array in arrays_of(operand)]

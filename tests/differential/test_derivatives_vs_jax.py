@@ -286,6 +286,11 @@ def test_indexing() -> None:
         np.array([1, 7, 1], np.int32),
     )
     check(lambda x, u, i: x.at[i].set(u), x, numbers(3, 4, 3), np.array([1, 3, 1], np.int32))
+    u = np.round(numbers(3, 4, 3) * 2)
+    ties = np.round(x * 2)
+    check(lambda x, u, i: [x.at[i].max(u), x.at[i].min(u)], ties, u, np.array([1, 3, 1], np.int32))
+    unique = {"unique_indices": True}
+    check(lambda x, u, i: x.at[i].mul(u, **unique), x, u, np.array([1, 3, 0], np.int32))
     check(lambda x, i: jnp.take_along_axis(x, i, 0), x, np.zeros((2, 4, 3), np.int32) + 3)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tpuc
+from benchmarks import derivatives
 from compiler.autodiff.modules import jvp_module, vjp_module
 from compiler.autodiff.rule import Constant, Refused
 from compiler.autodiff.table import DERIVATIVES
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.tracing import trace
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.parser import parse_module
@@ -22,6 +25,18 @@ def test_what_has_no_derivative_says_why() -> None:
     for name, rule in DERIVATIVES.items():
         if isinstance(rule, Constant | Refused):
             assert len(rule.reason) > 10, name
+
+
+def test_the_page_lists_what_has_no_derivative() -> None:
+    assert derivatives.section() in derivatives.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_refusal_names_the_line_of_a_traced_program() -> None:
+    with pytest.raises(UnsupportedError, match=r"trip count is not known.*test_table\.py:\d+\)"):
+        trace(
+            tpuc.grad(lambda x: tpuc.lax.while_loop(lambda s: s < 9, lambda s: s * s, x)),
+            (np.float32(2),),
+        )
 
 
 def test_an_operation_without_derivative_is_refused_by_name() -> None:
