@@ -11,8 +11,6 @@ import logging
 from typing import Any
 
 NAME = "tpuc"
-OLDEST, NEWEST = (0, 6), (0, 10)
-"""The versions of jaxlib with which the plug-in was tested (docs/jax.md)."""
 _log = logging.getLogger(__name__)
 
 

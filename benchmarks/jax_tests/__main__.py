@@ -54,7 +54,8 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
 
 def environment(platform: str, file: str, cases: int) -> dict[str, str]:
     """The variables for a platform: "cpu", or "tpuc" with a slice where the tests want devices."""
-    variables = {**os.environ, "JAX_NUM_GENERATED_CASES": str(cases), "JAX_PLATFORMS": platform}
+    chosen = "tpuc,cpu" if platform == "tpuc" else platform
+    variables = {**os.environ, "JAX_NUM_GENERATED_CASES": str(cases), "JAX_PLATFORMS": chosen}
     if file in _SLICES:
         variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_HOST_DEVICES}".strip()
         variables["TPUC_TARGET"] = "v5e:4x2"

@@ -22,6 +22,7 @@ _KINDS = {
     "kind_sizes fingerprint fingerprint_size devices device_count assignment assignment_size deleter "
     "is_deleted",
     "error": "message message_size code",
+    "stream": "total_bytes granule_bytes current_bytes",
 }  # fmt: skip
 
 SLOTS: dict[str, dict[str, int]] = {
@@ -104,6 +105,9 @@ Executable_Fingerprint executable executable executable_fingerprint=fingerprint 
 LoadedExecutable_Fingerprint executable executable executable_fingerprint=fingerprint executable_fingerprint_size=fingerprint_size
 LoadedExecutable_AddressableDevices executable executable addressable_devices=devices num_addressable_devices=device_count
 LoadedExecutable_IsDeleted executable executable is_deleted=is_deleted
+CopyToDeviceStream_TotalBytes stream stream total_bytes=total_bytes
+CopyToDeviceStream_GranuleSize stream stream granule_size_in_bytes=granule_bytes
+CopyToDeviceStream_CurrentBytes stream stream current_bytes=current_bytes
 LoadedExecutable_GetDeviceAssignment executable executable serialized_bytes=assignment serialized_bytes_size=assignment_size serialized_device_assignment=0 serialized_device_assignment_deleter=deleter
 """  # noqa: E501
 

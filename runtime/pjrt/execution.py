@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.buffer import Array
+import numpy as np
+
+from compiler.hlo.dtypes import PRED
+from runtime.buffer import Array, place
 from runtime.pjrt.buffers import PjrtBuffer, copied, ints_at
 from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.failures import PjrtError
+from runtime.pjrt.host_calls import HostCalls
 from runtime.pjrt.layouts import Code, structure
 from runtime.pjrt.native import drain, leaves, objects
 from runtime.pjrt.profile import profile
 from runtime.pjrt.programs import PjrtProgram
+from runtime.pjrt.staged import Staged
+from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
 
 _POINTER = ctypes.c_void_p
@@ -29,12 +35,13 @@ def execute(a: Any) -> None:
     devices = [objects[a.execute_device]] if a.execute_device else program.devices
     if len(rows) != len(devices):
         raise PjrtError(f"arguments for {len(rows)} devices, the program runs on {len(devices)}")
-    results = run(program, devices, rows, _kept(a.options))
+    host = HostCalls(a.options, 0) if isinstance(program.code, Staged) else None
+    results = run(program, devices, rows, _kept(a.options), host)
     lists = (_POINTER * a.num_devices).from_address(a.output_lists)
-    for place, made in zip(lists, results, strict=True):
+    for start, made in zip(lists, results, strict=True):
         if made:
-            assert place is not None
-            row = (_POINTER * len(made)).from_address(place)
+            assert start is not None
+            row = (_POINTER * len(made)).from_address(start)
             row[:] = [buffer.block.address for buffer in made]
     if a.device_complete_events:
         events = (_POINTER * a.num_devices).from_address(a.device_complete_events)
@@ -63,6 +70,7 @@ def run(
     devices: Sequence[PjrtDevice],
     rows: Sequence[Sequence[PjrtBuffer]],
     kept: frozenset[int],
+    host: HostCalls | None,
 ) -> list[list[PjrtBuffer]]:
     """Run a program with a row of arguments for each device; return when it has run, with a row of
     results for each. Arguments that it takes are deleted, but for those of the numbers `kept`."""
@@ -76,29 +84,43 @@ def run(
         ]
         for row in rows
     ]
-    made = _called(program, devices, values)
-    if profile.is_on and program.executable.report is not None:
-        profile.of(program.signature.name).add_run(program.executable.report)
+    made, reports = _called(program, devices, values, host)
+    if profile.is_on:
+        profile.of(program.signature.name).add_run(reports())
     for number in donated - kept:
         for row in rows:
             row[number].block.set(is_deleted=1)
     return [
         [
-            PjrtBuffer(array, result.local.dtype, device)
-            for array, result in zip(arrays, program.signature.results, strict=True)
+            PjrtBuffer(_token(device) if array is None else array, shape.dtype, device)
+            for array, shape in zip(arrays, program.signature.results, strict=True)
         ]
         for device, arrays in zip(devices, made, strict=True)
     ]
 
 
+def _token(device: PjrtDevice) -> Array:
+    return place(np.zeros(0, np.bool_), PRED, device.device)
+
+
 def _called(
-    program: PjrtProgram, devices: Sequence[PjrtDevice], values: list[list[Array]]
-) -> list[list[Array]]:
-    executable = program.executable
-    if isinstance(executable, SliceExecutable):
-        return executable.call_pieces(values)
-    run = executable.call(values[0], on_device=True, device=devices[0].device).wait()
-    return [[array for array in run.results if isinstance(array, Array)]]
+    program: PjrtProgram,
+    devices: Sequence[PjrtDevice],
+    values: list[list[Array]],
+    host: HostCalls | None,
+) -> tuple[Sequence[Sequence[Array | None]], Callable[[], list[Report]]]:
+    """A row of results for each device, and what gives the reports of what ran."""
+    code = program.code
+    if isinstance(code, Staged):
+        assert host is not None
+        results, reports = code.run(values[0], devices[0].device, host)
+        return [results], lambda: reports
+    if isinstance(code, SliceExecutable):
+        rows = code.call_pieces(values)
+        return rows, lambda: [] if code.report is None else [code.report]
+    run = code.call(values[0], on_device=True, device=devices[0].device).wait()
+    made = [array for array in run.results if isinstance(array, Array)]
+    return [made], lambda: [run.report()]
 
 
 FUNCTIONS = {"LoadedExecutable_Execute": execute}

@@ -24,9 +24,10 @@ NATIVE = (
     *(getter.function for getter in GETTERS),
     "Error_Destroy", "Event_Destroy", "Event_Error", "Event_IsReady", "Event_OnReady",
     "Buffer_Destroy", "Buffer_Delete", "Executable_Destroy", "LoadedExecutable_Destroy",
-    "LoadedExecutable_GetExecutable",
+    "LoadedExecutable_GetExecutable", "CopyToDeviceStream_Destroy", "callback_error", "nothing",
 )  # fmt: skip
-"""The functions of the interface that are native. The others here are for `runtime.pjrt.native`."""
+"""The functions of the interface that are native, and two that PJRT calls from elsewhere: one makes an
+error for a callback, one deletes nothing. The others here are for `runtime.pjrt.native`."""
 
 
 def leaves_text() -> str:
@@ -37,7 +38,7 @@ def leaves_text() -> str:
     parts += [
         _releaser(f"{name}_Destroy", "executable") for name in ("Executable", "LoadedExecutable")
     ]
-    parts.append(_get_executable())
+    parts += [_releaser("CopyToDeviceStream_Destroy", "stream"), _get_executable()]
     return "\n".join(parts)
 
 
@@ -184,6 +185,14 @@ define ptr @error_new(i64 %code, ptr %text, i64 %size) {{
   %p2 = getelementptr i64, ptr %h, i64 {slots["code"]}
   store i64 %code, ptr %p2
   ret ptr %h
+}}
+define ptr @callback_error(i32 %code, ptr %text, i64 %size) {{
+  %wide = sext i32 %code to i64
+  %error = call ptr @error_new(i64 %wide, ptr %text, i64 %size)
+  ret ptr %error
+}}
+define ptr @nothing(ptr %a) {{
+  ret ptr null
 }}
 define ptr @Error_Destroy(ptr %a) {{
 {_handle("Error_Destroy", "error")}

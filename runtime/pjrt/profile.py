@@ -7,6 +7,7 @@ records()                by function, in the order of their first compilation
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runtime.report import Report
@@ -38,16 +39,17 @@ class Record:
         """The share of the matrix units' peak that was used."""
         return self._mxu_cycles / self.cycles if self.cycles else 0.0
 
-    def add_run(self, report: Report) -> None:
-        """Take in a run."""
+    def add_run(self, reports: Sequence[Report]) -> None:
+        """Take in a run, which has a report for each of its stages."""
         self.runs += 1
-        self.cycles += report.cycles
-        self.seconds += report.seconds
-        self.emulated_seconds += report.execute_seconds
-        self.hbm_bytes += report.hbm_bytes
-        self.hbm_peak_bytes = max(self.hbm_peak_bytes, report.hbm_peak_bytes)
-        self.causes.update(report.causes)
-        self._mxu_cycles += report.mxu_utilisation * report.cycles
+        for report in reports:
+            self.cycles += report.cycles
+            self.seconds += report.seconds
+            self.emulated_seconds += report.execute_seconds
+            self.hbm_bytes += report.hbm_bytes
+            self.hbm_peak_bytes = max(self.hbm_peak_bytes, report.hbm_peak_bytes)
+            self.causes.update(report.causes)
+            self._mxu_cycles += report.mxu_utilisation * report.cycles
 
 
 class Profile:

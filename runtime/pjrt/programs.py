@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.diagnostics import UnsupportedError
 from runtime.api import compile as compile_for
+from runtime.client import Device
 from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient, PjrtDevice
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, structure
@@ -17,9 +20,9 @@ from runtime.pjrt.options import compile_options
 from runtime.pjrt.profile import profile
 from runtime.pjrt.protobuf import CompileRequest, compile_request
 from runtime.pjrt.signature import Signature, read_signature
+from runtime.pjrt.staged import Staged, talks_to_host
 from runtime.pjrt.texts import FORM, optimized_program
 from runtime.pjrt.values import NamedValues
-from runtime.report import Report
 
 _NO_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
 _MLIR = b"mlir"
@@ -31,11 +34,12 @@ class PjrtProgram:
     def __init__(
         self,
         client: PjrtClient,
-        executable: Executable,
+        code: Executable | Staged,
         signature: Signature,
         request: CompileRequest,
     ) -> None:
-        self.client, self.executable = client, executable
+        self.client, self.code = client, code
+        self.parts = code.executables if isinstance(code, Staged) else [code]
         self.signature, self.request = signature, request
         self.devices: list[PjrtDevice] = [client.device(n) for n in request.assignment.flat]
         self.block = Block("executable", self)
@@ -45,12 +49,8 @@ class PjrtProgram:
     def text(self) -> bytes:
         """The optimised program, in a form that jaxlib reads."""
         if self._text is None:
-            self._text = optimized_program(self.executable, self.signature, self.request.assignment)
+            self._text = optimized_program(self.code, self.signature, self.request.assignment)
         return self._text
-
-    def estimate(self) -> Report:
-        """What a call costs, by the machine's own count."""
-        return self.executable.estimate()
 
     def _fill(self) -> None:
         block, assignment, signature = self.block, self.request.assignment, self.signature
@@ -62,7 +62,7 @@ class PjrtProgram:
         block.set(deleter=ctypes.cast(_NO_DELETER, ctypes.c_void_p).value)
         handles = [device.block.address for device in self.devices]
         block.set_row("devices", ctypes.c_void_p, handles, "device_count")
-        shapes = [result.local for result in signature.results]
+        shapes = signature.results
         types = [NUMBER_OF_TYPE[shape.dtype] for shape in shapes]
         block.set_row("types", ctypes.c_int32, types)
         block.set_row("dims", ctypes.c_int64, [size for shape in shapes for size in shape.dims])
@@ -88,16 +88,33 @@ def compile_program(a: Any) -> None:
 def compiled(client: PjrtClient, code: bytes, request: CompileRequest) -> PjrtProgram:
     """Compile for the devices that the request names."""
     devices = [client.device(number).device for number in request.assignment.flat]
-    target = devices if len(devices) > 1 else devices[0]
     started = time.perf_counter()
-    executable = compile_for(code, target, options=compile_options())
+    made = _made(code, devices)
     fingerprint = hashlib.sha256(code).hexdigest()[:32]
-    signature = read_signature(executable, fingerprint)
+    signature = read_signature(made, fingerprint)
     if profile.is_on:
         record = profile.of(signature.name)
         record.compiles += 1
         record.compile_seconds += time.perf_counter() - started
-    return PjrtProgram(client, executable, signature, request)
+    return PjrtProgram(client, made, signature, request)
+
+
+def _made(code: bytes, devices: Sequence[Device]) -> Executable | Staged:
+    options = compile_options()
+    try:
+        if not talks_to_host(code):
+            return compile_for(code, devices if len(devices) > 1 else devices[0], options=options)
+        if len(devices) == 1:
+            staging = importlib.import_module("runtime.pjrt.staging")  # and with it the compiler
+            found: Staged = staging.compile_staged(code, devices[0], options)
+            return found
+    except UnsupportedError as error:
+        if "f64_as_f32" not in error.message:
+            raise
+        raise UnsupportedError(f"{error.message}; with JAX: TPUC_F64=narrow", error.span) from None
+    raise UnsupportedError(
+        f"a callback to the host in a program of {len(devices)} devices; make it in one of one device"
+    )
 
 
 def optimized(a: Any) -> None:
@@ -116,14 +133,14 @@ _FORM = ctypes.create_string_buffer(FORM)
 def cost_analysis(a: Any) -> None:
     """`Executable_GetCostAnalysis`: what the program costs on the emulated chip."""
     found: PjrtProgram = objects[a.executable]
-    report = found.estimate()
-    flops = float(sum(k.flops for k in found.executable.program.kernels.values()))
+    reports = [part.estimate() for part in found.parts]
+    kernels = [kernel for part in found.parts for kernel in part.program.kernels.values()]
     values = NamedValues(
         {
-            "flops": flops,
-            "bytes accessed": float(report.hbm_bytes),
-            "optimal_seconds": report.seconds,
-            "cycles": float(report.cycles),
+            "flops": float(sum(kernel.flops for kernel in kernels)),
+            "bytes accessed": float(sum(report.hbm_bytes for report in reports)),
+            "optimal_seconds": sum(report.seconds for report in reports),
+            "cycles": float(sum(report.cycles for report in reports)),
         }
     )
     found.block.kept.append(values)
@@ -133,13 +150,13 @@ def cost_analysis(a: Any) -> None:
 def memory_analysis(a: Any) -> None:
     """`Executable_GetCompiledMemoryStats`: bytes in the device's HBM, padding included."""
     found: PjrtProgram = objects[a.executable]
-    executable = found.executable
     start = type(a).executable.offset + type(a).executable.size
     ctypes.memset(ctypes.addressof(a) + start, 0, a.struct_size - start)
-    inputs = sum(port.size_bytes for port in executable.inputs)
-    outputs = sum(port.size_bytes for port in executable.outputs)
-    aliased = sum(port.size_bytes for port in executable.inputs if port.is_donated)
-    total = max((b.offset_bytes + b.size_bytes for b in executable.program.buffers), default=0)
+    first, last = found.parts[0], found.parts[-1]
+    inputs = sum(port.size_bytes for port in first.inputs)
+    outputs = sum(port.size_bytes for port in last.outputs)
+    aliased = sum(port.size_bytes for port in first.inputs if port.is_donated)
+    total = max(part.program.hbm_bytes for part in found.parts)
     a.argument_size_in_bytes = inputs
     a.output_size_in_bytes = outputs
     a.alias_size_in_bytes = aliased

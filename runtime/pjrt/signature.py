@@ -5,32 +5,40 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from compiler.hlo.dtypes import PRED
 from compiler.hlo.shape import ArrayShape
 from runtime.executable import Executable
+from runtime.pjrt.staged import Staged
 
+_TOKEN = ArrayShape(PRED, (0,))
 _STRANGE = re.compile(r"[^\w.-]")
 
 
 @dataclass(frozen=True)
-class Result:
-    """A result: `local` is its shape on one device, with the type that the host gets."""
-
-    local: ArrayShape
-
-
-@dataclass(frozen=True)
 class Signature:
-    """What is known of a program beside its code."""
+    """What is known of a program beside its code. Shapes are those on one device, with the types that the
+    host sees."""
 
     name: str
     fingerprint: str
-    results: tuple[Result, ...]
-    donated: frozenset[int]
+    arguments: tuple[ArrayShape, ...]
+    results: tuple[ArrayShape, ...]
+    donated: frozenset[int] = frozenset()
 
 
-def read_signature(executable: Executable, fingerprint: str) -> Signature:
-    """The signature of a compiled program."""
-    results = tuple(Result(port.shape.with_layout(None)) for port in executable.outputs)
-    donated = frozenset(n for n, port in enumerate(executable.inputs) if port.is_donated)
-    name = _STRANGE.sub("_", executable.program.metadata.get("module", "program"))
-    return Signature(name, fingerprint, results, donated)
+def read_signature(code: Executable | Staged, fingerprint: str) -> Signature:
+    """The signature of a compiled program. A token is an empty array to PJRT."""
+    if isinstance(code, Staged):
+        name, program = code.program.name, code.program
+        given, made = (
+            tuple(_TOKEN if value is None else value[1].with_layout(None) for value in values)
+            for values in (program.arguments, program.results)
+        )
+        return Signature(_STRANGE.sub("_", name), fingerprint, given, made)
+    given, made = (
+        tuple(port.shape.with_layout(None) for port in ports)
+        for ports in (code.inputs, code.outputs)
+    )
+    donated = frozenset(n for n, port in enumerate(code.inputs) if port.is_donated)
+    name = _STRANGE.sub("_", code.program.metadata.get("module", "program"))
+    return Signature(name, fingerprint, given, made, donated)

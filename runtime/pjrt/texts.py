@@ -19,6 +19,7 @@ from compiler.hlo.shape_text import print_shape
 from runtime.executable import Executable
 from runtime.pjrt.protobuf import Assignment, bytes_field, fields, number_field
 from runtime.pjrt.signature import Signature
+from runtime.pjrt.staged import Staged
 from runtime.program_store import is_kept_without_texts
 from runtime.slice_executable import SliceExecutable
 from runtime.spread import Spread, Tile
@@ -29,17 +30,17 @@ _REPLICATED, _TUPLE, _OTHER = 0, 2, 3  # OpSharding's types
 
 
 def optimized_program(
-    executable: Executable, signature: Signature, assignment: Assignment
+    code: Executable | Staged, signature: Signature, assignment: Assignment
 ) -> bytes:
-    """An `HloModuleProtoWithConfig`."""
-    outline = _read_hlo(_outline(executable, signature.name))
+    """An `HloModuleProtoWithConfig`. A program in stages has no one text: it is shown as its outline."""
+    outline = _read_hlo(_outline(signature))
     proto = outline
-    if not isinstance(executable, SliceExecutable):
-        proto = _read_hlo(executable.text("hlo"))
-    else:
-        if not is_kept_without_texts(executable):
-            proto = _read_hlo(executable.text("hlo"))
-        proto += _shardings(executable)
+    if isinstance(code, SliceExecutable):
+        if not is_kept_without_texts(code):
+            proto = _read_hlo(code.text("hlo"))
+        proto += _shardings(code)
+    elif isinstance(code, Executable):
+        proto = _read_hlo(code.text("hlo"))
     shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
     counts = number_field(4, assignment.replicas) + number_field(5, assignment.partitions)
     return bytes_field(1, proto) + bytes_field(2, bytes_field(1, shape) + counts)
@@ -59,17 +60,17 @@ def _read_hlo(text: str) -> bytes:
     raise RuntimeError(message)
 
 
-def _outline(executable: Executable, name: str) -> str:
+def _outline(signature: Signature) -> str:
     """A module with the program's parameters and results, and one call of what is between them."""
-    inputs = [print_shape(port.shape.with_layout(None)) for port in executable.inputs]
-    outputs = [print_shape(port.shape.with_layout(None)) for port in executable.outputs]
+    inputs = [print_shape(shape) for shape in signature.arguments]
+    outputs = [print_shape(shape) for shape in signature.results]
     result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     head = ", ".join(f"p{number}: {shape}" for number, shape in enumerate(inputs))
     lines = [f"  %p{number} = {shape} parameter({number})" for number, shape in enumerate(inputs)]
     operands = ", ".join(f"%p{number}" for number in range(len(inputs)))
     call = f'custom-call({operands}), custom_call_target="tpuc.program"'
     body = "\n".join([*lines, f"  ROOT %results = {result} {call}"])
-    return f"HloModule {name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
+    return f"HloModule {signature.name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
 
 
 def _shardings(executable: SliceExecutable) -> bytes:

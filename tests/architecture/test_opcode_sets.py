@@ -57,6 +57,15 @@ REASONS = {
         "conditional opt-barrier",
     ): "their operands are exchanged as they are",
     ("passes/expanders/emitter.py", "call map"): "both apply to_apply to the operands",
+    (
+        "passes/host_transfers.py",
+        "after-all constant iota tuple",
+    ): "what a later part of a program makes again",
+    (
+        "passes/host_transfers.py",
+        "recv recv-done send send-done",
+    ): "both halves of transfers with the host",
+    ("passes/host_transfers.py", "recv send"): "where a transfer with the host begins",
     ("passes/fusion_nodes.py", "convert pad"): "what an image goes through on its way to a dot",
     (
         "passes/pair_types/elementwise_rules.py",

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,3 +104,12 @@ def test_flax_example() -> None:
     assert done.returncode == 0, done.stderr
     losses = json.loads(done.stdout.splitlines()[-1])
     assert losses[-1] < losses[0]
+
+
+def test_f64_narrowed_when_asked_for() -> None:
+    code = (
+        "import jax, numpy as np; jax.config.update('jax_enable_x64', True);"
+        "x = jax.jit(lambda x: x * 2)(np.full(3, 1 / 3)); print(x.dtype, float(x[0]))"
+    )
+    done = run("-c", code, TPUC_F64="narrow")
+    assert done.stdout.split() == ["float64", repr(float(np.float32(1 / 3) * 2))], done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 
 from tests.support.jax_programs.harness import raises, run_checks
 
@@ -74,6 +75,130 @@ def check_arrays_die_while_exceptions_are_raised() -> None:
 
     for k in range(50):
         raises(ValueError, "3", lambda k=k: thrower(jnp.full((3,), float(k))))
+
+
+def check_types_come_back_as_they_went() -> None:
+    names = "bool int8 uint8 int16 uint16 int32 uint32 float16 bfloat16 float32 complex64"
+    names += " int4 uint4 int2 uint2"
+    floats = (
+        "float8_e4m3fn float8_e5m2 float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2fnuz float4_e2m1fn"
+    )
+    for name in [*names.split(), *floats.split()]:
+        x = np.array([[0, 1], [1, 0], [1, 1]]).astype(jnp.dtype(name))
+        y = jax.device_put(x)
+        assert y.dtype == x.dtype, name
+        np.testing.assert_array_equal(np.asarray(y).astype(np.float32), x.real.astype(np.float32))
+    z = jax.jit(lambda a, b: (a[::-1], b * 2))(x, np.array([1 + 2j], np.complex64))
+    np.testing.assert_array_equal(np.asarray(z[0]), x[::-1])
+    np.testing.assert_array_equal(z[1], [2 + 4j])
+
+
+def check_arrays_of_any_strides() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for view in (x.T, x[::-1, ::2], np.asfortranarray(x), x[:0], np.float32(3)):
+        np.testing.assert_array_equal(np.asarray(jax.device_put(view)), view)
+
+
+def check_wide_integers() -> None:
+    with jax.enable_x64(True):
+        x = jax.device_put(np.array([1 << 40, -3], np.int64))
+        assert x.dtype == np.int64
+        np.testing.assert_array_equal(np.asarray(x + 1), [(1 << 40) + 1, -2])
+
+
+def check_f64_is_refused_by_name() -> None:
+    with jax.enable_x64(True):
+        raises(jax.errors.JaxRuntimeError, "TPUC_F64=narrow", lambda: jnp.asarray(np.ones(3)))
+        raises(jax.errors.JaxRuntimeError, "f64", lambda: jnp.arange(3.0))
+
+
+def check_loops_scans_vmap_and_random() -> None:
+    def body(c: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return c + x, c * x
+
+    carry, ys = jax.jit(lambda x: jax.lax.scan(body, 0.0, x))(jnp.arange(5.0))
+    assert float(carry) == 10
+    np.testing.assert_array_equal(ys, [0, 0, 2, 9, 24])
+    count = jax.jit(lambda n: jax.lax.while_loop(lambda s: s < n, lambda s: 2 * s, 1))(100)
+    assert int(count) == 128
+    np.testing.assert_array_equal(
+        jax.vmap(lambda a, b: a + b, (0, None))(jnp.arange(3), 4), [4, 5, 6]
+    )
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = np.asarray(jax.random.bits(jax.random.key(7), (5,)))
+    np.testing.assert_array_equal(jax.random.bits(jax.random.key(7), (5,)), want)
+
+
+def check_donation() -> None:
+    step = jax.jit(lambda state, x: (state + x, x.sum()), donate_argnums=0)
+    state = first = jnp.zeros(8)
+    for _ in range(3):
+        state, _ = step(state, jnp.ones(8))
+    assert first.is_deleted()
+    np.testing.assert_array_equal(state, np.full(8, 3.0))
+    raises(RuntimeError, "deleted", lambda: first + 1)
+
+
+def check_ahead_of_time() -> None:
+    compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((16, 16), np.float32)).compile()
+    np.testing.assert_array_equal(compiled(np.eye(16, dtype=np.float32)), np.eye(16))
+    assert "HloModule jit__lambda" in compiled.as_text()
+    assert compiled.cost_analysis()["flops"] == 2 * 16**3
+    assert compiled.cost_analysis()["cycles"] > 0
+    memory = compiled.memory_analysis()
+    assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 16 * 128 * 4
+
+
+def check_linear_algebra() -> None:
+    a = np.array([[4, 1, 0], [1, 3, 1], [0, 1, 2]], np.float32)
+    np.testing.assert_allclose(
+        jnp.linalg.solve(a, jnp.ones(3)), np.linalg.solve(a, np.ones(3)), rtol=1e-4
+    )
+    q, r = jnp.linalg.qr(a)
+    np.testing.assert_allclose(np.asarray(q) @ np.asarray(r), a, atol=1e-5)
+    np.testing.assert_allclose(jnp.linalg.eigvalsh(a), np.linalg.eigvalsh(a), rtol=1e-4)
+
+
+def check_what_does_not_fit_is_resource_exhausted() -> None:
+    raises(
+        jax.errors.JaxRuntimeError,
+        "RESOURCE_EXHAUSTED",
+        lambda: jax.jit(lambda: jnp.zeros((1 << 20, 1 << 20), jnp.int8))(),
+    )
+
+
+def check_callbacks() -> None:
+    seen: list[object] = []
+
+    def function(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct((3,), np.float32)
+        jax.debug.callback(lambda v: seen.append(np.asarray(v).tolist()), x, ordered=True)
+        y = jax.pure_callback(lambda v, w: np.asarray(v) * 2 + w, shape, jnp.abs(x), 1.0)
+        z = io_callback(lambda v: np.asarray(v) + 1, shape, y, ordered=True)
+        io_callback(lambda: seen.append("end"), None, ordered=True)
+        return y + z
+
+    got = jax.jit(function)(jnp.array([-1.0, 2, 3]))
+    np.testing.assert_array_equal(got, [7, 11, 15])
+    jax.effects_barrier()
+    assert seen == [[-1, 2, 3], "end"]
+
+
+def check_errors_of_callbacks_are_the_callers() -> None:
+    def wrong(_: object) -> None:
+        raise ValueError("what the callback says")
+
+    call = jax.jit(lambda x: jax.pure_callback(wrong, jax.ShapeDtypeStruct((), np.float32), x))
+    raises(Exception, "what the callback says", lambda: call(1.0).block_until_ready())
+
+
+def check_callbacks_in_loops_are_refused_by_name() -> None:
+    def body(i: jax.Array, x: jax.Array) -> jax.Array:
+        jax.debug.print("{i}", i=i)
+        return x + 1
+
+    loop = jax.jit(lambda x: jax.lax.fori_loop(0, 3, body, x))
+    raises(jax.errors.JaxRuntimeError, "inside of a loop", lambda: loop(1.0))
 
 
 if __name__ == "__main__":
