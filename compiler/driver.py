@@ -98,6 +98,7 @@ def _compile(
             passes = run_passes(module, chip, PARTITIONING, options)
             placed |= placement_texts(module, shapes)
     if cores is not None:
+        placed["slice"] = json.dumps([cores.torus.dims, cores.chips])
         placed["collectives"] = json.dumps([t.to_json() for t in collectives_of(module)])
     with _timed("passes", timings, options.progress):
         passes += run_passes(module, chip, None, options)

@@ -21,8 +21,11 @@ from runtime.machines import MachineOptions
 from runtime.mesh import NamedSharding
 from runtime.program_store import Compilation, executable_of, read_checked
 from runtime.sharded_array import ShardedArray, put_sharded
-from runtime.topology import Topology
-from tpu_sim.isa.errors import ProgramError, TpuxError
+from runtime.slice_executable import SliceExecutable
+from runtime.spreads import slice_of
+from runtime.topology import Topology, slice_name
+from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
+from tpu_sim.isa.program import Program
 
 DEFAULT_TARGET = "v5e"
 
@@ -79,19 +82,45 @@ def load_executable(
 ) -> Executable:
     """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``.
 
-    `target` is needed for a program of a chip file; another chip than the program's is an error.
+    `target` is needed for a program of a chip file; another chip or slice than the program's is an
+    error. A program of several devices runs on those that it was compiled for.
     """
     started = time.perf_counter()
     machine = machine or MachineOptions()
     chip = device_for(target).chip if target is not None else None
     program, digest = read_checked(path, chip, machine)
-    device = device_for(target if target is not None else program.target)
+    devices = _devices_in(program, target, path)
     seconds = time.perf_counter() - started
     stages = {"load": seconds}
     try:
+        if devices is not None:
+            return SliceExecutable(
+                program, devices[0], machine, None, seconds, stages, digest,
+                devices=devices, slice=cores_of(devices),
+            )  # fmt: skip
+        device = device_for(target if target is not None else program.target)
         return Executable(program, device, machine, None, seconds, stages, digest=digest)
     except ProgramError as error:
         raise TpuxError(str(error), str(path)) from error
+
+
+def _devices_in(program: Program, target: str | Device | None, path: Path) -> list[Device] | None:
+    """The devices that a program of several was compiled for; None for a program of one."""
+    stated = slice_of(program)
+    if stated is None:
+        return None
+    dims, chips = stated
+    name = slice_name(program.target, dims)
+    if isinstance(target, Device):
+        raise TargetError(f"{path} is a program of {name}, not of one device")
+    client = client_for(name if target is None else target)
+    if client.topology.dims != dims:
+        raise TargetError(f"{path} is a program of {name}, not {target}")
+    per_chip = client.topology.devices_per_chip
+    return [
+        client.devices[chip * per_chip + chips[:number].count(chip)]
+        for number, chip in enumerate(chips)
+    ]
 
 
 def _devices_of(target: str | Device | Sequence[Device]) -> Sequence[Device]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError
 from compiler.hlo.shape import ArrayShape
 from runtime.arguments import checked_shape, expect_shape
 from runtime.buffer import Array
@@ -57,13 +57,6 @@ class SliceExecutable(Executable):
             raise CompileError(
                 f"the program runs on {count} devices, there are {len(self.devices)}"
             )
-
-    def save(self, path: str | Path) -> None:
-        """Refused: a program file does not say yet which device has which piece of an array."""
-        raise UnsupportedError(
-            f"cannot write {path}: a program of {len(self.devices)} devices has no file form yet; "
-            "compile the model where it runs"
-        )
 
     @property
     def collectives(self) -> list[dict[str, object]]:

@@ -21,6 +21,15 @@ def device_shape(program: Program) -> tuple[int, int]:
     return int(replicas), int(partitions)
 
 
+def slice_of(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The dimensions of the slice that a program was compiled for, and the chip of each device; None for
+    a program of one device."""
+    if DEVICES not in program.metadata:
+        return None
+    dims, chips = json.loads(program.metadata["slice"])
+    return tuple(dims), tuple(chips)
+
+
 def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[Spread]:
     """How each input or output of a program lies on its devices.
 

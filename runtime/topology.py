@@ -12,6 +12,7 @@ Chips are numbered along x first: ``id = x + X * (y + Y * z)``.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -45,11 +46,7 @@ class Topology:
     @property
     def name(self) -> str:
         """What names it as a target: ``v5e``, ``v5e:4x2``."""
-        dims = list(self.dims)
-        while len(dims) > 1 and dims[-1] == 1:
-            dims.pop()
-        shape = "x".join(map(str, dims))
-        return self.chip.name if self.chip_count == 1 else f"{self.chip.name}:{shape}"
+        return slice_name(self.chip.name, self.dims)
 
     @property
     def torus(self) -> Torus:
@@ -80,6 +77,14 @@ class Topology:
     def coordinates(self, chip: int) -> Coordinates:
         """Where a chip stands."""
         return self.torus.coordinates(chip)
+
+
+def slice_name(chip: str, dims: Sequence[int]) -> str:
+    """What names a slice as a target; one chip by its own name."""
+    shape = list(dims)
+    while len(shape) > 1 and shape[-1] == 1:
+        shape.pop()
+    return chip if prod(dims) == 1 else f"{chip}:{'x'.join(map(str, shape))}"
 
 
 def parse_target(target: str) -> Topology:

@@ -10,6 +10,8 @@ import pytest
 from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompileOptions
 from runtime.api import compile as compile_model
+from runtime.slice_executable import SliceExecutable
+from tpu_sim.isa.errors import TargetError
 from tpuc.arrays import compare, load_arrays
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "sharded"
@@ -33,11 +35,21 @@ def test_a_slice_of_another_size_is_refused(file: str) -> None:
         compile_model(DATA / file, "v5e:2x2")
 
 
-def test_a_program_of_a_slice_has_no_file_form(tmp_path: Path) -> None:
+def test_a_program_of_a_slice_is_saved_and_loaded(tmp_path: Path) -> None:
     executable = compile_model(DATA / FORMS[0], "v5e:4x2")
-    with pytest.raises(UnsupportedError, match="a program of 8 devices has no file form yet"):
-        executable.save(tmp_path / "slice.tpux")
-    assert not list(tmp_path.iterdir())
+    path = tmp_path / "slice.tpux"
+    executable.save(path)
+    arrays = load_arrays(
+        str(DATA / f"{FORMS[0].split('.')[0]}.npz"), "in", executable.argument_shapes
+    )
+    loaded = compile_model(path)
+    assert isinstance(loaded, SliceExecutable)
+    assert [device.name for device in loaded.devices] == [f"v5e:{number}" for number in range(8)]
+    for ours, theirs in zip(loaded(*arrays), executable(*arrays), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    assert loaded.estimate().cycles == executable.estimate().cycles
+    with pytest.raises(TargetError, match=r"is a program of v5e:4x2, not v5e:2x4"):
+        compile_model(path, "v5e:2x4")
 
 
 def test_every_form_of_a_model_takes_the_same_collectives() -> None:
