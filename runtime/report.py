@@ -9,6 +9,7 @@ from pathlib import Path
 from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.trace import write_trace
+from runtime.xspace import SUFFIX, write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
@@ -115,9 +116,11 @@ class Report:
         return origin_costs(program.kernels, result.kernels, origin_table(program.metadata))
 
     def write_trace(self, path: str | Path) -> None:
-        """Write what the report adds up as a trace for ui.perfetto.dev; see `runtime.trace`."""
+        """Write what the report adds up as a trace: for ui.perfetto.dev (`runtime.trace`), or, to a
+        file ``NAME.xplane.pb``, for xprof and TensorBoard (`runtime.xspace`)."""
         assert self.traced is not None, "made by build_report"
-        write_trace(path, *self.traced)
+        write = write_xspace if str(path).endswith(SUFFIX) else write_trace
+        write(path, *self.traced)
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""

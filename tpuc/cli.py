@@ -114,7 +114,9 @@ _no_cache = click.option(
     "--no-cache", is_flag=True, help="do not read or write what was compiled before on disk"
 )
 _trace = click.option(
-    "--trace", type=click.Path(dir_okay=False), help="write a trace for ui.perfetto.dev (JSON)"
+    "--trace",
+    type=click.Path(dir_okay=False),
+    help="write a trace for ui.perfetto.dev (JSON), or NAME.xplane.pb for xprof",
 )
 _chakra = click.option(
     "--chakra",

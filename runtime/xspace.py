@@ -1,0 +1,182 @@
+"""An execution as an XSpace file, which xprof and TensorBoard's profiler read: ``--trace NAME.xplane.pb``.
+
+One plane per device with the lines that XLA's own profiles have, ``Steps``, ``XLA Modules`` and ``XLA Ops``
+(each call of a kernel, with category, operation name, source, operations and bytes), then those of
+`runtime.call_details`: grid steps, transfers, waits, passes. The messages are those of the public
+``tsl/profiler/protobuf/xplane.proto``, written field by field: the format is a few numbers, and a library
+for it would be a dependency of everybody.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.call_details import CallDetails
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.files import write_whole
+from tpu_sim.isa.origins import OriginTable, origin_table
+from tpu_sim.isa.program import Kernel, Program
+from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
+
+SUFFIX = ".xplane.pb"
+_PROGRAM = 1
+"""What the program is called in stats; there is one."""
+Stat = int | float | str
+Stats = Mapping[str, Stat]
+
+
+def write_xspace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
+    """Write the XSpace of a run, whole or not at all."""
+    write_whole(path, xspace(program, chip, result))
+
+
+def xspace(program: Program, chip: Chip, result: ExecutionResult) -> bytes:
+    """The bytes of the XSpace of a run."""
+    plane = _Plane("/device:TPU:0", chip)
+    plane.stats = {
+        "device_type_string": f"TPU {chip.name}",
+        "peak_teraflops_per_second": chip.peak_flops / 1e12,
+        "peak_hbm_bw_gigabytes_per_second": chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9,
+    }
+    name = program.metadata.get("module", "program")
+    step = plane.kind("1", "1", {"group_id": 1})
+    module = plane.kind(f"{name}({_PROGRAM})", name, {"program_id": _PROGRAM})
+    plane.line("Steps", [(step, 0, result.cycles, {"group_id": 1})])
+    plane.line("XLA Modules", [(module, 0, result.cycles, {"run_id": 1, "group_id": 1})])
+    runs = result.kernels[:MOST_RECORDS]
+    plane.line("XLA Ops", list(_ops(program, runs, plane)))
+    details = CallDetails(program, chip)
+    tracks: dict[str, list[_Event]] = {}
+    for run in details.chosen(runs):
+        for detail in details.of_call(run):
+            about = {k: v for k, v in detail.about.items() if isinstance(v, int | str)}
+            kind = plane.kind(detail.name, detail.name, {})
+            event = (kind, run.start_cycle + detail.start, detail.end - detail.start, about)
+            tracks.setdefault(detail.track, []).append(event)
+    for track, events in tracks.items():
+        plane.line(track, sorted(events, key=lambda event: event[1]))
+    return _bytes(1, plane.message()) + _text(4, "tpuc")
+
+
+_Event = tuple[int, int, int, Stats]
+"""The number of its kind, start and length in cycles, stats."""
+
+
+def _ops(program: Program, runs: Sequence[KernelRun], plane: _Plane) -> Iterator[_Event]:
+    table = origin_table(program.metadata)
+    symbols: dict[str, int] = {}
+    for run in runs:
+        site, kernel = run.site or run.name, program.kernels[run.name]
+        about = _about(kernel, site, run, table)
+        about["symbol_id"] = symbols.setdefault(site, len(symbols) + 1)
+        kind = plane.kind(f"%{site} = {kernel.note}", site, about)
+        yield kind, run.start_cycle, run.cycles, {"group_id": 1}
+
+
+def _about(kernel: Kernel, site: str, run: KernelRun, table: OriginTable) -> dict[str, Stat]:
+    origins = table.of(site)
+    names = [o.op_name for o in origins if o.op_name]
+    places = [o.place for o in origins if o.place]
+    return {
+        "program_id": _PROGRAM,
+        "hlo_category": _category(kernel),
+        "flops": kernel.flops + kernel.element_ops,
+        "model_flops": kernel.flops + kernel.element_ops,
+        "bytes_accessed": run.hbm_bytes // run.calls,
+        **({"tf_op": f"{names[0]}:"} if names else {}),
+        **({"source": places[0]} if places else {}),
+    }
+
+
+def _category(kernel: Kernel) -> str:
+    """As XLA's profiles call it: products apart from all else."""
+    if kernel.flops:
+        return "convolution fusion"
+    kinds = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion"}
+    return next((name for kind, name in kinds.items() if kind in kernel.note), "custom fusion")
+
+
+@dataclass
+class _Plane:
+    """A plane as it is filled; kinds of events and names of stats are numbered from 1."""
+
+    name: str
+    chip: Chip
+    stats: Stats = field(default_factory=dict)
+    _kinds: dict[str, tuple[int, str, Stats]] = field(default_factory=dict)
+    _names: dict[str, int] = field(default_factory=dict)
+    _lines: list[bytes] = field(default_factory=list)
+
+    def kind(self, name: str, shown: str, stats: Stats) -> int:
+        """The number of a kind of event."""
+        found = self._kinds.setdefault(name, (len(self._kinds) + 1, shown, stats))
+        return found[0]
+
+    def line(self, name: str, events: Sequence[_Event]) -> None:
+        """Add a line of events in the order of their starts."""
+        number = len(self._lines) + 1
+        parts = [_number(1, number), _number(10, number), _text(2, name)]
+        for kind, start, cycles, stats in events:
+            begin, end = self._picoseconds(start), self._picoseconds(start + cycles)
+            event = _number(1, kind) + _number(2, begin) + _number(3, end - begin)
+            parts.append(_bytes(4, event + self._stats(4, stats)))
+        self._lines.append(b"".join(parts))
+
+    def message(self) -> bytes:
+        """The XPlane."""
+        head = _number(1, 1) + _text(2, self.name) + self._stats(6, self.stats)
+        kinds = b"".join(
+            _bytes(4, _number(1, n) + _bytes(2, self._kind(n, name, shown, stats)))
+            for name, (n, shown, stats) in self._kinds.items()
+        )
+        lines = b"".join(_bytes(3, line) for line in self._lines)
+        names = b"".join(
+            _bytes(5, _number(1, n) + _bytes(2, _number(1, n) + _text(2, name)))
+            for name, n in self._names.items()
+        )
+        return head + lines + kinds + names
+
+    def _kind(self, number: int, name: str, shown: str, stats: Stats) -> bytes:
+        return _number(1, number) + _text(2, name) + _text(4, shown) + self._stats(5, stats)
+
+    def _stats(self, at: int, stats: Stats) -> bytes:
+        return b"".join(_bytes(at, self._stat(name, value)) for name, value in stats.items())
+
+    def _stat(self, name: str, value: Stat) -> bytes:
+        head = _number(1, self._names.setdefault(name, len(self._names) + 1))
+        if isinstance(value, str):
+            return head + _text(5, value)
+        if isinstance(value, float):
+            return head + _key(2, 1) + struct.pack("<d", value)
+        return head + _number(4, value)
+
+    def _picoseconds(self, cycles: int) -> int:
+        return round(cycles * 1e12 / self.chip.clock_hz)
+
+
+def _key(number: int, wire: int) -> bytes:
+    return _varint(number << 3 | wire)
+
+
+def _number(at: int, value: int) -> bytes:
+    return _key(at, 0) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _text(at: int, value: str) -> bytes:
+    return _bytes(at, value.encode("utf-8", "replace"))
+
+
+def _bytes(at: int, value: bytes) -> bytes:
+    return _key(at, 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,143 @@
+"""The XSpace of a run, read back field by field: what xprof is told adds up to the run."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from runtime.api import compile
+from runtime.report import Traced
+from runtime.xspace import xspace
+from tests.unit.runtime.test_origin_costs import LAYERS
+
+Fields = dict[int, list[int | bytes]]
+
+
+def _fields(data: bytes) -> Fields:
+    """A protobuf message by field number: numbers and bytes."""
+    found: Fields = defaultdict(list)
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        key = varint()
+        match key & 7:
+            case 0:
+                found[key >> 3].append(varint())
+            case 1:
+                found[key >> 3].append(data[at : at + 8])
+                at += 8
+            case 2:
+                size = varint()
+                found[key >> 3].append(data[at : at + size])
+                at += size
+            case wire:
+                raise AssertionError(f"wire type {wire}")
+    assert at == len(data)
+    return found
+
+
+def _message(value: int | bytes) -> Fields:
+    assert isinstance(value, bytes)
+    return _fields(value)
+
+
+class Plane:
+    def __init__(self, data: bytes) -> None:
+        (plane,) = _fields(data)[1]
+        fields = _message(plane)
+        (self.name,) = fields[2]
+        self.stat_names = {e[1][0]: _message(e[2][0])[2][0] for e in map(_message, fields[5])}
+        self.kinds = {e[1][0]: _message(e[2][0]) for e in map(_message, fields[4])}
+        self.lines = {line[2][0]: line[4] for line in map(_message, fields[3])}
+        self.stats = self.read_stats(fields[6])
+
+    def read_stats(self, stats: list[int | bytes]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for stat in map(_message, stats):
+            name = self.stat_names[stat[1][0]]
+            assert isinstance(name, bytes)
+            for field in (2, 4, 5):
+                if field in stat:
+                    value = stat[field][0]
+                    if field == 2:
+                        assert isinstance(value, bytes)
+                        (value,) = struct.unpack("<d", value)
+                    found[name.decode()] = value
+        return found
+
+    def events(self, line: str) -> list[tuple[bytes, int, int, dict[str, object]]]:
+        """Name, start, length (picoseconds) and stats of events; stats of their kinds are among them."""
+        found = []
+        for event in map(_message, self.lines[line.encode()]):
+            kind = self.kinds[event[1][0]]
+            stats = self.read_stats(kind[5]) | self.read_stats(event[4])
+            name = kind[4][0]
+            start, length = event[2][0], event[3][0]
+            assert isinstance(name, bytes) and isinstance(start, int) and isinstance(length, int)
+            found.append((name, start, length, stats))
+        return found
+
+
+@pytest.fixture(scope="module")
+def traced() -> Traced:
+    found = compile(LAYERS).estimate().traced
+    assert found is not None
+    return found
+
+
+def test_lines_add_up_to_the_run(traced: Traced) -> None:
+    program, chip, result = traced
+    plane = Plane(xspace(program, chip, result))
+    picoseconds = 1e12 / chip.clock_hz
+    assert plane.name == b"/device:TPU:0"
+    assert plane.stats["device_type_string"] == b"TPU v5e"
+    assert plane.stats["peak_teraflops_per_second"] == pytest.approx(chip.peak_flops / 1e12)
+    (step,) = plane.events("Steps")
+    (module,) = plane.events("XLA Modules")
+    assert step[1:3] == module[1:3] == (0, round(result.cycles * picoseconds))
+    ops = plane.events("XLA Ops")
+    assert [name.decode() for name, *_ in ops] == [run.site for run in result.kernels]
+    for (_, start, length, stats), run in zip(ops, result.kernels, strict=True):
+        assert start == round(run.start_cycle * picoseconds)
+        assert length == pytest.approx(run.cycles * picoseconds, abs=1)
+        assert stats["bytes_accessed"] == run.hbm_bytes
+        assert stats["hlo_category"] == b"convolution fusion"
+        assert str(stats["tf_op"]).startswith("b'net/")
+        assert b"net.py:" in stats["source"]  # type: ignore[operator]
+    assert len({stats["symbol_id"] for *_, stats in ops}) == len(ops), "xprof tells ops by it"
+
+
+def test_transfers_lie_in_time_with_their_bytes(traced: Traced) -> None:
+    program, chip, result = traced
+    plane = Plane(xspace(program, chip, result))
+    moved = 0
+    for line in ("DMA in", "DMA out"):
+        events = plane.events(line)
+        starts = [start for _, start, _, _ in events]
+        assert starts == sorted(starts)
+        moved += sum(int(str(stats["bytes"])) for *_, stats in events)
+    assert moved == result.hbm_bytes
+    assert {b"MXU 0", b"waits"} <= plane.lines.keys()
+
+
+def test_the_name_of_the_file_says_the_format(tmp_path: Path) -> None:
+    report = compile(LAYERS).estimate()
+    report.write_trace(tmp_path / "run.xplane.pb")
+    assert report.traced is not None
+    assert (tmp_path / "run.xplane.pb").read_bytes() == xspace(*report.traced)
+    report.write_trace(tmp_path / "run.json")
+    assert (tmp_path / "run.json").read_text().startswith("{")
