@@ -81,6 +81,7 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("simple-expansions", "pad"): (_pad_of_nothing, Freedom.NONE),
     ("simple-expansions", "real"): (partial(texts.real_part, opcode="real"), Freedom.NONE),
     ("simple-expansions", "reduce"): (texts.two_reduces, Freedom.SIGN_OF_ZERO),
+    ("simple-expansions", "reduce-window"): (texts.widened_window, ANY_ORDER),
     ("simple-expansions", "scatter"): (_planned("scatter", "pred", *INTEGERS), Freedom.NONE),
     ("simple-expansions", "stochastic-convert"): (texts.stochastic_convert, Freedom.NONE),
     ("linear-algebra-expander", "cholesky"): (texts.cholesky, _LOOSE),

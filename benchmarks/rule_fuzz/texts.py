@@ -216,6 +216,20 @@ def reduce_window(g: Generator, dtypes: tuple[str, ...] = WINDOWED) -> HloModule
     return t.module(f"{result} reduce-window({x}, {init}), window={window}, to_apply={f}")
 
 
+def widened_window(g: Generator) -> HloModule:
+    """Narrow numbers, summed in a wider type."""
+    t = Text(g)
+    dtype, wide = g.choose((("bf16", "f32"), ("f16", "f32"), ("s8", "s32")))
+    dims = g.dims(1, 3, 300)
+    window, counts = _window(g, dims, dilated=g.chance(0.5))
+    x = t.input(dtype, dims, edges=0.0)
+    init = t.constant(g.choose((dtype, wide)), g.integer(0, 2))
+    f = t.scalar(wide, f"{g.choose(('add', 'maximum'))}(a, b)")
+    return t.module(
+        f"{shape(wide, counts)} reduce-window({x}, {init}), window={window}, to_apply={f}"
+    )
+
+
 def select_and_scatter(g: Generator) -> HloModule:
     """Pooling's gradient, with ties and overlapping windows."""
     t = Text(g)

@@ -87,12 +87,13 @@ def reduce_window(scope: Scope) -> Value | None:
     if rng.random() < 0.15:
         for _ in range(rng.choice((1, 1, 2))):
             operands.append(scope.like(kinds.dtype(rng, ("f32", "s32", "u8", "bf16")), x.dims))
-    starts = [
-        scope.constant(v.dtype) if rng.random() < 0.6 else scope.like(v.dtype, ()) for v in operands
-    ]
+    dtypes = [v.dtype for v in operands]
+    if len(operands) == 1 and x.dtype in ("bf16", "f16") and rng.random() < 0.15:
+        dtypes = ["f32"]  # summed in a wider float
+    starts = [scope.constant(t) if rng.random() < 0.6 else scope.like(t, ()) for t in dtypes]
     if x.is_tame:
         starts = [scope.tamed(v) for v in starts]
-    apply, grows = combiner(scope, [v.dtype for v in operands])
+    apply, grows = combiner(scope, dtypes)
     names = ", ".join(v.name for v in operands + starts)
     call = f"reduce-window({names}), {window_text(window)}, to_apply={apply}"
     count = math.prod(w.size for w in window) + 1
@@ -100,7 +101,7 @@ def reduce_window(scope: Scope) -> Value | None:
     if apply.startswith("multiply"):
         most = math.inf
     if len(operands) == 1:
-        return scope.add(call, x.dtype, dims, most)
+        return scope.add(call, dtypes[0], dims, most)
     shapes = ", ".join(kinds.text(v.dtype, tuple(dims)) for v in operands)
     name = scope.raw(f"({shapes})", call)
     scope.element(name, 1, operands[1].dtype, dims)

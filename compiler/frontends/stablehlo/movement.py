@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.dense import parse_dense
 from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.reduction import promoted
 from compiler.frontends.stablehlo.syntax import Dense, Operation, Raw
 from compiler.hlo.shape import ArrayShape
 
@@ -169,7 +170,12 @@ def _scatter(b: Body, op: Operation) -> list[Instr]:
             attrs[flag] = True
     if len(op.regions) != 1:
         op.fail("want one region")
-    attrs["to_apply"] = b.embedded(op.regions[0], "scatter_update")
+    body = attrs["to_apply"] = b.embedded(op.regions[0], "scatter_update")
+    types = [p.array.dtype for p in body.parameters[:count]]
+    if len(types) == count:
+        taken = promoted(b, operands[:count], types)
+        updates = promoted(b, operands[count + 1 :], types)
+        operands = [*taken, operands[count], *updates]
     return b.results_of(b.instruction("scatter", operands, attrs), count)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from compiler.frontends.stablehlo.attributes import Attributes
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.elementwise import TABLE as ELEMENTWISE
 from compiler.frontends.stablehlo.elementwise import take
 from compiler.frontends.stablehlo.syntax import Operation
 from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape, TupleShape
 
@@ -23,6 +26,12 @@ def region_computation(b: Body, op: Operation, index: int, name: str) -> HloComp
     if index >= len(op.regions):
         op.fail(f"want {index + 1} regions, found {len(op.regions)}")
     return b.embedded(op.regions[index], name)
+
+
+def promoted(b: Body, operands: Sequence[Instr], types: Sequence[DType]) -> list[Instr]:
+    """Operands in the types that a computation takes, which StableHLO lets be wider."""
+    pairs = zip(operands, types, strict=True)
+    return [o if o.array.dtype is t else b.convert(o, t) for o, t in pairs]
 
 
 def _reducer(b: Body, op: Operation, inits: list[Instr]) -> HloComputation:
@@ -72,12 +81,18 @@ def _reduce_window(b: Body, op: Operation) -> list[Instr]:
 
 
 def _select_and_scatter(b: Body, op: Operation) -> Instr:
-    operands = take(b, op, 3)
+    operand, source, start = take(b, op, 3)
+    select = region_computation(b, op, 0, "select")
+    scatter = region_computation(b, op, 1, "scatter")
+    wide = scatter.parameters[0].array.dtype
+    if wide is not operand.array.dtype and select.parameters[0].array.dtype is not wide:
+        op.fail(f"values are selected as {operand.array.dtype} and added as {wide}; convert them")
     attrs: dict[str, object] = {
         "window": _window(b, b.attributes(), "base_dilations", "window_dilations"),
-        "select": region_computation(b, op, 0, "select"),
-        "scatter": region_computation(b, op, 1, "scatter"),
+        "select": select,
+        "scatter": scatter,
     }
+    operands = promoted(b, (operand, source, start), (wide,) * 3)
     return b.instruction("select-and-scatter", operands, attrs)
 
 

@@ -351,6 +351,18 @@ def _pad_of_nothing(instr: Instr) -> Instr | None:
     return Emitter.at(instr).broadcast(instr.operands[1], instr.array.dims)
 
 
+def _widened_window(instr: Instr) -> Instr | None:
+    """Operands and start values in the types that the computation takes, as in a wider sum."""
+    count = len(instr.operands) // 2
+    parameters = instr.to_apply.parameters
+    wanted = [p.array.dtype for p in (*parameters[count:], *parameters[:count])]
+    if all(o.array.dtype is dtype for o, dtype in zip(instr.operands, wanted, strict=True)):
+        return None
+    e = Emitter.at(instr)
+    operands = [e.cast(o, dtype) for o, dtype in zip(instr.operands, wanted, strict=True)]
+    return e.instruction(instr.opcode, operands, dict(instr.attrs), instr.shape)
+
+
 _TABLE: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
@@ -367,6 +379,7 @@ _TABLE: dict[str, Expansion] = {
     "ragged-dot": _ragged_dot,
     "real": _real,
     "reduce": _simpler_reduces,
+    "reduce-window": _widened_window,
     "scatter": plain_indices,
     "scaled-dot": _scaled_dot,
     "stochastic-convert": _stochastic_convert,

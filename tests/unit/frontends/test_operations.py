@@ -287,3 +287,21 @@ def test_random_bits_advance_their_state() -> None:
     new_state, bits = run(body, [state], [state, np.zeros((2, 3), np.uint32)])
     assert bits.shape == (2, 3)
     assert new_state[1] != state[1]
+
+
+def test_computations_may_be_wider_than_their_operands() -> None:
+    narrow = np.float16([[0.5, 1, 2], [3, 4, 5]])
+    zero = np.float16(0).reshape(())
+    windows = (
+        '"stablehlo.reduce_window"(%a0, %a1) <{window_dimensions = array<i64: 1, 2>}> ' + ADD_REGION
+    )
+    sums = (narrow[:, :2] + narrow[:, 1:]).astype(np.float32)
+    (found,) = run(f"{windows} : TYPES", [narrow, zero], [sums])
+    np.testing.assert_array_equal(found, sums)
+    scatter = (
+        '"stablehlo.scatter"(%a0, %a1, %a2) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], '
+        f"scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> {ADD_REGION} : TYPES"
+    )
+    want = np.float32([0.5, 8, 2])
+    (found,) = run(scatter, [narrow[0], np.int32([[1], [1]]), narrow[1, :2]], [want])
+    np.testing.assert_array_equal(found, want)
