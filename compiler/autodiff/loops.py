@@ -38,6 +38,7 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape, TupleShape, leaves
 from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.expanders.scan_expander import slice_at, with_slice
 
 
 def copied(scope: Scope, computation: HloComputation, args: Sequence[Value]) -> Value:
@@ -150,7 +151,7 @@ class _Reverse:
                 for k, by in counters.items():
                     known[k] = _counted(b, known[k], at, by)
                 for k, pile in zip(stacked, piles, strict=True):
-                    known[k] = _read(b, pile, at)
+                    known[k] = slice_at(b, pile, 0, at)
                 arguments = [known.get(k, turn) for k in range(len(self.shapes))]
                 copies = clone_instructions(step, b.computation, [*arguments, *g])
                 root = step.root_instruction
@@ -190,7 +191,7 @@ class _Reverse:
             before = value_like(self.instr.shape, iter(state[:size]))
             after = arrays_of(copied(self.scope.at(b), self.instr.body, [before]))
             piles = [
-                _written(b, pile, state[k], turn)
+                with_slice(b, pile, state[k], 0, turn)
                 for k, pile in zip(stacked, state[size:], strict=True)
             ]
             return [*after, *piles]
@@ -229,22 +230,6 @@ def _counted(b: Emitter, first: Instr, turn: Instr, by: Instr) -> Instr:
     dtype = first.array.dtype
     step = b.constant(dtype, by.literal)
     return b.add(first, b.multiply(b.cast(turn, dtype), step))
-
-
-def _starts(b: Emitter, turn: Instr, rank: int) -> list[Instr]:
-    zero = b.constant(S32, 0)
-    return [turn, *(zero for _ in range(rank))]
-
-
-def _written(b: Emitter, pile: Instr, value: Instr, turn: Instr) -> Instr:
-    row = b.reshape(value, (1, *value.array.dims))
-    return b.dynamic_update_slice(pile, row, _starts(b, turn, value.array.rank))
-
-
-def _read(b: Emitter, pile: Instr, turn: Instr) -> Instr:
-    dims = pile.array.dims[1:]
-    row = b.dynamic_slice(pile, _starts(b, turn, len(dims)), (1, *dims))
-    return b.reshape(row, dims)
 
 
 def prune(computation: HloComputation) -> None:

@@ -66,7 +66,9 @@ def _written(step: Step) -> Weights:
     """Elements that are written keep nothing; of their updates one stands there in the end."""
     e, (target, indices, update) = step.e, step.operands
     numbers = _numbers(e, update)
-    winner = _scattered(step, e.full(S32, target.array.dims, 0), indices, numbers, _second(e, S32))
+    winner = _scattered(
+        step, e.full(S32, target.array.dims, 0), indices, numbers, take_update(e, S32)
+    )
     is_free = e.compare_to(winner, 0, "EQ")
     won = e.compare(read_back(step, winner), numbers, "EQ")
     return _where(e, is_free), _where(e, won)
@@ -127,9 +129,9 @@ def _added(step: Step, target: Instr, indices: Instr, update: Instr) -> Instr:
     return _scattered(step, target, indices, update, body)
 
 
-def _second(e: Emitter, dtype: DType) -> HloComputation:
+def take_update(b: HloBuilder, dtype: DType) -> HloComputation:
     """The update, whatever was there."""
-    inner = HloBuilder("take_update", e.module)
+    inner = HloBuilder(f"take_update_{dtype}", b.module)
     inner.parameter(ArrayShape(dtype, ()))
     return inner.build(inner.parameter(ArrayShape(dtype, ())))
 

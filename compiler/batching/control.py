@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.autodiff.loops import unpacked_parameter
 from compiler.autodiff.rule import Rule as DerivativeRule
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import (
@@ -28,7 +29,7 @@ from compiler.batching.custom import batched_call
 from compiler.batching.step import Rule, Scope, everywhere, force
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation
-from compiler.hlo.shape import Shape, TupleShape
+from compiler.hlo.shape import Shape
 from compiler.passes.expanders.emitter import Emitter
 
 
@@ -68,16 +69,9 @@ def _call(
     return scope.run(callee, operands, flags)
 
 
-def _parameters(e: Emitter, value: Value) -> tuple[list[Instr], Value]:
-    """The elements of the computation's one parameter, which has the arrays of `value`."""
-    arrays = arrays_of(value)
-    state = e.parameter(TupleShape(tuple(x.shape for x in arrays)), "state")
-    return [e.get_tuple_element(state, k) for k in range(len(arrays))], value
-
-
 def _inside(b: Emitter, value: Value, shape: Shape) -> Value:
-    """A parameter like a value, as a tree of `shape`."""
-    found, _ = _parameters(b, value)
+    """The elements of the computation's one parameter, which is like a value, as a tree of `shape`."""
+    found = unpacked_parameter(b, [x.shape for x in arrays_of(value)])
     return value_like(shape, iter(found))
 
 
@@ -85,7 +79,7 @@ def _while(
     scope: Scope, instr: Instr, operands: Sequence[Value], flags: Sequence[Mask]
 ) -> tuple[Value, Mask]:
     e, shape = scope.emitter(instr), instr.shape
-    found, is_single = _loop_flags(scope, instr, operands[0], flags[0])
+    found, is_single = _loop_flags(scope, instr, flags[0])
     init = force(e, operands[0], flags[0], found, scope.size)
 
     inner, b = scope.within(instr, "batched_body")
@@ -106,7 +100,7 @@ def _while(
     return value_like(shape, iter(results)), found
 
 
-def _loop_flags(scope: Scope, instr: Instr, init: Value, flags: Mask) -> tuple[Mask, bool]:
+def _loop_flags(scope: Scope, instr: Instr, flags: Mask) -> tuple[Mask, bool]:
     """Which parts of the state are batched after any number of iterations, and whether all examples
     go on or end together."""
     shape = instr.shape

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.autodiff.scatter import take_update
 from compiler.autodiff.values import Instr, Value
 from compiler.batching.step import Rule, Step, local, plus_batch, shifted
-from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import DType
-from compiler.hlo.ir import HloComputation
-from compiler.hlo.shape import ArrayShape
 
 
 def _starts(step: Step, first: int) -> Instr:
@@ -66,20 +63,13 @@ def _dynamic_update_slice(step: Step) -> Value:
     limits = [n - m for n, m in zip(x.array.dims[1:], sizes, strict=True)]
     most = e.broadcast(e.table(indices.array.dtype, limits), indices.array.dims, (1,))
     inside = e.clamp(e.like(indices, 0), indices, most)
-    body = _second(e, x.array.dtype)
+    body = take_update(e, x.array.dtype)
     dims = tuple(range(1, len(sizes) + 1))
     return e.scatter(
         (x,), inside, (update,), body, update_window_dims=dims, inserted_window_dims=(),
         scatter_dims_to_operand_dims=dims, input_batching_dims=(0,),
         scatter_indices_batching_dims=(0,), index_vector_dim=1, unique_indices=True,
     )  # fmt: skip
-
-
-def _second(b: HloBuilder, dtype: DType) -> HloComputation:
-    """The update, whatever was there."""
-    inner = HloBuilder(f"take_update_{dtype}", b.module)
-    inner.parameter(ArrayShape(dtype, ()))
-    return inner.build(inner.parameter(ArrayShape(dtype, ())))
 
 
 def _gather(step: Step) -> Value:

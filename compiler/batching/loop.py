@@ -14,10 +14,10 @@ from compiler.autodiff.values import (
     value_like,
 )
 from compiler.batching.step import Scope, everywhere, with_batch
-from compiler.hlo.dtypes import S32
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.expanders.scan_expander import slice_at, with_slice
 
 
 def one_by_one(
@@ -39,27 +39,11 @@ def one_by_one(
 
     def body(b: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
         xs, made = state[: len(given)], state[len(given) :]
-        mine = iter([_row(b, x, turn) if f else x for x, f in zip(xs, batched, strict=True)])
+        mine = iter([slice_at(b, x, 0, turn) if f else x for x, f in zip(xs, batched, strict=True)])
         inner = scope.at(b)
         results = inner.emit(instr, [value_like(old.shape, mine) for old in instr.operands])
         rows = zip(made, arrays_of(results), strict=True)
-        return [*xs, *(_put(b, into, row, turn) for into, row in rows)]
+        return [*xs, *(with_slice(b, into, row, 0, turn) for into, row in rows)]
 
     found = e.loop(scope.size, [*given, *room], body)[len(given) :]
     return value_like(instr.shape, iter(found)), everywhere(instr.shape)
-
-
-def _starts(b: Emitter, turn: Instr, rank: int) -> list[Instr]:
-    zero = b.constant(S32, 0)
-    return [turn, *(zero for _ in range(rank))]
-
-
-def _row(b: Emitter, x: Instr, turn: Instr) -> Instr:
-    dims = x.array.dims[1:]
-    return b.reshape(b.dynamic_slice(x, _starts(b, turn, len(dims)), (1, *dims)), dims)
-
-
-def _put(b: Emitter, into: Instr, row: Instr, turn: Instr) -> Instr:
-    dims = row.array.dims
-    slab = b.reshape(row, (1, *dims))
-    return b.dynamic_update_slice(into, slab, _starts(b, turn, len(dims)))

@@ -35,10 +35,10 @@ def scan_expansion(instr: Instr) -> Instr | None:
     def step(b: Emitter, i: Instr, state: list[Instr]) -> list[Instr]:
         inner, kept, made = state[:split], state[split:stop], state[stop:]
         at = b.subtract(b.constant(S32, count - 1), i) if is_reverse else i
-        slices = [_slice(b, value, dim, at) for value in inner]
+        slices = [slice_at(b, value, dim, at) for value in inner]
         results = _called(b, body, [*slices, *kept])
         parts, ahead = results[: len(made)], results[len(made) :]
-        written = [_with_slice(b, o, p, dim, at) for o, p in zip(made, parts, strict=True)]
+        written = [with_slice(b, o, p, dim, at) for o, p in zip(made, parts, strict=True)]
         return [*inner, *ahead, *written]
 
     final = e.loop(count, [*inputs, *carries, *outputs], step)[split:]
@@ -58,7 +58,7 @@ def _starts(b: Emitter, rank: int, dim: int, at: Instr) -> list[Instr]:
     return [at if d == dim else zero for d in range(rank)]
 
 
-def _slice(b: Emitter, value: Instr, dim: int, at: Instr) -> Instr:
+def slice_at(b: Emitter, value: Instr, dim: int, at: Instr) -> Instr:
     """Slice `at` of an array, without the dimension."""
     dims = value.array.dims
     sizes = (*dims[:dim], 1, *dims[dim + 1 :])
@@ -66,7 +66,7 @@ def _slice(b: Emitter, value: Instr, dim: int, at: Instr) -> Instr:
     return b.reshape(slab, (*dims[:dim], *dims[dim + 1 :]))
 
 
-def _with_slice(b: Emitter, target: Instr, part: Instr, dim: int, at: Instr) -> Instr:
+def with_slice(b: Emitter, target: Instr, part: Instr, dim: int, at: Instr) -> Instr:
     """The array with its slice `at` replaced."""
     dims = target.array.dims
     slab = b.reshape(part, (*dims[:dim], 1, *dims[dim + 1 :]))

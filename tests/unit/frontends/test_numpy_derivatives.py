@@ -191,3 +191,31 @@ def test_on_the_chip_alone_and_under_jit() -> None:
     close(value, np.sin(X))
     close(pull(X)[0], np.cos(X) * X)
     close(tpuc.jvp(np.sin, (X,), (X,))[1], np.cos(X) * X)
+
+
+def test_static_arguments_of_a_jitted_gradient() -> None:
+    def loss(x: Any, how: str, power: int) -> Any:
+        return (np.sin(x) if how == "sine" else x**power).sum()
+
+    gradient = tpuc.jit(tpuc.grad(loss), static=("how", "power"))
+    close(gradient(X, "sine", 0), np.cos(X))
+    close(gradient(X, how="power", power=3), 3 * X**2)
+
+
+def test_on_a_slice() -> None:
+    """A gradient over a batch that is cut is a sum over the chips."""
+    mesh = tpuc.make_mesh((2,), ("data",), "v5e:2x1")
+    rows, whole = (tpuc.NamedSharding(mesh, tpuc.PartitionSpec(*axes)) for axes in (("data",), ()))
+
+    def loss(w: Any, x: Any) -> Any:
+        return (np.tanh(x @ w) ** 2).sum()
+
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal(s).astype(np.float32) for s in ((16, 8), (32, 16)))
+    options = {"in_shardings": (whole, rows), "out_shardings": whole, "precision": "highest"}
+    function = tpuc.jit(tpuc.value_and_grad(loss), **options)
+    value, gradient = function(w, x)
+    want = run(tpuc.value_and_grad(loss), w, x)
+    close(np.asarray(value), want[0])
+    np.testing.assert_allclose(np.asarray(gradient), want[1], 1e-4, 1e-4)
+    assert {c["kind"] for c in function.executable.collectives} == {"all-reduce"}
