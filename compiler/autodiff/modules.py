@@ -21,7 +21,7 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloModule
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.expanders.emitter import Emitter
 
 Build = Callable[[Differentiator, Emitter, HloComputation, list[Instr]], Sequence[Instr]]
@@ -34,6 +34,22 @@ def vjp_module(module: HloModule, wanted: Sequence[int] | None = None) -> HloMod
     of the parameters numbered in `wanted` are returned; None means all that have a derivative. Raises
     `UnsupportedError` for an operation without derivative.
     """
+    return _derived(module, "vjp", _reverse(wanted, lambda e, shape: e.parameter(shape)))
+
+
+def grad_module(module: HloModule, wanted: Sequence[int] | None = None) -> HloModule:
+    """The module that returns a module's one result, a real scalar, then its gradient by parameters.
+
+    As `vjp_module` otherwise. Raises `CompileError` for a module of another result.
+    """
+    shapes = leaves(module.entry.root_instruction.shape)
+    if len(shapes) != 1 or shapes[0].rank or not shapes[0].dtype.is_float:
+        raise CompileError(f"module {module.name} returns no single real scalar: use vjp_module")
+    return _derived(module, "grad", _reverse(wanted, lambda e, shape: e.constant(shape.dtype, 1)))
+
+
+def _reverse(wanted: Sequence[int] | None, seed: Callable[[Emitter, ArrayShape], Instr]) -> Build:
+    """Reverse mode from a `seed` for each array of the result."""
 
     def build(
         scope: Differentiator, e: Emitter, entry: HloComputation, parameters: list[Instr]
@@ -44,7 +60,7 @@ def vjp_module(module: HloModule, wanted: Sequence[int] | None = None) -> HloMod
             kept = [flag and i in wanted for i, flag in enumerate(kept)]
         value, pull = scope.vjp(entry, [unpack(e, p) for p in parameters], kept)
         flags = flags_of(has_derivative(shape), shape)
-        seeds = [e.parameter(s) if f else None for s, f in zip(leaves(shape), flags, strict=True)]
+        seeds = [seed(e, s) if f else None for s, f in zip(leaves(shape), flags, strict=True)]
         found = pull(shaped_like(shape, iter(seeds)))
         cotangents = [
             or_zeros(e, g, p.array)
@@ -54,7 +70,7 @@ def vjp_module(module: HloModule, wanted: Sequence[int] | None = None) -> HloMod
         ]
         return [*arrays_of(value), *cotangents]
 
-    return _derived(module, "vjp", build)
+    return build
 
 
 def jvp_module(module: HloModule) -> HloModule:

@@ -7,10 +7,10 @@ import pytest
 
 import tpuc
 from benchmarks import derivatives
-from compiler.autodiff.modules import jvp_module, vjp_module
+from compiler.autodiff.modules import grad_module, jvp_module, vjp_module
 from compiler.autodiff.rule import Constant, Refused
 from compiler.autodiff.table import DERIVATIVES
-from compiler.diagnostics import UnsupportedError
+from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.frontends.numpy.tracing import trace
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.opcodes import OPCODES
@@ -48,6 +48,19 @@ ENTRY e {
     for mode in (vjp_module, jvp_module):
         with pytest.raises(UnsupportedError, match="%y: custom-call has no derivative"):
             mode(module)
+
+
+def test_the_gradient_of_a_module() -> None:
+    module = parse_module("""HloModule m
+ENTRY e {
+  x = f32[] parameter(0)
+  n = s32[] parameter(1)
+  ROOT y = f32[] multiply(x, x)
+}""")
+    value, gradient = evaluate(grad_module(module), [np.float32(3), np.int32(1)])
+    assert (value, gradient) == (9, 6)
+    with pytest.raises(CompileError, match="returns no single real scalar"):
+        grad_module(grad_module(module))
 
 
 def test_what_does_not_depend_on_the_arguments_needs_no_derivative() -> None:
