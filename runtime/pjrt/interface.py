@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
-from runtime.pjrt import buffers, devices, execution, host_calls, programs
+from runtime.pjrt import buffers, devices, execution, host_calls, programs, serialization
 from runtime.pjrt.failures import PjrtError, error_handle
 from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, Code, structure
 from runtime.pjrt.native import leaves
@@ -67,6 +67,7 @@ _IMPLEMENTED: dict[str, Function] = {
     **programs.FUNCTIONS,
     **execution.FUNCTIONS,
     **host_calls.FUNCTIONS,
+    **serialization.FUNCTIONS,
 }
 _is_over: list[bool] = []
 atexit.register(_is_over.append, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax._src import xla_bridge
 from jaxlib import xla_client
 
 from runtime.pjrt.interface import capsule
@@ -17,4 +16,6 @@ def make_client() -> Any:
     """Load the plug-in into jaxlib and make its client."""
     if not xla_client.pjrt_plugin_loaded(NAME):
         xla_client.load_pjrt_plugin_with_c_api(NAME, capsule())
-    return xla_bridge.make_pjrt_c_api_client(NAME)
+    if not xla_client.pjrt_plugin_initialized(NAME):
+        xla_client.initialize_pjrt_plugin(NAME)
+    return xla_client.make_c_api_client(NAME, {}, None)

@@ -12,8 +12,8 @@ from runtime.executable import Executable
 from runtime.pjrt.host_calls import HostCalls
 from runtime.report import Report
 
-_MARK = b"pjrt_rendezvous"
-"""JAX names the handler of host transfers so; bytecode keeps strings as they are."""
+_MARK = b"_xla_host_transfer"
+"""How the attributes of JAX's host transfers begin; bytecode keeps strings as they are."""
 
 
 def talks_to_host(code: bytes) -> bool:

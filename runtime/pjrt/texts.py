@@ -32,18 +32,25 @@ _REPLICATED, _TUPLE, _OTHER = 0, 2, 3  # OpSharding's types
 def optimized_program(
     code: Executable | Staged, signature: Signature, assignment: Assignment
 ) -> bytes:
-    """An `HloModuleProtoWithConfig`. A program in stages has no one text: it is shown as its outline."""
+    """An `HloModuleProtoWithConfig`. A program in stages, or one from bytes, has no one text and is shown as
+    its outline."""
     outline = _read_hlo(_outline(signature))
     proto = outline
-    if isinstance(code, SliceExecutable):
-        if not is_kept_without_texts(code):
-            proto = _read_hlo(code.text("hlo"))
-        proto += _shardings(code)
-    elif isinstance(code, Executable):
+    if isinstance(code, Executable) and _has_text(code):
         proto = _read_hlo(code.text("hlo"))
+    if isinstance(code, SliceExecutable):
+        proto += _shardings(code)
     shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
     counts = number_field(4, assignment.replicas) + number_field(5, assignment.partitions)
     return bytes_field(1, proto) + bytes_field(2, bytes_field(1, shape) + counts)
+
+
+def _has_text(code: Executable) -> bool:
+    """Whether its HLO after all passes is at hand, or what asks for it can wait, and has the parameters
+    and results that JAX knows: an array in two planes is two parameters there."""
+    if code.texts is None or (isinstance(code, SliceExecutable) and is_kept_without_texts(code)):
+        return False
+    return all(len(port.buffers) == 1 for port in (*code.inputs, *code.outputs))
 
 
 def _read_hlo(text: str) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from tests.support.jax_programs.harness import raises, run_checks
 
@@ -147,6 +150,28 @@ def check_ahead_of_time() -> None:
     assert compiled.cost_analysis()["cycles"] > 0
     memory = compiled.memory_analysis()
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 16 * 128 * 4
+
+
+def check_serialised_executables() -> None:
+    compiled = jax.jit(lambda x: {"y": jnp.cos(x) * 3}).lower(jnp.ones(5)).compile()
+    loaded = deserialize_and_load(*serialize(compiled))
+    x = normal(5)
+    np.testing.assert_array_equal(loaded(x)["y"], compiled(x)["y"])
+    assert "jit__lambda" in loaded.as_text()
+
+
+def check_the_persistent_cache() -> None:
+    with TemporaryDirectory() as folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        hits: list[str] = []
+        jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+        for _ in range(2):
+            assert float(jax.jit(lambda x: jnp.exp(x) * 0 + 5)(jnp.float32(1))) == 5
+            jax.clear_caches()
+        jax.config.update("jax_compilation_cache_dir", None)
+    assert "/jax/compilation_cache/cache_hits" in hits
 
 
 def check_linear_algebra() -> None:
