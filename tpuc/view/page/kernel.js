@@ -57,18 +57,21 @@ T.bundles = (k) => {
   const numbers = []; let n = 0;
   for (const row of k.code) numbers.push(row[0] === "b" ? n++ : -1);
   const head = h("div", { class: "head", style: { gridTemplateColumns: grid, width: "max-content", minWidth: "100%" } }, h("span", {}, "bundle"), times ? [h("span", {}, "cycles"), h("span", {}, "stalls")] : "", columns.map((c) => h("span", {}, k.slots[c])));
-  const wanted = T.state.bundle === undefined ? -1 : +T.state.bundle, source = T.state.hlo;
+  /* What is selected, an instruction or a source line, stands out from the rest. */
+  const wanted = T.state.bundle === undefined ? -1 : +T.state.bundle, source = T.state.hlo, place = T.state.line;
+  const isMine = source ? (s) => s === source : place ? (s) => (k.origins[s] || []).some((o) => T.place(o) === place) : null;
+  const marked = isMine && k.sources.some(isMine) ? k.sources.map(isMine) : null;
   const most = times ? Math.max(1, ...k.code.map((r) => (r[0] === "b" ? r[2] + r[3] : 0))) : 1;
   const line = (i) => {
     const row = k.code[i];
     if (row[0] !== "b") return h("div", { class: "part", style: { paddingLeft: 8 + 16 * row[1] + "px" } }, row[0] === "open" ? `${row[2]} {` : "}");
     const ops = row.slice(5), on = numbers[i] === wanted;
-    const cell = (c) => { const mine = ops.filter((op) => op[0] === c); return h("span", { title: mine.map((op) => k.texts[op[1]] + (k.sources[op[2]] ? "   from " + k.sources[op[2]] : "")).join("\n") }, mine.map((op, j) => [j ? h("span", { class: "soft" }, " ; ") : "", h("span", { class: source && k.sources[op[2]] !== source ? "dim" : "" }, k.texts[op[1]])])); };
+    const cell = (c) => { const mine = ops.filter((op) => op[0] === c); return h("span", { title: mine.map((op) => k.texts[op[1]] + (k.sources[op[2]] ? "   from " + k.sources[op[2]] : "")).join("\n") }, mine.map((op, j) => [j ? h("span", { class: "soft" }, " ; ") : "", h("span", { class: marked && !marked[op[2]] ? "dim" : "" }, k.texts[op[1]])])); };
     const timing = times ? [h("span", { class: "right", style: { background: `linear-gradient(to left, color-mix(in srgb, var(--c-vector) 35%, transparent) ${100 * (row[2] + row[3]) / most}%, transparent 0)` } }, row[2] < 0 ? "" : T.count(row[2] + row[3])), h("span", {}, row[3] ? [h("i", { class: "dot", style: { background: T.colour(row[4]) } }), `${T.count(row[3])} ${row[4]}`] : "")] : "";
-    return h("div", { class: `pick ${on ? "on" : ""}`, style: { gridTemplateColumns: grid, width: "max-content" }, onclick: () => { T.go({ kernel: k.name, site: T.state.site, hlo: T.state.hlo, bundle: numbers[i] }, true); list.redraw(); } }, h("span", { class: "right soft" }, numbers[i]), timing, columns.map(cell));
+    return h("div", { class: `pick ${on ? "on" : ""}`, style: { gridTemplateColumns: grid, width: "max-content" }, onclick: () => { T.go({ kernel: k.name, site: T.state.site, hlo: T.state.hlo, line: T.state.line, bundle: numbers[i] }, true); list.redraw(); } }, h("span", { class: "right soft" }, numbers[i]), timing, columns.map(cell));
   };
   const list = T.list(k.code.length, 20, line, { className: "bundles", head, tall: "100%" });
-  const show = wanted >= 0 ? numbers.indexOf(wanted) : source ? k.code.findIndex((r) => r[0] === "b" && r.slice(5).some((op) => k.sources[op[2]] === source)) : -1;
+  const show = wanted >= 0 ? numbers.indexOf(wanted) : marked ? k.code.findIndex((r) => r[0] === "b" && r.slice(5).some((op) => marked[op[2]])) : -1;
   if (show >= 0) list.show(show);
   return list;
 };

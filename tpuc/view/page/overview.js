@@ -50,8 +50,8 @@ T.roofline = (sites) => {
   for (let e = Math.ceil(y0); e <= y1; e++) svg.append(h("svg:line", { class: "axis", x1: l, x2: w - r, y1: Y(10 ** e), y2: Y(10 ** e) }), h("svg:text", { class: "faint", x: l - 6, y: Y(10 ** e) + 4, "text-anchor": "end" }, T.short(10 ** e)));
   svg.append(h("svg:text", { class: "faint", x: w - r, y: height - 4, "text-anchor": "end" }, "operations per byte that must move"), h("svg:text", { class: "faint", x: l + 4, y: t + 10 }, "operations per second"));
   const roof = (peak, label, dash) => {
-    const knee = peak / chip.hbm_bytes_per_second, from = 10 ** x0;
-    const points = [[from, from * chip.hbm_bytes_per_second], [knee, peak], [10 ** x1, peak]].filter((p) => p[1] > 10 ** y0 || p[0] >= knee).map(([x, y]) => `${X(x)},${Y(Math.max(y, 10 ** y0))}`);
+    const knee = peak / chip.hbm_bytes_per_second, from = Math.max(10 ** x0, 10 ** y0 / chip.hbm_bytes_per_second);
+    const points = [[from, from * chip.hbm_bytes_per_second], [knee, peak], [10 ** x1, peak]].map(([x, y]) => `${X(x)},${Y(y)}`);
     svg.append(h("svg:polyline", { points: points.join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": dash }), h("svg:text", { x: w - r - 4, y: Y(peak) - 5, "text-anchor": "end" }, label));
   };
   roof(chip.peak_flops, `matrix units ${T.short(chip.peak_flops)}FLOP/s`); roof(chip.vector_ops_per_second, `vector unit ${T.short(chip.vector_ops_per_second)}op/s`, "5 3");

@@ -23,7 +23,8 @@ T.choose = (doc) => {
   T.index();
   const m = T.main, other = T.mains[1 - doc];
   document.getElementById("model").textContent = m.model;
-  document.getElementById("facts").replaceChildren(`on ${m.target} · ${T.count(m.cycles)} cycles · ${T.time(m.cycles)}${m.is_estimate ? " · estimated" : ""}`, ...(other ? [" · ", T.link(`show ${doc ? "A" : "B"}`, { view: T.state.view === "compare" ? "overview" : T.state.view, doc: 1 - doc }, { title: `${other.model} on ${other.target}` })] : []));
+  const swap = other ? [" · ", T.link(`show ${doc ? "A" : "B"}`, { view: T.state.view === "compare" ? "overview" : T.state.view, doc: 1 - doc }, { title: `${other.model} on ${other.target}` })] : [];
+  document.getElementById("facts").replaceChildren(`on ${m.target}`, ...swap, ` · ${T.count(m.cycles)} cycles · ${T.time(m.cycles)}${m.is_estimate ? " · estimated" : ""}`);
 };
 
 /* About what is selected, with ways to it in all other views. */
@@ -32,9 +33,9 @@ T.inspect = async () => {
   const site = s.site || (s.kernel && ((T.sitesOfKernel.get(s.kernel) || [])[0] || {}).name);
   if (s.hlo) found.push(await T.aboutHlo(s.hlo));
   if (s.bundle !== undefined && s.kernel) found.push(await T.aboutBundle(s.kernel, +s.bundle));
-  if (site && T.sites.has(site)) found.push(T.aboutSite(T.sites.get(site)));
   if (s.line) found.push(await T.aboutLine(s.line));
   if (s.op) found.push(T.aboutOp(s.op));
+  if (site && T.sites.has(site)) found.push(T.aboutSite(T.sites.get(site)));
   about.replaceChildren(...found.filter((x) => x));
 };
 T.aboutSite = (s) => h("section", {}, h("h2", {}, s.name), T.bar(s.causes, s.cycles, true), T.legend(s.causes, s.cycles), h("h3", {}, "kernel"),
@@ -67,9 +68,9 @@ T.aboutBundle = async (kernel, number) => {
 T.aboutLine = async (line) => {
   const c = T.lineCosts.get(line), g = await T.graph("graph.final"), names = [];
   for (const comp of g ? g.computations : []) for (const row of comp.instructions) if (names.length < 40 && row[6].some((o) => T.place(o) === line)) names.push(row[0]);
-  return h("section", {}, h("h2", {}, T.shortPlace(line)), T.main.lines[line] ? h("p", {}, h("code", {}, T.main.lines[line])) : "", c ? [T.bar(c.causes, c.cycles, true), T.legend(c.causes, c.cycles), T.facts([["cycles", T.count(c.cycles)], ["share", T.share(c.cycles / T.main.cycles)]]), h("h3", {}, "kernels"), T.siteList(c.sites)] : h("p", { class: "soft" }, "no cycles of its own: folded away, or part of another operation"), names.length ? [h("h3", {}, "instructions"), h("p", {}, T.spaced(names.map((n) => T.link(n, { hlo: n, line }))))] : "");
+  return h("section", {}, h("h2", {}, T.shortPlace(line)), T.main.lines[line] ? h("p", {}, h("code", {}, T.main.lines[line])) : "", c ? [T.bar(c.causes, c.cycles, true), T.legend(c.causes, c.cycles), T.facts([["cycles", T.count(c.cycles)], ["share", T.share(c.cycles / T.main.cycles)]]), h("h3", {}, "bundles of"), T.siteList(c.sites, line)] : h("p", { class: "soft" }, "no cycles of its own: folded away, or part of another operation"), names.length ? [h("h3", {}, "instructions"), h("p", {}, T.spaced(names.map((n) => T.link(n, { hlo: n, line }))))] : "");
 };
-T.siteList = (sites) => h("div", {}, Object.entries(sites).sort((a, b) => b[1] - a[1]).slice(0, 20).map(([n, v]) => h("p", { style: { margin: "0 0 3px" } }, T.link(n, { kernel: (T.sites.get(n) || {}).kernel, site: n }), h("span", { class: "soft" }, ` ${T.count(v)}`))));
+T.siteList = (sites, line) => h("div", {}, Object.entries(sites).sort((a, b) => b[1] - a[1]).slice(0, 20).map(([n, v]) => h("p", { style: { margin: "0 0 3px" } }, T.link(n, { kernel: (T.sites.get(n) || {}).kernel, site: n, line }), h("span", { class: "soft" }, ` ${T.count(v)}`))));
 T.aboutOp = (op) => {
   const all = { cycles: 0, causes: {}, sites: {}, origins: [] };
   for (const c of T.opCosts.values()) if (c.key === op || c.key.startsWith(op + "/")) { all.cycles += c.cycles; all.origins.push(...c.origins); for (const part of ["causes", "sites"]) for (const [k, v] of Object.entries(c[part])) all[part][k] = (all[part][k] || 0) + v; }
