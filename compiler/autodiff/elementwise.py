@@ -42,8 +42,8 @@ def _extreme(direction: str) -> Rule:
     """The larger (or smaller) operand takes all, equal ones half each."""
 
     def share(mine: Term, other: Term, g: Term) -> Term:
-        takes = g.where(mine.compare(direction, other), 0)
-        return (g * 0.5).where(mine.compare("EQ", other), takes)
+        part = mine.like(0.5).where(mine.compare("EQ", other), 0)
+        return g * mine.like(1).where(mine.compare(direction, other), part)
 
     return Elementwise(
         lambda x, y, _, g: share(x, y, g),
