@@ -73,6 +73,14 @@ COLLECTIVES = {
     "ROOT r = T[8,20] all-to-all(x), replica_groups={{0,2,1,3}}, dimensions={1}",
     "permute": "x = T[6,24] parameter(0)\n"
     "ROOT r = T[6,24] collective-permute(x), source_target_pairs={{0,3},{3,1},{2,2}}",
+    "send and receive": (
+        "x = T[6,24] parameter(0)\nt = token[] after-all()\n"
+        "s = (T[6,24], u32[], token[]) send(x, t), channel_id=3, PAIRS\n"
+        "d = token[] send-done(s), channel_id=3\n"
+        "v = (T[6,24], u32[], token[]) recv(d), channel_id=3, PAIRS\n"
+        "w = (T[6,24], token[]) recv-done(v), channel_id=3\n"
+        "ROOT r = T[6,24] get-tuple-element(w), index=0"
+    ).replace("PAIRS", "frontend_attributes={_xla_send_recv_source_target_pairs={{0,2},{2,3}}}"),
     "broadcast": "x = T[6,24] parameter(0)\n"
     "ROOT r = T[6,24] collective-broadcast(x), replica_groups={{2,0,3}}",
 }
@@ -221,3 +229,13 @@ def test_small_sums_are_one_and_each_result_is_its_own() -> None:
     exe = check(text(body), *arrays)
     kinds = [kernel.note.split()[-1] for kernel in exe.program.kernels.values()]
     assert kinds.count("all-gather") == 1
+
+
+def test_a_receive_without_its_send_is_refused() -> None:
+    body = (
+        "t = token[] after-all()\nv = (f32[6], u32[], token[]) recv(t), channel_id=3, "
+        "frontend_attributes={_xla_send_recv_source_target_pairs={{0,2}}}\n"
+        "w = (f32[6], token[]) recv-done(v), channel_id=3\nROOT r = f32[6] get-tuple-element(w), index=0"
+    )
+    with pytest.raises(tpuc.UnsupportedError, match="%v: 0 sends of channel 3"):
+        compiled(text(body))

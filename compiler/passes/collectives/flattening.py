@@ -28,11 +28,13 @@ def flatten_replicas(module: HloModule, context: PassContext) -> bool:
     counts = device_counts(module)
     if counts.devices == 1:
         return False
-    expand(module, context, dict.fromkeys(_DONE, _together))
+    expand(module, context, dict.fromkeys(_DONE, _together) | _TRANSFERS)
     for computation in reachable(module):
         for instr in list(computation):
             _flatten(instr, counts)
-            if instr.opcode.endswith("-start") and not instr.users:
+        for instr in reversed(list(computation)):
+            is_begun = instr.opcode.endswith("-start") or f"{instr.opcode}-done" in _TRANSFERS
+            if is_begun and not instr.users:
                 computation.remove(instr)
         computation.sort()
     module.attrs["num_partitions"], module.attrs["replica_count"] = counts.devices, 1
@@ -51,6 +53,42 @@ def _together(done: Instr) -> Instr | None:
             f"%{start.name}: a permute into a given buffer; let it make its result", start.span
         )
     return Emitter.at(start).instruction(opcode, operands, dict(start.attrs), done.shape)
+
+
+def _received(done: Instr) -> Instr | None:
+    """What a recv waits for is what the send of its channel permutes."""
+    recv = done.operands[0]
+    assert recv.computation is not None and recv.computation.module is not None
+    channel = recv.attrs.get("channel_id")
+    sends = [
+        i for i in recv.computation if i.opcode == "send" and i.attrs.get("channel_id") == channel
+    ]
+    if len(sends) != 1:
+        raise UnsupportedError(
+            f"%{recv.name}: {len(sends)} sends of channel {channel} in its computation; want one",
+            recv.span,
+        )
+    pairs = _stated_pairs(recv)
+    attrs: dict[str, object] = {"source_target_pairs": pairs, "channel_id": channel}
+    e = Emitter.at(done)
+    moved = e.instruction("collective-permute", sends[0].operands[:1], attrs)
+    return e.tuple([moved, recv.operands[0]])
+
+
+def _stated_pairs(recv: Instr) -> tuple[tuple[int, int], ...]:
+    """A recv's pairs as they are written."""
+    try:
+        return tuple(device_pairs(recv, DeviceCounts(1, 1)))
+    except ValueError as error:
+        raise UnsupportedError(f"%{recv.name}: {error}", recv.span) from error
+
+
+def _sent(done: Instr) -> Instr | None:
+    """The token of a send."""
+    return done.operands[0].operands[1]
+
+
+_TRANSFERS = {"recv-done": _received, "send-done": _sent}
 
 
 def _flatten(instr: Instr, counts: DeviceCounts) -> None:

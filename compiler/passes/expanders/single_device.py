@@ -192,6 +192,13 @@ def _dynamic(instr: Instr) -> Instr | None:
     )
 
 
+def _device_transfer(instr: Instr) -> Instr | None:
+    """Between devices it is joined with its other end later (`collectives.flattening`)."""
+    assert instr.computation is not None and instr.computation.module is not None
+    has_others = device_counts(instr.computation.module).devices > 1
+    return None if has_others and not instr.attrs.get("is_host_transfer") else _host_transfer(instr)
+
+
 def _host_transfer(instr: Instr) -> Instr | None:
     raise UnsupportedError(
         f"%{instr.name}: {instr.opcode}: transfers with the host or another device during a run; "
@@ -231,11 +238,11 @@ _TABLE: dict[str, Expansion] = {
     "infeed": _host_transfer,
     "outfeed": _host_transfer,
     "partition-id": _number,
-    "recv": _host_transfer,
+    "recv": _device_transfer,
     "reduce-scatter": _same,
     "replica-id": _number,
     "scan": scan_expansion,
-    "send": _host_transfer,
+    "send": _device_transfer,
     "set-dimension-size": _dynamic,
     "shuffle": _no_lowering,
 }
