@@ -37,6 +37,7 @@ class Local(Emitter):
         self.counts = counts
         self.channels = channels
         self._scalars: dict[tuple[object, ...], Instr] = {}
+        self._permuted: dict[tuple[Instr, tuple[Dims, ...]], Instr] = {}
         self.order = 0
 
     # What depends on the device.
@@ -177,9 +178,12 @@ class Local(Emitter):
         return self.instruction("reduce-scatter", (operand,), attrs)
 
     def permute(self, operand: Instr, pairs: Sequence[Dims]) -> Instr:
-        """What each device's source holds."""
-        attrs = self._channel() | {"source_target_pairs": tuple((a, b) for a, b in pairs)}
-        return self.instruction("collective-permute", (operand,), attrs)
+        """What each device's source holds; asked for twice, it is sent once."""
+        key = (operand, tuple((a, b) for a, b in pairs))
+        if key not in self._permuted:
+            attrs = self._channel() | {"source_target_pairs": key[1]}
+            self._permuted[key] = self.instruction("collective-permute", (operand,), attrs)
+        return self._permuted[key]
 
     def _exchange(self, operand: Instr, dim: int, axes: Axes) -> Instr:
         attrs = self._channel() | {

@@ -67,6 +67,7 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
     made = region.finish(results)
     _say_shardings(region, made, root, results)
     _replace_entry(module, made)
+    eliminate_dead_code(module, context)  # what two ways to a value had both begun
     return True
 
 

@@ -192,7 +192,57 @@ def _from_first(
     return job.b.part_at(made, shift.dim, job.b.scalar_of(table), local)
 
 
+def _rolled(region: Region, instr: Instr) -> Held | None:
+    """A concatenation of an array's end and its beginning: each device has rows of at most two others.
+
+    None for any other concatenation, and where tiles are not even.
+    """
+    shift = _shift_of(instr)
+    if shift is None:
+        return None
+    (dim,), whole = instr.dimensions, instr.operands[0].operands[0]
+    (hint,) = region.hints(instr)
+    source = region.value(whole)
+    cut = hint if hint is not None and hint.dims[dim] else source.first
+    axes, tiles = cut.dims[dim], region.grid.count(cut.dims[dim])
+    if tiles == 1 or cut.partial or instr.array.dims[dim] % tiles:
+        return None
+    operand, b = region.need(whole, cut), region.b
+    b.near, b.order = instr, cut.order
+    rows = instr.array.dims[dim] // tiles
+    behind, first = divmod(shift, rows)
+    parts = []
+    for step, low, high in ((behind, first, rows), (behind + 1, 0, first)):
+        if low == high:
+            continue
+        part = b.part(operand, dim, low, high)
+        pairs = [((tile + step) % tiles, tile) for tile in range(tiles)]
+        parts.append(b.permute(part, b.grid.along(axes, pairs, b.order)) if step % tiles else part)
+    return region.new_value(b.join(parts, dim), instr.array.dims, cut, hint)
+
+
+def _shift_of(instr: Instr) -> int | None:
+    """Of ``concatenate(x[k:], x[:k])`` along one dimension the k; None of anything else."""
+    if len(instr.operands) != 2 or any(o.opcode != "slice" for o in instr.operands):
+        return None
+    end, start = instr.operands
+    (dim,), whole = instr.dimensions, end.operands[0]
+    if start.operands[0] is not whole or whole.array.dims != instr.array.dims:
+        return None
+    ranges = [operand.attrs["slice"] for operand in (end, start)]
+    full = [(0, size, 1) for size in whole.array.dims]
+    shift = end.array.dims[dim] - whole.array.dims[dim]
+    wanted = [
+        (*full[:dim], part, *full[dim + 1 :])
+        for part in ((-shift, whole.array.dims[dim], 1), (0, -shift, 1))
+    ]
+    return -shift if ranges == wanted else None
+
+
 def _concatenate(region: Region, instr: Instr) -> Held:
+    rolled = _rolled(region, instr)
+    if rolled is not None:
+        return rolled
     (dim,) = instr.dimensions
     sizes = [operand.array.dims[dim] for operand in instr.operands]
     offsets = [sum(sizes[:i]) for i in range(len(sizes))]
