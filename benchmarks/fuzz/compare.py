@@ -135,7 +135,7 @@ def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float, reads_b
         if reads_bits:
             unsure |= spread > np.abs(base)
         step = step_of(dtype.name)
-        floor = _FLOOR if dtype.bits >= 32 else 0.0
+        floor = _FLOOR if dtype.bits >= 32 or dtype.name == "bf16" else 0.0
         slack = 2 * step * np.abs(base) + floor if spread.any() or unsure.any() else 0.0
         allowed = times * (_TIMES * spread + slack)
         near = np.abs(found - base) <= allowed
