@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.frontends.numpy import control
-from compiler.frontends.numpy.tracer import Rule, open_trace
-from runtime.jit import JitFunction
+from compiler.frontends.numpy.tracer import Rule
+from runtime.rules import apply_rule
 
 _KEPT = 128
-"""So many loops called outside of a traced function keep their programs."""
 
 Function = Callable[..., object]
 
@@ -70,20 +69,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
 
 
 def _apply(rule: Rule, known: tuple[object, ...], operands: tuple[object, ...]) -> Any:
-    """Apply a rule of `control` to the open trace, or to one made for it."""
-    trace = open_trace()
-    if trace is None:
-        return _alone(rule, known)(*operands)
-    return trace.run(f"lax.{rule.__name__}", rule, (*known, *operands), {})
-
-
-@functools.lru_cache(_KEPT)
-def _alone(rule: Rule, known: tuple[object, ...]) -> JitFunction:
-    def call(*operands: object) -> object:
-        return _apply(rule, known, operands)
-
-    call.__name__ = rule.__name__
-    return JitFunction(call)
+    return apply_rule("lax", rule, known, operands)
 
 
 @functools.lru_cache(_KEPT)

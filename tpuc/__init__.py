@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
-    from tpuc import lax
+    from tpuc import lax, random, special
 
 __version__ = "0.1.0"
 __all__ = [
@@ -89,6 +89,8 @@ __all__ = [
     "jvp",
     "lax",
     "make_mesh",
+    "random",
+    "special",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -96,7 +98,7 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = ("lax",)
+_MODULES = ("lax", "random", "special")
 _HOMES = {
     "Array": "runtime.buffer",
     "ChipError": "tpu_sim.isa.chips",

@@ -88,6 +88,21 @@ class HloBuilder:
         shape = ArrayShape(dtype, tuple(dims))
         return self.instruction("iota", (), {"iota_dimension": dimension}, shape)
 
+    def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
+        """A scalar constant of an element type."""
+        dtype = like if isinstance(like, DType) else like.array.dtype
+        return self.constant(dtype, np.asarray(value))
+
+    def full_like(self, value: complex, like: Instr) -> Instr:
+        """A constant of `like`'s shape with the same value everywhere."""
+        return self.spread(self.scalar_like(value, like), like)
+
+    def spread(self, operand: Instr, like: Instr) -> Instr:
+        """A scalar broadcast to the dimensions of `like`; anything else as it is."""
+        if operand.array.rank or not like.array.rank:
+            return operand
+        return self.broadcast(operand, like.array.dims)
+
     # Elementwise.
 
     def unary(self, opcode: str, operand: Instr) -> Instr:

@@ -22,7 +22,6 @@ from compiler.frontends.stablehlo.locations import Locations
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Raw, Region
 from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
 from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.origins import set_origins
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
@@ -105,21 +104,6 @@ class Body(HloBuilder):
         texts = self.unit.locations.metadata(location)
         if texts:
             set_origins(instr, texts)
-
-    def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
-        """A scalar constant of an element type."""
-        dtype = like if isinstance(like, DType) else like.array.dtype
-        return self.constant(dtype, np.asarray(value))
-
-    def full(self, value: complex, like: Instr) -> Instr:
-        """A constant of `like`'s shape with the same value everywhere."""
-        return self.spread(self.scalar_like(value, like), like)
-
-    def spread(self, operand: Instr, like: Instr) -> Instr:
-        """A scalar broadcast to the dimensions of `like`; anything else as it is."""
-        if operand.array.rank or not like.array.rank:
-            return operand
-        return self.broadcast(operand, like.array.dims)
 
     def results_of(self, instr: Instr, count: int) -> list[Instr]:
         """The `count` results of a variadic instruction: itself, or its tuple elements."""

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.frontends.stablehlo import special_functions
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.contraction import precision_attrs
 from compiler.frontends.stablehlo.dynamic import result_dims
 from compiler.frontends.stablehlo.elementwise import binary, compare, take, unary
-from compiler.frontends.stablehlo.expression import INFINITY, Expr
 from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
 from compiler.frontends.stablehlo.movement import broadcast_in_dim, reshape
 from compiler.frontends.stablehlo.reduction import region_computation
 from compiler.frontends.stablehlo.syntax import Operation
+from compiler.hlo import special_functions
+from compiler.hlo.expression import INFINITY, Expr
 from compiler.hlo.shape import ArrayShape, is_compatible
 
 _OPCODES = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "sinh", "tan")

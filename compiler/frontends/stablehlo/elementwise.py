@@ -93,7 +93,7 @@ def _real(b: Body, op: Operation) -> Instr:
 def _imag(b: Body, op: Operation) -> Instr:
     """The imaginary part; that of a real operand is zero."""
     (operand,) = take(b, op, 1)
-    return b.unary("imag", operand) if operand.array.dtype.is_complex else b.full(0, operand)
+    return b.unary("imag", operand) if operand.array.dtype.is_complex else b.full_like(0, operand)
 
 
 def _compare(b: Body, op: Operation) -> Instr:
@@ -145,8 +145,8 @@ def _split_bits(b: Body, operand: Instr) -> Instr:
     dims = (*operand.array.dims, width)
     spread = b.broadcast(bits, dims, tuple(range(len(dims) - 1)))
     shifted = b.binary("shift-right-logical", spread, b.iota(unsigned, dims, len(dims) - 1))
-    one = b.and_(shifted, b.full(1, shifted))
-    return b.compare(one, b.full(0, one), "NE")
+    one = b.and_(shifted, b.full_like(1, shifted))
+    return b.compare(one, b.full_like(0, one), "NE")
 
 
 def _select(b: Body, op: Operation) -> Instr:

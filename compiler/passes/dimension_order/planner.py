@@ -53,6 +53,8 @@ _LEAST_GAIN = 1.5
 """How many times smaller an array must become to be among those a move is for."""
 _LEAST_SHARE = 0.3
 """What share of the cycles around it a move must save: estimates are not better."""
+_MOST_MOVES = 3
+"""Moves of one array that are tried, the most promising first, until one saves enough."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
 _UNKNOWN_TRIPS = 10
@@ -215,7 +217,7 @@ class OrderPlan:
         instr, index = self.arrays.members[home][0]
         shape = _leaf(instr, index)
         now = transfer_cycles(shape, self.order(instr, index))
-        best: tuple[float, Orders] | None = None
+        found: list[tuple[float, Orders]] = []
         for pair in _pairs(shape):
             if _LEAST_GAIN * transfer_cycles(shape, _with_minor(shape, *pair)) > now:
                 continue
@@ -224,15 +226,13 @@ class OrderPlan:
                 continue
             tried.add((second, minor))
             everywhere = self._moved(second, minor)
-            for moved in (everywhere, self._gaining(everywhere)):
-                saved = self._saved(moved)
-                if best is None or saved > best[0]:
-                    best = saved, everywhere
-        if best is not None:
-            self._take(best[1])
+            saved = max(self._saved(m) for m in (everywhere, self._gaining(everywhere)))
+            found.append((saved, everywhere))
+        best = sorted(found, key=lambda pair: -pair[0])[:_MOST_MOVES]
+        any(self._take(moved) for _, moved in best)
 
-    def _take(self, moved: Orders) -> None:
-        """Give arrays new orders where that saves enough."""
+    def _take(self, moved: Orders) -> bool:
+        """Give arrays new orders where that saves enough; return whether it does."""
         kept = {home: self.orders.get(home) for home in moved}
         gaining = self._gaining(moved)
         results: list[tuple[float, dict[int, Order | None]]] = []
@@ -246,8 +246,10 @@ class OrderPlan:
         saved, orders = max(results, key=lambda r: r[0])
         changed = [h for h in moved if orders[h] != kept[h]]
         cost = self._total(self._around(changed))
-        if saved > self._least_saved and saved > _LEAST_SHARE * cost:
+        is_enough = saved > self._least_saved and saved > _LEAST_SHARE * cost
+        if is_enough:
             self._set(orders)
+        return is_enough
 
     def _moved(self, second: int, minor: int) -> Orders:
         """New orders of all arrays that have a dimension of class `minor`."""
@@ -335,6 +337,8 @@ def _is_stored(instr: Instr) -> bool:
     if instr.opcode in _SPLAT:
         return False
     if not is_movable(instr) or instr.opcode == "dot" or not instr.users:
+        return True
+    if instr.opcode == "dynamic-update-slice":  # in the place of its operand
         return True
     return any(not is_movable(u) or u.opcode in _STORED_FOR for u in instr.users)
 

@@ -104,12 +104,12 @@ def test_no_kernel_reads_its_operand_for_every_block(text: str) -> None:
 
 UPDATE = """HloModule update
 ENTRY main {{
-  x = f32[{rows},9] parameter(0)
-  u = f32[3000,9] parameter(1)
+  x = f32[{rows},120] parameter(0)
+  u = f32[3000,120] parameter(1)
   i = s32[] parameter(2)
   zero = s32[] constant(0)
-  n = f32[3000,9] negate(u)
-  ROOT y = f32[{rows},9] dynamic-update-slice(x, n, i, zero)
+  n = f32[3000,120] negate(u)
+  ROOT y = f32[{rows},120] dynamic-update-slice(x, n, i, zero)
 }}
 """
 

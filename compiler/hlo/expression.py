@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.frontends.stablehlo.body import Body, Instr
+from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import DType
+from compiler.hlo.ir import HloInstruction
 
 
 class Expr:
-    """An HLO value inside a body. Numbers become constants of its element type."""
+    """An HLO value of a computation in the making. Numbers become constants of its element type."""
 
-    def __init__(self, b: Body, instr: Instr) -> None:
+    def __init__(self, b: HloBuilder, instr: HloInstruction) -> None:
         self.b = b
         self.instr = instr
 
@@ -25,13 +26,13 @@ class Expr:
         """The element type."""
         return self.instr.array.dtype
 
-    def of(self, other: Expr | float) -> Instr:
+    def of(self, other: Expr | float) -> HloInstruction:
         """`other` as an instruction of this value's shape."""
-        return other.instr if isinstance(other, Expr) else self.b.full(other, self.instr)
+        return other.instr if isinstance(other, Expr) else self.b.full_like(other, self.instr)
 
     def constant(self, value: float) -> Expr:
         """A constant of this value's shape."""
-        return Expr(self.b, self.b.full(value, self.instr))
+        return Expr(self.b, self.b.full_like(value, self.instr))
 
     def unary(self, opcode: str) -> Expr:
         """An elementwise operation on this value."""

@@ -1,4 +1,4 @@
-"""chlo's special functions as formulas of elementwise HLO, accurate to f32.
+"""Special functions (those of chlo, of SciPy) as formulas of elementwise HLO, accurate to f32.
 
 Narrower types are computed in f32 and rounded once. Sources: M. Giles, "Approximating the erfinv
 function" (2010); C. Lanczos (1964) with g = 7 and nine terms; the Euler-Maclaurin sum of the
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from compiler.frontends.stablehlo.expression import INFINITY, NAN, Expr, chebyshev, polynomial
 from compiler.hlo.dtypes import BF16, BY_NAME, F16, F32
+from compiler.hlo.expression import INFINITY, NAN, Expr, chebyshev, polynomial
 
 _ERF_INV_CENTRE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
