@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compiler.frontends.stablehlo.bytecode import bytecode_to_text
 from compiler.frontends.stablehlo.locations import Locations, metadata_text
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.origins import origins_of
@@ -90,3 +91,15 @@ def test_each_operation_gets_its_own() -> None:
         "reverse": (Origin("", "m.py", 7),),
     }
     assert [origins_of(p) for p in module.entry.parameters] == [(Origin("x"),), ()]
+
+
+def test_bytecode_has_them_too() -> None:
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.negate %x : tensor<4xf32> loc("f/neg"("m.py":2:1))
+      return %0 : tensor<4xf32>
+    }"""
+    version = stablehlo.get_current_version()
+    artifact = stablehlo.serialize_portable_artifact_str(text, version)
+    module = parse_stablehlo(bytecode_to_text(artifact))
+    assert origins_of(module.entry.root_instruction) == (Origin("f/neg", "m.py", 2),)
