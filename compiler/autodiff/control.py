@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Constant, Pullback, Refused, Rule, Scope
+from compiler.autodiff.rule import Constant, Linear, Pullback, Refused, Rule, Scope
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, Value
 from compiler.hlo.ir import HloComputation
@@ -117,6 +117,28 @@ class _Forward(Rule):
         return scope.emit(instr, operands), tangents[0]
 
 
+class _CustomCall(Refused):
+    """A note of a sharding is linear, and its cotangent lies as the value does; all else is unknown."""
+
+    _placed = Linear((0,), lambda step, g: [step.again([g])])
+
+    def vjp(
+        self, scope: Scope, instr: Instr, operands: Sequence[Value], masks: Sequence[Mask]
+    ) -> tuple[Value, Pullback]:
+        """The note, of the cotangent too."""
+        if instr.attrs.get("custom_call_target") == "Sharding":
+            return self._placed.vjp(scope, instr, operands, masks)
+        return super().vjp(scope, instr, operands, masks)
+
+    def jvp(
+        self, scope: Scope, instr: Instr, operands: Sequence[Value], tangents: Sequence[Tangent]
+    ) -> tuple[Value, Tangent]:
+        """The note, of the tangent too."""
+        if instr.attrs.get("custom_call_target") == "Sharding":
+            return self._placed.jvp(scope, instr, operands, tangents)
+        return super().jvp(scope, instr, operands, tangents)
+
+
 _HOST = "it exchanges values with the host"
 _ASYNC = "it is half of an operation that compilers split; differentiate the whole one"
 
@@ -129,7 +151,7 @@ CONTROL_RULES: dict[str, Rule] = {
     "call": _Call("to_apply"),
     "copy-done": Refused(_ASYNC),
     "copy-start": Refused(_ASYNC),
-    "custom-call": Refused("what it calls is not known here; give it a rule with custom_vjp"),
+    "custom-call": _CustomCall("what it calls is not known here; give it a rule with custom_vjp"),
     "domain": _Forward(),
     "fusion": _Call("calls"),
     "get-tuple-element": _Element(),

@@ -169,3 +169,16 @@ def test_pieces_of_a_compiled_text_stay_on_their_devices(mesh: tpuc.Mesh) -> Non
     (found,) = exe(tpuc.device_put(x, NamedSharding(mesh, P(("data", "model")))))
     assert isinstance(found, tpuc.ShardedArray)
     np.testing.assert_array_equal(found.numpy(), -x)
+
+
+def test_gradients_through_a_constraint_lie_as_it_says(mesh: tpuc.Mesh) -> None:
+    rows, whole = NamedSharding(mesh, P(("data", "model"))), NamedSharding(mesh, P())
+
+    def loss(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.sum(np.square(tpuc.with_sharding_constraint(x @ w, rows)))
+
+    x, w = arrays((16, 8), (8, 4))
+    step = tpuc.jit(tpuc.grad(loss), in_shardings=(whole, rows), out_shardings=whole)
+    np.testing.assert_array_equal(step(w, x), 2 * x.T @ (x @ w))
+    assert isinstance(step.executable, SliceExecutable)
+    assert [c["kind"] for c in step.executable.collectives] == ["all-reduce"]
