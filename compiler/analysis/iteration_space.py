@@ -2,7 +2,8 @@
 
     kLoop    the dimensions of the largest result
     kOutput  the same (those of the dot), rows of the result whole if there are row reductions
-    kInput   the dimensions of the reduces' operand; reduced ones are `arbitrary`
+    kInput   the dimensions of the reduces' operand; reduced ones are `arbitrary`. Results have
+             the others, or all of them
 
 Every dimension has a unit: the elements that a block must hold a multiple of so that the blocks of
 all arrays that it moves are whole vreg tiles.
@@ -196,12 +197,17 @@ def _input_space(body: FusionBody) -> IterationSpace:
     first = body.reduces[0]
     operand = first.operands[0].array
     reduced = first.dimensions
-    kept = tuple(d for d in range(operand.rank) if d not in reduced)
-    placed = [(operand, tuple(range(operand.rank)))]
-    placed += [(r.array, kept) for r in body.roots]
+    every = tuple(range(operand.rank))
+    kept = tuple(d for d in every if d not in reduced)
+    root_dims = tuple(every if r.array.dims == operand.dims else kept for r in body.roots)
+    placed = [(operand, every)]
+    placed += [(r.array, dims) for r, dims in zip(body.roots, root_dims, strict=True)]
     dims = _dims(operand.dims, placed, _packing(body, operand.dims))
+    if every in root_dims:
+        _keep_turned_rows(body, dims)
     # partial masks have no place, and what reads a sum in the fusion wants all of it
-    is_whole = any(r.array.dtype.kind == "pred" for r in body.roots)
+    sums = [r for r, of in zip(body.roots, root_dims, strict=True) if of == kept]
+    is_whole = any(r.array.dtype.kind == "pred" for r in sums)
     is_whole = is_whole or not all(_is_only_stored(r, body.roots) for r in body.reduces)
     marked = [
         replace(
@@ -211,7 +217,7 @@ def _input_space(body: FusionBody) -> IterationSpace:
         )
         for d, dim in enumerate(dims)
     ]
-    return IterationSpace(tuple(marked), tuple(kept for _ in body.roots))
+    return IterationSpace(tuple(marked), root_dims)
 
 
 def _is_only_stored(reduce: HloInstruction, roots: tuple[HloInstruction, ...]) -> bool:

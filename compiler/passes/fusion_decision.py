@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
+from compiler.analysis.lane_costs import STAGED, lane_ops
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, is_turned_image
+from compiler.passes.fusion_nodes import Access, Node, Role, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -21,6 +23,8 @@ VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
 VECTOR_TILE = 1024  # elements of a vector's tile
 WINDOW_ROWS = 32  # rows of the smallest window worth having
 MAX_REPEATED_OPS = 32  # operations per element recomputed for a reader at other indices
+_MOVING_OPS = 32  # of a vreg that is put together of parts, moved by a padding, or turned
+PASS_OPS = 32  # VALU operations per vreg that take as long as to move it
 REPLAY_BUDGET = 45  # VALU operations per vreg that a dot's prologue may cost in all
 REPLAY_WINDOW = 1024  # columns of the other operand that one pass over a prologue serves
 
@@ -312,6 +316,65 @@ class Legality:
         if any(self.graph.find(r) is not reduce for r in self.readers.get(leaf, ())):
             return FusionDecision.refuse("the operand has other users, so it is stored anyway")
         return self.fits(producer, reduce)
+
+    def can_sum_beside(self, producer: Group, sums: Group, leaf: HloInstruction) -> FusionDecision:
+        """Whether kInput reduces that read `leaf` are computed in the pass that makes it.
+
+        What is stored anyway is then not read again, and what only they read is not stored. The
+        producer's work is done once more for each of the reduces.
+        """
+        if producer.kind is Kind.INPUT:
+            if producer.reduced != sums.reduced:
+                return FusionDecision.refuse("sums over other dimensions")
+            held = self.can_hold_sums(producer, sums)
+            if self._reads_sums(sums, producer) and not held.is_fused:
+                return held
+        elif producer.kind is not Kind.LOOP or producer.has_row_reduction:
+            return FusionDecision.refuse("only elementwise work has sums beside it")
+        if producer.box != sums.box or leaf.array.dims != sums.box:
+            return FusionDecision.refuse("the sums are over other dimensions than it has")
+        if any(r.opcode == "get-tuple-element" for r in sums.nodes):
+            return FusionDecision.refuse("a variadic reduce stands alone")
+        readers = self.readers.get(leaf, ())
+        is_dropped = leaf not in self.hard and all(
+            r in sums.nodes or r in producer.nodes for r in readers
+        )
+        passes = 2 if is_dropped else 1
+        repeated = self._again(leaf, producer)
+        if repeated > passes * PASS_OPS:
+            return FusionDecision.refuse(f"{repeated} operations more, for {passes} arrays less")
+        return self.fits(producer, sums)
+
+    def _again(self, value: HloInstruction, group: Group) -> int:
+        """Operations per vreg to compute a value of `group` once more, from what lies in VMEM."""
+        pending, seen, total = [value], {value}, 0
+        while pending:
+            node = pending.pop()
+            cost = lane_ops(node) if node.array.dims == value.array.dims else 0
+            if cost >= STAGED and OPCODES[node.opcode].has(Trait.ELEMENTWISE):
+                continue  # its value stays in VMEM for all that read it
+            total += cost
+            if OPCODES[node.opcode].has(Trait.PIECEWISE) or _turns_rows(node):
+                total += _MOVING_OPS
+            for operand in node.operands:
+                is_inside = operand in group.nodes or self.nodes[operand].role is Role.VIRTUAL
+                if is_inside and operand not in seen:
+                    seen.add(operand)
+                    pending.append(operand)
+        return total
+
+    def _reads_sums(self, group: Group, other: Group) -> bool:
+        """Whether something in `group` reads a reduction of `other`."""
+        return any(
+            leaf in other.nodes and not (leaf_is_array(leaf) and leaf.array.dims == other.box)
+            for node in group.nodes
+            for leaf in self.nodes[node].leaves
+        )
+
+
+def _turns_rows(instr: HloInstruction) -> bool:
+    """Whether another dimension comes to lie along the lanes."""
+    return instr.opcode == "transpose" and instr.dimensions[-1] != instr.array.rank - 1
 
 
 def _operands(group: Group, other: Group) -> list[HloInstruction]:

@@ -224,6 +224,7 @@ def _classify_one(
         and not _is_better_stored(node, nodes)
         and not is_turned_image(instr, nodes)
         and not _is_turned_vector(node)
+        and not _is_spread_group(instr)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
@@ -374,6 +375,24 @@ def _is_turned_vector(node: Node) -> bool:
         elif OPCODES[user.opcode].has(Trait.ELEMENTWISE) and user.array.dims == dims:
             pending += user.users
     return rows >= _TURNED_ROWS
+
+
+def _is_spread_group(instr: HloInstruction) -> bool:
+    """Whether values of groups, one for each feature of a group, are repeated over many rows.
+
+    Which value a lane has is found by looking it up, once and not for every row.
+    """
+    if instr.opcode != "reshape" or instr.operands[0].opcode != "broadcast":
+        return False
+    inner = instr.operands[0]
+    spread = inner.array.rank - 1 not in inner.dimensions and inner.array.dims[-1] > 1
+    if not spread or inner.array.dims[-1] % LANES == 0 or not inner.operands[0].array.dims:
+        return False
+    return any(
+        user.opcode == "broadcast"
+        and user.array.element_count >= _TURNED_ROWS * instr.array.element_count
+        for user in instr.users
+    )
 
 
 def _moves_rows(transpose: HloInstruction) -> bool:

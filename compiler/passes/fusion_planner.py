@@ -57,6 +57,7 @@ class FusionPlan:
         self._pull_prologues()
         self._pull_reduce_producers()
         self._pull_update_producers()
+        self._put_sums_beside()
         self._merge_siblings()
         return self.graph.groups()
 
@@ -245,6 +246,22 @@ class FusionPlan:
                 if producer is None or producer is group:
                     continue
                 decision = self.legality.can_feed_reduce(producer, group, leaf)
+                if decision.is_fused:
+                    self._merge_upstream(group, producer)
+                else:
+                    self._refuse(decision, producer, instr)
+
+    def _put_sums_beside(self) -> None:
+        """Reductions go where what they reduce is made, though it is stored as well."""
+        for instr, node in self.nodes.items():
+            group = self.graph.find(instr)
+            if instr.opcode != "reduce" or group is None or group.kind is not Kind.INPUT:
+                continue
+            for leaf, how in node.leaves.items():
+                producer, group = self.graph.find(leaf), self._group(instr)
+                if producer is None or producer is group or how is not Access.SAME:
+                    continue
+                decision = self.legality.can_sum_beside(producer, group, leaf)
                 if decision.is_fused:
                     self._merge_upstream(group, producer)
                 else:

@@ -58,7 +58,7 @@ class OutputPruner:
         for group in groups:
             outputs = self.legality.outputs(group)
             is_whole = group.kind is Kind.LOOP and not group.has_row_reduction
-            if group.kind not in (Kind.LOOP, Kind.OUTPUT) or len(outputs) < 2 - is_whole:
+            if group.kind in (Kind.CUSTOM, Kind.SCALAR) or len(outputs) < 2 - is_whole:
                 continue
             position = {n: i for i, n in enumerate(group.nodes)}
             for instr in sorted(outputs, key=lambda n: -position[n]):
