@@ -18,7 +18,7 @@ from runtime.pjrt.values import NamedValues
 
 Function = Callable[[Any], None]
 _POINTER = ctypes.c_void_p
-_C_FUNCTION = ctypes.CFUNCTYPE(_POINTER, _POINTER)
+_C_FUNCTION = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
 _XLA_VERSION = (
     2  # of the plug-in attributes: what `xla_version` has been since the attribute exists
 )
@@ -74,30 +74,33 @@ atexit.register(_is_over.append, True)
 
 
 def _wrapped(name: str, function: Function) -> Any:
-    """A C function that calls the Python one; what that raises is the error it returns."""
+    """A C function that calls the Python one; what that raises is the error it leaves in the place."""
     view = structure(name).from_address
 
     def call(
         address: int,
+        place: int,
         function: Function = function,
         view: Callable[[int], Any] = view,
+        at: Callable[[int], Any] = ctypes.c_uint64.from_address,
         is_over: list[bool] = _is_over,
         failed: Callable[[BaseException], int] = error_handle,
-    ) -> int | None:  # names are bound here: at the end of the process globals go first
-        if is_over:
-            return None
-        try:
-            function(view(address))
-        except BaseException as error:
-            return failed(error)
-        return None
+    ) -> None:  # names are bound here: at the end of the process globals go first
+        error = 0
+        if not is_over:
+            try:
+                function(view(address))
+            except BaseException as raised:
+                error = failed(raised)
+        at(place).value = error
 
     return _C_FUNCTION(call)
 
 
 def _refusal(name: str) -> Any:
-    def call(_: int) -> int:
-        return error_handle(PjrtError(f"PJRT_{name}: tpuc does not have it", Code.UNIMPLEMENTED))
+    def call(_: int, place: int) -> None:
+        error = PjrtError(f"PJRT_{name}: tpuc does not have it", Code.UNIMPLEMENTED)
+        ctypes.c_uint64.from_address(place).value = error_handle(error)
 
     return _C_FUNCTION(call)
 
@@ -105,19 +108,21 @@ def _refusal(name: str) -> Any:
 @cache
 def capsule() -> object:
     """The table in the capsule that jaxlib takes; made once, it lives as long as the process."""
-    native = leaves().addresses
+    native = leaves()
     table = _Table()
     table.struct_size, table.version_size = ctypes.sizeof(_Table), _VERSION_BYTES
     table.major, table.minor = MAJOR, MINOR
     callbacks = []
     for number, name in enumerate(FUNCTIONS):
-        if name in native:
-            table.functions[number] = native[name]
+        if name in native.addresses:
+            table.functions[number] = native.addresses[name]
             continue
         function = _IMPLEMENTED.get(name)
         callback = _refusal(name) if function is None else _wrapped(name, function)
         callbacks.append(callback)
-        table.functions[number] = ctypes.cast(callback, _POINTER).value
+        address = ctypes.cast(callback, _POINTER).value
+        assert address is not None
+        table.functions[number] = native.caller(number, address)
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
     _kept.append((table, callbacks))

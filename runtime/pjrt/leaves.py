@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.pjrt.blocks import GETTERS, LINK, REFERENCES, SLOTS, VALUE_LINK, Getter, slot_count
-from runtime.pjrt.layouts import structure
+from runtime.pjrt.layouts import FUNCTIONS, Code, structure
 
 _WIDTHS = {1: "i8", 4: "i32", 8: "i64"}
 _CLOSED = 1
+_UNTOUCHED = 1
+_INTERRUPTED = "interrupted"
 _MANY = 1 << 62  # so many may let go of the event that is done from the start
 NATIVE = (
     *(getter.function for getter in GETTERS),
@@ -31,14 +33,53 @@ error for a callback, one deletes nothing. The others here are for `runtime.pjrt
 
 
 def leaves_text() -> str:
-    """The IR of all leaf functions."""
-    parts = [_LISTS, _errors(), _events()]
+    """The IR of all leaf functions, and of what calls the Python ones."""
+    parts = [_LISTS, _errors(), _events(), _callers()]
     parts += [_getter(getter) for getter in GETTERS]
     parts += [_releaser("Buffer_Destroy", "buffer"), _deleter()]
     parts += [
         _releaser(f"{name}_Destroy", "executable") for name in ("Executable", "LoadedExecutable")
     ]
     parts += [_releaser("CopyToDeviceStream_Destroy", "stream"), _get_executable()]
+    return "\n".join(parts)
+
+
+def caller(number: int) -> str:
+    """The name of the native function that calls Python function `number`."""
+    return f"call_{number}"
+
+
+def _callers() -> str:
+    """One for each function of the interface: it calls Python with the arguments and a place for the error.
+
+    A signal's handler may raise where Python enters the function, before anything there could catch it:
+    the place then still holds `_UNTOUCHED`, and the call was interrupted.
+    """
+    count, size = len(FUNCTIONS), len(_INTERRUPTED)
+    parts = [
+        f"@callbacks = global [{count} x ptr] zeroinitializer\n"
+        f'@interrupted = constant [{size} x i8] c"{_INTERRUPTED}"\n'
+        "define ptr @set_callback(i64 %number, ptr %f) {\n"
+        f"  %p = getelementptr [{count} x ptr], ptr @callbacks, i64 0, i64 %number\n"
+        "  store ptr %f, ptr %p\n  ret ptr null\n}"
+    ]
+    for number in range(count):
+        parts.append(f"""define ptr @{caller(number)}(ptr %a) {{
+  %place = alloca i64
+  store i64 {_UNTOUCHED}, ptr %place
+  %p = getelementptr [{count} x ptr], ptr @callbacks, i64 0, i64 {number}
+  %f = load ptr, ptr %p
+  call void %f(ptr %a, ptr %place)
+  %found = load i64, ptr %place
+  %lost = icmp eq i64 %found, {_UNTOUCHED}
+  br i1 %lost, label %interrupted, label %out
+interrupted:
+  %error = call ptr @error_new(i64 {Code.CANCELLED}, ptr @interrupted, i64 {size})
+  ret ptr %error
+out:
+  %made = inttoptr i64 %found to ptr
+  ret ptr %made
+}}""")
     return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from runtime.pjrt.blocks import LINK, REFERENCES, SLOTS, VALUE_LINK, slot_count
-from runtime.pjrt.leaves import NATIVE, leaves_text
+from runtime.pjrt.leaves import NATIVE, caller, leaves_text
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.machine.disk_cache import open_cache
 
@@ -42,11 +42,18 @@ class Leaves:
         self.take = self._function("take")
         self.take_values = self._function("take_values")
         self.ready: int = self._function("ready")()
+        self._set_callback = self._function("set_callback", ctypes.c_int64, _POINTER)
         self._pending = _PENDING(_drain_pending)
         add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, _POINTER).value
         set_drainer = self._function("set_drainer", _POINTER, _POINTER)
         set_drainer(add, ctypes.cast(self._pending, _POINTER).value)
         atexit.register(set_drainer, add, None)
+
+    def caller(self, number: int, callback: int) -> int:
+        """The address of a native function that calls a Python one with its argument and a place of 64 bits
+        for the error; see `runtime.pjrt.leaves`."""
+        self._set_callback(number, callback)
+        return self._module.address(caller(number))
 
     def _function(self, name: str, *parameters: Any) -> Callable[..., Any]:
         found: Callable[..., Any] = ctypes.CFUNCTYPE(_POINTER, *parameters)(

@@ -113,3 +113,41 @@ def test_f64_narrowed_when_asked_for() -> None:
     )
     done = run("-c", code, TPUC_F64="narrow")
     assert done.stdout.split() == ["float64", repr(float(np.float32(1 / 3) * 2))], done.stderr
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+import jax, jax.numpy as jnp
+f, x = jax.jit(lambda x: x + 1), jnp.ones(8)
+f(x)
+stop, seen, armed = time.monotonic() + 2, 0, False
+
+def handler(*_):  # raises once for each call that is under way
+    global seen, armed
+    if armed:
+        seen, armed = seen + 1, False
+        raise KeyboardInterrupt
+
+def pester():
+    while time.monotonic() < stop:
+        time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, handler)
+thread = threading.Thread(target=pester)
+thread.start()
+while thread.is_alive():
+    armed = True
+    try:
+        f(x)
+    except BaseException:
+        pass
+    armed = False
+print("alive", seen > 0, float(f(x)[0]))
+"""
+
+
+def test_interrupts_at_any_moment_leave_the_process_alive() -> None:
+    """A signal's handler may raise where jaxlib has just called us."""
+    done = run("-c", INTERRUPTED)
+    assert done.stdout.split() == ["alive", "True", "2.0"], (done.returncode, done.stderr[-2000:])
