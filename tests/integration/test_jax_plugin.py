@@ -42,7 +42,7 @@ def site() -> Path:
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        "JAX_PLATFORMS": "tpuc", **os.environ, "PYTHONPATH": f"{ROOT}:{site()}", **variables,
+        **os.environ, "JAX_PLATFORMS": "tpuc", "PYTHONPATH": f"{ROOT}:{site()}", **variables,
     }  # fmt: skip
     command = [sys.executable, "-X", "faulthandler", *arguments]
     return subprocess.run(
