@@ -9,12 +9,12 @@ for it would be a dependency of everybody.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.call_details import CallDetails
+from runtime.protobuf import bytes_field, double_field, number_field, text_field
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import write_whole
 from tpu_sim.isa.origins import OriginTable, origin_table
@@ -58,7 +58,7 @@ def xspace(program: Program, chip: Chip, result: ExecutionResult) -> bytes:
             tracks.setdefault(detail.track, []).append(event)
     for track, events in tracks.items():
         plane.line(track, sorted(events, key=lambda event: event[1]))
-    return _bytes(1, plane.message()) + _text(4, "tpuc")
+    return bytes_field(1, plane.message()) + text_field(4, "tpuc")
 
 
 _Event = tuple[int, int, int, Stats]
@@ -118,65 +118,47 @@ class _Plane:
     def line(self, name: str, events: Sequence[_Event]) -> None:
         """Add a line of events in the order of their starts."""
         number = len(self._lines) + 1
-        parts = [_number(1, number), _number(10, number), _text(2, name)]
+        parts = [number_field(1, number), number_field(10, number), text_field(2, name)]
         for kind, start, cycles, stats in events:
             begin, end = self._picoseconds(start), self._picoseconds(start + cycles)
-            event = _number(1, kind) + _number(2, begin) + _number(3, end - begin)
-            parts.append(_bytes(4, event + self._stats(4, stats)))
+            event = number_field(1, kind) + number_field(2, begin) + number_field(3, end - begin)
+            parts.append(bytes_field(4, event + self._stats(4, stats)))
         self._lines.append(b"".join(parts))
 
     def message(self) -> bytes:
         """The XPlane."""
-        head = _number(1, 1) + _text(2, self.name) + self._stats(6, self.stats)
+        head = number_field(1, 1) + text_field(2, self.name) + self._stats(6, self.stats)
         kinds = b"".join(
-            _bytes(4, _number(1, n) + _bytes(2, self._kind(n, name, shown, stats)))
+            bytes_field(4, number_field(1, n) + bytes_field(2, self._kind(n, name, shown, stats)))
             for name, (n, shown, stats) in self._kinds.items()
         )
-        lines = b"".join(_bytes(3, line) for line in self._lines)
+        lines = b"".join(bytes_field(3, line) for line in self._lines)
         names = b"".join(
-            _bytes(5, _number(1, n) + _bytes(2, _number(1, n) + _text(2, name)))
+            bytes_field(
+                5, number_field(1, n) + bytes_field(2, number_field(1, n) + text_field(2, name))
+            )
             for name, n in self._names.items()
         )
         return head + lines + kinds + names
 
     def _kind(self, number: int, name: str, shown: str, stats: Stats) -> bytes:
-        return _number(1, number) + _text(2, name) + _text(4, shown) + self._stats(5, stats)
+        return (
+            number_field(1, number)
+            + text_field(2, name)
+            + text_field(4, shown)
+            + self._stats(5, stats)
+        )
 
     def _stats(self, at: int, stats: Stats) -> bytes:
-        return b"".join(_bytes(at, self._stat(name, value)) for name, value in stats.items())
+        return b"".join(bytes_field(at, self._stat(name, value)) for name, value in stats.items())
 
     def _stat(self, name: str, value: Stat) -> bytes:
-        head = _number(1, self._names.setdefault(name, len(self._names) + 1))
+        head = number_field(1, self._names.setdefault(name, len(self._names) + 1))
         if isinstance(value, str):
-            return head + _text(5, value)
+            return head + text_field(5, value)
         if isinstance(value, float):
-            return head + _key(2, 1) + struct.pack("<d", value)
-        return head + _number(4, value)
+            return head + double_field(2, value)
+        return head + number_field(4, value)
 
     def _picoseconds(self, cycles: int) -> int:
         return round(cycles * 1e12 / self.chip.clock_hz)
-
-
-def _key(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
-
-
-def _number(at: int, value: int) -> bytes:
-    return _key(at, 0) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
-
-
-def _text(at: int, value: str) -> bytes:
-    return _bytes(at, value.encode("utf-8", "replace"))
-
-
-def _bytes(at: int, value: bytes) -> bytes:
-    return _key(at, 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -15,10 +15,10 @@ from runtime.client import Device
 from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient, PjrtDevice
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, structure
+from runtime.pjrt.messages import CompileRequest, compile_request
 from runtime.pjrt.native import Block, drain, objects
 from runtime.pjrt.options import compile_options
 from runtime.pjrt.profile import profile
-from runtime.pjrt.protobuf import CompileRequest, compile_request
 from runtime.pjrt.signature import Signature, read_signature
 from runtime.pjrt.staged import Staged, talks_to_host
 from runtime.pjrt.texts import FORM, optimized_program

@@ -22,9 +22,9 @@ from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import Code
+from runtime.pjrt.messages import Assignment, compile_request
 from runtime.pjrt.native import objects
 from runtime.pjrt.programs import PjrtProgram
-from runtime.pjrt.protobuf import Assignment, compile_request
 from runtime.pjrt.signature import Signature
 from runtime.pjrt.staged import Staged
 from runtime.slice_executable import SliceExecutable

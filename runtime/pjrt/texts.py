@@ -17,10 +17,11 @@ from importlib import import_module
 
 from compiler.hlo.shape_text import print_shape
 from runtime.executable import Executable
-from runtime.pjrt.protobuf import Assignment, bytes_field, fields, number_field
+from runtime.pjrt.messages import Assignment
 from runtime.pjrt.signature import Signature
 from runtime.pjrt.staged import Staged
 from runtime.program_store import is_kept_without_texts
+from runtime.protobuf import bytes_field, fields, number_field
 from runtime.slice_executable import SliceExecutable
 from runtime.spread import Spread, Tile
 

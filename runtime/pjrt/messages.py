@@ -1,65 +1,11 @@
-"""The little of protocol buffers that PJRT's messages need: fields in, fields out.
-
-A message is a sequence of (tag, value); a tag is a field's number and a wire type. What is read here:
-varints, and fields with a length. Fixed-width fields are passed over.
-"""
+"""The messages that PJRT passes as protocol buffers: compile options and device assignments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-
-
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Each field of a message: its number, and an integer or bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-        elif wire == _LENGTH:
-            size, at = _varint(data, at)
-            yield tag >> 3, data[at : at + size]
-            at += size
-        elif wire in (_FIXED64, _FIXED32):
-            at += 8 if wire == _FIXED64 else 4
-        else:
-            message = f"wire type {wire} in a protocol buffer"
-            raise ValueError(message)
-
-
-def _encoded(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def number_field(number: int, value: int) -> bytes:
-    """A field that holds an integer which is not negative."""
-    return _encoded(number << 3 | _VARINT) + _encoded(value)
-
-
-def bytes_field(number: int, data: bytes) -> bytes:
-    """A field that holds bytes: a string, or a message."""
-    return _encoded(number << 3 | _LENGTH) + _encoded(len(data)) + data
+from runtime.protobuf import bytes_field, encoded, fields, number_field, varint
 
 
 @dataclass(frozen=True)
@@ -87,7 +33,7 @@ class Assignment:
         """A `DeviceAssignmentProto`."""
         parts = [number_field(1, self.replicas), number_field(2, self.partitions)]
         for partition in range(self.partitions):
-            ids = b"".join(_encoded(row[partition]) for row in self.devices)
+            ids = b"".join(encoded(row[partition]) for row in self.devices)
             parts.append(bytes_field(3, bytes_field(1, ids)))
         return b"".join(parts)
 
@@ -151,6 +97,6 @@ def _integers(data: bytes) -> list[int]:
             continue
         at = 0
         while at < len(value):
-            item, at = _varint(value, at)
+            item, at = varint(value, at)
             found.append(item)
     return found
