@@ -21,6 +21,8 @@ import numpy as np
 
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.composed import COMPOSED_FUNCTIONS, COMPOSED_UFUNCS
+from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
 from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
@@ -37,13 +39,20 @@ from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
 
-_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS}
+_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **COMPOSED_UFUNCS}
 _FUNCTIONS: dict[object, Rule] = {
+    **COMPOSED_FUNCTIONS,
+    **FFT_FUNCTIONS,
     **INDEXING_FUNCTIONS,
     **PRODUCT_FUNCTIONS,
     **REDUCTION_FUNCTIONS,
     **SHAPING_FUNCTIONS,
 }
+
+
+def traced_functions() -> frozenset[object]:
+    """NumPy's functions that have a rule."""
+    return frozenset((*_UFUNCS, *_FUNCTIONS))
 
 
 def trace(
