@@ -27,8 +27,8 @@ from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 
 def index(trace: Trace, x: Tracer, key: object) -> Tracer:
     """NumPy's indexing; an index past the end is clamped (there is nobody to raise an error)."""
-    entries = _full_key(x, key if isinstance(key, tuple) else (key,))
-    arrays = {i for i, entry in enumerate(entries) if _is_array(entry)}
+    entries = full_key(x, key if isinstance(key, tuple) else (key,))
+    arrays = {i for i, entry in enumerate(entries) if is_array_index(entry)}
     if not arrays:
         return _basic(x, entries)
     for entry in (entries[i] for i in arrays):
@@ -38,16 +38,17 @@ def index(trace: Trace, x: Tracer, key: object) -> Tracer:
     joined = [i for i, e in enumerate(entries) if i in arrays or isinstance(e, int | np.integer)]
     sliced = _basic(x, [slice(None) if i in joined else e for i, e in enumerate(entries)])
     # Each entry has become one axis, so entry i is axis i.
-    picks = [_Pick(i, as_tracer(trace, entries[i])) for i in joined]
+    picks = [Pick(i, as_tracer(trace, entries[i])) for i in joined]
     is_adjacent = joined == list(range(joined[0], joined[-1] + 1))
     return gather(sliced, picks, picks[0].axis if is_adjacent else 0)
 
 
-def _is_array(entry: object) -> bool:
+def is_array_index(entry: object) -> bool:
+    """Whether an entry of a key is an array of positions."""
     return isinstance(entry, Tracer | list | np.ndarray)
 
 
-def _full_key(x: Tracer, key: tuple[Any, ...]) -> list[Any]:
+def full_key(x: Tracer, key: tuple[Any, ...]) -> list[Any]:
     """One entry per axis (and per newaxis): the ellipsis filled in."""
     used = sum(entry is not None and entry is not Ellipsis for entry in key)
     if used > x.ndim:
@@ -107,16 +108,16 @@ def normal_index(position: int, extent: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Pick:
+class Pick:
     """An axis and the integer array that indexes it."""
 
     axis: int
     positions: Tracer
 
 
-def gather(x: Tracer, picks: list[_Pick], place: int) -> Tracer:
+def gather(x: Tracer, picks: list[Pick], place: int) -> Tracer:
     """Index axes with broadcast integer arrays; their dimensions appear at axis `place`."""
-    positions = broadcast([_wrapped(pick.positions, x.shape[pick.axis]) for pick in picks])
+    positions = broadcast([wrapped(pick.positions, x.shape[pick.axis]) for pick in picks])
     shape = positions[0].shape
     columns = [expand(p, p.ndim) for p in positions]
     indices = concatenate(x.trace, columns, len(shape))
@@ -138,7 +139,7 @@ def gather(x: Tracer, picks: list[_Pick], place: int) -> Tracer:
     )
 
 
-def _wrapped(positions: Tracer, extent: int) -> Tracer:
+def wrapped(positions: Tracer, extent: int) -> Tracer:
     """Negative positions count from the end."""
     signed = convert(positions, np.int32)
     negative = compare(signed, constant_like(signed, 0), "LT")
@@ -152,7 +153,7 @@ def _take(
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = normal_axis(axis, x.ndim)
-    return gather(x, [_Pick(axis, as_tracer(trace, indices))], axis)
+    return gather(x, [Pick(axis, as_tracer(trace, indices))], axis)
 
 
 def _take_along_axis(trace: Trace, arr: object, indices: object, axis: int = -1) -> Tracer:
@@ -163,11 +164,11 @@ def _take_along_axis(trace: Trace, arr: object, indices: object, axis: int = -1)
     picks = []
     for i in range(x.ndim):
         if i == axis:
-            picks.append(_Pick(i, positions))
+            picks.append(Pick(i, positions))
         else:
             shape = [n if j == i else 1 for j, n in enumerate(positions.shape)]
             line = np.arange(positions.shape[i], dtype=np.int32).reshape(shape)
-            picks.append(_Pick(i, as_tracer(trace, line)))
+            picks.append(Pick(i, as_tracer(trace, line)))
     return gather(x, picks, 0)
 
 

@@ -35,6 +35,7 @@ class Trace:
     reductions: Mapping[np.ufunc, Rule]  # ufunc.reduce
     functions: Mapping[object, Rule]
     index: Rule
+    update: Rule
     parent: Trace | None = None
     is_open: bool = True
     depth: int = 0
@@ -54,7 +55,9 @@ class Trace:
 
     def nested(self, builder: HloBuilder) -> Trace:
         """A trace of a computation that this one's instructions call: the body of a loop, a branch."""
-        return Trace(builder, self.ufuncs, self.reductions, self.functions, self.index, self)
+        return Trace(
+            builder, self.ufuncs, self.reductions, self.functions, self.index, self.update, self
+        )
 
     def run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
         """Apply a rule to this trace and `args`; new instructions remember the function and the
@@ -210,9 +213,15 @@ class Tracer(ArrayMethods):
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise UnsupportedError(
-            "x[...] = value: a traced array cannot be changed; build a new one with np.where or "
-            "np.concatenate"
+            "x[...] = value: a traced array cannot be changed; write x = x.at[...].set(value), or "
+            "build a new one with np.where or np.concatenate"
         )
+
+    @property
+    def at(self) -> At:
+        """``x.at[key].set(value)``: a new array with ``x[key]`` changed; also add, subtract, multiply,
+        min, max, and get."""
+        return At(self)
 
     # --- values do not exist yet ----------------------------------------------------------------
 
@@ -243,6 +252,62 @@ class Tracer(ArrayMethods):
 
     def __repr__(self) -> str:
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
+
+
+class At:
+    """``x.at``, to be indexed."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Tracer) -> None:
+        self._array = array
+
+    def __getitem__(self, key: object) -> Place:
+        return Place(self._array, key)
+
+
+class Place:
+    """``x.at[key]``: what may be done there. Each method returns a new array."""
+
+    __slots__ = ("_array", "_key")
+
+    def __init__(self, array: Tracer, key: object) -> None:
+        self._array = array
+        self._key = key
+
+    def get(self) -> Tracer:
+        """``x[key]``."""
+        return self._array[self._key]
+
+    def set(self, value: object) -> Tracer:
+        """``x[key] = value``."""
+        return self._update("set", value)
+
+    def add(self, value: object) -> Tracer:
+        """``x[key] += value``, once for each time that an element is named."""
+        return self._update("add", value)
+
+    def subtract(self, value: object) -> Tracer:
+        """``x[key] -= value``, once for each time that an element is named."""
+        return self._update("subtract", value)
+
+    def multiply(self, value: object) -> Tracer:
+        """``x[key] *= value``, once for each time that an element is named."""
+        return self._update("multiply", value)
+
+    def min(self, value: object) -> Tracer:
+        """The smaller of ``x[key]`` and `value`."""
+        return self._update("min", value)
+
+    def max(self, value: object) -> Tracer:
+        """The larger of ``x[key]`` and `value`."""
+        return self._update("max", value)
+
+    def _update(self, method: str, value: object) -> Tracer:
+        array = self._array
+        args = (method, array, self._key, value)
+        result: Tracer = array._run(f"at.{method}", array.trace.update, args, {})
+        return result
 
 
 def unsupported_function(name: str) -> UnsupportedError:

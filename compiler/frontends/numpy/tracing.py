@@ -33,6 +33,7 @@ from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUC
 from compiler.frontends.numpy.shaping import SHAPING_FUNCTIONS
 from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.frontends.numpy.ufuncs import UFUNCS
+from compiler.frontends.numpy.updates import updated
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype
@@ -69,7 +70,7 @@ def trace(
     leaves, in_tree = flatten(tuple(args))
     builder = HloBuilder(_identifier(getattr(function, "__name__", "function")))
     names = _parameter_names(in_tree, arg_names)
-    with Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index).opened() as current:
+    with Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index, updated).opened() as current:
         tracers = [
             _parameter(current, leaf, name) for leaf, name in zip(leaves, names, strict=True)
         ]
