@@ -71,6 +71,17 @@ def test_set_changes_the_chip_of_any_command(call: Call, model: Path) -> None:
     assert "follows from the clock" in call("targets", "v6e", "--set", "clock=1GHz").out
 
 
+def test_settings_of_several_targets(call: Call, model: Path) -> None:
+    two = "v5e{vmem=32MiB,vregs=32},v6e"
+    found = json.loads(call("estimate", model, "--target", two, "--json").out)
+    assert [point["target"] for point in found["targets"]] == ["v5e{vmem=32MiB,vregs=32}", "v6e"]
+    found = json.loads(call("estimate", model, "--target", two, "--set", "vregs=40", "--json").out)
+    targets = [point["target"] for point in found["targets"]]
+    assert targets == ["v5e{vmem=32MiB,vregs=40}", "v6e{vregs=40}"]
+    alone = call("estimate", model, "--target", "v5e{vmem=32MiB,vregs=32}", "--json")
+    assert json.loads(alone.out)["target"] == "v5e{vmem=32MiB,vregs=32}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

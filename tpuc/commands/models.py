@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,8 @@ from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.errors import TargetError
 from tpuc.commands.terminal import quiet, warn_of_f32, working
 
+_BETWEEN_TARGETS = re.compile(r",(?![^{}]*\})")
+
 
 def named_chip(name: str) -> Chip:
     """A chip named on the command line, by itself or by a slice of it."""
@@ -36,14 +39,24 @@ def named_topology(name: str) -> Topology:
         raise click.UsageError(str(error)) from error
 
 
-def changed_target(name: str | None, settings: tuple[str, ...]) -> str:
-    """A target (the default one for None) with settings of the command line applied to its chip."""
+def several_targets(names: str) -> list[str]:
+    """The targets of a list with commas between; those inside of ``{..}`` are of settings."""
+    return [name.strip() for name in _BETWEEN_TARGETS.split(names)]
+
+
+def changed_target(names: str | None, settings: tuple[str, ...]) -> str:
+    """A target, or several (the default one for None), with settings of the command line applied to
+    the chip of each."""
     try:
-        target = with_settings(name or DEFAULT_TARGET, map(parse_setting, settings))
+        targets = [
+            with_settings(name, [parse_setting(text) for text in settings])
+            for name in several_targets(names or DEFAULT_TARGET)
+        ]
     except SettingError as error:
         raise click.UsageError(str(error)) from error
-    named_topology(target)
-    return target
+    for target in targets:
+        named_topology(target)
+    return ",".join(targets)
 
 
 def model_source(model: str) -> str | bytes | Path:

@@ -17,7 +17,7 @@ from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
-from tpuc.commands.models import Choices, compiled_or_loaded, parsed
+from tpuc.commands.models import Choices, compiled_or_loaded, parsed, several_targets
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
 from tpuc.scaling_table import print_scaling, scaling_point
 
@@ -106,7 +106,7 @@ def estimate(
     writable(trace)
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
-    if target is not None and "," in target:
+    if target is not None and len(several_targets(target)) > 1:
         if trace or chakra or dump_ir:
             raise click.UsageError("--trace, --chakra and --dump-ir are of one target")
         scaling(model, choices, options, trips, as_json=as_json)
@@ -130,8 +130,8 @@ def scaling(
 ) -> None:
     """The same program on each of several targets, its mesh as large as the target."""
     points = []
-    for name in str(choices.target).split(","):
-        chosen = replace(choices, target=name.strip(), resize_mesh=True)
+    for name in several_targets(str(choices.target)):
+        chosen = replace(choices, target=name, resize_mesh=True)
         executable = compiled_or_loaded(model, chosen, options)
         with working(f"estimating on {chosen.target}"):
             report = executable.estimate(trips)
