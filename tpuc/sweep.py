@@ -19,7 +19,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from runtime.topology import parse_target
 from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with_settings
+from tpu_sim.isa.chips import ChipError
+from tpu_sim.isa.source_digest import source_digest
 
 Point = tuple[Setting, ...]
 
@@ -44,7 +47,8 @@ class Sweep:
 class Result:
     """One model on one variant: cycles and seconds, or why there are none.
 
-    `digest` is that of the model's bytes.
+    `digest` is that of the model's bytes, the chip's parameters and our own sources: what is kept of
+    an older compiler, or of a chip file that was edited, is not taken for a result of now.
     """
 
     model: str
@@ -103,10 +107,12 @@ def run_sweep(
     of the same model's bytes, variant and options.
     """
     wanted: dict[tuple[str, Point], Result] = {}
+    ours = source_digest("compiler", "runtime", "tpu_sim")
     for model in models:
-        digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()[:16]
+        content = Path(model).read_bytes()
         for point in points:
             named = with_settings(target, point)
+            digest = _digest(content, named, ours)
             wanted[model, point] = Result(model, digest, named, sweep.precision, sweep.trips)
     known = {result.job: result for result in _read(kept)}
     missing = [request for request in wanted.values() if request.job not in known]
@@ -119,8 +125,18 @@ def run_sweep(
     return {key: known[request.job] for key, request in wanted.items()}
 
 
+def _digest(content: bytes, target: str, ours: str) -> str:
+    """Of all that a result follows from, but the options. A chip that cannot be built has its name."""
+    try:
+        chip = repr(parse_target(target))
+    except ChipError:
+        chip = target
+    return hashlib.sha256(content + chip.encode() + ours.encode()).hexdigest()[:16]
+
+
 def _read(kept: Path | None) -> Iterator[Result]:
-    """Results of an earlier sweep; a last line that was cut off by a kill is left out."""
+    """Results of an earlier sweep. A line that was cut off by a kill, or that another version wrote
+    with other fields, is left out: what it had is estimated again."""
     if kept is None or not kept.exists():
         return
     for line in kept.read_text(encoding="utf-8").splitlines():

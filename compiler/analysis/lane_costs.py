@@ -58,7 +58,7 @@ def lane_ops(instr: HloInstruction) -> int:
         return 1
     source, target = instr.operands[0].array.dtype, instr.array.dtype
     if target.is_complex or source.is_complex:
-        return 2 * _of_parts(instr.opcode)
+        return 2 * _FLOAT.get(instr.opcode, 1)  # two parts, before passes take them apart
     if instr.opcode == "convert":
         return _conversion(source, target)
     return _plain(instr.opcode, source) + _settling(instr.opcode, target)
@@ -76,11 +76,6 @@ def _plain(opcode: str, dtype: DType) -> int:
     if opcode == "power" and not dtype.is_float:
         return _POWER_OPS_PER_BIT * dtype.bits
     return (_FLOAT if dtype.is_float else _INTEGER).get(opcode, 1)
-
-
-def _of_parts(opcode: str) -> int:
-    """An operation on complex numbers, for either part: products and quotients mix both."""
-    return 2 * _FLOAT.get(opcode, 2)
 
 
 def _settling(opcode: str, target: DType) -> int:

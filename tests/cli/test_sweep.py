@@ -59,6 +59,20 @@ def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path
     assert again == found and len(kept.read_text().splitlines()) == 4
 
 
+def test_what_is_kept_of_another_chip_file_is_not_taken(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    kept, chip = tmp_path / "kept.jsonl", tmp_path / "mine.toml"
+    arguments = ["sweep", model, "--set", "vregs=32", "--target", chip, "--results", kept, "--json"]
+    chip.write_text('base = "v5e"\nname = "mine"\n')
+    call(*arguments, "--jobs", "1")
+    chip.write_text(
+        'base = "v5e"\nname = "mine"\n[latencies]\neup = {value = 40, provenance = "assumed"}\n'
+    )
+    call(*arguments, "--jobs", "1")
+    assert len(kept.read_text().splitlines()) == 4
+
+
 def test_a_variant_that_a_model_does_not_fit_is_reported(call: Call, model: Path) -> None:
     done = call("sweep", model, "--set", "vmem=64KiB,64MiB", "--set", "hbm=1,16MiB", "--jobs", "1")
     assert "as it is" in done.out and "*: no variant" in done.out

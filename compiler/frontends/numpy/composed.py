@@ -362,12 +362,10 @@ def _digitize(trace: Trace, x: Any, bins: Any, right: bool = False) -> Any:
     edges = np.asarray(bins) if isinstance(bins, Sequence) else bins
     if not isinstance(edges, np.ndarray):
         raise UnsupportedError("np.digitize: want bins whose values are known while tracing")
+    side = "left" if right else "right"
     if len(edges) > 1 and edges[0] > edges[-1]:
-        side = "right" if right else "left"
-        return len(edges) - _searchsorted(
-            trace, edges[::-1], x, "left" if side == "right" else "right"
-        )
-    return _searchsorted(trace, edges, x, "left" if right else "right")
+        return len(edges) - _searchsorted(trace, edges[::-1], x, side)
+    return _searchsorted(trace, edges, x, side)
 
 
 def _interp(

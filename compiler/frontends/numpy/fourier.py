@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,12 +24,21 @@ def _sized(x: Any, count: int) -> Any:
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]) if missing > 0 else x[..., :count]
 
 
+_SHARES: dict[str | None, float] = {None: 0.0, "backward": 0.0, "ortho": 0.5, "forward": 1.0}
+"""For each norm, the power of the length that a forward transform divides by; an inverse one divides
+by what is left to the first power."""
+
+
+def _share(norm: str | None) -> float:
+    if norm not in _SHARES:
+        raise UnsupportedError(f"np.fft: norm={norm!r}, want 'backward', 'ortho' or 'forward'")
+    return _SHARES[norm]
+
+
 def _scale(kind: str, norm: str | None, count: int) -> float:
     """What HLO's result is multiplied with: its inverse transforms divide by `count`, as "backward"."""
-    if norm not in (None, "backward", "ortho", "forward"):
-        raise UnsupportedError(f"np.fft: norm={norm!r}, want 'backward', 'ortho' or 'forward'")
-    exponent = {None: 0.0, "backward": 0.0, "ortho": 0.5, "forward": 1.0}[norm]
-    return float(count**-exponent if kind in _FORWARD else count**exponent)
+    share = _share(norm)
+    return float(count**-share if kind in _FORWARD else count**share)
 
 
 def _along(trace: Trace, kind: str, a: Any, n: int | None, axis: int, norm: str | None) -> Any:
@@ -105,8 +113,7 @@ def _hfft(
     x: Any = np.conj(_array(trace, a))
     count = 2 * (x.shape[axis] - 1) if n is None else n
     plain: Any = _along(trace, "IRFFT", x, n, axis, None)
-    exponent = {None: 1.0, "backward": 1.0, "ortho": 0.5, "forward": 0.0}[norm]
-    return plain * np.float32(math.pow(count, exponent))
+    return plain * np.float32(count ** (1 - _share(norm)))
 
 
 FFT_FUNCTIONS: dict[object, Rule] = {

@@ -155,3 +155,6 @@ def test_what_is_left_out_is_refused() -> None:
         run(lambda v, e: np.digitize(v, e), V, EDGES)
     with pytest.raises(UnsupportedError, match="want vectors of three elements"):
         run(lambda x: np.cross(x[:, :2], x[:, :2]), X)
+    for transform in (np.fft.fft, np.fft.hfft):
+        with pytest.raises(UnsupportedError, match="norm='unit', want"):
+            run(lambda z, f=transform: f(z, norm="unit"), C)
