@@ -45,11 +45,6 @@ class KernelReport:
         return self.hbm_bytes / self.least_bytes if self.least_bytes else 1.0
 
     @property
-    def lost_cycles(self) -> float:
-        """Cycles beyond the roofline."""
-        return max(0.0, self.cycles - self.roofline_cycles)
-
-    @property
     def bound_by(self) -> str:
         """The cause that takes most cycles."""
         return max(self.causes, key=lambda label: self.causes[label])

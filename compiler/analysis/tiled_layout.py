@@ -57,10 +57,10 @@ def default_tiles(dtype: DType, dims: tuple[int, ...]) -> tuple[Tile, ...]:
     return (Tile((rows, LANES)), Tile((packing, 1)))
 
 
-def default_layout(shape: ArrayShape, memory_space: int = HBM) -> Layout:
+def default_layout(shape: ArrayShape) -> Layout:
     """Descending order with default tiles."""
     order = tuple(reversed(range(shape.rank)))
-    return Layout(order, default_tiles(shape.dtype, shape.dims), memory_space)
+    return Layout(order, default_tiles(shape.dtype, shape.dims), HBM)
 
 
 def padded_dims(shape: ArrayShape) -> tuple[int, ...]:

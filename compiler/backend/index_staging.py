@@ -16,9 +16,6 @@ from compiler.llo.builder import LloBuilder
 from compiler.rewrite.free_nodes import free_nodes
 from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 
-INDEX_TILE = 1024
-"""Elements of a vector's vreg tile: blocks of staged indices start at multiples of it."""
-
 _ZERO = const(0)
 
 
@@ -45,7 +42,7 @@ class IndexStaging:
         self._flag = builder.flag()
 
     def emit(self, emitter: VectorEmitter, first: Expr = _ZERO) -> None:
-        """Stage the vectors from number `first` on (a multiple of `INDEX_TILE` words)."""
+        """Stage the vectors from number `first` on (a multiple of a vreg's 1024 words)."""
         b = self.builder
         target = VmemArray(
             self._shape,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -106,10 +106,6 @@ class HloSharding:
             )
         return self
 
-    def without_metadata(self) -> HloSharding:
-        """The same, without what says where it comes from."""
-        return replace(self, metadata=())
-
     def text(self, with_metadata: bool = True) -> str:
         """XLA's text, braces included."""
         if self.elements is not None:
@@ -135,7 +131,6 @@ class HloSharding:
 
 
 REPLICATED = HloSharding("replicated")
-MANUAL = HloSharding("manual")
 UNKNOWN = HloSharding("unknown")
 
 

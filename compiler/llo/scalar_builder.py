@@ -113,18 +113,6 @@ class ScalarBuilder:
         """a - b."""
         return self.sbinary("ssub.s32", a, b)
 
-    def smul(self, a: SReg, b: SReg) -> SReg:
-        """a * b, low 32 bits."""
-        return self.sbinary("smul.s32", a, b)
-
-    def sdiv(self, a: SReg, b: SReg) -> SReg:
-        """a / b, unsigned: for non-negative values."""
-        return self.sbinary("sdiv.u32", a, b)
-
-    def srem(self, a: SReg, b: SReg) -> SReg:
-        """a % b, unsigned: for non-negative values."""
-        return self.sbinary("srem.u32", a, b)
-
     def smin(self, a: SReg, b: SReg) -> SReg:
         """Signed minimum."""
         return self.sbinary("smin.s32", a, b)

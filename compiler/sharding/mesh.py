@@ -263,11 +263,6 @@ class TensorSharding:
         by_dims = tuple(axis for dim in self.dims for axis in dim.axes)
         return (*by_dims, *self.replicated, *self.unreduced, *self.manual)
 
-    @property
-    def is_cutting(self) -> bool:
-        """Whether any dimension is cut."""
-        return any(dim.axes for dim in self.dims)
-
     def with_axes(self, axes: Sequence[Axes]) -> TensorSharding:
         """The same with other axes for each dimension."""
         pairs = zip(self.dims, axes, strict=True)

@@ -15,8 +15,6 @@ import ctypes
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from compiler.hlo.dtypes import BY_NAME, DType
 
 MAJOR, MINOR = 0, 81
@@ -241,9 +239,6 @@ TYPE_OF_NUMBER: dict[int, DType] = {
     number: BY_NAME[name] for number, name in enumerate(_TYPES.split()) if name in BY_NAME
 }
 NUMBER_OF_TYPE: dict[DType, int] = {dtype: number for number, dtype in TYPE_OF_NUMBER.items()}
-NUMBER_OF_NUMPY: dict[np.dtype[np.generic], int] = {
-    dtype.numpy: number for number, dtype in TYPE_OF_NUMBER.items()
-}
 
 
 class Code:

@@ -125,12 +125,6 @@ class Block:
             self.set(**{count: len(values)})
 
 
-def block_at(address: int) -> Block:
-    """The block of a handle."""
-    found: Block = _blocks[address]
-    return found
-
-
 def drain() -> None:
     """Let go of what PJRT has let go of since the last time. Any thread may; one at a time does.
 

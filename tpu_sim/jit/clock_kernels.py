@@ -38,7 +38,6 @@ class Step(IntEnum):
     IDLE = 4
 
 
-STEP_BYTES = 4
 MAX_ELAPSED = (1 << 16) - 1
 """Most cycles between a step and the one before."""
 

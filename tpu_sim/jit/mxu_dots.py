@@ -64,8 +64,8 @@ class _DotPass:
         """The results of a block, as words, by row and vector."""
         raise NotImplementedError
 
-    def rearranged_left(self, place: str) -> None:
-        """Write the left side as 16 rows of words, the 8 low rows first."""
+    def rearranged_left(self) -> None:
+        """Write the left side to ``%left`` as 16 rows of words, the 8 low rows first."""
         e = self.e
         halves, half_chunk = "<32 x i16>", "<16 x i16>"
         step_k = 2 * self.layout.words
@@ -77,7 +77,7 @@ class _DotPass:
             at = e.value(f"add i64 {at}, {e.value(f'mul i64 {chunk}, {_CHUNK_BYTES}')}")
             both = e.load(halves, e.offset("%lhs", at), _CHUNK_BYTES)
             # the same place in a row of half the size
-            target = e.offset(place, e.value(f"lshr i64 {at}, 1"))
+            target = e.offset("%left", e.value(f"lshr i64 {at}, 1"))
             for half in (0, 1):
                 picks = [
                     2 * (first + k) + half
@@ -272,7 +272,7 @@ def byte_dot_text(name: str, lanes: int, layout: WeightLayout, *, is_signed: boo
     """``void name(out, lhs, weights, next)`` of bytes with ``vpdpbusd``."""
     code = _ByteDot(lanes, layout, is_signed)
     code.e.do(f"%left = alloca [{_LEFT_BYTES} x i8], align 64")
-    code.rearranged_left("%left")
+    code.rearranged_left()
     code.blocks(["%left"])
     return plain_function(name, code.e)
 
@@ -282,7 +282,7 @@ def word_dot_text(name: str, lanes: int, layout: WeightLayout, *, is_signed: boo
     code = _WordDot(lanes, layout, is_signed)
     for plane in ("%left", "%low", "%high"):
         code.e.do(f"{plane} = alloca [{_LEFT_BYTES} x i8], align 64")
-    code.rearranged_left("%left")
+    code.rearranged_left()
     code.split_left("%left", "%low", "%high")
     code.blocks(["%low", "%high"])
     return plain_function(name, code.e)
@@ -293,7 +293,7 @@ def bf16_dot_text(name: str) -> str:
     code = _Bf16Dot(16, CHAINS)
     e = code.e
     e.do(f"%left = alloca [{_LEFT_BYTES} x i8], align 64")
-    code.rearranged_left("%left")
+    code.rearranged_left()
     with flushing_by_mxcsr(e):
         code.blocks(["%left"])
     return plain_function(name, e)

@@ -65,7 +65,7 @@ class RaceDetector:
                 f"VMEM rows {rows.min()}..{rows.max()} are read before any is written"
             )
         side = Side(VMEM, rows * GRANULE_BYTES, GRANULE_BYTES)
-        self._no_overlap(side, targets=True, sources=False, what="read")
+        self._no_overlap(side, sources=False, what="read")
 
     def _is_padding(self, rows: I64, window: Window) -> bool:
         """Whether one of the rows shares a tile of the window with a written row."""
@@ -77,16 +77,16 @@ class RaceDetector:
     def write_rows(self, rows: I64) -> None:
         """VMEM rows are written, wholly or in part."""
         side = Side(VMEM, rows * GRANULE_BYTES, GRANULE_BYTES)
-        self._no_overlap(side, targets=True, sources=True, what="written")
+        self._no_overlap(side, sources=True, what="written")
         self._written[rows] = True
 
     def read_words(self, side: Side) -> None:
         """SMEM is read."""
-        self._no_overlap(side, targets=True, sources=False, what="read")
+        self._no_overlap(side, sources=False, what="read")
 
     def write_words(self, side: Side) -> None:
         """SMEM is written."""
-        self._no_overlap(side, targets=True, sources=True, what="written")
+        self._no_overlap(side, sources=True, what="written")
 
     def read_spill(self, slot: int) -> None:
         """A spill slot is read."""
@@ -102,8 +102,8 @@ class RaceDetector:
         source, target = transfer.source, transfer.target
         if not len(source.offsets):
             return
-        self._no_overlap(source, targets=True, sources=False, what="the source of a DMA")
-        self._no_overlap(target, targets=True, sources=True, what="the target of a DMA")
+        self._no_overlap(source, sources=False, what="the source of a DMA")
+        self._no_overlap(target, sources=True, what="the target of a DMA")
         if source.space == VMEM:
             rows = _rows(source)
             missing = rows[~self._written[rows]]
@@ -117,13 +117,14 @@ class RaceDetector:
         """Transfers on `flag` are done."""
         self._in_flight = [transfer for transfer in self._in_flight if transfer.flag != flag]
 
-    def _no_overlap(self, side: Side, *, targets: bool, sources: bool, what: str) -> None:
+    def _no_overlap(self, side: Side, *, sources: bool, what: str) -> None:
+        """No transfer in flight writes these bytes; with `sources`, none reads them either."""
         for transfer in self._in_flight:
-            for other, role, forbidden in (
-                (transfer.target, "target", targets),
-                (transfer.source, "source", sources),
-            ):
-                if forbidden and _overlap(side, other):
+            sides = [(transfer.target, "target")]
+            if sources:
+                sides.append((transfer.source, "source"))
+            for other, role in sides:
+                if _overlap(side, other):
                     space = SPACE_NAMES[side.space]
                     raise DmaRaceFault(
                         f"{space} bytes {side.first}..{side.end} are {what} while they are the "

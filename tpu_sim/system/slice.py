@@ -7,7 +7,7 @@ cycles depend on who goes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tpu_sim.machine.faults import DeadlockFault
@@ -23,10 +23,8 @@ def connect(runs: Sequence[Run]) -> None:
         run.connect(number, runs)
 
 
-def finish_together(
-    runs: Sequence[Run], threads: int = 1, check: Callable[[], None] | None = None
-) -> list[ExecutionResult]:
-    """Run all to their ends; `check` is called now and then and may raise.
+def finish_together(runs: Sequence[Run], threads: int = 1) -> list[ExecutionResult]:
+    """Run all to their ends.
 
     Raises the first core's `MachineFault`, or `DeadlockFault` when every core that is not done waits.
     """
@@ -40,8 +38,6 @@ def finish_together(
                 if error is not None:
                     error.add_note(f"  on core {number}")
                     raise error
-            if check is not None:
-                check()
             is_stuck = not any(run.is_done for _, run in waiting)
             if is_stuck and [_place(run) for _, run in waiting] == before:
                 raise _deadlock(waiting)

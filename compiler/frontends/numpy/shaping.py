@@ -158,11 +158,11 @@ def _split(
     return [slice_axis(x, axis, start, max(start, stop)) for start, stop in pairs]
 
 
-def slice_axis(x: Tracer, axis: int, start: int, stop: int, stride: int = 1) -> Tracer:
-    """``x[start:stop:stride]`` along one axis."""
-    starts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    starts[axis], limits[axis], strides[axis] = start, stop, stride
-    return wrap(x, x.trace.builder.slice(x.instr, starts, limits, strides))
+def slice_axis(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
+    """``x[start:stop]`` along one axis."""
+    starts, limits = [0] * x.ndim, list(x.shape)
+    starts[axis], limits[axis] = start, stop
+    return wrap(x, x.trace.builder.slice(x.instr, starts, limits, [1] * x.ndim))
 
 
 def _where(trace: Trace, condition: object, *choices: object) -> Tracer:

@@ -92,7 +92,7 @@ def _eigh(e: Emitter, instr: Instr) -> Instr:
     config = str(instr.attrs.get("backend_config", "1,1")).strip('"').split(",")
     is_lower = config[0].strip() != "0"
     matrix = working(e, instr.operands[0])
-    return _typed(e, instr, hermitian_eigen(e, matrix, is_lower=is_lower, is_sorted=True))
+    return _typed(e, instr, hermitian_eigen(e, matrix, is_lower=is_lower))
 
 
 def _top_k(e: Emitter, instr: Instr) -> Instr:

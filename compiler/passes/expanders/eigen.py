@@ -22,7 +22,7 @@ TINY = 1e-36
 """What is smaller counts as zero: the machine has no denormal numbers to divide by."""
 
 
-def eigen_decomposition(e: Emitter, matrix: Instr, *, is_sorted: bool) -> list[Instr]:
+def eigen_decomposition(e: Emitter, matrix: Instr) -> list[Instr]:
     """Eigenvectors as columns ``[.., n, n]`` and real eigenvalues ``[.., n]``, ascending."""
     dims = matrix.array.dims
     count, batch = dims[-1], dims[:-2]
@@ -50,8 +50,7 @@ def eigen_decomposition(e: Emitter, matrix: Instr, *, is_sorted: bool) -> list[I
     if size != count:
         values, rows = _without_last(e, values, rows, count)
     rows = e.part(rows, -1, 0, count)
-    if is_sorted:
-        values, rows = _ascending(e, values, rows)
+    values, rows = _ascending(e, values, rows)
     return _nan_unless_finite(e, matrix, [e.swap_last(rows), values])
 
 
@@ -73,7 +72,7 @@ def _nan_unless_finite(e: Emitter, matrix: Instr, results: list[Instr]) -> list[
     return guarded
 
 
-def hermitian_eigen(e: Emitter, matrix: Instr, *, is_lower: bool, is_sorted: bool) -> list[Instr]:
+def hermitian_eigen(e: Emitter, matrix: Instr, *, is_lower: bool) -> list[Instr]:
     """`eigen_decomposition` of the Hermitian matrix of which one triangle is given."""
     dims = matrix.array.dims
     place, across = e.positions(dims, -2), e.positions(dims, -1)
@@ -81,7 +80,7 @@ def hermitian_eigen(e: Emitter, matrix: Instr, *, is_lower: bool, is_sorted: boo
     whole = e.select(own, matrix, e.conj(e.swap_last(matrix)))
     diagonal = e.compare(place, across, "EQ")
     whole = e.select(diagonal, e.as_type(e.real(matrix), matrix.array.dtype), whole)
-    return eigen_decomposition(e, whole, is_sorted=is_sorted)
+    return eigen_decomposition(e, whole)
 
 
 def _quarters(e: Emitter, matrix: Instr, half: int) -> list[Instr]:
