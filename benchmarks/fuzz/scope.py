@@ -155,6 +155,10 @@ class Scope:
             text, most = literal(self.rng, dtype, tuple(dims))
         return self.add(f"constant({text})", dtype, dims, most)
 
+    def zero(self, dtype: str) -> Value:
+        """The scalar zero of any type: literals of complex types are pairs."""
+        return self.constant(dtype, (), "(0, 0)" if dtype == "c64" else "0")
+
     # Operands.
 
     def new(self, dtype: str, dims: Sequence[int], kind: str = "") -> Value:

@@ -30,7 +30,7 @@ def cholesky(scope: Scope) -> Value:
     direction = "GE" if lower == "true" else "LE"
     kept = scope.add(f"compare({row.name}, {column.name}), direction={direction}", "pred", dims)
     scope.values.remove(y)
-    zero = scope.add(f"constant({'(0, 0)' if dtype == 'c64' else '0'})", dtype, ())
+    zero = scope.zero(dtype)
     zeros = scope.add(f"broadcast({zero.name}), dimensions={{}}", dtype, dims, 0.0)
     return scope.add(f"select({kept.name}, {y.name}, {zeros.name})", dtype, dims, 64.0)
 

@@ -138,7 +138,7 @@ def reduce(scope: Scope) -> Value:
         dtype = "f32"  # accumulated in a wider float
     apply, grows = combiner(scope, [dtype])
     start = scope.tamed(_start(scope, dtype)) if x.is_tame else _start(scope, dtype)
-    start = scope.constant(dtype, (), "0") if apply.startswith(NEEDS_ZERO) else start
+    start = scope.zero(dtype) if apply.startswith(NEEDS_ZERO) else start
     dims = [n for d, n in enumerate(x.dims) if d not in over]
     count = math.prod(x.dims[d] for d in over)
     most = max(x.most, start.most) * (count + 1) if grows else max(x.most, start.most)
@@ -176,7 +176,7 @@ def reduce_pairs(scope: Scope) -> Value | None:
         over = _over(scope, x)
         index = rng.choice(("s32", "s32", "u8", "s64"))
         along = scope.add(f"iota(), iota_dimension={rng.choice(over)}", index, x.dims)
-        starts = [scope.constant("f32", (), "-inf"), scope.constant(index, (), "0")]
+        starts = [scope.constant("f32", (), "-inf"), scope.zero(index)]
         return _variadic(scope, [x, along], starts, over, greatest_with_nan(scope, index))
     if draw < 0.65:
         x = scope.pick(("s32",), least_rank=1)
@@ -229,7 +229,7 @@ def _arg_extreme(scope: Scope, x: Value, over: list[int]) -> Value:
     )
     apply = scope.program.computation(f"arg_{order}_{dtype}_{index}", body)
     start = scope.tamed(_start(scope, dtype))
-    zero = scope.constant(index, (), "0")
+    zero = scope.zero(index)
     return _variadic(scope, [x, positions], [start, zero], over, apply)
 
 

@@ -45,7 +45,7 @@ def scan_loop(scope: Scope) -> Value:
     loop = _Loop(count, counter, carries, read, written)
     body, outer = _body(scope, loop)
     condition = program.name("cond")
-    start = scope.constant(counter, (), "0")
+    start = scope.zero(counter)
     state = [start, *loop.state, *outer]
     shape = f"({', '.join(v.shape for v in state)})"
     program.computations[condition] = (
@@ -107,7 +107,7 @@ def _position(inner: Scope, counter: Value, count: int) -> Value:
     last = inner.constant(dtype, (), str(count - 1 if draw < 0.7 else count))
     if draw < 0.7:
         return inner.add(f"subtract({last.name}, {counter.name})", dtype, (), 8.0)
-    zero = inner.constant(dtype, (), "0")
+    zero = inner.zero(dtype)
     below = inner.add(f"compare({counter.name}, {zero.name}), direction=LT", "pred", ())
     moved = inner.add(f"add({counter.name}, {last.name})", dtype, ())
     return inner.add(f"select({below.name}, {moved.name}, {counter.name})", dtype, (), 8.0)
@@ -116,7 +116,7 @@ def _position(inner: Scope, counter: Value, count: int) -> Value:
 def _starts(inner: Scope, rank: int, at: Value) -> str:
     if rank == 0:
         return at.name
-    zero = inner.constant(at.dtype, (), "0")
+    zero = inner.zero(at.dtype)
     return ", ".join([at.name, *[zero.name] * rank])
 
 

@@ -61,7 +61,7 @@ def nested_state(scope: Scope) -> Value:
     rng, room = scope.rng, scope.room(2000)
     picked = [scope.pick(accept=lambda v: v.count <= room) for _ in range(rng.randint(1, 4))]
     state = [v for v in picked if v.count <= room] or [scope.new("f32", (5,))]
-    counter = scope.constant("s32", (), "0")
+    counter = scope.zero("s32")
     groups = [state[: len(state) // 2], [counter], state[len(state) // 2 :]]
     groups = [g for g in groups if g]
     name, shape = _packed(scope, groups)

@@ -95,7 +95,7 @@ def reduce_window(scope: Scope) -> Value | None:
     if x.is_tame:
         starts = [scope.tamed(v) for v in starts]
     apply, grows = combiner(scope, dtypes)
-    starts = [scope.constant(dtypes[0], (), "0")] if apply.startswith(NEEDS_ZERO) else starts
+    starts = [scope.zero(dtypes[0])] if apply.startswith(NEEDS_ZERO) else starts
     names = ", ".join(v.name for v in operands + starts)
     call = f"reduce-window({names}), {window_text(window)}, to_apply={apply}"
     count = math.prod(w.size for w in window) + 1
