@@ -2,6 +2,7 @@
 
     python -m benchmarks.fuzz --seeds 0:2000 [--jobs 2] [--no-xla] [--levels avx2,avx512,native]
                               [--numpy-cycles 20000] [--minimise] [--out DIR] [--write PAGE]
+    python -m benchmarks.fuzz --sharded --seeds 0:2000     random shardings, on slices
     python -m benchmarks.fuzz --show SEED          the module of a seed
     python -m benchmarks.fuzz --file X.hlo ..      judge files instead
 
@@ -22,15 +23,18 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fuzz.annotations import annotated
 from benchmarks.fuzz.check import OK, XLA, Ways
 from benchmarks.fuzz.generator import generate, generate_real
-from benchmarks.fuzz.minimise import minimise, minimise_real
+from benchmarks.fuzz.minimise import minimise, minimise_real, minimise_sharded
+from benchmarks.fuzz.sharded import OF_DEVICES, check_annotated
+from benchmarks.fuzz.sharded import limited as sharded_limited
 from benchmarks.fuzz.worker import limited
 from benchmarks.fuzz.xla_process import XlaProcess, available
 from benchmarks.sections import put_section
 from benchmarks.seeds import Ledger, Plan, run
 
-_FINE = (OK, XLA, "too large")
+_FINE = (OK, XLA, "too large", OF_DEVICES)
 _TITLE = "# Random programs\n"
 
 
@@ -50,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=None, help="where findings are written")
     parser.add_argument("--write", type=Path, default=None, help="a page that gets the counts")
     parser.add_argument("--scale", action="store_true", help="real sizes: compile only")
+    parser.add_argument("--sharded", action="store_true", help="random shardings, on slices")
     parser.add_argument("--show", type=int, default=None)
     parser.add_argument("--file", type=Path, nargs="+", default=[])
     return parser.parse_args()
@@ -59,7 +64,7 @@ def main() -> int:
     """The command line."""
     args = _arguments()
     if args.show is not None:
-        print((generate_real if args.scale else generate)(args.show))
+        print(_text(args.show, args))
         return 0
     use_xla = available() and not args.no_xla
     if args.file:
@@ -77,7 +82,8 @@ def _run(
     args: argparse.Namespace, first: int, last: int, use_xla: bool, level: str
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
-    name = "scale" if args.scale else f"random {level}".strip()
+    series = "scale" if args.scale else "sharded" if args.sharded else "random"
+    name = f"{series} {level}".strip()
     ledger = Ledger(args.out, name, range(first, last))
 
     def tell(record: dict[str, Any]) -> None:
@@ -87,16 +93,14 @@ def _run(
 
     plan = Plan("benchmarks.fuzz.worker", ledger.missing(), args.jobs)
     plan.environment = {"TPUC_HOST_FEATURES": level} if level else {}
-    if args.scale:
-        plan.module = "benchmarks.fuzz.scale"
+    if args.scale or args.sharded:
+        plan.module = f"benchmarks.fuzz.{series}"
     else:
         plan.arguments = ["--numpy-cycles", str(args.numpy_cycles), "--target", args.target]
         plan.arguments += ["--xla"] if use_xla else []
     run(plan, tell)
     seconds = time.perf_counter() - started
-    sizes = "real sizes, compiled and estimated" if args.scale else "small, executed"
-    beside = "" if args.scale else f", {'beside XLA' if use_xla else 'without XLA'}"
-    page = ledger.page(f" for {args.target} ({sizes}{beside})", "outcome")
+    page = ledger.page(_told(args, use_xla), "outcome")
     print(f"{page}\n{seconds:.0f} s")
     if args.write is not None:
         put_section(name, f"### {name}\n\n{page}", args.write, _TITLE)
@@ -105,6 +109,20 @@ def _run(
     for signature, count in refusals.most_common():
         print(f"  refused {count}: {signature}")
     return findings
+
+
+def _told(args: argparse.Namespace, use_xla: bool) -> str:
+    if args.sharded:
+        return " for 2 to 12 devices (small, every fourth one executed, against one device)"
+    if args.scale:
+        return f" for {args.target} (real sizes, compiled and estimated)"
+    return f" for {args.target} (small, executed, {'beside' if use_xla else 'without'} XLA)"
+
+
+def _text(seed: int, args: argparse.Namespace) -> str:
+    """The module of a seed."""
+    text = (generate_real if args.scale else generate)(seed)
+    return annotated(text, seed) if args.sharded else text
 
 
 def _write(
@@ -119,8 +137,10 @@ def _write(
         path = out / f"{kind.replace(' ', '-')}-{seed}.hlo"
         if path.exists():
             continue
-        text = generate_real(seed) if args.scale else generate(seed)
-        if args.scale and args.minimise and kind not in ("crash", "generator"):
+        text = _text(seed, args)
+        if args.sharded and args.minimise and kind != "crash":
+            text = minimise_sharded(text, kind, records[0]["signature"], seed)
+        elif args.scale and args.minimise and kind not in ("crash", "generator"):
             text = minimise_real(text, kind, records[0]["signature"])
         elif args.minimise and kind not in ("crash", "hang", "generator"):
             text = minimise(text, kind, records[0]["signature"], seed, use_xla)
@@ -137,7 +157,10 @@ def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> 
         head = text.split(":", 1)[0]
         seed = int(head.split()[-1]) if head.startswith("// seed ") else 0
         ways = Ways(xla, args.numpy_cycles, target=args.target, stablehlo=True)
-        outcome = limited(text, ways, seed)
+        if args.sharded:
+            outcome = sharded_limited(check_annotated, text, seed)
+        else:
+            outcome = limited(text, ways, seed)
         found += outcome.kind not in _FINE
         print(f"{path}: {outcome.kind}: {outcome.detail[:400]} {outcome.notes or ''}")
         if args.minimise and outcome.kind not in _FINE:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from benchmarks.fuzz import scale
+from benchmarks.fuzz import scale, sharded
 from benchmarks.fuzz.check import Ways
 from benchmarks.fuzz.module_text import (
     Computation,
@@ -62,6 +62,18 @@ def minimise_real(text: str, kind: str, signature: str, seconds: float = SECONDS
 
     def fails(candidate: str) -> bool:
         outcome = scale.limited(candidate)
+        return outcome.kind == kind and outcome.signature == signature
+
+    return reduced(text, fails, seconds)
+
+
+def minimise_sharded(
+    text: str, kind: str, signature: str, seed: int, seconds: float = SECONDS
+) -> str:
+    """As `minimise`, for an annotated module of several partitions."""
+
+    def fails(candidate: str) -> bool:
+        outcome = sharded.limited(sharded.check_annotated, candidate, seed)
         return outcome.kind == kind and outcome.signature == signature
 
     return reduced(text, fails, seconds)

@@ -1,87 +1,53 @@
-"""Random programs under random shardings: partitioned, and run on several devices at once.
+"""Random programs under random shardings: compiled for a slice and run there, against one device.
 
-    python -m benchmarks.fuzz.sharded --from 0 --to 200
+    python -m benchmarks.fuzz.sharded FIRST LAST      (what `python -m benchmarks.fuzz --sharded` starts)
 
-A program of the generator gets a random mesh, and a random sharding on every parameter and here and
-there inside. Results must be those of the program on one device, as far as rounding goes.
+A program of the generator gets a random mesh, and random shardings on its parameters and here and
+there inside, as GSPMD or Shardy write them (`benchmarks.fuzz.annotations`). Results must be those of the
+program without any on one device, as far as rounding goes. The partitioned program is evaluated for
+all devices, with garbage in the padding of uneven arguments; every fourth one also runs on a slice.
 """
 
 from __future__ import annotations
 
-import argparse
-import random
+import json
+import os
 import sys
-import traceback
+import time
+import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, signature
-from benchmarks.fuzz.compare import difference
+from benchmarks.fuzz import run
+from benchmarks.fuzz.annotations import annotated, speaks_of_devices, target_of, without_shardings
+from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, internal, signature
+from benchmarks.fuzz.compare import Difference, difference
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
-from compiler.diagnostics import CompileError
-from compiler.hlo.call_graph import control_computations
+from benchmarks.limits import SlowError, processor_seconds, watch_memory
+from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
+from compiler.driver import CompileOptions
 from compiler.hlo.evaluator import evaluate, evaluate_devices
-from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
-from compiler.hlo.shape import ArrayShape, TupleShape, leaves
-from compiler.hlo.sharding import HloSharding, Tiles, leaf_count
+from compiler.hlo.shape import Shape, leaves
+from compiler.hlo.sharding import HloSharding
 from compiler.hlo.verifier import verify
-from compiler.partitioner.grid import Cut, Grid
-from compiler.partitioner.partitioner import partition_module
 from compiler.passes.context import PassContext
-from compiler.passes.layout_stripping import strip_layouts
+from compiler.passes.pipeline import PARTITIONING, hlo_passes
 from compiler.sharding.placement import local_dims, tile_of
+from runtime.api import compile as compile_model
+from runtime.machines import MachineOptions
 from tpu_sim.isa import chips
 
-_OF_DEVICES = {name for name, row in OPCODES.items() if row.has(Trait.COLLECTIVE)}
-_OF_DEVICES |= {"partition-id", "replica-id", "async-start"}
-_COUNTS = (2, 4, 4, 6, 8, 8)
+SECONDS = 60
+EVERY = 4
+OF_DEVICES = "of devices"
 
 
-def shard(module: HloModule, seed: int) -> int:
-    """Make the module one of several partitions, with random shardings; returns how many."""
-    rng = random.Random(seed)
-    count = rng.choice(_COUNTS)
-    module.attrs["num_partitions"] = count
-    grid = Grid.of(count, [])
-    often = rng.choice((0.2, 0.5, 0.9))
-    for computation in control_computations(module):
-        for instr in computation:
-            if instr.opcode == "parameter" or rng.random() < often:
-                _annotate(instr, grid, rng)
-    return count
-
-
-def _annotate(instr: HloInstruction, grid: Grid, rng: random.Random) -> None:
-    shapes = leaves(instr.shape)
-    if not shapes or leaf_count(instr.shape) != len(shapes):
-        return
-    parts = [_random_sharding(shape, grid, rng) for shape in shapes]
-    is_tuple = isinstance(instr.shape, TupleShape)
-    instr.attrs["sharding"] = HloSharding.of_tuple(parts) if is_tuple else parts[0]
-
-
-def _random_sharding(shape: ArrayShape, grid: Grid, rng: random.Random) -> HloSharding:
-    axes = list(range(len(grid.sizes)))
-    rng.shuffle(axes)
-    dims: list[tuple[int, ...]] = [()] * shape.rank
-    for axis in axes[: rng.randint(0, len(axes))]:
-        fitting = [d for d, n in enumerate(shape.dims) if grid.count((*dims[d], axis)) <= max(n, 1)]
-        if fitting:
-            chosen = rng.choice(fitting)
-            dims[chosen] = (*dims[chosen], axis)
-    found = grid.sharding(Cut(tuple(dims)))
-    if found.tiles is None or rng.random() < 0.9:
-        return found
-    devices = list(range(grid.device_count))
-    rng.shuffle(devices)
-    return HloSharding.tiled(Tiles(found.tiles.dims, devices=tuple(devices)), found.subgroups)
-
-
-def cut_arrays(module: HloModule, arrays: list[Array], count: int) -> list[list[Array]]:
+def cut_arrays(module: HloModule, arrays: Sequence[Array], count: int) -> list[list[Array]]:
     """Every device's pieces of the arguments; what lies past an array's end is anything."""
     shardings = [
         leaf
@@ -106,9 +72,9 @@ def _garbage(array: Array) -> object:
     return np.asarray(np.nan if is_float else 1).astype(array.dtype)
 
 
-def _leaf_shardings(sharding: object, shape: object) -> list[HloSharding]:
+def _leaf_shardings(sharding: object, shape: Shape) -> list[HloSharding]:
     assert isinstance(sharding, HloSharding)
-    return list(sharding.for_leaves(len(leaves(shape))).elements or ())  # type: ignore[arg-type]
+    return list(sharding.for_leaves(len(leaves(shape))).elements or ())
 
 
 def join_arrays(
@@ -127,57 +93,107 @@ def join_arrays(
     return found
 
 
-def check_sharded(text: str, seed: int) -> Outcome:
-    """Partition a program and compare what its devices compute with what one does."""
+def partitioned(module: HloModule) -> HloModule:
+    """The program of every device, made in place."""
+    context = PassContext(chips.load_chip("v5e"))
+    for one in hlo_passes(PARTITIONING):
+        one.run(module, context)
+    verify(module)
+    return module
+
+
+def on_devices(text: str, inputs: Sequence[Array]) -> list[Array]:
+    """The global results of the partitioned program, evaluated."""
     module = parse_module(text)
-    if any(i.opcode in _OF_DEVICES for c in module.computations.values() for i in c):
-        return Outcome(REFUSED, "it speaks of devices itself", "of devices")
-    inputs = inputs_for(module, seed)
+    count = module.attrs["num_partitions"]
+    assert isinstance(count, int)
+    dims = [leaf.dims for leaf in leaves(module.entry.root_instruction.shape)]
+    partitioned(module)
+    rows = evaluate_devices(module, cut_arrays(module, inputs, count), run.PRECISION)
+    return join_arrays(module, rows, dims)
+
+
+def on_slice(text: str, target: str, inputs: Sequence[Array]) -> list[Array]:
+    """The global results of the program on a slice."""
+    options = CompileOptions(precision=run.PRECISION)
+    executable = compile_model(
+        text, target, machine=MachineOptions(threads=1, cache=False), options=options
+    )
+    return [np.asarray(r) for r in executable(*(np.array(a) for a in inputs))]
+
+
+def check_annotated(text: str, seed: int) -> Outcome:
+    """Judge a program with shardings against the same without any."""
+    plain = without_shardings(text)
+    inputs = inputs_for(parse_module(plain), seed)
     try:
-        want = evaluate(parse_module(text), inputs, "highest")
+        want = list(evaluate(parse_module(plain), list(inputs), run.PRECISION))
     except CompileError as error:
         return Outcome(REFUSED, f"by the evaluator: {error.message}", signature(error.message))
-    context = PassContext(chips.load_chip("v5e"))
+
+    def found(got: Sequence[Array]) -> Difference | None:
+        return difference(
+            got,
+            want,
+            lambda k, scale: evaluate_noisily(parse_module(plain), inputs, k, scale),
+            is_tainted(parse_module(plain)),
+            times=4.0,
+            reads_bits=reads_bits(parse_module(plain)),
+        )
+
+    ways: dict[str, Callable[[], list[Array]]] = {"partitioned": lambda: on_devices(text, inputs)}
+    if seed % EVERY == 0:
+        target = target_of(parse_module(text), seed)
+        ways[f"on {target}"] = lambda: on_slice(text, target, inputs)
+    for name, compute in ways.items():
+        try:
+            other = found(compute())
+        except (UnsupportedError, ResourceExhaustedError) as error:
+            return Outcome(REFUSED, f"{name}: {error.message}", signature(error.message))
+        except Exception as error:
+            return internal(error, f"{name}: ")
+        if other is not None and other.kind != "zero sign":
+            return Outcome(WRONG, f"{name}: output {other.output}: {other.text}", name)
+    return Outcome(OK)
+
+
+def check_sharded(plain: str, seed: int) -> Outcome:
+    """Annotate a program and judge it."""
+    if speaks_of_devices(parse_module(plain)):
+        return Outcome(OF_DEVICES, "it speaks of devices itself", OF_DEVICES)
     try:
-        strip_layouts(module, context)
-        count = shard(module, seed)
-        partition_module(module, context)
-        verify(module)
-        rows = evaluate_devices(module, cut_arrays(module, inputs, count), "highest")
-        got = join_arrays(module, rows, [array.shape for array in want])
-    except CompileError as error:
-        return Outcome(REFUSED, error.message, signature(error.message))
+        text = annotated(plain, seed)
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        return Outcome(INTERNAL, text, f"{type(error).__name__} {last.name}")
-    found = difference(
-        got,
-        want,
-        lambda k, scale: evaluate_noisily(parse_module(text), inputs, k, scale),
-        is_tainted(parse_module(text)),
-        times=4.0,
-        reads_bits=reads_bits(parse_module(text)),
-    )
-    if found is None or found.kind == "zero sign":
-        return Outcome(OK)
-    return Outcome(WRONG, f"output {found.output}: {found.text}", found.kind)
+        return internal(error, "while annotating: ")
+    return check_annotated(text, seed)
+
+
+def limited(check: Callable[[str, int], Outcome], text: str, seed: int) -> Outcome:
+    """A check within `SECONDS` of processor time; a hang is an outcome."""
+    try:
+        with processor_seconds(SECONDS):
+            return check(text, seed)
+    except SlowError:
+        return Outcome("hang", f"not done in {SECONDS} s", "hang")
+    except MemoryError:
+        return Outcome(INTERNAL, "MemoryError", "memory")
 
 
 def main() -> None:
-    """Judge a range of seeds, each failure on a line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="first", type=int, default=0)
-    parser.add_argument("--to", dest="last", type=int, default=100)
-    args = parser.parse_args()
-    tally: dict[str, int] = {}
-    for seed in range(args.first, args.last):
-        outcome = check_sharded(generate(seed), seed)
-        tally[outcome.kind] = tally.get(outcome.kind, 0) + 1
-        if outcome.kind != OK:
-            print(f"{seed} {outcome.kind}: {outcome.detail[:300]}", flush=True)
-    print(tally)
-    sys.exit(0 if set(tally) <= {OK, REFUSED} else 1)
+    """Run the seeds given on the command line, a line of JSON for each."""
+    first, last = int(sys.argv[1]), int(sys.argv[2])
+    watch_memory()
+    warnings.simplefilter("ignore")
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for seed in range(first, last):
+        out.write(json.dumps({"begin": seed}) + "\n")
+        out.flush()
+        started = time.perf_counter()
+        outcome = limited(check_sharded, generate(seed), seed)
+        seconds = round(time.perf_counter() - started, 2)
+        out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")
+        out.flush()
 
 
 if __name__ == "__main__":

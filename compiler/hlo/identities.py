@@ -16,8 +16,11 @@ MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"
 """Opcodes that are associative and commutative with an identity in most types."""
 
 
+Number = float | int
+
+
 @lru_cache(maxsize=256)
-def identity(kind: str, dtype: DType) -> float | int | None:
+def identity(kind: str, dtype: DType) -> Number | None:
     """The e with ``kind(e, x) == x`` for every x of the type, or None if there is none.
 
     A sum of floats has -0.0, where the type has it: 0.0 would make -0.0 positive. A complex product

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.hlo.identities import MONOIDS, is_identity
+import numpy as np
+
+from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
+from compiler.hlo.identities import MONOIDS, Number, identity, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.rewrite.pattern import splat_value
 
@@ -31,3 +34,65 @@ def has_identity_init(reduce: HloInstruction) -> bool:
         and value is not None
         and is_identity(kind, reduce.operands[-1].array.dtype, value)
     )
+
+
+def neutral_starts(reduce: HloInstruction) -> tuple[Number, ...] | None:
+    """A start for each array that changes no result; None where one array's is not known.
+
+    Every result must be one operation of the two values of its own array.
+    """
+    kinds = _kinds(reduce)
+    starts = reduce.operands[len(reduce.operands) // 2 :]
+    found = [
+        None if kind is None else identity(kind, start.array.dtype)
+        for kind, start in zip(kinds, starts, strict=True)
+    ]
+    return None if None in found else tuple(n for n in found if n is not None)
+
+
+def has_neutral_start(reduce: HloInstruction, neutral: tuple[Number, ...]) -> bool:
+    """Whether a reduce starts from what changes nothing; either zero does in a sum."""
+    starts = map(splat_value, reduce.operands[len(neutral) :])
+    return all(
+        value is not None
+        and bool(np.asarray(value) == np.asarray(wanted).astype(start.array.dtype.numpy))
+        for value, wanted, start in zip(
+            starts, neutral, reduce.operands[len(neutral) :], strict=True
+        )
+    )
+
+
+def is_idempotent_start(reduce: HloInstruction) -> bool:
+    """Whether constant starts combined with themselves stay what they are.
+
+    As reducers are associative and commutative, such a start may be met any number of times, but
+    never: ``f(e, f(e, x)) = f(f(e, e), x) = f(e, x)``.
+    """
+    body = reduce.attrs["to_apply"]
+    assert isinstance(body, HloComputation)
+    operands = reduce.operands[len(reduce.operands) // 2 :]
+    values = [splat_value(start) for start in operands]
+    if any(value is None for value in values):
+        return False
+    starts = [
+        np.asarray(v).astype(o.array.dtype.numpy) for v, o in zip(values, operands, strict=True)
+    ]
+    made = evaluate_computation(body, [*starts, *starts], EvaluationOptions())
+    return all(
+        np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+        for a, b in zip(made, starts, strict=True)
+    )
+
+
+def _kinds(reduce: HloInstruction) -> list[str | None]:
+    """For each array the operation that alone makes its result, or None."""
+    body, count = reduce.attrs["to_apply"], len(reduce.operands) // 2
+    assert isinstance(body, HloComputation)
+    root, given = body.root_instruction, body.parameters
+    results = root.operands if root.opcode == "tuple" else (root,)
+    return [
+        made.opcode
+        if made.opcode in MONOIDS and set(made.operands) == {given[k], given[count + k]}
+        else None
+        for k, made in enumerate(results)
+    ]

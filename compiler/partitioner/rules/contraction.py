@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from compiler.hlo.identities import MONOIDS, identity, is_identity
+from compiler.hlo.identities import Number
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
 from compiler.partitioner.factors import Job, Plan
@@ -13,8 +13,7 @@ from compiler.partitioner.grid import Cut
 from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.values import Held
-from compiler.passes.reducers import reducer_kind
-from compiler.rewrite.pattern import splat_value
+from compiler.passes.reducers import has_neutral_start, is_idempotent_start, neutral_starts
 
 Instr = HloInstruction
 
@@ -39,56 +38,58 @@ def _dot(region: Region, instr: Instr) -> Held:
 
 
 def _reduce(region: Region, instr: Instr) -> Held:
-    """Partial results are combined by the reduction's own computation."""
-    body = instr.to_apply
+    """Partial results are combined by the reduction's own computation, where a start may be met by
+    several devices: a neutral one, or one that is combined with itself to itself."""
     count = len(instr.operands) // 2
-    plan = Plan.of(instr, sums=True)
-    kind = reducer_kind(body, MONOIDS) if count == 1 else None
-    for number in range(count):
-        plan.fills[number] = _start_of(region, instr.operands[count + number], kind)
+    starts = list(instr.operands[count:])
+    neutral = neutral_starts(instr)
+    plan = Plan.of(instr, sums=neutral is not None or is_idempotent_start(instr))
+    for number, start in enumerate(starts):
+        plan.fills[number] = _fill(region, start, None if neutral is None else neutral[number])
     if count == 1:
-        plan.combiner = lambda _: body
-        plan.emit = lambda job: _reduced(job, plan)
+        plan.combiner = lambda _: instr.to_apply
+        plan.emit = lambda job: _reduced(job, plan, neutral)
     else:
-        plan.emit = lambda job: _reduced_together(job, plan, count)
+        plan.emit = lambda job: _reduced_together(job, plan, neutral)
         plan.extra = lambda given: _bytes_of_results(instr, plan, given, region)
     return region.apply(instr, plan)
 
 
-def _start_of(region: Region, start: Instr, kind: str | None) -> Callable[[Local], Instr]:
-    """What adds nothing; where that is not known, what the reduction starts from."""
-    neutral = None if kind is None else identity(kind, start.array.dtype)
+def _fill(region: Region, start: Instr, neutral: Number | None) -> Callable[[Local], Instr]:
+    """What changes nothing; where that is not known, what the reduction starts from."""
     if neutral is None:
         return lambda _: region.need(start, Cut.whole(0))
     return lambda b: b.constant(start.array.dtype, neutral)
 
 
-def _reduced(job: Job, plan: Plan) -> list[Instr]:
+def _reduced(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[Instr]:
     """A start that is not neutral counts once: on the first device of those that share the sum."""
-    instr, b, sums = job.instr, job.b, plan.sums(job.given)
-    kind = reducer_kind(instr.to_apply, MONOIDS)
-    start = splat_value(instr.operands[1])
-    dtype = instr.operands[1].array.dtype
-    neutral = None if kind is None else identity(kind, dtype)
-    is_neutral = start is not None and kind is not None and is_identity(kind, dtype, start)
-    if sums and neutral is not None and not is_neutral:
+    b, sums = job.b, plan.sums(job.given)
+    count = len(job.operands) // 2
+    if sums and neutral is not None and not has_neutral_start(job.instr, neutral):
         is_first = b.flag_of(b.tile(sums) == 0)
-        job.operands[1] = b.select(is_first, job.operands[1], b.constant(dtype, neutral))
+        for at, value in enumerate(neutral, count):
+            empty = b.constant(job.operands[at].array.dtype, value)
+            job.operands[at] = b.select(is_first, job.operands[at], empty)
     return job.same()
 
 
-def _reduced_together(job: Job, plan: Plan, count: int) -> list[Instr]:
+def _reduced_together(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[Instr]:
     """Several arrays at once: the devices' results are gathered and reduced again."""
-    made, b, sums = job.same(), job.b, plan.sums(job.given)
+    made, b, sums = _reduced(job, plan, neutral), job.b, plan.sums(job.given)
     if not sums:
         return made
+    count = len(made)
     gathered = []
     for value in made:
         row = b.reshape(value, (1, *value.array.dims))
         gathered.append(b.all_gather(row, 0, sums))
     body = job.instr.to_apply
     assert isinstance(body, HloComputation)
-    again = b.reduce(gathered, job.operands[count:], (0,), body)
+    starts = job.operands[count:]
+    if neutral is not None:
+        starts = [b.constant(o.array.dtype, n) for o, n in zip(starts, neutral, strict=True)]
+    again = b.reduce(gathered, starts, (0,), body)
     return [b.get_tuple_element(again, i) for i in range(count)]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 
 import numpy as np
 import pytest
 
+from benchmarks.fuzz.annotations import COUNTS, Gspmd, annotate
 from benchmarks.fuzz.inputs import inputs_for
-from benchmarks.fuzz.sharded import cut_arrays, join_arrays, shard
+from benchmarks.fuzz.sharded import cut_arrays, join_arrays
 from compiler.hlo.evaluator import evaluate, evaluate_devices
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
@@ -27,6 +29,11 @@ set { x = f32[] parameter(0) ROOT y = f32[] parameter(1) }
 largest { x = f32[] parameter(0) i = s32[] parameter(1) y = f32[] parameter(2)
   j = s32[] parameter(3) c = pred[] compare(x, y), direction=GE v = f32[] select(c, x, y)
   k = s32[] select(c, i, j) ROOT t = (f32[], s32[]) tuple(v, k) }
+both { a = f32[] parameter(0) x = s32[] parameter(1) b = f32[] parameter(2)
+  y = s32[] parameter(3) s = f32[] add(a, b) m = s32[] maximum(x, y)
+  ROOT t = (f32[], s32[]) tuple(s, m) }
+saturated { x = f32[] parameter(0) y = f32[] parameter(1) s = f32[] add(x, y)
+  n = f32[] constant(9) ROOT r = f32[] minimum(s, n) }
 condition { s = (s32[], f32[8,6]) parameter(0) i = s32[] get-tuple-element(s), index=0
   n = s32[] constant(3) ROOT c = pred[] compare(i, n), direction=LT }
 body { s = (s32[], f32[8,6]) parameter(0) i = s32[] get-tuple-element(s), index=0
@@ -56,6 +63,14 @@ BODIES = {
     "reduce": (
         "a = f32[9,6,4] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), "
         "dimensions={0,2}, to_apply=add"
+    ),
+    "pairs from any start": (
+        "a = f32[9,6] parameter(0) i = s32[9,6] parameter(1) z = f32[] parameter(2) y = s32[] "
+        "constant(-3) ROOT r = (f32[6], s32[6]) reduce(a, i, z, y), dimensions={0}, to_apply=both"
+    ),
+    "saturated from any start": (
+        "a = f32[9,6] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), "
+        "dimensions={0}, to_apply=saturated"
     ),
     "product": (
         "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[6] reduce(a, z), "
@@ -170,7 +185,9 @@ def test_devices_compute_what_one_computes(name: str) -> None:
         module = parse_module(text)
         inputs = inputs_for(module, seed)
         want = evaluate(module, inputs, "highest")
-        count = shard(module, seed)
+        rng = random.Random(seed)
+        count = rng.choice(COUNTS)
+        annotate(module, Gspmd(module, count, rng))
         assert partition_module(module, PassContext(chips.load_chip("v5e")))
         verify(module)
         rows = evaluate_devices(module, cut_arrays(module, inputs, count), "highest")
