@@ -23,7 +23,7 @@ from tpu_sim.isa.program import (
     Program,
     Window,
 )
-from tpu_sim.jit import dma_copies, hbm_windows, parallel_loops
+from tpu_sim.jit import dma_copies, hbm_windows, parallel_loops, window_kernels
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import OutOfWindowFault
@@ -172,7 +172,7 @@ def test_blocks_that_lie_in_pieces(tile: Emit, piece_rows: int, target_row: int)
 def test_a_block_in_pieces_is_read_in_place() -> None:
     program = Grid(CHIP, STEPS, BEHIND, across_pieces, piece_rows=8).program(HBM_BYTES)
     text = LlvmMachine(CHIP, threads=1, cache=False).prepare(program).translated.text
-    assert f"call i1 @{hbm_windows.REFER}(" in text
+    assert f"call i1 @{window_kernels.REFER}(" in text
     assert "%h0 = load i64" in text, "the components do not know of the gaps between pieces"
 
 
@@ -190,8 +190,8 @@ def test_loops_are_shared_and_windows_read_in_place() -> None:
     assert "@kernel1_loop0(" in text
     # not UNTIL: a run that Python asks back for its signals shares its loops all the same
     assert f"getelementptr i8, ptr %ctx, i64 {8 * Word.GOAL}\n" in text
-    assert f"call i64 @{hbm_windows.RESOLVE}(" in text
-    assert f"call i1 @{hbm_windows.REFER}(" in text
+    assert f"call i64 @{window_kernels.RESOLVE}(" in text
+    assert f"call i1 @{window_kernels.REFER}(" in text
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -12,7 +12,8 @@ from tpu_sim.isa.causes import Cause
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
-from tpu_sim.jit.kernel_language import Words, kernel, words_at
+from tpu_sim.jit.kernel_builtins import Words, words_at
+from tpu_sim.jit.kernel_language import kernel
 from tpu_sim.machine.node_table import MAIN
 from tpu_sim.machine.result import RECORD_WORDS
 
@@ -36,7 +37,7 @@ def sequencer_text(name: str, bodies: list[str], components: list[str]) -> str:
     e.store("ptr", "@component_table", _pointer(e, Word.COMPONENTS), 8)
     again, ended, calling, leaving = (e.new_label() for _ in range(4))
     e.do(f"%state = alloca [{STATE_BYTES} x i8], align 64")
-    e.do(f"call void @{ENTER}(ptr %state)")
+    e.do(f"call void @{ENTER.symbol}(ptr %state)")
     e.jump(again)
     e.place(again)
     body = _load(e, Word.BODY)
@@ -58,7 +59,7 @@ def sequencer_text(name: str, bodies: list[str], components: list[str]) -> str:
     e.place(leaving)
     edges = f"[{status}, %{again}], [{PAUSED}, %{calling}], [{ENDED}, %{ended}]"
     e.do(f"%left = phi i32 {edges}")
-    e.do(f"call void @{LEAVE}(ptr %state)")
+    e.do(f"call void @{LEAVE.symbol}(ptr %state)")
     return (
         f"{_table('body_table', bodies)}{_table('component_table', components)}"
         f"define i32 @{name}(ptr %ctx) noinline #0 {{\nentry:\n{e.text()}\n ret i32 %left\n}}\n"
@@ -111,14 +112,7 @@ def end_call(ctx: Words) -> None:
         row[6 + cause] += ctx[Word.CAUSES + cause]
 
 
-_KERNELS = (begin_call, end_call)
-CALL_FUNCTIONS = tuple(one.symbol for one in _KERNELS)
-CALL_DECLARATIONS = "".join(one.declaration() for one in _KERNELS)
-
-
-def calls_text() -> str:
-    """``begin_call(ctx)`` and ``end_call(ctx)``."""
-    return "\n".join(one.text() for one in _KERNELS)
+KERNELS = (begin_call, end_call)
 
 
 def _pointer(e: Emitter, word: int) -> str:

@@ -13,7 +13,8 @@ from enum import IntEnum
 from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.timing import engine_cycles, occupied_until, unit_issue, wait_end
 from tpu_sim.jit.context import COST_WORDS, ROUTE_WORDS, RouteWord, Word
-from tpu_sim.jit.kernel_language import HalfWords, Words, atomic_add, atomic_max, kernel, words_at
+from tpu_sim.jit.kernel_builtins import HalfWords, Words, atomic_add, atomic_max, words_at
+from tpu_sim.jit.kernel_language import kernel
 from tpu_sim.machine.schema import MAX_FLAGS, READY_RING
 
 _PREFIX = "tpuc_kernel_v1_clock_"
@@ -164,10 +165,3 @@ def is_pending(ctx: Words, flag: int) -> bool:
 
 
 KERNELS = (run_steps, wait, transfer, exchange, finish, count_range, is_pending)
-CLOCK_FUNCTIONS = tuple(one.symbol for one in KERNELS)
-CLOCK_DECLARATIONS = "".join(one.declaration() for one in KERNELS)
-
-
-def clock_text() -> str:
-    """The functions of this module."""
-    return "\n".join(one.text() for one in KERNELS)

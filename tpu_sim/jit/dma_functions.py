@@ -17,16 +17,9 @@ from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, emit_copy
 from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.hbm_windows import (
-    PROTECT,
-    REFER,
-    SETTLE,
-    InPlace,
-    Pieces,
-    pieces_of,
-    referred_rows,
-)
+from tpu_sim.jit.hbm_windows import InPlace, Pieces, pieces_of, referred_rows
 from tpu_sim.jit.scope import FaultKind, ModuleScope
+from tpu_sim.jit.window_kernels import PROTECT, REFER, SETTLE
 
 DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
 """What the codes 1, 2 and 3 mean."""

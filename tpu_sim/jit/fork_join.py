@@ -19,17 +19,30 @@ from enum import IntEnum
 
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.host import Host
-from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES, pause_text
+from tpu_sim.jit.host_state import ENTER, LEAVE, PAUSE, STATE_BYTES
+from tpu_sim.jit.kernel_builtins import (
+    Native,
+    Words,
+    atomic_add,
+    call_at,
+    compare_and_swap,
+    load_acquire,
+    local_words,
+    store_release,
+    words_at,
+)
+from tpu_sim.jit.kernel_language import kernel
 
 FORK = "tpuc_kernel_v1_fork"
 WORKER = "tpuc_kernel_v1_worker"
+_TAKE = "tpuc_kernel_v1_take_task"
 RUN_COMMANDS = "tpuc_kernel_v1_run_commands"
 PUT_TASK = "tpuc_kernel_v1_put_task"
 PUT_WORDS = "tpuc_kernel_v1_put_words"
 WORDS_AT_ONCE = 8
 MAX_TASKS = 1024
 TASK_BYTES = 16
+TASK_WORDS = TASK_BYTES // 8
 COMMAND_WORDS = 5
 _FIELD_BITS = 12
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
@@ -52,6 +65,7 @@ class PoolWord(IntEnum):
 
 
 POOL_WORDS = 64
+SCHED_YIELD = Native("sched_yield")
 
 
 PUT_FUNCTIONS = (
@@ -61,26 +75,19 @@ PUT_FUNCTIONS = (
 """Functions that fill the task table, by the number of words they write; see `_put_function`."""
 
 
-def _put_declarations() -> str:
+def put_declarations() -> str:
+    """What a module that fills task tables declares."""
     words = [", i64" * count for count in range(WORDS_AT_ONCE + 1)]
-    lines = [f"declare void @{PUT_TASK}{n}(ptr, i64, i64, ptr{w})" for n, w in enumerate(words)]
-    lines += [f"declare void @{PUT_WORDS}{n}(ptr, i64{w})" for n, w in enumerate(words) if n]
-    return "\n".join(lines)
+    lines = [f"declare void @{PUT_TASK}{n}(ptr, i64, i64, ptr{w})\n" for n, w in enumerate(words)]
+    lines += [f"declare void @{PUT_WORDS}{n}(ptr, i64{w})\n" for n, w in enumerate(words) if n]
+    return "".join(lines)
 
 
-FORK_DECLARATIONS = f"""
-declare void @{FORK}(ptr, i64, ptr)
-declare void @{RUN_COMMANDS}(ptr, ptr)
-{_put_declarations()}
-"""
-
-
-def fork_join_text(host: Host) -> str:
-    """The functions of this module."""
-    functions = (_wait_function(host), _take_function(), _fork_function(), _worker_function())
+def put_text() -> str:
+    """The functions that fill the task table."""
     puts = [_put_function(n, is_task=True) for n in range(WORDS_AT_ONCE + 1)]
     puts += [_put_function(n, is_task=False) for n in range(1, WORDS_AT_ONCE + 1)]
-    return "\n".join((*functions, _run_commands(), *puts))
+    return "\n".join(puts)
 
 
 def _put_function(count: int, *, is_task: bool) -> str:
@@ -102,144 +109,86 @@ def _put_function(count: int, *, is_task: bool) -> str:
     return f"define void @{name}({header}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
-def _word(e: Emitter, word: PoolWord) -> str:
-    return e.offset("%pool", int(word) * 8)
+def _wait_a_moment(rounds: int) -> int:
+    """A pause, the `rounds`-th; after long waiting another thread may have the processor (and the
+    task). Gives the number of the next one.
+    """
+    PAUSE()
+    if (rounds + 1) & _PATIENCE - 1 == 0:
+        SCHED_YIELD()
+    return rounds + 1
 
 
-def _wait_function(host: Host) -> str:
-    """A moment's pause; after long waiting another thread may have the processor (and the task)."""
-    e = Emitter("f")
-    e.do(pause_text(host))
-    rounds = e.value(f"add i64 {e.load('i64', '%rounds', 8)}, 1")
-    e.store("i64", rounds, "%rounds", 8)
-    phase = e.value(f"and i64 {rounds}, {_PATIENCE - 1}")
-    with e.when(e.value(f"icmp eq i64 {phase}, 0")):
-        e.do("%ignored = call i32 @sched_yield()")
-    return (
-        "declare i32 @sched_yield()\n"
-        f"define internal void @wait_a_moment(ptr %rounds) #0 {{\nentry:\n{e.text()}\n"
-        " ret void\n}\n"
-    )
-
-
-def _take_function() -> str:
+@kernel(_TAKE)
+def take_task(pool: Words, thread: int) -> bool:
     """Take and run one task, from the back for helpers: true if there was one to take."""
-    e = Emitter("f")
-    is_helper = e.value("icmp ne i64 %thread, 0")
-    state_at = _word(e, PoolWord.STATE)
-    state = e.value(f"load atomic i64, ptr {state_at} acquire, align 8")
-    front, back, count = (
-        e.value(f"and i64 {e.value(f'lshr i64 {state}, {shift}')}, {_FIELD_MASK}")
-        for shift in (0, _BACK_SHIFT, _COUNT_SHIFT)
-    )
-    taken = e.value(f"add i64 {front}, {back}")
-    some, none, won = e.new_label(), e.new_label(), e.new_label()
-    e.branch(e.value(f"icmp ult i64 {taken}, {count}"), some, none)
-    e.place(some)
-    step = e.value(f"select i1 {is_helper}, i64 {1 << _BACK_SHIFT}, i64 1")
-    following = e.value(f"add i64 {state}, {step}")
-    swap = e.value(f"cmpxchg ptr {state_at}, i64 {state}, i64 {following} acq_rel acquire, align 8")
-    e.branch(e.value(f"extractvalue {{ i64, i1 }} {swap}, 1"), won, none)
-    e.place(won)
-    last = e.value(f"sub i64 {e.value(f'sub i64 {count}, {back}')}, 1")
-    number = e.value(f"select i1 {is_helper}, i64 {last}, i64 {front}")
-    table = e.load("ptr", _word(e, PoolWord.TASKS), 8)
-    task = e.offset(table, e.value(f"mul i64 {number}, {TASK_BYTES}"))
-    function, arguments = e.load("ptr", task, 8), e.load("ptr", e.offset(task, 8), 8)
+    state = load_acquire(pool, PoolWord.STATE)
+    front = state & _FIELD_MASK
+    back = state >> _BACK_SHIFT & _FIELD_MASK
+    count = state >> _COUNT_SHIFT & _FIELD_MASK
+    if front + back >= count:
+        return False
+    step = 1 if thread == 0 else 1 << _BACK_SHIFT
+    if not compare_and_swap(pool, PoolWord.STATE, state, state + step):
+        return False
     # pool words are read after the task is won: until it is done its run stays as it is
-    scratch = e.load("ptr", _word(e, PoolWord.SCRATCH), 8)
-    step = e.load("i64", _word(e, PoolWord.SCRATCH_STEP), 8)
-    own = e.offset(scratch, e.value(f"mul i64 {step}, %thread"))
-    e.do(f"call void {function}(ptr {arguments}, ptr {own})")
-    e.do(f"%done = atomicrmw add ptr {_word(e, PoolWord.DONE)}, i64 1 release, align 8")
-    e.do("ret i1 true")
-    e.place(none)
-    return (
-        "define internal i1 @take_task(ptr %pool, i64 %thread) #0 {\nentry:\n"
-        f"{e.text()}\n ret i1 false\n}}\n"
-    )
+    task = TASK_WORDS * (front if thread == 0 else count - back - 1)
+    table = words_at(pool[PoolWord.TASKS])
+    scratch = pool[PoolWord.SCRATCH] + thread * pool[PoolWord.SCRATCH_STEP]
+    call_at(table[task], table[task + 1], scratch)
+    atomic_add(pool, PoolWord.DONE, 1)
+    return True
 
 
-def _start_waiting(e: Emitter) -> None:
-    """Make the count of rounds that `wait_a_moment` keeps."""
-    e.do("%rounds = alloca i64")
-    e.store("i64", "0", "%rounds", 8)
-
-
-def _fork_function() -> str:
+@kernel(FORK)
+def fork(ctx: Words, count: int, scratch: Words) -> None:
     """Publish `count` tasks, help with them, and return when all are done."""
-    e = Emitter("f")
-    _start_waiting(e)
-    tasks = e.load("ptr", e.offset("%ctx", int(Word.TASKS) * 8), 8)
-    e.do(f"%pool = load ptr, ptr {e.offset('%ctx', int(Word.POOL) * 8)}, align 8")
-    with e.when(e.value("icmp eq ptr %pool, null")):
-        with e.loop("%count") as number:
-            task = e.offset(tasks, e.value(f"mul i64 {number}, {TASK_BYTES}"))
-            function, arguments = e.load("ptr", task, 8), e.load("ptr", e.offset(task, 8), 8)
-            e.do(f"call void {function}(ptr {arguments}, ptr %scratch)")
-        e.do("ret void")
-        e.place(e.new_label())
-    done_at, state_at = _word(e, PoolWord.DONE), _word(e, PoolWord.STATE)
-    e.store("ptr", tasks, _word(e, PoolWord.TASKS), 8)
-    e.do(f"store atomic i64 0, ptr {done_at} monotonic, align 8")
-    generation = e.value(f"lshr i64 {e.load('i64', state_at, 8)}, {_GENERATION_SHIFT}")
-    generation = e.value(f"add i64 {generation}, 1")
-    high = e.value(f"shl i64 {generation}, {_GENERATION_SHIFT}")
-    state = e.value(f"or i64 {high}, {e.value(f'shl i64 %count, {_COUNT_SHIFT}')}")
-    e.do(f"store atomic i64 {state}, ptr {state_at} release, align 8")
-    work, idle, finished = e.new_label(), e.new_label(), e.new_label()
-    e.jump(work)
-    e.place(work)
-    ran = e.value("call i1 @take_task(ptr %pool, i64 0)")
-    e.branch(ran, work, idle)
-    e.place(idle)
-    # a lost race leaves tasks to take, so the table is looked at again while waiting
-    e.do("call void @wait_a_moment(ptr %rounds)")
-    done = e.value(f"load atomic i64, ptr {done_at} acquire, align 8")
-    e.branch(e.value(f"icmp eq i64 {done}, %count"), finished, work)
-    e.place(finished)
-    return (
-        f"define void @{FORK}(ptr %ctx, i64 %count, ptr %scratch) #0 {{\nentry:\n{e.text()}\n"
-        " ret void\n}\n"
-    )
+    if ctx[Word.POOL] == 0:
+        table = words_at(ctx[Word.TASKS])
+        for number in range(count):
+            call_at(table[TASK_WORDS * number], table[TASK_WORDS * number + 1], scratch)
+        return
+    pool = words_at(ctx[Word.POOL])
+    pool[PoolWord.TASKS] = ctx[Word.TASKS]
+    pool[PoolWord.DONE] = 0
+    generation = (pool[PoolWord.STATE] >> _GENERATION_SHIFT) + 1
+    state = generation << _GENERATION_SHIFT | count << _COUNT_SHIFT
+    store_release(pool, PoolWord.STATE, state)
+    rounds = 0
+    while True:
+        # a lost race leaves tasks to take, so the table is looked at again while waiting
+        if not take_task(pool, 0):
+            rounds = _wait_a_moment(rounds)
+            if load_acquire(pool, PoolWord.DONE) == count:
+                return
 
 
-def _worker_function() -> str:
-    """``worker(pool, thread)``: take tasks until there were none for a while and no run is active."""
-    e = Emitter("f")
-    _start_waiting(e)
-    e.do(f"%state = alloca [{STATE_BYTES} x i8], align 64")
-    e.do(f"call void @{ENTER}(ptr %state)")
-    work, busy, idle, over = (e.new_label() for _ in range(4))
-    e.jump(work)
-    e.place(work)
-    e.branch(e.value("call i1 @take_task(ptr %pool, i64 %thread)"), busy, idle)
-    e.place(busy)
-    e.store("i64", "0", "%rounds", 8)
-    e.jump(work)
-    e.place(idle)
-    e.do("call void @wait_a_moment(ptr %rounds)")
-    active = e.value(f"load atomic i64, ptr {_word(e, PoolWord.ACTIVE)} acquire, align 8")
-    has_waited = e.value(f"icmp ugt i64 {e.load('i64', '%rounds', 8)}, {_LINGER}")
-    is_over = e.value(f"and i1 {e.value(f'icmp eq i64 {active}, 0')}, {has_waited}")
-    e.branch(is_over, over, work)
-    e.place(over)
-    e.do(f"call void @{LEAVE}(ptr %state)")
-    return (
-        f"define void @{WORKER}(ptr %pool, i64 %thread) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
-    )
+@kernel(WORKER)
+def worker(pool: Words, thread: int) -> None:
+    """Take tasks until there were none for a while and no run is active."""
+    state = local_words(STATE_BYTES // 8)
+    ENTER(state)
+    rounds = 0
+    while rounds <= _LINGER or load_acquire(pool, PoolWord.ACTIVE) != 0:
+        if take_task(pool, thread):
+            rounds = 0
+        else:
+            rounds = _wait_a_moment(rounds)
+    LEAVE(state)
 
 
-def _run_commands() -> str:
+def _four(words: Words, at: int) -> tuple[int, int, int, int]:
+    return words[at], words[at + 1], words[at + 2], words[at + 3]
+
+
+@kernel(RUN_COMMANDS)
+def run_commands(arguments: Words, scratch: Words) -> None:
     """A task that is a list: a count, then commands of a function and four arguments each."""
-    e = Emitter("f")
-    count = e.load("i64", "%arguments", 8)
-    with e.loop(count) as i:
-        at = e.offset("%arguments", e.value(f"mul i64 {i}, {8 * COMMAND_WORDS}"))
-        words = [e.load("ptr", e.offset(at, 8 + 8 * k), 8) for k in range(COMMAND_WORDS)]
-        arguments = ", ".join(f"ptr {word}" for word in words[1:])
-        e.do(f"call void {words[0]}({arguments})")
-    return (
-        f"define void @{RUN_COMMANDS}(ptr %arguments, ptr %scratch) #0 {{\nentry:\n{e.text()}\n"
-        " ret void\n}\n"
-    )
+    at = 1
+    for _ in range(arguments[0]):
+        first, second, third, fourth = _four(arguments, at + 1)
+        call_at(arguments[at], first, second, third, fourth)
+        at += COMMAND_WORDS
+
+
+KERNELS = (take_task, fork, worker, run_commands)

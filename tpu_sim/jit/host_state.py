@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.host import Arch, Host
+from tpu_sim.jit.kernel_builtins import Native
 
-ENTER = "tpuc_kernel_v1_enter"
-LEAVE = "tpuc_kernel_v1_leave"
+ENTER = Native("tpuc_kernel_v1_enter", ("ptr",))
+LEAVE = Native("tpuc_kernel_v1_leave", ("ptr",))
+PAUSE = Native("tpuc_kernel_v1_pause")
+"""Lets the core of a thread that waits for another one rest for a moment."""
 STATE_BYTES = 128
 TILES = 8
-
-HOST_STATE_DECLARATIONS = f"""
-declare void @{ENTER}(ptr)
-declare void @{LEAVE}(ptr)
-"""
 
 _STANDARD_MXCSR = 0x1F80  # round to nearest even, denormals kept, exceptions masked
 _STANDARD_FPCR = 0
@@ -30,7 +28,7 @@ _CONFIGURATION = "@tile_configuration"
 
 
 def host_state_text(host: Host) -> str:
-    """`ENTER` and `LEAVE` for `host`."""
+    """`ENTER`, `LEAVE` and `PAUSE` for `host`."""
     enter, leave = Emitter(), Emitter()
     if host.arch is Arch.X86_64:
         _swap_mxcsr(enter, leave)
@@ -42,8 +40,13 @@ def host_state_text(host: Host) -> str:
         enter.do("call void @llvm.x86.sttilecfg(ptr %state)")
         enter.do(f"call void @llvm.x86.ldtilecfg(ptr {_CONFIGURATION})")
         leave.do("call void @llvm.x86.ldtilecfg(ptr %state)")
-    for name, e in ((ENTER, enter), (LEAVE, leave)):
-        texts.append(f"define void @{name}(ptr %state) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n")
+    for function, parameter, body in (
+        (ENTER, "ptr %state", enter.text()),
+        (LEAVE, "ptr %state", leave.text()),
+        (PAUSE, "", f" {_pause(host)}"),
+    ):
+        header = f"void @{function.symbol}({parameter})"
+        texts.append(f"define {header} #0 {{\nentry:\n{body}\n ret void\n}}\n")
     return "\n".join(texts)
 
 
@@ -73,8 +76,7 @@ def _configuration_text() -> str:
     return f"{_CONFIGURATION} = internal constant [{len(data)} x i8] [{text}], align 64\n"
 
 
-def pause_text(host: Host) -> str:
-    """The instruction of a spinning thread that lets its core rest."""
+def _pause(host: Host) -> str:
     if host.arch is Arch.X86_64:
         return "call void @llvm.x86.sse2.pause()"
     return "call void @llvm.aarch64.hint(i32 1)"

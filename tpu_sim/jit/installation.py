@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
-from tpu_sim.jit.command_kernels import PASS_POINTERS
+from tpu_sim.jit.command_kernels import MATPUSH, PASS_POINTERS
 from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
 from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
-from tpu_sim.jit.library import LIBRARY_FUNCTIONS, MATPUSH, library_text
+from tpu_sim.jit.library import LIBRARY_FUNCTIONS, library_text
 from tpu_sim.jit.pass_forms import PassForm, pass_forms
 from tpu_sim.machine.disk_cache import open_cache
 from tpu_sim.machine.fork_lock import ForkLock
@@ -57,7 +57,7 @@ def _install(use_cache: bool) -> NativeModule:
 def pass_pointers(library: NativeModule) -> ctypes.Array[ctypes.c_void_p]:
     """The forms of the MXU's passes that the library uses, in the order of `PASS_FORMATS`."""
     table = ctypes.c_void_p * len(PASS_FORMATS)
-    return table.from_address(library.address(PASS_POINTERS))
+    return table.from_address(library.address(PASS_POINTERS.symbol))
 
 
 def _best(module: NativeModule, forms: tuple[PassForm, ...]) -> str:
@@ -85,13 +85,14 @@ class LinkedPass:
         library: NativeModule,
         name: str,
         module: NativeModule | None = None,
-        push: str = MATPUSH,
+        push: str = MATPUSH.symbol,
     ) -> None:
         """`module` has the form and the function `push` for its weights: the library, if not given."""
         module = module or library
         self.name = name
         self._enter, self._leave = (
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address(f)) for f in (ENTER, LEAVE)
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address(one.symbol))
+            for one in (ENTER, LEAVE)
         )
         self._push = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(module.address(push))
         self._pass = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(module.address(name))

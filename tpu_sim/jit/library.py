@@ -6,40 +6,30 @@ code cache, and called by name from translated code.
 
 from __future__ import annotations
 
-from tpu_sim.jit.calls import CALL_DECLARATIONS, CALL_FUNCTIONS, calls_text
-from tpu_sim.jit.clock_kernels import CLOCK_DECLARATIONS, CLOCK_FUNCTIONS, clock_text
+from tpu_sim.jit.calls import KERNELS as CALL_KERNELS
+from tpu_sim.jit.clock_kernels import KERNELS as CLOCK_KERNELS
 from tpu_sim.jit.command_kernels import (
-    COMMAND_DECLARATIONS,
-    COMMAND_FUNCTIONS,
-    Kernels,
-    Kind,
-    command_text,
+    COPY_VREG,
+    MATPUSH,
+    MATPUSH_TRANSPOSED,
+    PASS_POINTERS,
+    SETTLE_WEIGHTS,
+    TRANSPOSE,
+    TRANSPOSE_HALVES,
 )
+from tpu_sim.jit.command_kernels import KERNELS as COMMAND_KERNELS
 from tpu_sim.jit.crossing_kernels import (
     CROSSING_DECLARATIONS,
     CROSSING_FUNCTIONS,
     crossing_text,
 )
 from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.fork_join import (
-    FORK,
-    FORK_DECLARATIONS,
-    PUT_FUNCTIONS,
-    RUN_COMMANDS,
-    WORKER,
-    fork_join_text,
-)
-from tpu_sim.jit.hbm_windows import (
-    PROTECT,
-    REFER,
-    RESOLVE,
-    SETTLE,
-    WINDOW_DECLARATIONS,
-    hbm_windows_text,
-)
+from tpu_sim.jit.fork_join import KERNELS as FORK_KERNELS
+from tpu_sim.jit.fork_join import PUT_FUNCTIONS, SCHED_YIELD, put_declarations, put_text
 from tpu_sim.jit.host import Host
-from tpu_sim.jit.host_state import ENTER, HOST_STATE_DECLARATIONS, LEAVE, host_state_text
-from tpu_sim.jit.loop_ranges import RANGE_DECLARATION, RUN_RANGE, range_text
+from tpu_sim.jit.host_state import ENTER, LEAVE, PAUSE, host_state_text
+from tpu_sim.jit.kernel_builtins import Native
+from tpu_sim.jit.loop_ranges import run_range
 from tpu_sim.jit.pass_forms import pass_forms
 from tpu_sim.jit.weight_layout import (
     layout_of,
@@ -47,39 +37,39 @@ from tpu_sim.jit.weight_layout import (
     push_transposed_text,
     settle_text,
 )
+from tpu_sim.jit.window_kernels import KERNELS as WINDOW_KERNELS
 
-_PREFIX = "tpuc_kernel_v1_"
-MATPUSH = _PREFIX + "matpush"
-MATPUSH_TRANSPOSED = _PREFIX + "matpush_transposed"
-SETTLE_WEIGHTS = _PREFIX + "settle_weights"
-TRANSPOSE = _PREFIX + "transpose"
-TRANSPOSE_HALVES = _PREFIX + "transpose_halves"
-LOAD_INDEXED = _PREFIX + "load_indexed"
-STORE_INDEXED = _PREFIX + "store_indexed"
-COPY_VREG = _PREFIX + "copy_vreg"
+LOAD_INDEXED = Native("tpuc_kernel_v1_load_indexed", ("ptr", "ptr", "i64", "i64", "ptr"), "i1")
+STORE_INDEXED = Native(
+    "tpuc_kernel_v1_store_indexed", ("ptr", "i64", "i64", "ptr", "ptr", "ptr"), "i1"
+)
+_KERNELS = (
+    *FORK_KERNELS,
+    *WINDOW_KERNELS,
+    *CLOCK_KERNELS,
+    *CALL_KERNELS,
+    *COMMAND_KERNELS,
+    run_range,
+)
+"""Scalar code, written in `tpu_sim.jit.kernel_language`."""
+_NATIVES = (
+    MATPUSH, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES, COPY_VREG,
+    LOAD_INDEXED, STORE_INDEXED, ENTER, LEAVE, PAUSE,
+)  # fmt: skip
+"""What works on vectors, or on the state of the processor."""
 
 LIBRARY_FUNCTIONS = (
-    MATPUSH, MATPUSH_TRANSPOSED, SETTLE_WEIGHTS, TRANSPOSE, TRANSPOSE_HALVES,
-    LOAD_INDEXED, STORE_INDEXED, COPY_VREG, FORK, WORKER, RUN_COMMANDS, ENTER, LEAVE, *PUT_FUNCTIONS,
-    RESOLVE, SETTLE, REFER, PROTECT, *CALL_FUNCTIONS, RUN_RANGE, *CLOCK_FUNCTIONS, *COMMAND_FUNCTIONS,
+    *(one.symbol for one in (*_KERNELS, *_NATIVES)),
+    *PUT_FUNCTIONS,
     *CROSSING_FUNCTIONS,
-)  # fmt: skip
+)
 """Functions with one form; those of MXU passes have several (`tpu_sim.jit.pass_forms`)."""
 
-LIBRARY_DECLARATIONS = f"""
-declare i1 @{LOAD_INDEXED}(ptr, ptr, i64, i64, ptr)
-declare i1 @{STORE_INDEXED}(ptr, i64, i64, ptr, ptr, ptr)
-{FORK_DECLARATIONS}{HOST_STATE_DECLARATIONS}{WINDOW_DECLARATIONS}{CLOCK_DECLARATIONS}
-{CALL_DECLARATIONS}{RANGE_DECLARATION}{COMMAND_DECLARATIONS}{CROSSING_DECLARATIONS}"""
-
-_COMMANDS: Kernels = {
-    Kind.MATPUSH: (MATPUSH, ("ptr", "ptr")),
-    Kind.COPY_VREG: (COPY_VREG, ("ptr", "ptr")),
-    Kind.MATPUSH_TRANSPOSED: (MATPUSH_TRANSPOSED, ("ptr", "ptr")),
-    Kind.SETTLE_WEIGHTS: (SETTLE_WEIGHTS, ("ptr", "i64")),
-    Kind.TRANSPOSE: (TRANSPOSE, ("ptr", "ptr")),
-    Kind.TRANSPOSE_HALVES: (TRANSPOSE_HALVES, ("ptr", "ptr")),
-}
+LIBRARY_DECLARATIONS = (
+    "".join(one.declaration() for one in (*_KERNELS, *_NATIVES))
+    + put_declarations()
+    + CROSSING_DECLARATIONS
+)
 
 _CHUNK = "<16 x i32>"
 _PAIRS = "<8 x i64>"
@@ -91,20 +81,18 @@ def library_text(host: Host) -> str:
     texts = [form.text() for forms in pass_forms(host).values() for form in forms]
     texts += [
         host_state_text(host),
-        push_text(MATPUSH, layout),
-        push_transposed_text(MATPUSH_TRANSPOSED, layout),
-        settle_text(SETTLE_WEIGHTS),
+        push_text(MATPUSH.symbol, layout),
+        push_transposed_text(MATPUSH_TRANSPOSED.symbol, layout),
+        settle_text(SETTLE_WEIGHTS.symbol),
         _transpose(),
         _transpose_halves(),
         _load_indexed(),
         _store_indexed(),
         _copy_vreg(),
-        fork_join_text(host),
-        hbm_windows_text(),
-        clock_text(),
-        calls_text(),
-        range_text(),
-        command_text(_COMMANDS),
+        PASS_POINTERS.definition(),
+        SCHED_YIELD.declaration(),
+        *(one.text() for one in _KERNELS),
+        put_text(),
         crossing_text(),
     ]
     return "\n".join(texts)
@@ -120,7 +108,7 @@ def _copy_vreg() -> str:
         "call void @llvm.memcpy.p0.p0.i64(ptr align 64 %target, ptr align 64 %source, "
         "i64 4096, i1 false)"
     )
-    return _function(f"void @{COPY_VREG}(ptr noalias %target, ptr noalias %source)", e)
+    return _function(f"void @{COPY_VREG.symbol}(ptr noalias %target, ptr noalias %source)", e)
 
 
 def _transpose() -> str:
@@ -134,7 +122,7 @@ def _transpose() -> str:
             rows = _exchange(e, rows, distance, _CHUNK)
         for r, row in enumerate(rows):
             e.store(_CHUNK, row, e.offset(target, r * 512), 64)
-    return _function(f"void @{TRANSPOSE}(ptr noalias %target, ptr noalias %source)", e)
+    return _function(f"void @{TRANSPOSE.symbol}(ptr noalias %target, ptr noalias %source)", e)
 
 
 def _transpose_halves() -> str:
@@ -166,7 +154,9 @@ def _transpose_halves() -> str:
             rows = _exchange(e, rows, distance, _PAIRS)
         for r, row in enumerate(rows):
             e.store(_PAIRS, row, e.offset(target, r * 512), 64)
-    return _function(f"void @{TRANSPOSE_HALVES}(ptr noalias %target, ptr noalias %source)", e)
+    return _function(
+        f"void @{TRANSPOSE_HALVES.symbol}(ptr noalias %target, ptr noalias %source)", e
+    )
 
 
 def _block_pointer(e: Emitter, base: str, row: str, column: str, rows: int = 16) -> str:
@@ -221,7 +211,9 @@ def _load_indexed() -> str:
             f"<16 x i1> splat (i1 true), {_CHUNK} zeroinitializer)"
         )
         e.store(_CHUNK, loaded, e.offset("%target", byte_offset), 64)
-    header = f"i1 @{LOAD_INDEXED}(ptr %target, ptr %window, i64 %first, i64 %limit, ptr %index)"
+    header = (
+        f"i1 @{LOAD_INDEXED.symbol}(ptr %target, ptr %window, i64 %first, i64 %limit, ptr %index)"
+    )
     return _function(header, e, "ret i1 true")
 
 
@@ -244,4 +236,4 @@ def _store_indexed() -> str:
             at = e.offset("%window", e.value(f"shl i64 {word}, 2"))
             e.store("i32", e.load("i32", e.offset("%source", byte_offset), 4), at, 4)
     parameters = "ptr %window, i64 %first, i64 %limit, ptr %index, ptr %source, ptr %mask"
-    return _function(f"i1 @{STORE_INDEXED}({parameters})", e, "ret i1 true")
+    return _function(f"i1 @{STORE_INDEXED.symbol}({parameters})", e, "ret i1 true")

@@ -10,12 +10,13 @@ from enum import IntEnum
 
 from tpu_sim.jit.clock_kernels import TALLY_WORDS
 from tpu_sim.jit.context import OWN_STATE, Word
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.kernel_builtins import Words, address_of, copy_bytes, status_at, words_at
+from tpu_sim.jit.kernel_language import kernel
 from tpu_sim.machine.schema import MAX_SREGS
 
 RUN_RANGE = "tpuc_kernel_v1_run_range"
-RANGE_DECLARATION = f"declare void @{RUN_RANGE}(ptr, ptr)\n"
 _NEVER = (1 << 63) - 1
+_SREG_BYTES = 4 * MAX_SREGS
 
 
 class RangeWord(IntEnum):
@@ -35,35 +36,24 @@ class RangeWord(IntEnum):
 RANGE_WORDS = RangeWord.TALLY + TALLY_WORDS
 
 
-def range_text() -> str:
-    """``run_range(arguments, scratch)``; the last range leaves its sregs to the core."""
-    e = Emitter("g")
-    words = {word: e.offset("%arguments", 8 * word) for word in RangeWord}
-    context, function = (
-        e.load("ptr", words[w], 8) for w in (RangeWord.CONTEXT, RangeWord.FUNCTION)
-    )
-    core = e.offset("%scratch", OWN_STATE)
-    sregs, own_sregs = (e.offset(base, 8 * Word.SREGS) for base in (context, core))
-    size = f"i64 {4 * MAX_SREGS}, i1 false"
-    e.do(f"call void @llvm.memset.p0.i64(ptr {core}, i8 0, i64 {8 * TALLY_WORDS}, i1 false)")
-    e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {own_sregs}, ptr {sregs}, {size})")
-    e.store("i64", str(_NEVER), e.offset(core, 8 * Word.UNTIL), 8)
-    test = e.load("i64", words[RangeWord.TEST], 8)
-    e.store("i64", test, e.offset(core, 8 * Word.NODE), 8)
-    counter = e.load("i64", words[RangeWord.COUNTER], 8)
-    end = e.load("i64", words[RangeWord.END], 8)
-    for table, value in (
-        (Word.COUNTERS, e.load("i64", words[RangeWord.FIRST], 8)),
-        (Word.TRIPS, end),
-    ):
-        at = e.value(f"getelementptr i64, ptr {e.offset(core, 8 * table)}, i64 {counter}")
-        e.store("i64", value, at, 8)
-    status = e.value(f"call i32 {function}(ptr {context}, ptr {core}, ptr %scratch)")
-    e.store("i64", e.value(f"sext i32 {status} to i64"), words[RangeWord.STATUS], 8)
-    tally = f"i64 {8 * TALLY_WORDS}, i1 false"
-    e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {words[RangeWord.TALLY]}, ptr {core}, {tally})")
-    trip = e.load("i64", words[RangeWord.TRIP], 8)
-    with e.when(e.value(f"icmp eq i64 {end}, {trip}")):
-        e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {sregs}, ptr {own_sregs}, {size})")
-    header = f"void @{RUN_RANGE}(ptr %arguments, ptr %scratch)"
-    return f"define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
+@kernel(RUN_RANGE)
+def run_range(arguments: Words, scratch: Words) -> None:
+    """Run a range on a state of its own; the last one leaves its sregs to the core."""
+    core_at = address_of(scratch) + OWN_STATE
+    core = words_at(core_at)
+    sregs = arguments[RangeWord.CONTEXT] + 8 * Word.SREGS
+    own_sregs = core_at + 8 * Word.SREGS
+    for word in range(TALLY_WORDS):
+        core[word] = 0
+    copy_bytes(own_sregs, sregs, _SREG_BYTES)
+    core[Word.UNTIL] = _NEVER
+    core[Word.NODE] = arguments[RangeWord.TEST]
+    counter = arguments[RangeWord.COUNTER]
+    core[Word.COUNTERS + counter] = arguments[RangeWord.FIRST]
+    core[Word.TRIPS + counter] = arguments[RangeWord.END]
+    function, context = arguments[RangeWord.FUNCTION], arguments[RangeWord.CONTEXT]
+    arguments[RangeWord.STATUS] = status_at(function, context, core, scratch)
+    for word in range(TALLY_WORDS):
+        arguments[RangeWord.TALLY + word] = core[word]
+    if arguments[RangeWord.END] == arguments[RangeWord.TRIP]:
+        copy_bytes(sregs, own_sregs, _SREG_BYTES)

@@ -23,16 +23,16 @@ from tpu_sim.jit.context import (
     Word,
 )
 from tpu_sim.jit.engine import NativeModule, detect_host
-from tpu_sim.jit.hbm_windows import (
+from tpu_sim.jit.hbm_windows import windows_in_place
+from tpu_sim.jit.weight_layout import COLUMNS, WEIGHT_ROWS, layout_of
+from tpu_sim.jit.window_kernels import (
     ENTRY_BYTES,
     GAP_OFFSET,
     PIECE_ROWS_OFFSET,
     POINTER_OFFSET,
     SETTLE,
     entry_offset,
-    windows_in_place,
 )
-from tpu_sim.jit.weight_layout import COLUMNS, WEIGHT_ROWS, layout_of
 from tpu_sim.machine.state import ACTIVE, BLOCK, LANES, SHADOW, SUBLANES, CoreState
 
 _INDEX_BITS = 16

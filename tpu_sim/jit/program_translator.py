@@ -26,14 +26,7 @@ from tpu_sim.jit.context import (
 from tpu_sim.jit.dma_copies import NON_TEMPORAL
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.fork_join import FORK
-from tpu_sim.jit.hbm_windows import (
-    ENTRY_BYTES,
-    GAP_OFFSET,
-    PIECE_ROWS_OFFSET,
-    POINTER_OFFSET,
-    entry_offset,
-    windows_in_place,
-)
+from tpu_sim.jit.hbm_windows import windows_in_place
 from tpu_sim.jit.kernel_facts import carried_slots, most_swaps, unswapped_units
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.node_translator import NodeTranslator
@@ -41,6 +34,13 @@ from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.parallel_loops import fills_transpose
 from tpu_sim.jit.results_ring import ring_entries
 from tpu_sim.jit.scope import FaultSite, FunctionScope, ModuleScope
+from tpu_sim.jit.window_kernels import (
+    ENTRY_BYTES,
+    GAP_OFFSET,
+    PIECE_ROWS_OFFSET,
+    POINTER_OFFSET,
+    entry_offset,
+)
 from tpu_sim.machine.node_table import MAIN, FlatBody, node_table
 from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS
 

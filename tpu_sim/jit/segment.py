@@ -13,12 +13,12 @@ from tpu_sim.jit.bounds import Bounds, Ranges, row_ranges
 from tpu_sim.jit.command_kernels import Kind
 from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
-from tpu_sim.jit.hbm_windows import RESOLVE, SETTLE, entry_offset
 from tpu_sim.jit.outline import OutlinedComponent, outline
 from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.state_ops import StateOps
 from tpu_sim.jit.values import Address, Role, Use, ValueOp
+from tpu_sim.jit.window_kernels import RESOLVE, SETTLE, entry_offset
 
 _WORK_TO_SHARE = 160
 """Vreg operations (some ten nanoseconds each) from which waking other threads pays."""

@@ -18,10 +18,10 @@ from tpu_sim.jit.command_kernels import PASS_KINDS, Kind
 from tpu_sim.jit.commands import CommandList, Place, RingPlace
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
-from tpu_sim.jit.hbm_windows import entry_offset
 from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
 from tpu_sim.jit.scope import FaultKind, FunctionScope
 from tpu_sim.jit.values import Scalar, Use, ValueOp
+from tpu_sim.jit.window_kernels import entry_offset
 
 _WHOLE_BLOCK = (0x00FF, 0xFF00)
 """Plain or transposed pushes that write all of a weight block."""
@@ -290,13 +290,13 @@ class StateOps:
         """See `Core`."""
         position = self._position(window, s, index)
         result = self._pointer(self._result(self._op))
-        self._call_indexed(window, f"{LOAD_INDEXED}(ptr {result}, {position})")
+        self._call_indexed(window, f"{LOAD_INDEXED.symbol}(ptr {result}, {position})")
 
     def store_words(self, window: int, s: Scalar, index: Use, a: Use, mask: Use) -> None:
         """See `Core`."""
         position = self._position(window, s, index)
         source, where = (self._pointer(self._operand(value)) for value in (a, mask))
-        self._call_indexed(window, f"{STORE_INDEXED}({position}, ptr {source}, ptr {where})")
+        self._call_indexed(window, f"{STORE_INDEXED.symbol}({position}, ptr {source}, ptr {where})")
 
     def _position(self, number: int, s: Scalar, index: Use) -> str:
         """Word addresses are counted from the window's row `s`; all must lie in the window."""

@@ -11,16 +11,12 @@ import pytest
 
 from tpu_sim.interp import mxu
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
+from tpu_sim.jit.command_kernels import SETTLE_WEIGHTS, TRANSPOSE
 from tpu_sim.jit.engine import Engine, NativeModule
 from tpu_sim.jit.host import Arch, detect_host
 from tpu_sim.jit.installation import LinkedPass, installed_library, pass_pointers, random_operands
 from tpu_sim.jit.integer_passes import portable_text
-from tpu_sim.jit.library import (
-    LOAD_INDEXED,
-    SETTLE_WEIGHTS,
-    STORE_INDEXED,
-    TRANSPOSE,
-)
+from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
 from tpu_sim.jit.mxu_chains import exact_text, fma_text
 from tpu_sim.jit.mxu_dots import word_dot_text
 from tpu_sim.jit.pass_forms import pass_forms
@@ -190,7 +186,7 @@ def test_both_pushes_lay_out_weights_alike(laid_out: NativeModule) -> None:
 
 
 def test_transpose(library: NativeModule) -> None:
-    kernel = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(library.address(TRANSPOSE))
+    kernel = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(library.address(TRANSPOSE.symbol))
     source, target = random_words(128 * 128, 3), aligned(128 * 128)
     kernel(target.ctypes.data, source.ctypes.data)
     assert np.array_equal(target.reshape(128, 128), source.reshape(128, 128).T)
@@ -205,7 +201,9 @@ def test_a_layout_has_each_k_of_a_step_once(layout: WeightLayout) -> None:
 
 @pytest.mark.parametrize("pushes", [0, 0b101, 0xFF, 0x300, 0xFF00, 0x8101])
 def test_settling_zeroes_what_no_push_wrote(library: NativeModule, pushes: int) -> None:
-    kernel = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64)(library.address(SETTLE_WEIGHTS))
+    kernel = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64)(
+        library.address(SETTLE_WEIGHTS.symbol)
+    )
     weights = random_words(8192, 5)
     written = np.zeros((8, 8, 8, 16), bool)  # row block, pair row, column block, column
     for bit in range(8):
@@ -218,7 +216,7 @@ def test_settling_zeroes_what_no_push_wrote(library: NativeModule, pushes: int) 
 
 def test_indexed_accesses_stop_at_the_window(library: NativeModule) -> None:
     load = ctypes.CFUNCTYPE(ctypes.c_bool, _POINTER, _POINTER, *[ctypes.c_int64] * 2, _POINTER)(
-        library.address(LOAD_INDEXED)
+        library.address(LOAD_INDEXED.symbol)
     )
     window, index, out = random_words(4096, 6), random_words(1024, 7, 1023), aligned(1024)
     arguments = (out.ctypes.data, window.ctypes.data, 128, 2048, index.ctypes.data)
@@ -232,7 +230,7 @@ def test_indexed_accesses_stop_at_the_window(library: NativeModule) -> None:
 
 def test_indexed_store_keeps_order_and_mask(library: NativeModule) -> None:
     store = ctypes.CFUNCTYPE(ctypes.c_bool, _POINTER, *[ctypes.c_int64] * 2, *[_POINTER] * 3)(
-        library.address(STORE_INDEXED)
+        library.address(STORE_INDEXED.symbol)
     )
     window, index, source = aligned(2048), random_words(1024, 8, 255), random_words(1024, 9)
     mask = np.random.default_rng(10).integers(0, 2, 1024).astype(bool)
