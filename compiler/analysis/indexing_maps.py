@@ -24,6 +24,7 @@ from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize,
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.rewrite.dims import reshape_groups
 
 Index = tuple[Expr, ...]
 
@@ -139,43 +140,16 @@ def _none(_instr: HloInstruction, _index: Index) -> list[OperandAccess]:
 def _reshape(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     """Group by group of dimensions with equal element counts, so that indices stay small."""
     source, target = instr.operands[0].array.dims, instr.array.dims
-    result: list[Expr] = []
-    i = j = 0
-    for end_i, end_j in _groups(source, target):
-        position = linearize(index[j:end_j], target[j:end_j])
-        result.extend(delinearize(position, source[i:end_i]))
-        i, j = end_i, end_j
+    result = [const(0)] * len(source)
+    for before, after in _groups(source, target):
+        position = linearize(tuple([index[d] for d in after]), tuple([target[d] for d in after]))
+        parts = delinearize(position, tuple([source[d] for d in before]))
+        for dim, part in zip(before, parts, strict=True):
+            result[dim] = part
     return [OperandAccess(0, tuple(result))]
 
 
-@lru_cache(maxsize=4096)
-def _groups(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The ends of runs of dimensions with equal products, from the first to the last."""
-    ends: list[tuple[int, int]] = []
-    i = j = 0
-    while i < len(source) or j < len(target):
-        i, j = _next_group(source, target, i, j)
-        ends.append((i, j))
-    return tuple(ends)
-
-
-def _next_group(
-    source: tuple[int, ...], target: tuple[int, ...], i: int, j: int
-) -> tuple[int, int]:
-    """Ends of the shortest runs from i and j with equal products; the last takes trailing 1s."""
-    end_i, end_j = min(i + 1, len(source)), min(j + 1, len(target))
-    left = source[i] if i < len(source) else 1
-    right = target[j] if j < len(target) else 1
-    while left != right:
-        if left < right:
-            left *= source[end_i]
-            end_i += 1
-        else:
-            right *= target[end_j]
-            end_j += 1
-    if all(size == 1 for size in source[end_i:]) and all(size == 1 for size in target[end_j:]):
-        return len(source), len(target)
-    return end_i, end_j
+_groups = lru_cache(maxsize=4096)(reshape_groups)
 
 
 def _transpose(instr: HloInstruction, index: Index) -> list[OperandAccess]:

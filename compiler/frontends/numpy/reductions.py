@@ -35,6 +35,7 @@ from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, from_numpy
 from compiler.hlo.host_types import NumpyDType
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 
@@ -67,15 +68,8 @@ def _opcode_for(opcode: str, dtype: NumpyDType) -> str:
 
 
 def _identity_value(opcode: str, dtype: NumpyDType) -> Any:
-    if opcode in ("maximum", "minimum"):
-        lowest = opcode == "maximum"
-        if is_floating(dtype):
-            return -math.inf if lowest else math.inf
-        hlo = from_numpy(dtype)
-        half = 1 << (hlo.bits - 1)
-        low, high = (-half, half - 1) if hlo.is_signed else (0, 2 * half - 1)
-        return low if lowest else high
-    return {"add": 0, "multiply": 1, "or": False, "and": True}[opcode]
+    """What NumPy starts a reduction with: a sum of floats with 0.0, not -0.0."""
+    return 0 if opcode == "add" else identity(opcode, from_numpy(dtype))
 
 
 def fold(opcode: str, x: Tracer, axes: Sequence[int], *, keepdims: bool = False) -> Tracer:
