@@ -173,12 +173,13 @@ def _candidates(
     space: IterationSpace, body: FusionBody, depths: tuple[int, ...] = ()
 ) -> Iterator[tuple[int, ...]]:
     """Distinct block shapes, largest first; `depths` are limits on tiles of K."""
-    seen: set[tuple[int, ...]] = set()
-    for target, width in itertools.product(_TILE_TARGETS, _WIDTH_LIMITS):
-        for sizes in _block_sizes(space, body, target, width, depths or _DEPTH_LIMITS):
-            if sizes not in seen:
-                seen.add(sizes)
-                yield sizes
+    has_depth = body.dot is not None and not space.dims[-1].parallel
+    outer_dims = space.dims[:-1] if has_depth else space.dims
+    ends = _depth_blocks(space.dims[-1], depths or _DEPTH_LIMITS) if has_depth else [()]
+    targets = itertools.product(_TILE_TARGETS, _WIDTH_LIMITS)
+    for outer in dict.fromkeys(_fill(outer_dims, target, width) for target, width in targets):
+        for end in ends:
+            yield (*outer, *end)
 
 
 def _last_resort(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int, ...]]:
@@ -217,18 +218,10 @@ def _reordered(plan: WindowPlan, order: tuple[int, ...]) -> WindowPlan:
     return replace(plan, grid=tuple(dims[i] for i in order), blocks=blocks)
 
 
-def _block_sizes(
-    space: IterationSpace, body: FusionBody, target: int, width: int, depths: tuple[int, ...]
-) -> Iterator[tuple[int, ...]]:
-    """Blocks of about `target` tiles; those of a dot with all of K, and with parts of it."""
-    if body.dot is None or space.dims[-1].parallel:
-        yield _fill(space.dims, target, width)
-        return
-    depth = space.dims[-1]
-    outer = _fill(space.dims[:-1], target, width)
-    for limit in depths:
-        if _is_cut(depth) or limit >= depth.tiles:
-            yield (*outer, _block(depth, limit))
+def _depth_blocks(depth: IterationDim, limits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Blocks of K: all of it, and parts."""
+    allowed = [limit for limit in limits if _is_cut(depth) or limit >= depth.tiles]
+    return [(size,) for size in dict.fromkeys(_block(depth, limit) for limit in allowed)]
 
 
 def _fill(dims: tuple[IterationDim, ...], target: int, width: int) -> tuple[int, ...]:

@@ -148,7 +148,9 @@ def moving_dims(
     grid: tuple[GridDim, ...], derived: tuple[DerivedVar, ...], origin: tuple[Expr, ...]
 ) -> tuple[int, ...]:
     """Numbers of the dimensions of more than one step that `origin` depends on."""
-    found: set[Var] = set().union(*[variables(expr) for expr in origin])
+    found: set[Var] = set().union(*[variables(expr) for expr in origin if expr.terms])
+    if not found:
+        return ()
     values = {d.variable: d.value for d in derived}
     pending = [variable for variable in found if variable in values]
     while pending:

@@ -8,11 +8,16 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 
+_CALL_NOTHING = frozenset(name for name, op in OPCODES.items() if not op.has(Trait.CALLS))
+
 
 def callees(computation: HloComputation) -> list[HloComputation]:
     """The computations its instructions name, each once, in order of first mention."""
-    found = (c for instr in computation if instr.attrs for c in instr.called_computations())
-    return list(dict.fromkeys(found))
+    found: dict[HloComputation, None] = {}
+    for instr in computation:
+        if instr.opcode not in _CALL_NOTHING:
+            found.update(dict.fromkeys(instr.called_computations()))
+    return list(found)
 
 
 def callers(module: HloModule) -> dict[HloComputation, list[HloInstruction]]:
@@ -22,8 +27,9 @@ def callers(module: HloModule) -> dict[HloComputation, list[HloInstruction]]:
     }
     for computation in module.computations.values():
         for instr in computation:
-            for callee in dict.fromkeys(instr.called_computations()) if instr.attrs else ():
-                found.setdefault(callee, []).append(instr)
+            if instr.opcode not in _CALL_NOTHING:
+                for callee in dict.fromkeys(instr.called_computations()):
+                    found.setdefault(callee, []).append(instr)
     return found
 
 

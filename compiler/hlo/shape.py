@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.hlo.dtypes import DType
 
@@ -59,10 +60,10 @@ class ArrayShape:
         return found
 
     def __getstate__(self) -> dict[str, object]:
-        """Hashes of strings are another process's own."""
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+        """The fields: hashes of strings are another process's own."""
+        return {name: self.__dict__[name] for name in ("dtype", "dims", "layout", "dynamic")}
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.dims)
@@ -81,7 +82,7 @@ class ArrayShape:
 
     def with_layout(self, layout: Layout | None) -> ArrayShape:
         """Return this shape with another layout."""
-        return replace(self, layout=layout)
+        return ArrayShape(self.dtype, self.dims, layout, self.dynamic)
 
     def with_dims(self, dims: tuple[int, ...]) -> ArrayShape:
         """Return an array of this dtype with other dimensions and no layout."""
@@ -148,6 +149,13 @@ def is_compatible(a: Shape, b: Shape) -> bool:
 
 def leaves(shape: Shape) -> list[ArrayShape]:
     """Return the array shapes of a shape in depth-first order (tokens left out)."""
+    if isinstance(shape, ArrayShape):
+        return [shape]
+    found: list[ArrayShape] = []
     if isinstance(shape, TupleShape):
-        return [leaf for element in shape.elements for leaf in leaves(element)]
-    return [shape] if isinstance(shape, ArrayShape) else []
+        for element in shape.elements:
+            if isinstance(element, ArrayShape):
+                found.append(element)
+            else:
+                found += leaves(element)
+    return found

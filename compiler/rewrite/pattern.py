@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -52,6 +53,37 @@ class Op:
         object.__setattr__(self, "operands", operands)
         object.__setattr__(self, "name", name)
 
+    @cached_property
+    def wanted(self) -> tuple[frozenset[str] | None, ...]:
+        """The opcodes that each operand may have; None: any."""
+        return tuple(_opcodes(pattern) for pattern in self.operands)
+
+    def may_match(self, instr: HloInstruction) -> bool:
+        """Whether the opcodes of the operands fit: most that do not match are told by them."""
+        wanted, operands = self.wanted, instr.operands
+        if len(wanted) != len(operands):
+            return not wanted
+        for opcodes, operand in zip(wanted, operands, strict=True):
+            if opcodes is not None and operand.opcode not in opcodes:
+                break
+        else:
+            return True
+        if len(wanted) != 2 or not OPCODES[instr.opcode].has(Trait.COMMUTATIVE):
+            return False
+        first, second = wanted
+        return (first is None or operands[1].opcode in first) and (
+            second is None or operands[0].opcode in second
+        )
+
+
+_SPLATS = frozenset({"constant"} | {o.name for o in OPCODES.values() if o.has(Trait.REARRANGES)})
+
+
+def _opcodes(pattern: Pattern) -> frozenset[str] | None:
+    if isinstance(pattern, Var):
+        return None
+    return _SPLATS if isinstance(pattern, Splat) else frozenset(pattern.opcodes)
+
 
 Pattern = Var | Splat | Op
 X, Y, Z = Var("x"), Var("y"), Var("z")
@@ -85,6 +117,8 @@ def equals_exactly(value: np.generic, wanted: float | bool) -> bool:
 
 def match(pattern: Pattern, instr: HloInstruction) -> Match | None:
     """Bind `pattern` against `instr` and its operands; None when it does not match."""
+    if isinstance(pattern, Op) and not pattern.may_match(instr):
+        return None
     return next(_match(pattern, instr, {}), None)
 
 

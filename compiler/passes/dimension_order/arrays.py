@@ -83,6 +83,13 @@ class Arrays:
         """The array that a leaf is."""
         return self._homes.find(self._number[instr, index])
 
+    def homes_around(self, instr: Instr) -> tuple[int, ...]:
+        """The arrays that an instruction takes and gives."""
+        leaves = (
+            (i, index) for i in (instr, *instr.operands) for index, _ in array_leaves(i.shape)
+        )
+        return tuple(dict.fromkeys(self.home(*leaf) for leaf in leaves))
+
     def dim(self, instr: Instr, dim: int, index: int = 0) -> int:
         """The class of one dimension of a leaf."""
         return self._dims.find(self._first[instr, index] + dim)

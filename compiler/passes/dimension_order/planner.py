@@ -82,6 +82,9 @@ class OrderPlan:
         self._weights = _weights(module)
         self._room_cycles = hbm_bytes / _ROOM_SHARE / TILE_BYTES * TILE_TRANSFER_CYCLES
         self._least_saved = _LEAST_SAVED_CYCLES
+        self._homes: dict[Instr, tuple[int, ...]] = {}
+        self._known: dict[tuple[Instr, tuple[Order | None, ...]], float] = {}
+        """Cycles by the orders of all that an instruction takes and gives."""
         self._having: dict[int, list[int]] = {}
         """Arrays that may be moved, by the classes of their dimensions."""
         for home, members in self.arrays.members.items():
@@ -110,6 +113,7 @@ class OrderPlan:
         room, self._room_cycles = self._room_cycles, math.inf
         total = sum(self._total(computation) for computation in self.arrays.computations)
         self._room_cycles = room
+        self._known.clear()
         self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
         tried: set[tuple[int, int]] = set()
         for home in self._wasteful():
@@ -120,8 +124,15 @@ class OrderPlan:
 
     def cycles(self, instr: Instr) -> float:
         """Estimated cycles of an operation with the reorderings of its operands and its result."""
-        total = self._cycles(instr)
-        return total * self._weights.get(instr.computation, 1.0) if total else 0.0
+        homes = self._homes.get(instr)
+        if homes is None:
+            homes = self._homes[instr] = self.arrays.homes_around(instr)
+        key = (instr, tuple(map(self.orders.get, homes)))
+        total = self._known.get(key)
+        if total is None:
+            total = self._cycles(instr) * self._weights.get(instr.computation, 1.0)
+            self._known[key] = total
+        return total
 
     def _cycles(self, instr: Instr) -> float:
         if instr.opcode in HANDED_ON:
