@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit

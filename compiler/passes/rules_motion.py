@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.tiled_layout import is_cheap_regroup
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.passes.rules_shape import plan_broadcast
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, is_refinement, reshape_groups, without_ones

@@ -7,10 +7,10 @@ array of i and j, whose columns fill the lanes.
 
 from __future__ import annotations
 
+from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op

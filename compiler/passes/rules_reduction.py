@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z

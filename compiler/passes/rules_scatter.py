@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op

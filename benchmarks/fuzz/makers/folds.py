@@ -5,9 +5,6 @@ from __future__ import annotations
 from benchmarks.fuzz import kinds
 from benchmarks.fuzz.scope import Scope
 
-NEEDS_ZERO = "sum_of"
-"""How names of those begin whose start value must be their identity, zero: one that is none may be
-met more than once, and that is seen."""
 _HEAD = "  a = {t} parameter(0)\n  b = {t} parameter(1)\n"
 _LARGEST_SIZE = "  p = {t} abs(a)\n  q = {t} abs(b)\n  ROOT r = {t} maximum(p, q)"
 _SATURATED = (
@@ -46,8 +43,7 @@ def odd_combiner(scope: Scope, dtype: str) -> str:
     if not bodies:
         return ""
     body = rng.choice(bodies)
-    stem = NEEDS_ZERO if body in (_SATURATED, _LENGTH, _CALLED) else "fold"
-    return program.computation(program.name(stem), (_HEAD + body).format(**fields))
+    return program.computation(program.name("fold"), (_HEAD + body).format(**fields))
 
 
 def product_of_pairs(scope: Scope) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from benchmarks.fuzz import kinds
 from benchmarks.fuzz.makers.folds import (
-    NEEDS_ZERO,
     greatest_with_nan,
     odd_combiner,
     product_of_pairs,
@@ -42,7 +41,7 @@ def combiner(scope: Scope, dtypes: Sequence[str], for_scatter: bool = False) -> 
             choices += ["subtract"] if dtypes[0] != "pred" else []
         if rng.random() < 0.1:
             odd = odd_combiner(scope, dtypes[0])
-            if odd and not (odd.startswith(NEEDS_ZERO) and not kinds.has_zero(dtypes[0])):
+            if odd:
                 return odd, True
         opcode = rng.choice(choices)
         if opcode == "second":
@@ -138,7 +137,6 @@ def reduce(scope: Scope) -> Value:
         dtype = "f32"  # accumulated in a wider float
     apply, grows = combiner(scope, [dtype])
     start = scope.tamed(_start(scope, dtype)) if x.is_tame else _start(scope, dtype)
-    start = scope.zero(dtype) if apply.startswith(NEEDS_ZERO) else start
     dims = [n for d, n in enumerate(x.dims) if d not in over]
     count = math.prod(x.dims[d] for d in over)
     most = max(x.most, start.most) * (count + 1) if grows else max(x.most, start.most)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from benchmarks.fuzz import kinds
-from benchmarks.fuzz.makers.folds import NEEDS_ZERO
 from benchmarks.fuzz.makers.reductions import combiner
 from benchmarks.fuzz.makers.registry import maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -95,7 +94,6 @@ def reduce_window(scope: Scope) -> Value | None:
     if x.is_tame:
         starts = [scope.tamed(v) for v in starts]
     apply, grows = combiner(scope, dtypes)
-    starts = [scope.zero(dtypes[0])] if apply.startswith(NEEDS_ZERO) else starts
     names = ", ".join(v.name for v in operands + starts)
     call = f"reduce-window({names}), {window_text(window)}, to_apply={apply}"
     count = math.prod(w.size for w in window) + 1

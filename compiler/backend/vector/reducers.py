@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.reducers import widened_kind
 from compiler.backend.vector.constants import emit_constant
 from compiler.backend.vector.elementwise import emit_elementwise
 from compiler.backend.vector.ops import Ops, compare_type, value_class
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
-from compiler.hlo.identities import identity
+from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.representability import holds
 from compiler.llo.builder import f32_bits
 from compiler.llo.ir import VReg
 
@@ -34,7 +34,6 @@ _ROWS = {
     "or": "or",
     "xor": "xor",
 }
-_PASS_THROUGH = frozenset({"convert", "copy"})
 
 
 @dataclass(frozen=True)
@@ -96,31 +95,10 @@ def reducer_of(reduce: HloInstruction) -> Reducer:
     computation = reduce.to_apply
     count = len(reduce.operands) // 2
     dtypes = tuple(operand.array.dtype for operand in reduce.operands[:count])
-    monoid = _monoid(computation) if count == 1 else ""
-    return Reducer(computation, dtypes, monoid if identity(monoid, dtypes[0]) is not None else "")
-
-
-def _monoid(computation: HloComputation) -> str:
-    root = _skip_converts(computation.root_instruction, is_narrowing=True)
-    if root.opcode not in _ROWS:
-        return ""
-    operands = {_skip_converts(operand, is_narrowing=False) for operand in root.operands}
-    return root.opcode if operands == set(computation.parameters) else ""
-
-
-def _skip_converts(node: HloInstruction, *, is_narrowing: bool) -> HloInstruction:
-    """Through conversions that widen what goes in, or narrow what comes out (bf16 summed as f32).
-
-    Anything narrower than the reduction's own type in between is part of what it computes.
-    """
-    while node.opcode in _PASS_THROUGH:
-        (operand,) = node.operands
-        source, target = operand.array.dtype, node.array.dtype
-        narrow, wide = (target, source) if is_narrowing else (source, target)
-        if source.kind != target.kind or not holds(wide, narrow):
-            return node
-        node = operand
-    return node
+    monoid = widened_kind(computation, MONOIDS) if count == 1 else None
+    if monoid is None or identity(monoid, dtypes[0]) is None:
+        return Reducer(computation, dtypes)
+    return Reducer(computation, dtypes, monoid)
 
 
 def _apply(ops: Ops, reducer: Reducer, arguments: Sequence[VReg]) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from compiler.analysis.reducers import has_neutral_start, is_idempotent_start, neutral_starts
 from compiler.hlo.identities import Number
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
@@ -13,7 +14,6 @@ from compiler.partitioner.grid import Cut
 from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.values import Held
-from compiler.passes.reducers import has_neutral_start, is_idempotent_start, neutral_starts
 
 Instr = HloInstruction
 

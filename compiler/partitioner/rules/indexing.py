@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -17,7 +18,6 @@ from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.contraction import sum_of
 from compiler.partitioner.values import Held
-from compiler.passes.reducers import reducer_kind
 from compiler.sharding.rule import Kind
 
 Instr = HloInstruction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import MONOIDS, identity
@@ -13,7 +14,6 @@ from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.windows import Shift, Shifts, Starts
 from compiler.partitioner.values import Held
-from compiler.passes.reducers import reducer_kind
 from compiler.sharding.rule import Kind
 
 Instr = HloInstruction

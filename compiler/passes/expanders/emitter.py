@@ -156,13 +156,13 @@ class Emitter(HloBuilder):
         """Run `step` with i = 0 .. count - 1 as a `while`; return the last state."""
         shapes = (ArrayShape(S32, ()), *(value.shape for value in state))
         shape = TupleShape(shapes)
-        body = self._new("body")
+        body = self.beside("body")
         carried = body.parameter(shape, "state")
         values = [body.get_tuple_element(carried, k) for k in range(len(shapes))]
         results = list(step(body, values[0], values[1:]))
         ahead = body.add(values[0], body.constant(S32, 1))
         made = body.build(body.tuple([ahead, *results]))
-        condition = self._new("condition")
+        condition = self.beside("condition")
         counter = condition.get_tuple_element(condition.parameter(shape, "state"), 0)
         test = condition.compare(counter, condition.constant(S32, count), "LT")
         init = self.tuple([self.constant(S32, 0), *state])
@@ -174,7 +174,7 @@ class Emitter(HloBuilder):
         shape = TupleShape(tuple(value.shape for value in state))
         made: list[HloComputation] = []
         for number, step in enumerate(branches):
-            branch = self._new(f"branch_{number}")
+            branch = self.beside(f"branch_{number}")
             carried = branch.parameter(shape, "state")
             values = [branch.get_tuple_element(carried, k) for k in range(len(state))]
             made.append(branch.build(branch.tuple(step(branch, index, values))))
@@ -182,7 +182,8 @@ class Emitter(HloBuilder):
         result = self.conditional(index, made, [argument] * len(made))
         return [self.get_tuple_element(result, k) for k in range(len(state))]
 
-    def _new(self, role: str) -> Emitter:
+    def beside(self, role: str) -> Emitter:
+        """For a new computation of the module."""
         computation = HloComputation(f"{self.near.opcode}_{role}")
         computation.module = self.module
         return Emitter(self.near, computation)

@@ -6,11 +6,11 @@ hold all that is reduced at once. As numbers the sums are cut like any others.
 
 from __future__ import annotations
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter
-from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import identity
@@ -23,7 +24,6 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.emitter import Emitter, result_of
-from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
 Combine = Callable[[list[Instr], list[Instr]], list[Instr]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.reducers import has_identity_init
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import BF16, F32, S32, U32, DType
 from compiler.hlo.identities import MONOIDS, identity
@@ -17,7 +18,7 @@ from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
-from compiler.passes.reducers import has_identity_init
+from compiler.passes.expanders.start_values import started_once
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
@@ -248,17 +249,23 @@ def _group_product(
 
 
 def _simpler_reduces(instr: Instr) -> Instr | None:
-    """Over nothing: the start values. Over one element: the computation of start and element.
-    Operands that are combined each by itself: a reduce each, whose start value counts once."""
+    """Over nothing: the start values. Over one element: the computation of start and element."""
     count = len(instr.operands) // 2
     if instr.operands[0].array.element_count == 0:
         return result_of(Emitter.at(instr), instr, _starts(instr))
     computation = instr.to_apply
-    root = computation.root_instruction
     if all(instr.operands[0].array.dims[d] == 1 for d in instr.dimensions):
         return _combined_once(instr, computation)
     if count == 1:
-        return large_as_numbers(instr)
+        return large_as_numbers(instr) or started_once(instr)
+    return _each_by_itself(instr) or started_once(instr)
+
+
+def _each_by_itself(instr: Instr) -> Instr | None:
+    """A reduce per operand, where the computation combines each without the others."""
+    count = len(instr.operands) // 2
+    computation = instr.to_apply
+    root = computation.root_instruction
     if root.opcode != "tuple":
         return None
     for number, part in enumerate(root.operands):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import drop_unreachable, reachable
@@ -28,7 +29,6 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
 from compiler.passes.image_order import ImageOrder, image_order
-from compiler.passes.reducers import has_identity_init, reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit, replace

@@ -8,6 +8,7 @@ arrays of their own; the module notes what the host sees (`compiler.analysis.hos
 from __future__ import annotations
 
 from compiler.analysis.host_ports import changed_ports, set_host_ports
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.call_graph import callers, drop_unreachable, reachable, sort_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import Trait, with_trait
@@ -27,7 +28,6 @@ from compiler.passes.pair_types.values import (
     lowered,
     part_dtype,
 )
-from compiler.passes.reducers import reducer_kind
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.call_graph import callers, reachable
 from compiler.hlo.device_types import SUB_BYTE
 from compiler.hlo.dtypes import DType
@@ -19,7 +20,6 @@ from compiler.passes.context import PassContext
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 from compiler.passes.pair_types.tiny_floats import widen_tiny_floats
-from compiler.passes.reducers import reducer_kind
 
 Instr = HloInstruction
 Rule = Callable[[Instr, DType], Instr]

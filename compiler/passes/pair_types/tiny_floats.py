@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.device_types import TINY_FLOATS
@@ -23,7 +24,6 @@ from compiler.passes.expanders.bit_casts import joined_bits, split_bits
 from compiler.passes.expanders.emitter import Emitter as Bits
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
-from compiler.passes.reducers import reducer_kind
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 

@@ -7,6 +7,7 @@ import numpy as np
 from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.identities import MONOIDS, Number, identity, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.representability import holds
 from compiler.rewrite.pattern import splat_value
 
 _KINDS = MONOIDS - {"xor"}
@@ -23,6 +24,29 @@ def reducer_kind(computation: object, kinds: frozenset[str] = _KINDS) -> str | N
     if root.opcode not in kinds or set(root.operands) != set(computation.parameters):
         return None
     return root.opcode
+
+
+def widened_kind(computation: HloComputation, kinds: frozenset[str] = _KINDS) -> str | None:
+    """The same, also where the parameters are widened first and what comes out is narrowed again.
+
+    Anything narrower than the reduction's own type in between is part of what it computes.
+    """
+    root = _unconverted(computation.root_instruction, is_narrowing=True)
+    operands = {_unconverted(operand, is_narrowing=False) for operand in root.operands}
+    is_plain = root.opcode in kinds and operands == set(computation.parameters)
+    return root.opcode if is_plain else None
+
+
+def _unconverted(node: HloInstruction, *, is_narrowing: bool) -> HloInstruction:
+    """Through copies and conversions that lose nothing, as a sum of bf16 in f32 has them."""
+    while node.opcode in ("convert", "copy"):
+        (operand,) = node.operands
+        source, target = operand.array.dtype, node.array.dtype
+        narrow, wide = (target, source) if is_narrowing else (source, target)
+        if source.kind != target.kind or not holds(wide, narrow):
+            return node
+        node = operand
+    return node
 
 
 def has_identity_init(reduce: HloInstruction) -> bool:
@@ -74,9 +98,8 @@ def is_idempotent_start(reduce: HloInstruction) -> bool:
     values = [splat_value(start) for start in operands]
     if any(value is None for value in values):
         return False
-    starts = [
-        np.asarray(v).astype(o.array.dtype.numpy) for v, o in zip(values, operands, strict=True)
-    ]
+    taken = body.parameters[: len(operands)]  # may be wider than what is reduced
+    starts = [np.asarray(v).astype(p.array.dtype.numpy) for v, p in zip(values, taken, strict=True)]
     made = evaluate_computation(body, [*starts, *starts], EvaluationOptions())
     return all(
         np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
