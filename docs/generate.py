@@ -1,4 +1,4 @@
-"""Fill the generated parts of README.md and docs/architecture.md: ``python docs/generate.py``.
+"""Fill the generated parts of README.md and of pages of docs/: ``python docs/generate.py``.
 
 A part stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
 """
@@ -14,7 +14,12 @@ from pathlib import Path
 import tpuc
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 EXAMPLE = ROOT / "examples" / "dot_bias_relu.hlo"
+
+
+DEBUG_NAN = ("break nan", "run", "list source", "evaluate subtract.8", "backtrace", "list")
+"""The session of docs/debugging.md."""
 
 
 def run(*arguments: str) -> str:
@@ -62,7 +67,10 @@ def parts() -> dict[str, str]:
     matmul = max(lines, key=lambda line: line.count(";"))
     for _ in range(2):  # what the first one compiled, the second one finds: no computer's speed
         block = run("run", "examples/transformer_block.hlo", "--check")
+    session = [f"--command={line}" for line in DEBUG_NAN]
+    debugging = run("debug", "examples/diverging.mlir", *session)
     return {
+        "debug-nan": indented(debugging, 150),
         "run": indented(block, 132),
         "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),
@@ -76,7 +84,7 @@ def parts() -> dict[str, str]:
 def main() -> None:
     """Rewrite the pages in place."""
     found = parts()
-    for path in (ROOT / "README.md", ROOT / "docs" / "architecture.md"):
+    for path in (ROOT / "README.md", DOCS / "architecture.md", DOCS / "debugging.md"):
         text = path.read_text()
         for name, body in found.items():
             pattern = rf"(<!-- begin {name} -->\n).*?(\n<!-- end {name} -->)"

@@ -165,7 +165,7 @@ class Executable:
         """
         self._warn_of_made_up()
         if isinstance(args, Sequence):
-            self._expect_count(len(args))
+            self.expect_count(len(args))
             values = list(args)
             device = self._place(values, device)
             arguments: Iterable[HostArray | Array] = list(self._each_checked(values, device))
@@ -310,11 +310,12 @@ class Executable:
         count = 0
         for value in args:
             if count == len(self.inputs):
-                self._expect_count(count + 1)
+                self.expect_count(count + 1)
             yield checked(count, value, self.inputs[count], device)
             count += 1
-        self._expect_count(count)
+        self.expect_count(count)
 
-    def _expect_count(self, count: int) -> None:
+    def expect_count(self, count: int) -> None:
+        """Raise CompileError unless the model takes so many inputs."""
         if count != len(self.inputs):
             raise CompileError(f"the model takes {len(self.inputs)} inputs, got {count}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from compiler.options import CompileOptions
 from runtime.client import Device
@@ -37,6 +37,7 @@ from tpu_sim.machine.disk_cache import DiskCache, cache_key, open_cache
 _SOURCE = ("compiler", "tpu_sim")
 
 
+@runtime_checkable
 class Compilation(Protocol):
     """What the compiler makes of a model (`compiler.driver.CompiledModule`)."""
 
@@ -57,21 +58,30 @@ class _Recompiled:
     compile: Callable[[], Compilation]
     _compilation: Compilation | None = field(default=None, init=False)
 
-    def _compiled(self) -> Compilation:
+    def compiled(self) -> Compilation:
         if self._compilation is None:
             self._compilation = self.compile()
         return self._compilation
 
     def hlo_text(self) -> str:
-        return self._compiled().hlo_text()
+        return self.compiled().hlo_text()
 
     def llo_text(self) -> str:
-        return self._compiled().llo_text()
+        return self.compiled().llo_text()
 
 
 def is_kept_without_texts(executable: Executable) -> bool:
     """Whether the program comes from the store: to ask for its texts is to compile it."""
     return isinstance(executable.texts, _Recompiled)
+
+
+def compiled_module(executable: Executable) -> Compilation | None:
+    """What the compiler made of an executable's model, compiled again if the program came from the store;
+    None for a program that was loaded."""
+    texts = executable.texts
+    if isinstance(texts, _Recompiled):
+        return texts.compiled()
+    return texts if isinstance(texts, Compilation) else None
 
 
 def executable_of(

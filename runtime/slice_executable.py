@@ -96,7 +96,7 @@ class SliceExecutable(Executable):
             raise CompileError("a program of several devices runs on all of them, not on one")
         self._warn_of_made_up()
         values = list(args)
-        self._expect_count(len(values))
+        self.expect_count(len(values))
         if on_device is None:
             on_device = bool(values) and all(isinstance(value, ShardedArray) for value in values)
         pieces = [self._pieces(number, value) for number, value in enumerate(values)]
@@ -125,7 +125,7 @@ class SliceExecutable(Executable):
         """
         self._warn_of_made_up()
         for row in rows:
-            self._expect_count(len(row))
+            self.expect_count(len(row))
         return self._call_rows(rows, on_device=True)[1]
 
     def _call_rows(

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from compiler.hlo import host_types
+from tests.support import debug_commands as _registers_debug_commands  # noqa: F401
 from tests.support import filecheck
 from tests.support import filecheck_commands as _registers_commands  # noqa: F401
 from tests.support import llo_commands as _registers_llo_commands  # noqa: F401
@@ -34,7 +35,7 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("repeatable")
 
-_SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir")
+_SUFFIXES = (".hlo", ".llo", ".tpu", ".mlir", ".dbg")
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
     from tpuc import lax, random, special
+    from tpuc.debugger.debugger import debug
 
 __version__ = "0.1.0"
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "compile",
     "custom_jvp",
     "custom_vjp",
+    "debug",
     "device_put",
     "devices",
     "from_jax",
@@ -121,6 +123,7 @@ _HOMES = {
     "compile": "runtime.api",
     "custom_jvp": "runtime.transforms",
     "custom_vjp": "runtime.transforms",
+    "debug": "tpuc.debugger.debugger",
     "device_put": "runtime.api",
     "devices": "runtime.api",
     "from_jax": "runtime.from_jax",

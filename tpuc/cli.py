@@ -267,6 +267,25 @@ def view(**options: object) -> None:
 
 
 @cli.command()
+@click.argument("model")
+@click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+@_target
+@_precision
+@_f64_as_f32
+@_window
+@click.option("--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True)
+@click.option("-x", "script", type=click.Path(dir_okay=False), help="execute this file's commands")
+@click.option("--command", "commands", multiple=True, help="execute a command (repeatable)")
+def debug(**options: object) -> None:
+    """Debug a run of MODEL (or a .tpux): stop it anywhere, look at values and registers, go on and back.
+
+    Commands come from a prompt, from -x and --command, or from standard input. Try help.
+    """
+    _command("debug.debug")(**options)
+
+
+@cli.command()
 @click.argument("source", metavar="FILE.tpu")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
 @_target_file

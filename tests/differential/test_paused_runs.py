@@ -50,7 +50,7 @@ MACHINES: list[Machine] = [
 ]
 NAMES = ["numpy", "llvm", "llvm, two threads"]
 machines = pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
-UNSPECIFIED = ("until", "mrf_ready")
+UNSPECIFIED = ("until", "until_call", "mrf_ready")
 
 
 def counting(trips: int = 5) -> Program:

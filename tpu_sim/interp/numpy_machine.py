@@ -5,7 +5,7 @@ It is the second opinion on the LLVM machine: same memory afterwards, same `Exec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -39,9 +39,9 @@ from tpu_sim.machine.node_table import (
 )
 from tpu_sim.machine.race_detector import POISON, RaceDetector
 from tpu_sim.machine.result import ExecutionResult, execution_result
-from tpu_sim.machine.run import Run, Stop
+from tpu_sim.machine.run import NO_CALL, Run, Stop
 from tpu_sim.machine.schema import MAX_FLAGS
-from tpu_sim.machine.state import CoreState
+from tpu_sim.machine.state import CoreState, CoreWords
 
 
 class NumpyMachine:
@@ -89,22 +89,37 @@ class NumpyMachine:
         is_done = load_checkpoint(data, program, core.table, core.state(), hbm)
         return Run(core, self.max_cycles, is_done)
 
-    def _core(self, program: Program, hbm: HbmMemory) -> _NumpyCore:
+    def take_over(self, program: Program, hbm: HbmMemory, state: CoreState) -> NumpySequencer:
+        """A core that goes on where another machine's stands, on that one's very memories.
+
+        `program` has been checked, and `state` came from that core's `state()`.
+        """
+        return NumpySequencer(self, program, hbm, state)
+
+    def _core(self, program: Program, hbm: HbmMemory) -> NumpySequencer:
         if self._accepted is not program:
             check_program(program, self.chip)
             self._accepted = program
-        return _NumpyCore(self, program, hbm)
+        return NumpySequencer(self, program, hbm)
 
 
-class _NumpyCore:
-    """The core during one run: a sequencer over the program's nodes."""
+class NumpySequencer:
+    """The core during one run: a sequencer over the program's nodes, which can step by bundles."""
 
-    def __init__(self, machine: NumpyMachine, program: Program, hbm: HbmMemory) -> None:
+    def __init__(
+        self,
+        machine: NumpyMachine,
+        program: Program,
+        hbm: HbmMemory,
+        state: CoreState | None = None,
+    ) -> None:
         self.program = program
         self.hbm = hbm
         self.table: NodeTable = node_table(program, machine.chip)
+        self.bundle = 0
+        """How many bundles of the block at the node have been executed."""
         self._chip = machine.chip
-        self._state = CoreState(machine.chip, len(self.table.calls))
+        self._state = CoreState(machine.chip, len(self.table.calls)) if state is None else state
         self._fabric = machine.fabric
         self._races = RaceDetector(machine.chip.vmem_rows) if machine.checked else None
         self._nan = machine.nan
@@ -113,7 +128,7 @@ class _NumpyCore:
         self._executors: dict[int, BundleExecutor] = {}
         self._bundle: Bundle = ()
 
-    def connect(self, number: int, cores: Sequence[_NumpyCore]) -> None:
+    def connect(self, number: int, cores: Sequence[NumpySequencer]) -> None:
         """See `tpu_sim.machine.run.Core`."""
         self._state.smem[core_word(self._chip.smem_words)] = number
         ends = [(core._state, core.hbm) for core in cores]
@@ -123,6 +138,11 @@ class _NumpyCore:
     def now(self) -> int:
         """The cycle at which the next bundle would issue."""
         return self._state.now
+
+    @property
+    def words(self) -> CoreWords:
+        """See `tpu_sim.machine.run.Core`."""
+        return self._state
 
     @property
     def node(self) -> int:
@@ -145,26 +165,81 @@ class _NumpyCore:
         """The state itself."""
         return self._state
 
-    def advance(self, until: int) -> Stop:
+    def adopt(self, state: CoreState) -> None:
+        """See `tpu_sim.machine.run.Core`; registers that live within a block hold nothing."""
+        assert state is self._state
+        state.forget_block()
+        self.bundle = 0
+
+    def advance(self, until: int, until_call: int = NO_CALL) -> Stop:
         """See `tpu_sim.machine.run.Core`."""
+        return self._guarded(lambda: self._walk(until, until_call))
+
+    def reach_bundle(self) -> Stop:
+        """Do all that comes before the next bundle: overheads of calls and iterations, tests, branches."""
+        return self._guarded(self._to_bundle)
+
+    def step_bundle(self) -> Stop:
+        """Execute the next bundle, and reach the one behind it."""
+        stop = self.reach_bundle()
+        if stop is not Stop.PAUSED:
+            return stop
+        self._guarded(self._one_bundle)
+        return self.reach_bundle()
+
+    def flat_node(self) -> FlatNode:
+        """The node at which it stands."""
+        return self.table.bodies[self._state.body].nodes[self._state.node]
+
+    def _guarded(self, walk: Callable[[], Stop]) -> Stop:
         try:
             with np.errstate(all="ignore"):
-                return self._walk(until)
+                return walk()
         except MachineFault as fault:
             bundle = format_bundle(self._bundle) if self._bundle else ""
             raise type(fault)(fault.message, self.body_name, bundle) from fault
 
-    def _walk(self, until: int) -> Stop:
+    def _walk(self, until: int, until_call: int) -> Stop:
         state = self._state
         while True:
-            node = self.table.bodies[state.body].nodes[state.node]
-            if node.step is Step.END and state.body == MAIN:
-                return Stop.DONE
-            if self._waits(node):
-                return Stop.WAITING
+            node = self.flat_node()
+            stop = self._stops(node)
+            if stop is not None:
+                return stop
             takes_time = self._node(node)
-            if takes_time and state.now >= until:
+            is_call = node.step is Step.CALL and state.record_count >= until_call
+            if takes_time and (state.now >= until or is_call):
                 return Stop.PAUSED
+
+    def _to_bundle(self) -> Stop:
+        while True:
+            node = self.flat_node()
+            stop = self._stops(node)
+            if stop is not None:
+                return stop
+            block = node.source
+            if node.step is Step.RUN and isinstance(block, Block) and block.bundles:
+                return Stop.PAUSED
+            self._node(node)
+
+    def _one_bundle(self) -> Stop:
+        node = self.flat_node()
+        assert isinstance(node.source, Block)
+        bundles = node.source.bundles
+        self._bundle = bundles[self.bundle]
+        self._executor().execute(self._bundle)
+        self.bundle += 1
+        if self.bundle == len(bundles):
+            self._end_block(node)
+            self._state.node += 1
+        self._bundle = ()
+        return Stop.PAUSED
+
+    def _stops(self, node: FlatNode) -> Stop | None:
+        """Whether it goes no further: at the end of main, or at a wait for another core."""
+        if node.step is Step.END and self._state.body == MAIN:
+            return Stop.DONE
+        return Stop.WAITING if self.bundle == 0 and self._waits(node) else None
 
     def _waits(self, node: FlatNode) -> bool:
         """Whether a block may not begin before another core has raised a flag."""
@@ -208,12 +283,16 @@ class _NumpyCore:
     def _block(self, node: FlatNode) -> None:
         assert isinstance(node.source, Block)
         executor = self._executor()
-        for bundle in node.source.bundles:
+        for bundle in node.source.bundles[self.bundle :]:
             self._bundle = bundle
             executor.execute(bundle)
         self._bundle = ()
+        self._end_block(node)
+
+    def _end_block(self, node: FlatNode) -> None:
         self._charge(node)
         self._state.forget_block()
+        self.bundle = 0
 
     def _executor(self) -> BundleExecutor:
         """Of the body that runs."""

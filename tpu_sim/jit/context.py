@@ -55,6 +55,7 @@ class Word(IntEnum):
     NOW = OFFSETS["now"]
     CAUSES = OFFSETS["causes"]
     UNTIL = OFFSETS["until"]
+    UNTIL_CALL = OFFSETS["until_call"]
     BODY = OFFSETS["body"]
     NODE = OFFSETS["node"]
     RETURN_NODE = OFFSETS["return_node"]

@@ -54,9 +54,9 @@ from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import NodeTable, body_name, node_table
 from tpu_sim.machine.result import RECORD_WORDS, ExecutionResult, execution_result
-from tpu_sim.machine.run import Run, Stop
+from tpu_sim.machine.run import NO_CALL, Run, Stop
 from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS, READY_RING, STATE_WORDS
-from tpu_sim.machine.state import LANES, CoreState
+from tpu_sim.machine.state import LANES, CoreState, CoreWords
 
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,
@@ -219,13 +219,13 @@ class LlvmMachine:
         if core.number != self._begun:
             raise RuntimeError("another run has begun on this machine: save a run before that")
 
-    def advance(self, core: NativeCore, until: int) -> int:
-        """Run what a core has to do up to a border at or behind `until`; returns the status."""
+    def advance(self, core: NativeCore, until: int, until_call: int) -> int:
+        """Run what a core has to do up to such a border (`Core.advance`); returns the status."""
         with self._lock:
             self.check_current(core)
             try:
                 with self._helpers(core):
-                    return run_interruptibly(core.native.entry, core.context, until)
+                    return run_interruptibly(core.native.entry, core.context, until, until_call)
             finally:
                 core.context.note_smem()
 
@@ -286,6 +286,11 @@ class NativeCore:
         """The cycle at which the next bundle would issue."""
         return int(self.context.words[Word.NOW])
 
+    @cached_property
+    def words(self) -> CoreWords:
+        """See `tpu_sim.machine.run.Core`."""
+        return CoreWords(self.context.words[:STATE_WORDS])
+
     @property
     def node(self) -> int:
         """The node it goes on with."""
@@ -296,11 +301,11 @@ class NativeCore:
         """Where it stands: "main" or a kernel."""
         return body_name(self.program, int(self.context.words[Word.BODY]))
 
-    def advance(self, until: int) -> Stop:
+    def advance(self, until: int, until_call: int = NO_CALL) -> Stop:
         """See `tpu_sim.machine.run.Core`."""
         if not self.is_connected:
             raise DeadlockFault("a program of several cores, and this one runs alone", "main")
-        status = self._machine.advance(self, until)
+        status = self._machine.advance(self, until, until_call)
         if status > ENDED:
             site = self.native.translated.sites[status - 1]
             raise _FAULTS[site.kind](site.message, site.kernel, site.bundle)
@@ -337,8 +342,13 @@ class NativeCore:
         """Take over a saved run; returns whether it was over."""
         state = self._state()
         is_done = load_checkpoint(data, self.program, self.table, state, self.hbm)
+        self.adopt(state)
+        return is_done
+
+    def adopt(self, state: CoreState) -> None:
+        """See `tpu_sim.machine.run.Core`."""
+        self._machine.check_current(self)
         body = state.body
         ring, kernel = self.native.translated.rings[body], self.table.bodies[body].kernel
         write_state(self.context, state, ring, kernel)
         self.context.words[Word.SMEM_END] = self._machine.chip.smem_words
-        return is_done

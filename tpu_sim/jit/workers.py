@@ -19,6 +19,7 @@ import numpy as np
 from tpu_sim.jit.calls import PAUSED
 from tpu_sim.jit.context import ExecutionContext, Word
 from tpu_sim.jit.fork_join import POOL_WORDS, PoolWord
+from tpu_sim.machine.node_table import MAIN
 
 _TICK_SECONDS = 0.05
 _QUIET_CYCLES = 1 << 18
@@ -159,23 +160,35 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=ticker.cache_clear)  # a child has no such thread
 
 
-def run_interruptibly(entry: Callable[[int], int], context: ExecutionContext, until: int) -> int:
-    """Run to a border at or behind cycle `until`, to the end or a fault; returns the status.
+def run_interruptibly(
+    entry: Callable[[int], int], context: ExecutionContext, until: int, until_call: int
+) -> int:
+    """Run to a border at or behind cycle `until`, to the begin of call `until_call` or one behind it,
+    to the end or a fault; returns the status.
 
     Python handles signals in the main thread alone, between two of its instructions: there a run that
     is not over soon comes back now and then. What a handler raises ends this, the run being paused.
     """
     words = context.words
     words[Word.GOAL] = until
+    words[Word.UNTIL_CALL] = until_call
     if current_thread() is not main_thread():
         words[Word.UNTIL] = until
         return entry(context.address)
     words[Word.UNTIL] = min(until, int(words[Word.NOW]) + _QUIET_CYCLES)
     status = entry(context.address)
-    if status != PAUSED or words[Word.NOW] >= until:
+    if status != PAUSED or _is_there(context, until):
         return status
     with ticker().ticking(context):
-        while status == PAUSED and words[Word.NOW] < until:
+        while status == PAUSED and not _is_there(context, until):
             words[Word.UNTIL] = until
             status = entry(context.address)
     return status
+
+
+def _is_there(context: ExecutionContext, until: int) -> bool:
+    """Whether a run that paused did so because somebody asked for it."""
+    words = context.words
+    is_begin = words[Word.BODY] != MAIN and words[Word.NODE] == 0
+    is_call = is_begin and words[Word.RECORD_COUNT] >= words[Word.UNTIL_CALL]
+    return bool(words[Word.NOW] >= until or is_call)

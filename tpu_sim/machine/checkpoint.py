@@ -31,7 +31,7 @@ from tpu_sim.machine.schema import OFFSETS
 from tpu_sim.machine.state import CoreState
 
 MAGIC = b"TPUR\0"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<5sHI")
 _DIGEST_BYTES = 32
 _PAGE_BYTES = 4096
@@ -58,7 +58,7 @@ def dump_checkpoint(paused: Checkpoint) -> bytes:
     """The bytes of a paused run."""
     arrays = dict(_arrays(paused.program, paused.state, paused.hbm))
     arrays["words"] = arrays["words"].copy()
-    arrays["words"][OFFSETS["until"]] = 0
+    arrays["words"][[OFFSETS["until"], OFFSETS["until_call"]]] = 0
     arrays["results"] = _waiting_results(paused.state)
     parts = {name: _packed(array) for name, array in arrays.items()}
     header = {

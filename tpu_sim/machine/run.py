@@ -16,10 +16,12 @@ from tpu_sim.machine.checkpoint import Checkpoint, dump_checkpoint
 from tpu_sim.machine.faults import CycleLimitFault, DeadlockFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
-from tpu_sim.machine.state import CoreState
+from tpu_sim.machine.state import CoreState, CoreWords
 
 DEFAULT_MAX_CYCLES = 1 << 40
 _MOST_CYCLES = (1 << 62) - 1
+NO_CALL = (1 << 62) - 1
+"""A number that no kernel call has."""
 
 
 class Stop(Enum):
@@ -58,6 +60,11 @@ class Core(Protocol):
         """The cycle at which the next bundle would issue."""
         ...
 
+    @property
+    def words(self) -> CoreWords:
+        """The words of its state."""
+        ...
+
     def connect(self, number: int, cores: Sequence[Self]) -> None:
         """Be core `number` of those that run the program together, before the run starts.
 
@@ -65,8 +72,10 @@ class Core(Protocol):
         """
         ...
 
-    def advance(self, until: int) -> Stop:
+    def advance(self, until: int, until_call: int = NO_CALL) -> Stop:
         """Walk on: to the end of main, the first border where cycle `until` has come, or a wait.
+
+        The begin of a kernel call, when as many as `until_call` are over, is such a border too.
 
         Raises `MachineFault`, after which the state means nothing.
         """
@@ -78,6 +87,10 @@ class Core(Protocol):
 
     def state(self) -> CoreState:
         """The state, in the stated order; memories and words are the core's own, the rest copies."""
+        ...
+
+    def adopt(self, state: CoreState) -> None:
+        """Go on from what `state`, which came from `state()`, has become."""
         ...
 
 
@@ -101,6 +114,11 @@ class Run:
     def connect(self, number: int, runs: Sequence[Run]) -> None:
         """Be core `number` of the runs that execute a program together; for a run at its start."""
         self._core.connect(number, [run._core for run in runs])
+
+    @property
+    def core(self) -> Core:
+        """The machine's part."""
+        return self._core
 
     @property
     def body_name(self) -> str:

@@ -35,6 +35,7 @@ SCHEMA = (
     Field("now", 1, "the cycle at which the next bundle would issue"),
     Field("causes", len(Cause), "cycles of the kernel call by `Cause`; behind `now`"),
     Field("until", 1, "the cycle from which on the run pauses at the next border of a node"),
+    Field("until_call", 1, "the kernel call, by its number in time, at whose begin the run pauses"),
     Field("body", 1, "where the run stands: main or a kernel, by `NodeTable`"),
     Field("node", 1, "the node of that body to go on with"),
     Field("return_node", 1, "in a kernel: the node of main behind its call"),

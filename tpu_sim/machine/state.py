@@ -35,14 +35,42 @@ class _Word:
         self._at = OFFSETS[name]
         assert _COUNTS[name] == 1, name
 
-    def __get__(self, state: CoreState, owner: type) -> int:
+    def __get__(self, state: CoreWords, owner: type) -> int:
         return int(state.words[self._at])
 
-    def __set__(self, state: CoreState, value: int) -> None:
+    def __set__(self, state: CoreWords, value: int) -> None:
         state.words[self._at] = value
 
 
-class CoreState:
+class CoreWords:
+    """The words of a core's state by name, wherever they lie: what a sequencer looks at."""
+
+    now, until, until_call = _Word(), _Word(), _Word()
+    body, node, return_node = _Word(), _Word(), _Word()
+    call, call_start, record_count = _Word(), _Word(), _Word()
+    mxu_passes, dma_wait, hbm_bytes, dma_free = _Word(), _Word(), _Word(), _Word()
+
+    def __init__(self, words: I64) -> None:
+        self.words = words
+        self.causes = self._field("causes")
+        self.unit_free = self._field("unit_free")
+        self.mrf_pushed, self.mrf_popped = self._field("mrf_pushed"), self._field("mrf_popped")
+        self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
+        self.counters, self.trips = self._field("counters"), self._field("trips")
+        self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
+        self.flag_pending = self._field("flag_pending")
+        self.port_free = self._field("port_free")
+        self.sregs: U32 = self._field("sregs").view(np.uint32)
+
+    def _field(self, name: str) -> I64:
+        return self.words[OFFSETS[name] : OFFSETS[name] + _COUNTS[name]]
+
+    def sreg(self, number: int) -> int:
+        """An sreg as a signed number."""
+        return int(self.sregs[number : number + 1].view(np.int32)[0])
+
+
+class CoreState(CoreWords):
     """Everything that a node can read or change, HBM apart.
 
     `weights` are bf16 bits by unit, block (`SHADOW`, `ACTIVE`), k and column; `transposes` words by
@@ -50,10 +78,6 @@ class CoreState:
     modulo its length. `records` and `totals` are rows as in `tpu_sim.machine.result`, `totals` by
     number of the call. Given arrays are used, others made of zeros.
     """
-
-    now, until, body, node, return_node = _Word(), _Word(), _Word(), _Word(), _Word()
-    call, call_start, record_count = _Word(), _Word(), _Word()
-    mxu_passes, dma_wait, hbm_bytes, dma_free = _Word(), _Word(), _Word(), _Word()
 
     def __init__(
         self,
@@ -66,7 +90,7 @@ class CoreState:
         totals: I64 | None = None,
     ) -> None:
         self.chip = chip
-        self.words: I64 = np.zeros(STATE_WORDS, np.int64) if words is None else words
+        super().__init__(np.zeros(STATE_WORDS, np.int64) if words is None else words)
         self.vmem: U32 = _or_zeros(vmem, (chip.vmem_rows, LANES))
         self.smem: U32 = _or_zeros(smem, (chip.smem_words,))
         self.records: I64 = (
@@ -77,23 +101,11 @@ class CoreState:
         self.transposes: U32 = np.zeros((chip.transpose_units, 2, BLOCK, BLOCK), np.uint32)
         ring = 1 << (chip.mrf_entries - 1).bit_length()
         self.results: U32 = np.zeros((chip.mxu_units, ring, SUBLANES, LANES), np.uint32)
-        self.causes = self._field("causes")
-        self.unit_free = self._field("unit_free")
-        self.mrf_pushed, self.mrf_popped = self._field("mrf_pushed"), self._field("mrf_popped")
-        self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
-        self.counters, self.trips = self._field("counters"), self._field("trips")
-        self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
-        self.flag_pending = self._field("flag_pending")
-        self.port_free = self._field("port_free")
-        self.sregs: U32 = self._field("sregs").view(np.uint32)
         if chip.sregs > MAX_SREGS:  # tests count on as many as a program names
             self.sregs = np.zeros(chip.sregs, np.uint32)
         self.forget_block()
         if words is None:
             self.flag_cause[:] = int(LOWERED)
-
-    def _field(self, name: str) -> I64:
-        return self.words[OFFSETS[name] : OFFSETS[name] + _COUNTS[name]]
 
     def forget_block(self) -> None:
         """Registers and queues that live within a block hold nothing."""
@@ -140,10 +152,6 @@ class CoreState:
             row[0] += 1
         row[2 : 2 + len(gains)] += gains
         self.record_count += 1
-
-    def sreg(self, number: int) -> int:
-        """An sreg as a signed number."""
-        return int(self.sregs[number : number + 1].view(np.int32)[0])
 
 
 def _or_zeros(array: U32 | None, shape: tuple[int, ...]) -> U32:

@@ -9,7 +9,7 @@ handlers broadcast; a body that is more than elementwise runs element by element
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -57,6 +57,8 @@ HANDLERS: dict[str, Handler] = {
     **reduction.REDUCTION_HANDLERS,
     **sorting.SORTING_HANDLERS,
 }
+
+Watch = Callable[[HloInstruction, Operands, Value], None]
 
 _KEEPS_WIDE = (
     elementwise.KEEPS_WIDE
@@ -164,6 +166,8 @@ class Interpreter:
         self.is_batched = False
         self.generator = np.random.default_rng(options.seed)
         self.rng_state = options.seed
+        self.watch: Watch | None = None
+        """Called with each instruction, its operands' values and its own, outside of batched bodies."""
         self._plans: dict[HloComputation, list[Step]] = {}
         self._batchable: dict[HloComputation, bool] = {}
 
@@ -241,6 +245,8 @@ class Interpreter:
             result = self._execute_rounded(step, operands)
         if not self.is_batched:
             self._check(instr, result)
+            if self.watch is not None:
+                self.watch(instr, operands, result)
         return result
 
     def _execute_rounded(self, step: Step, operands: Operands) -> Value:

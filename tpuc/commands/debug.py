@@ -1,0 +1,57 @@
+"""``tpuc debug``: stop a run anywhere, look at it, go on and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from compiler.diagnostics import CompileError
+from runtime.machines import MachineOptions
+from tpuc.commands.judging import read_or_random
+from tpuc.commands.models import Choices, compiled_or_loaded
+from tpuc.commands.terminal import working
+
+
+def debug(
+    model: str,
+    inputs: str | None,
+    seed: int,
+    target: str | None,
+    precision: str | None,
+    f64_as_f32: bool,
+    windows: tuple[str, ...],
+    machine: str,
+    script: str | None,
+    commands: tuple[str, ...],
+) -> None:
+    """Compile a model, load its inputs, and read commands from a script, the command line, or a prompt."""
+    from tpuc.debugger.commands import Commands
+    from tpuc.debugger.debugger import Debugger
+    from tpuc.debugger.prompt import interact, run_script
+
+    if model == "-" and script is None and not commands:
+        raise click.UsageError(
+            "the model comes from standard input: give commands with -x or --command"
+        )
+    lines = _script(script)
+    choices = Choices(target, precision, f64_as_f32, windows, None)
+    executable = compiled_or_loaded(model, choices, MachineOptions(machine=machine))
+    arrays = list(read_or_random(inputs, executable.argument_shapes, seed))
+    with working(f"loading {model}"):
+        debugger = Debugger(executable, arrays, machine)
+    session = Commands(debugger)
+    if inputs is None and arrays:
+        click.echo(f"inputs: random, seed {seed} (give your own with --inputs)", err=True)
+    run_script(session, [*lines, *commands])
+    if script is None and not commands:
+        interact(session)
+
+
+def _script(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise CompileError(f"cannot read {path}: {error.strerror}") from error

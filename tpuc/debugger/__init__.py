@@ -1,0 +1,1 @@
+"""The debugger: `Debugger` (`debugger`), for Python programs, and the prompt that calls it (`prompt`)."""

@@ -1,0 +1,322 @@
+"""The debugger's commands: one line in, a text out. The prompt and scripts are made of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tpuc.debugger import show
+from tpuc.debugger.breakpoints import DebuggerError
+from tpuc.debugger.debugger import UNITS, Debugger, Stop
+
+_REGISTER = re.compile(r"[svm]\d+")
+_EXAMINE = re.compile(r"x(?:/(\d*)([a-z]?))?")
+_KEY = re.compile(r"(?P<name>[^\[]+)(?P<key>\[.*\])?")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its usage, what it does, and the method."""
+
+    usage: str
+    about: str
+    call: Callable[[Commands, str], str]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first word of its usage."""
+        return self.usage.split()[0]
+
+
+class Commands:
+    """Runs command lines on a debugger. `is_over` after `quit`."""
+
+    def __init__(self, debugger: Debugger) -> None:
+        self.debugger = debugger
+        self.is_over = False
+        self._displays: list[str] = []
+
+    def execute(self, line: str) -> str:
+        """What a command line prints; raises `DebuggerError` or what the debugger's methods raise."""
+        text = line.partition("#")[0].strip()
+        if not text:
+            return ""
+        word, _, rest = text.partition(" ")
+        if word == "x" or word.startswith("x/"):
+            return self._examine(word, rest.strip())
+        return find_command(word).call(self, rest.strip())
+
+    def _stopped(self, stop: Stop) -> str:
+        where = stop.where
+        lines = [stop.reason] if stop.reason else []
+        lines.append(where.line(has_cores=self.debugger.chips > 1))
+        if where.bundle is not None:
+            lines.append(f"=> {where.bundle:>5} {where.text}")
+        for shown in self._displays:
+            try:
+                lines.append(f"{shown}: {self._print(shown)}")
+            except ValueError as error:
+                lines.append(f"{shown}: {error}")
+        return "\n".join(lines)
+
+    # commands
+
+    def _break(self, rest: str, *, temporary: bool = False) -> str:
+        place, _, condition = rest.partition(" if ")
+        if not place.strip():
+            raise DebuggerError("want a place; try help break")
+        return self.debugger.break_at(
+            place.strip(), condition.strip(), temporary=temporary
+        ).describe()
+
+    def _watch(self, rest: str) -> str:
+        what, _, condition = rest.partition(" if ")
+        return self.debugger.watch(what.strip(), condition.strip()).describe()
+
+    def _delete(self, rest: str) -> str:
+        self.debugger.delete(_number(rest) if rest else None)
+        return ""
+
+    def _enable(self, rest: str, *, is_enabled: bool = True) -> str:
+        numbers = [_number(word) for word in rest.split()]
+        for one in self.debugger.breakpoints:
+            if not numbers or one.number in numbers:
+                one.is_enabled = is_enabled
+        return ""
+
+    def _step(self, rest: str, *, is_back: bool = False) -> str:
+        words = rest.split()
+        units = [word for word in words if not word.isdecimal()]
+        counts = [int(word) for word in words if word.isdecimal()]
+        move = self.debugger.reverse_step if is_back else self.debugger.step
+        return self._stopped(move(units[0] if units else "bundle", counts[0] if counts else 1))
+
+    def _continue(self, rest: str) -> str:
+        stop = self.debugger.cont()
+        for _ in range(1, _number(rest) if rest else 1):
+            if stop.breakpoint is not None:
+                stop = self.debugger.cont()
+        return self._stopped(stop)
+
+    def _print(self, rest: str) -> str:
+        if not rest:
+            raise DebuggerError("want a name: an HLO instruction, a register, or window NAME")
+        if _REGISTER.fullmatch(rest):
+            return show.register_text(self.debugger, rest)
+        if rest.startswith("window "):
+            return show.window_text(self.debugger, rest.removeprefix("window ").strip())
+        return self._value(rest, evaluate=False)
+
+    def _evaluate(self, rest: str) -> str:
+        return f"evaluated, not read from the chip:\n{self._value(rest, evaluate=True)}"
+
+    def _value(self, text: str, *, evaluate: bool) -> str:
+        found = _KEY.fullmatch(text.strip())
+        assert found is not None
+        values = self.debugger.values(found["name"].strip(), evaluate=evaluate)
+        if found["key"]:
+            values = [values[0][_key(found["key"])]]
+        return "\n".join(show.array_text(value) for value in values) or "no arrays"
+
+    def _display(self, rest: str) -> str:
+        self._displays.append(rest)
+        return self._print(rest)
+
+    def _undisplay(self, rest: str) -> str:
+        self._displays = [] if not rest else [d for d in self._displays if d != rest]
+        return ""
+
+    def _info(self, rest: str) -> str:
+        names = [name for name in TABLES if rest and name.startswith(rest)]
+        if len(names) != 1:
+            raise DebuggerError(f"info {', '.join(TABLES)}")
+        return TABLES[names[0]](self)
+
+    def _breakpoints(self) -> str:
+        return "\n".join(b.describe() for b in self.debugger.breakpoints) or "no breakpoints"
+
+    def _chips(self) -> str:
+        rows = (self.debugger.where(core) for core in range(self.debugger.chips))
+        return "\n".join(
+            f"{'*' if w.core == self.debugger.core else ' '} chip {w.core}  {w.line()}"
+            for w in rows
+        )
+
+    def _kernels(self) -> str:
+        target = self.debugger.target
+        rows = []
+        for site in dict.fromkeys(target.map.sites):
+            body = target.map.bodies[target.map.body_of_site(site)]
+            rows.append(f"{site:<24} {body.count:>6} bundles  {body.kernel.note}")
+        return "\n".join(rows)
+
+    def _examine(self, word: str, rest: str) -> str:
+        found, words = _EXAMINE.fullmatch(word), rest.split()
+        if found is None or not words:
+            raise DebuggerError("want x/8f hbm 0x200")
+        space, address = words if len(words) == 2 else ("hbm", words[0])
+        count = int(found[1] or 8)
+        return show.memory_text(self.debugger, count, found[2] or "x", space, address)
+
+    def _list(self, rest: str) -> str:
+        what, _, name = rest.partition(" ")
+        if what in ("", "bundles"):
+            return show.bundles_text(self.debugger)
+        if what == "hlo":
+            return show.hlo_text(self.debugger, name.strip() or None)
+        if what == "source":
+            return show.source_text(self.debugger)
+        raise DebuggerError("list [bundles | hlo [NAME] | source]")
+
+    def _help(self, rest: str) -> str:
+        if rest:
+            one = find_command(rest.split()[0])
+            names = f" ({', '.join(one.aliases)})" if one.aliases else ""
+            return f"{one.usage}{names}\n{one.about}"
+        return "\n".join(f"{c.usage:<34} {c.about.splitlines()[0]}" for c in COMMANDS)
+
+    def _quit(self, rest: str) -> str:
+        self.is_over = True
+        return ""
+
+    def _where(self, rest: str) -> str:
+        return self._stopped(Stop("", self.debugger.where()))
+
+    def _chip(self, rest: str) -> str:
+        return self._stopped(Stop("", self.debugger.chip(_number(rest))))
+
+
+TABLES: dict[str, Callable[[Commands], str]] = {
+    "breakpoints": Commands._breakpoints,
+    "registers": lambda c: show.registers_text(c.debugger),
+    "windows": lambda c: show.windows_text(c.debugger),
+    "mxu": lambda c: show.mxu_text(c.debugger),
+    "dma": lambda c: show.dma_text(c.debugger),
+    "flags": lambda c: show.flags_text(c.debugger),
+    "chips": Commands._chips,
+    "kernels": Commands._kernels,
+}
+
+_PLACES = """stop before or after something:
+  break fusion.2            an HLO instruction: its kernel, or within a kernel its first bundle
+  break after fusion.2      when its kernel is over
+  break fusion.2 step 3     when that step of its kernel's outermost loop begins (no number: each)
+  break fusion.2:41         before a bundle of its kernel, numbered as on the page of tpuc view
+  break net.py:12           before the first bundle of a source line, in each kernel
+  break cycle 1000          at the first bundle at or behind a cycle
+  break nan                 where the first NaN in a kernel's result is made (inf: infinity)
+  break WHERE if COND       of step, iteration, cycle, call, s0.., max("fusion.2"), nans(..), .."""
+
+COMMANDS = (
+    Command("break WHERE [if COND]", _PLACES, Commands._break, ("b",)),
+    Command("tbreak WHERE [if COND]", "stop there once; places as for break",
+            lambda c, rest: c._break(rest, temporary=True), ("tb",)),
+    Command("watch NAME | SPACE ADDR [COUNT]",
+            "stop behind what changes an array or memory: watch fusion.2, watch hbm 0x200 64 (bytes),\n"
+            "watch vmem 100 8 (rows of 512 bytes), watch smem 12 (words)", Commands._watch),
+    Command("delete [NUMBER]", "forget a breakpoint, or all", Commands._delete, ("d",)),
+    Command("enable [NUMBER..]", "let breakpoints count again", Commands._enable),
+    Command("disable [NUMBER..]", "let breakpoints not count",
+            lambda c, rest: c._enable(rest, is_enabled=False)),
+    Command("run", "start again and go on to the first breakpoint",
+            lambda c, _: c._stopped(c.debugger.run()), ("r",)),
+    Command("continue [COUNT]", "go on to the next breakpoint", Commands._continue, ("c",)),
+    Command("step [UNIT] [COUNT]", f"go on by a {', '.join(UNITS)} (a bundle if not said)",
+            Commands._step, ("s",)),
+    Command("finish", "go on until the kernel is over", lambda c, _: c._stopped(c.debugger.finish())),
+    Command("reverse-step [UNIT] [COUNT]", "go back by as much",
+            lambda c, rest: c._step(rest, is_back=True), ("rs",)),
+    Command("reverse-continue", "go back to where a breakpoint was hit last",
+            lambda c, _: c._stopped(c.debugger.reverse_cont()), ("rc",)),
+    Command("restart", "back to the start", lambda c, _: c._stopped(c.debugger.restart())),
+    Command("where", "where the run stands", Commands._where, ("w",)),
+    Command("backtrace", "bundle, loops, kernel, loops of the program, entry",
+            lambda c, _: show.backtrace_text(c.debugger), ("bt",)),
+    Command("print NAME | REGISTER | window NAME",
+            "an HLO instruction's array (print fusion.2[0,:4]), s4, v12, m3, a window of VMEM",
+            Commands._print, ("p",)),
+    Command("evaluate NAME", "a value within a kernel, computed of the operands in memory",
+            Commands._evaluate, ("e",)),
+    Command("display NAME", "print it at each stop", Commands._display),
+    Command("undisplay [NAME]", "print it, or anything, no more", Commands._undisplay),
+    Command("x/COUNTFORMAT [SPACE] ADDR", "memory: x/8f hbm 0x200; formats f, h (bf16), d, u, x",
+            lambda c, rest: c._examine("x", rest)),
+    Command("info TABLE", ", ".join(TABLES),
+            Commands._info, ("i",)),
+    Command("list [bundles | hlo [NAME] | source]", "the code around here", Commands._list, ("l",)),
+    Command("chip NUMBER", "look at another chip of the slice", Commands._chip),
+    Command("help [COMMAND]", "this list, or more of one", Commands._help, ("h",)),
+    Command("quit", "leave", Commands._quit, ("q", "exit")),
+)  # fmt: skip
+
+
+def find_command(word: str) -> Command:
+    """A command by its name, an alias, or the beginning of one name; raises `DebuggerError`."""
+    exact = [c for c in COMMANDS if word == c.name or word in c.aliases]
+    found = exact or [c for c in COMMANDS if c.name.startswith(word)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DebuggerError(f"{word}: {', '.join(c.name for c in found)}")
+    raise DebuggerError(f"no command {word!r}; try help")
+
+
+def completions(debugger: Debugger, line: str) -> Iterator[str]:
+    """The words that may stand at the end of a line."""
+    words = line.split(" ")
+    return (name for name in _names(debugger, words) if name.startswith(words[-1]))
+
+
+def _names(debugger: Debugger, words: list[str]) -> list[str]:
+    if len(words) == 1:
+        return [name for c in COMMANDS for name in (c.name, *c.aliases) if "/" not in name]
+    if words[0] in ("step", "s", "reverse-step", "rs"):
+        return list(UNITS)
+    if words[0] in ("info", "i"):
+        return list(TABLES)
+    target = debugger.target
+    own = ["nan", "inf", "cycle", "after"] if words[0] in ("break", "b", "tbreak", "tb") else []
+    return [
+        *own,
+        *dict.fromkeys([*target.map.sites, *target.map.instructions]),
+        *target.map.lines(),
+    ]
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise DebuggerError(f"{text!r} is no number")
+    return int(text)
+
+
+def _key(text: str) -> tuple[int | slice, ...]:
+    """``[0,:4]`` as a key of an array."""
+    try:
+        tree = ast.parse(f"x{text}", mode="eval").body
+    except SyntaxError as error:
+        raise DebuggerError(f"{text}: {error.msg}") from error
+    assert isinstance(tree, ast.Subscript)
+    parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+    return tuple(_part(part, text) for part in parts)
+
+
+def _part(part: ast.expr, text: str) -> int | slice:
+    def number(node: ast.expr | None) -> int | None:
+        if node is None:
+            return None
+        try:
+            value = ast.literal_eval(node)
+        except ValueError:
+            value = None
+        if not isinstance(value, int):
+            raise DebuggerError(f"{text}: {ast.unparse(node)} is no whole number")
+        return value
+
+    if isinstance(part, ast.Slice):
+        return slice(number(part.lower), number(part.upper), number(part.step))
+    found = number(part)
+    assert found is not None
+    return found
