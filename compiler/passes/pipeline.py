@@ -61,6 +61,7 @@ from compiler.passes.port_layout import lay_out_ports
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
+from compiler.passes.stacked_order import order_stacks
 from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
@@ -113,6 +114,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("stacked-order", order_stacks),
         FunctionPass("stacked-state", compact_stacked_state),
         FunctionPass("gather-canonicalizer", canonicalize_gathers),
         FunctionPass("scatter-canonicalizer", canonicalize_scatters),
@@ -175,6 +177,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "stacked-order",
     "stacked-state",
     "gather-canonicalizer",
     "scatter-canonicalizer",
@@ -262,6 +265,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
     ("tuple-flattener", "stacked-state", "it looks at elements of the state"),
     ("pair-types", "stacked-state", "it makes two arrays of one"),
+    ("tuple-flattener", "stacked-order", "it looks at elements of the state"),
+    ("stacked-order", "stacked-state", "trailing dimensions are those that slices have at last"),
     ("stacked-state", "fusion", "reshapes are computed where slices are made or read"),
     ("pair-types", "gather-canonicalizer", "64-bit indices are made s32"),
     ("gather-canonicalizer", "fusion", "indices are arranged where they are computed"),

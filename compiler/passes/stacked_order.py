@@ -1,0 +1,92 @@
+"""Stacked order: a loop carries a stack in the order of dimensions that it has outside.
+
+    w = f32[4096,32,8,128] parameter(0)             state[k] = w
+    t = f32[32,4096,8,128] transpose(w)      ->     slice = f32[4096,1,8,128] dynamic-slice(state[k])
+    state[k] = t, one slice a trip
+
+Frontends move the dimension that a scan goes over to the front. Done with the whole stack that is a
+second copy of all weights; a slice has one element of that dimension, and turns without moving
+anything. What a scan stacks, and is moved back afterwards, likewise.
+
+The last two dimensions stay where they are: their tiles hold neighbours of one slice alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.hlo.call_graph import control_computations
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.passes.stacked_view import Dims, is_only_caller, is_stacked, restate
+from compiler.rewrite import make
+from compiler.rewrite.pattern import splat_value
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """A view of a stack as it lies, of which the loop's is the transpose by `permutation`."""
+
+    permutation: Dims
+
+    def inward(self, value: HloInstruction) -> HloInstruction:
+        return make.transpose(value, _inverse(self.permutation))
+
+    def outward(self, value: HloInstruction) -> HloInstruction:
+        return make.transpose(value, self.permutation)
+
+    def sizes(self, sizes: Dims) -> Dims:
+        return tuple(sizes[i] for i in _inverse(self.permutation))
+
+    def starts(self, starts: Sequence[HloInstruction]) -> list[HloInstruction]:
+        return [starts[i] for i in _inverse(self.permutation)]
+
+
+def order_stacks(module: HloModule, context: PassContext) -> bool:
+    """Let loops carry stacks as they lie outside, callers first."""
+    for computation in reversed(control_computations(module)):
+        for loop in [i for i in computation if i.opcode == "while"]:
+            found = list(_candidates(module, loop))
+            for index, permutation in found:
+                restate(loop, index, _Turned(permutation))
+                context.counts["arrays"] += 1
+            if found:
+                loop.body.sort()
+                computation.sort()
+    return bool(context.counts["arrays"])
+
+
+def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[tuple[int, Dims]]:
+    """Elements of a loop's state that are turned outside, and how."""
+    if loop.operands[0].opcode != "tuple" or loop.body.root_instruction.opcode != "tuple":
+        return
+    if any(u.opcode != "get-tuple-element" for u in loop.users):
+        return
+    turned = [
+        (index, permutation)
+        for index in range(len(loop.operands[0].operands))
+        if (permutation := _permutation(loop, index))
+    ]
+    if turned and is_only_caller(module, loop):
+        yield from ((i, p) for i, p in turned if is_stacked(loop, i))
+
+
+def _permutation(loop: HloInstruction, index: int) -> Dims | None:
+    """How the loop's array is turned against those outside, if more transposes go than come."""
+    start = loop.operands[0].operands[index]
+    before = start.dimensions if start.opcode == "transpose" else None
+    results = [user for r in loop.users if r.index == index for user in r.users]
+    afters = {u.dimensions if u.opcode == "transpose" else None for u in results}
+    after = _inverse(afters.pop() or ()) if len(afters) == 1 else None
+    if before is None:
+        before = after if splat_value(start) is not None else None
+    elif results and after != before:
+        return None
+    rank = len(before) if before else 0
+    is_fixed = before is not None and rank > 2 and before[-2:] == (rank - 2, rank - 1)
+    return before if is_fixed and before != tuple(range(rank)) else None
+
+
+def _inverse(permutation: Dims) -> Dims:
+    return tuple(permutation.index(d) for d in range(len(permutation)))

@@ -1,0 +1,131 @@
+"""Elements of a loop's state that the loop touches slice by slice, given another shape.
+
+A view says how the array lies instead, and how a whole one or a slice goes in and comes out. The
+loop then carries the array as it lies; slices are turned where they are read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from compiler.hlo.call_graph import control_computations
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.shape import TupleShape
+from compiler.rewrite.graph import emit
+
+Dims = tuple[int, ...]
+
+
+class View(Protocol):
+    """Another shape of an array and of its slices along the first dimension."""
+
+    def inward(self, value: HloInstruction) -> HloInstruction:
+        """The whole array, or a slice of it, as it lies."""
+
+    def outward(self, value: HloInstruction) -> HloInstruction:
+        """What `inward` was given."""
+
+    def sizes(self, sizes: Dims) -> Dims:
+        """The sizes of a slice as it lies."""
+
+    def starts(self, starts: Sequence[HloInstruction]) -> list[HloInstruction]:
+        """The first indices of a slice as it lies."""
+
+
+def is_only_caller(module: HloModule, loop: HloInstruction) -> bool:
+    """Whether nothing else calls what the loop calls; looks at the whole module."""
+    called = {loop.body, loop.condition}
+    instrs = (i for c in control_computations(module) for i in c)
+    return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [loop]
+
+
+def _elements(computation: HloComputation, index: int) -> list[HloInstruction]:
+    return [
+        u
+        for u in computation.parameters[0].users
+        if u.opcode == "get-tuple-element" and u.index == index
+    ]
+
+
+def is_stacked(loop: HloInstruction, index: int) -> bool:
+    """Whether the loop touches the element by whole slices only."""
+    body, condition = loop.body, loop.condition
+    others = [*body.parameters[0].users, *condition.parameters[0].users]
+    if any(u.opcode != "get-tuple-element" for u in others) or _elements(condition, index):
+        return False
+    root, held = body.root_instruction, _elements(body, index)
+    for value in held:  # grows
+        for user in value.users:
+            if user is root:
+                if [i for i, o in enumerate(root.operands) if o is value] != [index]:
+                    return False
+            elif not _takes_slices(user, value):
+                return False
+            elif user.opcode == "dynamic-update-slice" and user not in held:
+                held.append(user)
+    return root.operands[index] in held
+
+
+def _takes_slices(user: HloInstruction, value: HloInstruction) -> bool:
+    """Whether a user reads or replaces whole slices of a value, and nothing else of it."""
+    if user.operands.count(value) != 1 or user.operands[0] is not value:
+        return False
+    if user.opcode == "dynamic-slice":
+        return user.array.dims[1:] == value.array.dims[1:]
+    if user.opcode == "dynamic-update-slice":
+        return user.operands[1].array.dims[1:] == value.array.dims[1:]
+    return False
+
+
+def restate(loop: HloInstruction, index: int, view: View) -> None:
+    """Carry element `index` of the state, which is stacked, as the view has it."""
+    body, start = loop.body, loop.operands[0]
+    values = list(start.operands)
+    values[index] = view.inward(values[index])
+    new = values[index].array
+    assert isinstance(loop.shape, TupleShape)
+    parts = list(loop.shape.elements)
+    parts[index] = new
+    shape = TupleShape(tuple(parts))
+    loop.set_operands([emit(loop, "tuple", shape, values)])
+    if not start.users and start.computation is not None:
+        start.computation.remove(start)
+    held = _elements(body, index)
+    for value in held:  # grows
+        value.shape = new
+        for user in list(value.users):
+            if user.opcode == "dynamic-slice":
+                _read(user, value, view)
+            elif user.opcode == "dynamic-update-slice" and user not in held:
+                _write(user, view)
+                held.append(user)
+    for owner in (body, loop.condition):
+        owner.parameters[0].shape = shape
+    body.root_instruction.shape = loop.shape = shape
+    for result in list(loop.users):
+        if result.index == index:
+            users = list(result.users)
+            is_root = loop.computation is not None and loop.computation.root is result
+            result.shape = new
+            apart = view.outward(result)
+            for user in users:
+                user.set_operands([apart if o is result else o for o in user.operands])
+            if is_root and loop.computation is not None:
+                loop.computation.root = apart
+
+
+def _read(user: HloInstruction, value: HloInstruction, view: View) -> None:
+    sizes = view.sizes(user.array.dims)
+    attrs = {**user.attrs, "dynamic_slice_sizes": sizes}
+    shape = user.array.with_layout(None).with_dims(sizes)
+    starts = view.starts(user.operands[1:])
+    made = emit(user, "dynamic-slice", shape, (value, *starts), attrs)
+    user.replace_all_uses_with(view.outward(made))
+    assert user.computation is not None
+    user.computation.remove(user)
+
+
+def _write(user: HloInstruction, view: View) -> None:
+    operand, update, *starts = user.operands
+    user.set_operands([operand, view.inward(update), *view.starts(starts)])
