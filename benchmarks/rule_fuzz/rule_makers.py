@@ -135,7 +135,28 @@ def _groups_of_features(g: Generator) -> HloInstruction:
     return g.emit("reduce", (split, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
+def _neighbours(g: Generator) -> HloInstruction:
+    """Reductions of short rows that a reshape made of long ones, and maybe of other dimensions."""
+    dtype, count = g.dtype(), g.integer(2, 16)
+    rows, lanes = g.choose((64, 128)), g.choose((128 // count + 1, 150))
+    shape, places = g.choose(
+        (
+            ((rows, lanes, count), ((2,),)),
+            ((rows // 2, 2, lanes, count), ((3,), (1, 3))),
+        )
+    )
+    whole = g.value(Wanted(dtype, (rows, lanes * count)))
+    split = g.emit("reshape", (whole,), {}, Wanted(dtype, shape))
+    kind = g.choose(reducer_kinds(dtype))
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        raise Impossible
+    attrs = {"dimensions": g.choose(places), "to_apply": reducer(g, kind, dtype)}
+    return g.emit("reduce", (split, g.splat(Wanted(dtype, ()), neutral)), attrs)
+
+
 MAKERS: dict[str, Maker] = {
+    "reduce-of-neighbours": _neighbours,
     "reduce-before-split": _groups_of_features,
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,

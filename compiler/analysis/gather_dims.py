@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing import const
 from compiler.analysis.indexing_maps import Index
-from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 
@@ -64,7 +64,10 @@ def gather_dims(gather: HloInstruction) -> GatherDims:
 
 STAGED_WORDS = 131072
 """Most index words that a kernel of rows brings to the scalar unit at once."""
-_SHARE = 0.6  # of VMEM that a resident operand and its indices may take
+_SHARE = 0.6  # of VMEM that a resident operand, or indices that are staged whole, may take
+_BYTES_AN_ELEMENT = 25_000  # that HBM moves while one element is sent for
+_MOST_PADDING = 4  # times its elements that an array of indices may take
+_LEAST_PADDED = 1 << 20  # bytes; below, another kernel takes longer
 _ROW_SHARE = 0.05  # and a row tile of packed rows
 
 
@@ -97,13 +100,23 @@ def has_rows(d: GatherDims) -> bool:
 
 
 def is_large(d: GatherDims, vmem_bytes: int) -> bool:
-    """Whether the gather's indices, or its operand unless that is read by rows, are too large to
-    lie in VMEM (or SMEM) whole."""
-    held = 2 * byte_size(d.indices.array.with_layout(None))
+    """Whether slices are sent for part by part: the operand is too large to lie in VMEM, or much
+    larger than what is read of it; of rows, the indices too large for VMEM or SMEM."""
     if has_rows(d):
+        held = 2 * byte_size(d.indices.array.with_layout(None))
         words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
         return words > STAGED_WORDS or held > _SHARE * vmem_bytes or is_wide(d, vmem_bytes)
-    return held + byte_size(d.operand.array.with_layout(None)) > _SHARE * vmem_bytes
+    size = byte_size(d.operand.array.with_layout(None))
+    return size > _SHARE * vmem_bytes or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
+
+
+def is_padded(d: GatherDims) -> bool:
+    """Whether the indices, and single elements that they name, lie among much padding."""
+    arrays = [d.indices.array]
+    if all(size == 1 for size in d.slice_sizes):
+        arrays.append(d.gather.array)
+    size = sum(byte_size(a.with_layout(None)) for a in arrays)
+    return size >= max(_LEAST_PADDED, _MOST_PADDING * sum(map(unpadded_byte_size, arrays)))
 
 
 def is_wide(d: GatherDims, vmem_bytes: int) -> bool:

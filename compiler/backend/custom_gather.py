@@ -61,7 +61,7 @@ def emit_gather(kernel: CustomKernel) -> None:
         shapes = kernel.fusion.operands[number].array, kernel.fusion.array
         way = ResidentRows(kernel, rows) if copies_in_vmem(dims, shapes, kernel.chip) else rows
         way.emit()
-    elif is_large(dims, kernel.chip.vmem_bytes):
+    elif is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
         StreamedGather(kernel, dims).emit()
     else:
         _resident(kernel, dims).emit()

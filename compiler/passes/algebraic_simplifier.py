@@ -14,6 +14,7 @@ from compiler.passes.rules_arithmetic import ARITHMETIC_RULES
 from compiler.passes.rules_indexing import INDEXING_RULES
 from compiler.passes.rules_motion import MOTION_RULES
 from compiler.passes.rules_peeling import PEELING_RULES
+from compiler.passes.rules_pooling import POOLING_RULES
 from compiler.passes.rules_reduction import REDUCTION_RULES
 from compiler.passes.rules_scatter import SCATTER_RULES
 from compiler.passes.rules_shape import SHAPE_RULES
@@ -25,6 +26,7 @@ RULES = RuleSet(
         *SHAPE_RULES,
         *ARITHMETIC_RULES,
         *REDUCTION_RULES,
+        *POOLING_RULES,
         *PEELING_RULES,
         *INDEXING_RULES,
         *SCATTER_RULES,

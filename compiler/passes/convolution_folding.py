@@ -52,6 +52,7 @@ from compiler.passes.convolution_guards import (
     needs_finite_kernel,
     ungathered,
 )
+from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
@@ -104,8 +105,8 @@ def fold_convolutions(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_foldable(instr: HloInstruction) -> bool:
-    """Floats, one group, something to compute, and no window asked for by name."""
-    if instr.opcode != "convolution" or 0 in instr.array.dims:
+    """Floats, one group, enough features for a product, and no window asked for by name."""
+    if instr.opcode != "convolution" or 0 in instr.array.dims or has_few_features(instr):
         return False
     groups = (instr.feature_group_count, instr.batch_group_count)
     is_float = all(i.array.dtype.is_float for i in (instr, *instr.operands))

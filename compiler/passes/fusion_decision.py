@@ -22,7 +22,6 @@ MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay
 VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
 VECTOR_TILE = 1024  # elements of a vector's tile
 WINDOW_ROWS = 32  # rows of the smallest window worth having
-MAX_REPEATED_OPS = 32  # operations per element recomputed for a reader at other indices
 _MOVING_OPS = 32  # of a vreg that is put together of parts, moved by a padding, or turned
 PASS_OPS = 32  # VALU operations per vreg that take as long as to move it
 REPLAY_BUDGET = 45  # VALU operations per vreg that a dot's prologue may cost in all
@@ -43,6 +42,9 @@ class FusionDecision:
 
 
 FUSE = FusionDecision(is_fused=True)
+
+
+_NONE = Access(0)
 
 
 class Legality:
@@ -98,7 +100,7 @@ class Legality:
         elements = sum(p.array.element_count for p in leaves)
         if group.op_count and instr.array.element_count > 2 * elements:
             return FusionDecision.refuse("every element would be recomputed several times")
-        if self.repeats(instr, group) * group.op_count > MAX_REPEATED_OPS:
+        if (self.repeats(instr, group) - 1) * group.repeat_count > 2 * PASS_OPS:
             return FusionDecision.refuse("read at several indices, and too much work to repeat")
         return FUSE
 
@@ -119,7 +121,20 @@ class Legality:
         limit = self._row_limit(group if group.kind is Kind.OUTPUT else other)
         if not limit.is_fused:
             return limit
+        if max(self._shifted_ops(group, other), self._shifted_ops(other, group)) > PASS_OPS:
+            return FusionDecision.refuse("reads the other at other indices, too much to repeat")
         return self.fits(group, other)
+
+    def _shifted_ops(self, group: Group, reader: Group) -> int:
+        """Operations per element of `group` that `reader` would do anew, for what it reads at other
+        indices than it is computed at."""
+        paths = 0
+        for leaf in reader.reads:
+            if leaf not in group.nodes:
+                continue
+            nodes = [self.nodes[r] for r in self.readers.get(leaf, ()) if r in reader.nodes]
+            paths += sum(n.paths[leaf] for n in nodes if Access.OTHER in n.leaves.get(leaf, _NONE))
+        return paths * group.repeat_count
 
     def _boxes_match(self, group: Group, other: Group) -> bool:
         if group.box == other.box:

@@ -53,6 +53,7 @@ class Group:
     reduced: Dims = ()  # of an INPUT group
     dot: HloInstruction | None = None
     op_count: int = 0
+    repeat_count: int = 0  # operations per element where it is all computed anew
     results: dict[HloInstruction, None] = field(default_factory=dict)
     reduces: list[HloInstruction] = field(default_factory=list)
     starts: set[HloInstruction] = field(default_factory=set)
@@ -157,6 +158,7 @@ class GroupGraph:
         kept.has_row_reduction |= gone.has_row_reduction
         kept.dot = kept.dot or gone.dot
         kept.op_count += gone.op_count
+        kept.repeat_count += gone.repeat_count
         kept.bits |= gone.bits
         kept.predecessors |= gone.predecessors
         kept.successors |= gone.successors

@@ -68,14 +68,16 @@ Leaves = dict[HloInstruction, Access]
 class Node:
     """Fusion's view of one instruction.
 
-    `op_count` is the work per element, virtual instructions included; `paths` says along how
-    many of them each leaf is read.
+    `op_count` is the work per element, of a real one its own alone; `repeat_count` is that of
+    computing it anew, virtual instructions included; `paths` says along how many of them each leaf
+    is read.
     """
 
     instr: HloInstruction
     role: Role
     leaves: Leaves = field(default_factory=dict)
     op_count: int = 0
+    repeat_count: int = 0
     has_row_operand: bool = False
     paths: dict[HloInstruction, int] = field(default_factory=dict)
 
@@ -229,6 +231,7 @@ def _classify_one(
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
         is_turned = instr.opcode == "reshape" and _is_turned_vector(node)
+        node.repeat_count = node.op_count
         node.op_count = _TURNING_COST if is_turned else lane_ops(instr)
     return node
 

@@ -79,7 +79,7 @@ class FusionPlan:
         """Put the instruction into a group of its own and connect it to what it reads."""
         kind, box = self._kind(instr, node)
         group = self.graph.new_group(kind, box, instr)
-        group.op_count = node.op_count
+        group.op_count, group.repeat_count = node.op_count, node.repeat_count
         self.legality.open(group, instr)
         group.reads = {leaf for leaf in node.leaves if leaf not in group.nodes}
         if instr.opcode == "reduce":
@@ -156,10 +156,12 @@ class FusionPlan:
             self._refuse(decision, producer, instr)
             return
         aligned, box = set(current.aligned), current.box
-        repeated = (self.legality.repeats(instr, producer) - 1) * producer.op_count
+        again = self.legality.repeats(instr, producer) - 1
+        repeated, more = again * producer.op_count, again * producer.repeat_count
         merged = self._merge(producer, current)
         merged.aligned, merged.box = aligned, box
         merged.op_count += repeated
+        merged.repeat_count += more
 
     def _place_row_reduce(self, instr: HloInstruction, node: Node, group: Group) -> None:
         for producer in self._candidates(node):

@@ -9,6 +9,7 @@ strided slice of the padded input.
     convolution          concatenates its taps' slices along the features and is then one dot;
                          with few output positions and many taps (a kernel's gradient) it puts
                          what each position meets side by side instead
+                         between one feature and another it is a sum of weighted slices
     grouped convolution  the same with the group as a batch dimension; with one feature a group,
                          a sum of products, over taps or (few positions) over what each meets
     many taps, positions a loop over taps
@@ -28,6 +29,8 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
+from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
+from compiler.passes.expanders.window_taps import padded_operand, tap_slice, window_taps
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -63,36 +66,6 @@ def _expand(instr: HloInstruction) -> HloInstruction | None:
     return None
 
 
-def _padded(
-    operand: HloInstruction, fill: HloInstruction, window: tuple[WindowDim, ...]
-) -> HloInstruction:
-    """The operand with the window's padding and base dilation applied."""
-    padding = tuple((d.pad_low, d.pad_high, d.base_dilation - 1) for d in window)
-    if all(p == (0, 0, 0) for p in padding):
-        return operand
-    dims = tuple(
-        low + high + (n - 1) * (inner + 1) + 1
-        for n, (low, high, inner) in zip(operand.array.dims, padding, strict=True)
-    )
-    shape = operand.array.with_dims(dims)
-    return emit(operand, "pad", shape, (operand, fill), {"padding": padding})
-
-
-def _tap(
-    padded: HloInstruction, window: tuple[WindowDim, ...], offsets: Dims, counts: Dims
-) -> HloInstruction:
-    """What one window position meets: a strided slice with `counts` elements per dimension."""
-    bounds = tuple(
-        (o * d.window_dilation, o * d.window_dilation + (n - 1) * d.stride + 1, d.stride)
-        for o, d, n in zip(offsets, window, counts, strict=True)
-    )
-    return make.slice_(padded, bounds)
-
-
-def _taps(window: tuple[WindowDim, ...]) -> list[Dims]:
-    return list(itertools.product(*(range(d.size) for d in window)))
-
-
 def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
     operand, init = instr.operands
     window = instr.window.dims
@@ -106,8 +79,10 @@ def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
         return _running_total(instr, kind, *running)
     if size > MAX_TAPS:
         return None
-    padded = _padded(operand, init, window)
-    parts = [_tap(padded, window, offsets, instr.array.dims) for offsets in _taps(window)]
+    padded = padded_operand(operand, init, window)
+    parts = [
+        tap_slice(padded, window, offsets, instr.array.dims) for offsets in window_taps(window)
+    ]
     if running is None:
         return _tree(instr, kind, parts)
     return _chain(instr, kind, parts[::-1] if running[1] else parts)
@@ -170,6 +145,8 @@ def _extent(instr: HloInstruction) -> tuple[int, int]:
 
 def _convolution(instr: HloInstruction) -> HloInstruction:
     """``[positions.., batch, taps * features] x [taps * features, out]``, per feature group."""
+    if has_few_features(instr):
+        return weighted_taps(instr)
     labels = instr.dim_labels
     groups = instr.feature_group_count
     taps, places = _extent(instr)
@@ -213,7 +190,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     image, _ = instr.operands
     window = (*instr.window.dims, WindowDim(1), WindowDim(1))
     image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
-    padded = _padded(image, make.constant(image, image.array.dtype, 0), window)
+    padded = padded_operand(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     features, batch = padded.array.dims[-2:]
     depth = math.prod(d.size for d in window) * features
@@ -279,7 +256,7 @@ def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstru
     rank = len(sizes)
     image = make.transpose(image, (0, rank + 2, *range(1, rank + 2)))
     around = (WindowDim(1), WindowDim(1), *window, WindowDim(1))
-    padded = _padded(image, make.constant(image, image.array.dtype, 0), around)
+    padded = padded_operand(image, make.constant(image, image.array.dtype, 0), around)
     dims = (batch, features, *extent, groups)
     weights = make.broadcast(make.convert(kernel, dtype), dims, tuple(range(1, rank + 3)))
     add = make.reducer(instr, "add", dtype)
@@ -329,14 +306,14 @@ def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> l
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     batch = instr.operands[0].array.dims[labels.input_batch]
     counts = (*order.around(positions, batch)[:-1], padded.array.dims[-1])
-    return [_tap(padded, window, offsets, counts) for offsets in _taps(window)]
+    return [tap_slice(padded, window, offsets, counts) for offsets in window_taps(window)]
 
 
 def _image(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
     """The image with padding and dilation, in the dimensions of `order`."""
     image = make.transpose(instr.operands[0], order.image(labels))
     window = order.around(instr.window.dims, WindowDim(1))
-    return _padded(image, make.constant(image, image.array.dtype, 0), window)
+    return padded_operand(image, make.constant(image, image.array.dtype, 0), window)
 
 
 def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:

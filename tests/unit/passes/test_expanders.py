@@ -41,6 +41,15 @@ CONVOLUTIONS = {
     "dilated kernel gradient": ("2,8,8,3", "4,4,3,5", "2,2,2,5",
                                 "size=4x4 pad=0_0x0_0 rhs_dilate=2x2", "b01f_01io->b01f", ""),
     "global": ("2,5,5,3", "5,5,3,4", "2,1,1,4", "size=5x5", "b01f_01io->b01f", ""),
+    "one feature": ("2,1,9,40", "1,1,3,3", "2,1,9,40", "size=3x3 pad=1_1x1_1", "bf01_oi01->bf01",
+                    ""),
+    "one feature, dilated and turned": (
+        "2,5,33,1", "3,2,1,1", "2,9,33,1",
+        "size=3x2 pad=1_1x0_1 lhs_dilate=2x1 rhs_dilate=1x1 rhs_reversal=1x1", "b01f_01io->b01f",
+        "",
+    ),
+    "two features, strided": ("3,90,2", "5,2,2", "3,44,2", "size=5 stride=2 pad=0_1",
+                              "b0f_0io->b0f", ""),
     "1d": ("2,16,3", "5,3,4", "2,12,4", "size=5", "b0f_0io->b0f", ""),
 }  # fmt: skip
 

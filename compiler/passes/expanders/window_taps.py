@@ -1,0 +1,43 @@
+"""Positions of a window: the padded operand, and what each position meets of it."""
+
+from __future__ import annotations
+
+import itertools
+
+from compiler.hlo.attributes import WindowDim
+from compiler.hlo.ir import HloInstruction
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+
+Dims = tuple[int, ...]
+
+
+def padded_operand(
+    operand: HloInstruction, fill: HloInstruction, window: tuple[WindowDim, ...]
+) -> HloInstruction:
+    """The operand with the window's padding and base dilation applied."""
+    padding = tuple((d.pad_low, d.pad_high, d.base_dilation - 1) for d in window)
+    if all(p == (0, 0, 0) for p in padding):
+        return operand
+    dims = tuple(
+        low + high + (n - 1) * (inner + 1) + 1
+        for n, (low, high, inner) in zip(operand.array.dims, padding, strict=True)
+    )
+    shape = operand.array.with_dims(dims)
+    return emit(operand, "pad", shape, (operand, fill), {"padding": padding})
+
+
+def tap_slice(
+    padded: HloInstruction, window: tuple[WindowDim, ...], offsets: Dims, counts: Dims
+) -> HloInstruction:
+    """What one window position meets: a strided slice with `counts` elements per dimension."""
+    bounds = tuple(
+        (o * d.window_dilation, o * d.window_dilation + (n - 1) * d.stride + 1, d.stride)
+        for o, d, n in zip(offsets, window, counts, strict=True)
+    )
+    return make.slice_(padded, bounds)
+
+
+def window_taps(window: tuple[WindowDim, ...]) -> list[Dims]:
+    """All positions of a window, the last dimension fastest."""
+    return list(itertools.product(*(range(d.size) for d in window)))

@@ -1,0 +1,77 @@
+"""A law of reductions over neighbours in the last dimension, which a reshape put into rows of their own.
+
+Pooling by ``x.reshape(h, 2, w, 2).sum((1, 3))`` would have rows of two lanes. Every second element, twice,
+added, has them all.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.analysis.reducers import has_identity_init, reducer_kind
+from compiler.hlo.dtypes import DType
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit
+from compiler.rewrite.pattern import Match, Op
+from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
+
+_MOST_NEIGHBOURS = 16
+_MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are better reduced first
+_LEAST_LANES = 128  # of the dimension that was split
+_FEWEST_ELEMENTS = 1 << 14
+
+
+# reduce(reshape(x), {.., last}) == reduce(reshape(x[.., 0::k] + .. + x[.., k-1::k]), {..})
+@rule("reduce-of-neighbours", Op("reduce"), ANY_ORDER)
+def reduce_of_neighbours(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Combine strided slices of what was split, instead of reducing short rows."""
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    split, init = instr.operands
+    wide: DType | None = None
+    if split.opcode == "convert":
+        split, wide = split.operands[0], split.array.dtype
+    if split.opcode != "reshape" or not _is_split(split, instr.dimensions):
+        return None
+    kind = reducer_kind(instr.to_apply)
+    if kind is None or not has_identity_init(instr) or not _is_exact_enough(instr, kind):
+        return None
+    whole = split.operands[0]
+    if wide is not None:
+        whole = make.convert(whole, wide)
+    *outer, count = split.array.dims
+    *lead, lanes = whole.array.dims
+    total: HloInstruction | None = None
+    for place in range(count):
+        bounds = (*((0, n, 1) for n in lead), (place, lanes - count + place + 1, count))
+        part = make.slice_(whole, bounds)
+        total = part if total is None else emit(instr, kind, part.array, (total, part))
+    assert total is not None
+    rows = make.reshape(total, tuple(outer))
+    rest = tuple(d for d in instr.dimensions if d != len(outer))
+    if not rest:
+        return rows
+    return emit(instr, "reduce", instr.array, (rows, init), {**instr.attrs, "dimensions": rest})
+
+
+def _is_exact_enough(reduce: HloInstruction, kind: str) -> bool:
+    """Whether parts may be combined in the type of the result: a reduction adds up in f32."""
+    dtype = reduce.array.dtype
+    return not dtype.is_float or dtype.bits == 32 or kind in ("maximum", "minimum")
+
+
+def _is_split(reshape: HloInstruction, reduced: tuple[int, ...]) -> bool:
+    """Whether the last, reduced dimension is a small part of the operand's last."""
+    before, after = reshape.operands[0].array, reshape.array
+    if not before.dims or before.dtype.bits > 32 or before.element_count < _FEWEST_ELEMENTS:
+        return False
+    count, lanes = after.dims[-1], before.dims[-1]
+    if math.prod(after.dims[d] for d in reduced) > _MOST_POOLED:
+        return False
+    is_part = 1 < count <= _MOST_NEIGHBOURS and lanes % count == 0 and lanes >= _LEAST_LANES
+    return is_part and after.rank - 1 in reduced
+
+
+POOLING_RULES: tuple[Rule, ...] = (reduce_of_neighbours,)
