@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from runtime.energy import Energy, energy_of
 from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.trace import write_trace
@@ -17,6 +18,8 @@ from tpu_sim.isa.origins import origin_table
 from tpu_sim.isa.program import If, Kernel, Loop, Node, Program, While
 from tpu_sim.machine.result import ExecutionResult, KernelRun
 
+SCHEMA_VERSION = 1
+"""Of the JSON object: raised when a field goes or changes its meaning (tpuc/report.schema.json)."""
 VREG_ELEMENTS = 1024
 """Elements of 32 bits that a vector operation takes at a time."""
 
@@ -81,7 +84,7 @@ class Report:
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
     count depends on data, None for an execution. `remarks` are the compiler's: where it split a
     fusion or took a plan of last resort, and why. `links` is there for a program of several devices;
-    all else is then that of the core that took longest.
+    all else is then that of the core that took longest, `energy` too.
     """
 
     target: str
@@ -101,6 +104,7 @@ class Report:
     assumed_loops: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     links: LinkUse | None = None
+    energy: Energy | None = None
     traced: Traced | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -120,6 +124,7 @@ class Report:
     def to_json(self) -> dict[str, object]:
         """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""
         return {
+            "schema": SCHEMA_VERSION,
             "estimated": self.assumed_trips is not None,
             "assumed_trips": self.assumed_trips,
             "assumed_loops": list(self.assumed_loops),
@@ -137,6 +142,7 @@ class Report:
             "causes": self.causes,
             "remarks": list(self.remarks),
             **({} if self.links is None else {"links": self.links.to_json()}),
+            **({} if self.energy is None else {"energy": self.energy.to_json()}),
             "kernels": [kernel.to_json() | self._origins(kernel) for kernel in self.kernels],
             "lines": [
                 {"line": line, **cost.to_json()}
@@ -244,6 +250,7 @@ def build_report(
         assumed_trips=assumed_trips,
         assumed_loops=() if assumed_trips is None else _all_assumed_loops(program),
         remarks=tuple(program.metadata.get("remarks", "").splitlines()),
+        energy=energy_of(program, chip, result),
         traced=(program, chip, result),
     )
 

@@ -131,6 +131,44 @@ _by = click.option(
     show_default=True,
     help="what costs most: kernels, source lines or operation names",
 )
+
+
+def _top(context: click.Context, parameter: click.Parameter, text: str) -> int | None:
+    """A number of rows, or all."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise click.BadParameter(f"{text!r}: want a number from 1 on, or all")
+    return int(text)
+
+
+_listing = _options(
+    click.option(
+        "--top",
+        default="12",
+        show_default=True,
+        metavar="N|all",
+        callback=_top,
+        help="so many kernels",
+    ),
+    click.option(
+        "--sort",
+        type=click.Choice(["cycles", "calls", "mxu", "hbm", "waste", "order"]),
+        default="cycles",
+        show_default=True,
+        help="the order of kernels; waste: cycles above the roof",
+    ),
+    click.option(
+        "--csv",
+        "csv_file",
+        type=click.Path(dir_okay=False),
+        help="write the kernels as CSV (- to standard output)",
+    ),
+    click.option(
+        "--prices", type=click.Path(dir_okay=False), help="a price file: [chip_hour] v5e = 1.2"
+    ),
+    click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),
+)
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
     click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz"),
@@ -175,6 +213,7 @@ def cli() -> None:
 @_trace
 @_chakra
 @_by
+@_listing
 @_json
 def run(**options: object) -> None:
     """Run MODEL (or a .tpux) on the emulated chip and report."""
@@ -194,6 +233,7 @@ def run(**options: object) -> None:
 @_trace
 @_chakra
 @_by
+@_listing
 @_json
 def estimate(**options: object) -> None:
     """Count the cycles of a run of MODEL (or a .tpux), without values.
@@ -352,6 +392,12 @@ def sweep(**options: object) -> None:
 def targets(**options: object) -> None:
     """List the chips; or every parameter of one, or what a slice such as v5e:16x16 is, with provenance."""
     _command("targets.targets")(**options)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of what run and estimate give with --json."""
+    _command("schema.schema")()
 
 
 def _command(name: str) -> Callable[..., Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
+from rich import box
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from runtime.report import KernelReport, Report
@@ -16,6 +20,35 @@ from tpuc.cost_tables import print_lines, print_scopes
 
 _MOST_REMARKS = 5
 _SLOWEST = 12
+_WIDE = 100
+"""Columns of a terminal below which tables have no lines."""
+_COLUMNS = ("kernel", "calls", "cycles", "share", "MXU", "bound by", "HBM MB", "least")
+SORTS: dict[str, Callable[[KernelReport], float]] = {
+    "cycles": lambda k: -k.cycles,
+    "calls": lambda k: -k.calls,
+    "mxu": lambda k: -k.mxu_utilisation,
+    "hbm": lambda k: -k.hbm_bytes,
+    "waste": lambda k: -(k.cycles - k.roofline_cycles),
+    "order": lambda k: 0,
+}
+"""By name, what kernels are ordered by: most cycles, .., most cycles above the roof, as they run."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Which kernels a report lists: the first `top` of them (None: all) by `sort`."""
+
+    top: int | None = _SLOWEST
+    sort: str = "cycles"
+
+    @property
+    def title(self) -> str:
+        """What the table begins with."""
+        return "slowest" if self.sort == "cycles" else f"by {self.sort}:"
+
+    def of(self, report: Report) -> list[KernelReport]:
+        """The kernels."""
+        return sorted(report.kernels, key=SORTS[self.sort])[: self.top]
 
 
 def console() -> Console:
@@ -30,7 +63,14 @@ def heading(console: Console, text: str) -> None:
     console.print(text, style="italic", soft_wrap=True, highlight=False)
 
 
-def print_report(report: Report, model: str, random_seed: int | None, by: str = "kernel") -> None:
+def print_report(
+    report: Report,
+    model: str,
+    random_seed: int | None,
+    by: str = "kernel",
+    listing: Listing = Listing(),
+    price: Price | None = None,
+) -> None:
     """Print totals of a run, and what is slowest `by` kernel, source line or operation name."""
     out = console()
     if random_seed is not None:
@@ -39,7 +79,7 @@ def print_report(report: Report, model: str, random_seed: int | None, by: str = 
     totals = Table(show_header=False)
     totals.add_column(style="bold")
     totals.add_column(justify="right")
-    for name, value in _totals(report):
+    for name, value in _totals(report, price):
         totals.add_row(name, value)
     out.print(totals)
     if report.assumed_loops:
@@ -50,35 +90,30 @@ def print_report(report: Report, model: str, random_seed: int | None, by: str = 
     if len(report.remarks) > _MOST_REMARKS:
         out.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
     if by == "kernel":
-        _print_kernels(out, report)
+        _print_kernels(out, report, listing)
     else:
         (print_lines if by == "line" else print_scopes)(out, report)
 
 
-def _print_kernels(out: Console, report: Report) -> None:
-    slowest = sorted(report.kernels, key=lambda k: -k.cycles)[:_SLOWEST]
+def _print_kernels(out: Console, report: Report, listing: Listing) -> None:
+    ordered = listing.of(report)
     table = Table(
-        title=f"slowest {len(slowest)} of {len(report.kernels)} kernels", title_justify="left"
+        title=f"{listing.title} {len(ordered)} of {len(report.kernels)} kernels",
+        title_justify="left",
+        box=box.SIMPLE if out.width < _WIDE else box.HEAVY_HEAD,
+        pad_edge=out.width >= _WIDE,
     )
     left = ("kernel", "bound by", "what")
-    for column in (
-        "kernel",
-        "calls",
-        "cycles",
-        "share",
-        "MXU",
-        "bound by",
-        "HBM MB",
-        "least",
-        "what",
-    ):
-        table.add_column(column, justify="left" if column in left else "right")
-    for kernel in slowest:
+    for column in (*_COLUMNS, "what"):
+        justify: JustifyMethod = "left" if column in left else "right"
+        is_last = column == "what"  # what gives way to names and digits on a narrow terminal
+        table.add_column(column, justify=justify, no_wrap=not is_last)
+    for kernel in ordered:
         table.add_row(*_kernel_row(kernel, report.cycles))
     out.print(table)
 
 
-def _totals(report: Report) -> list[tuple[str, str]]:
+def _totals(report: Report, price: Price | None) -> list[tuple[str, str]]:
     stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stages.items())
     emulated = "emulated in" if report.assumed_trips is None else "estimated in"
     return [
@@ -92,10 +127,52 @@ def _totals(report: Report) -> list[tuple[str, str]]:
         ("HBM peak", printed_bytes(report.hbm_peak_bytes)),
         ("cycles went to", _causes(report)),
         *_links(report),
+        *_energy(report),
+        *_price(price),
         ("kernels called", f"{sum(k.calls for k in report.kernels):,}"),
         ("compiled in", f"{report.compile_seconds:.2f} s ({stages})"),
         (emulated, f"{report.execute_seconds:.2f} s"),
     ]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a run costs, in the currency of the price file; `tokens` are those of a step."""
+
+    step: float
+    tokens: int | None = None
+
+    @property
+    def million_tokens(self) -> float | None:
+        """What a million tokens cost."""
+        return self.step / self.tokens * 1e6 if self.tokens else None
+
+    def to_json(self) -> dict[str, object]:
+        """The JSON object."""
+        return {"step": self.step, "tokens": self.tokens, "million_tokens": self.million_tokens}
+
+
+def _energy(report: Report) -> list[tuple[str, str]]:
+    energy = report.energy
+    if energy is None or not energy.joules:
+        return []
+    ordered = sorted(energy.parts.items(), key=lambda part: -part[1])
+    parts = ", ".join(
+        f"{n} {j / energy.joules:.0%}" for n, j in ordered if j >= 0.01 * energy.joules
+    )
+    each = " a core" if report.links is not None else ""
+    note = " (assumed)" if energy.assumed else ""
+    return [
+        ("energy" + note, f"{energy.joules * 1e3:,.3f} mJ{each}, {energy.watts:.0f} W: {parts}")
+    ]
+
+
+def _price(price: Price | None) -> list[tuple[str, str]]:
+    if price is None:
+        return []
+    tokens = price.million_tokens
+    more = "" if tokens is None else f", {tokens:.6g} per million tokens"
+    return [("price", f"{price.step:.6g} a step{more}")]
 
 
 def _links(report: Report) -> list[tuple[str, str]]:
@@ -222,3 +299,16 @@ def chips_as_json(name: str | None) -> dict[str, object]:
         }
         for chip in (load_chip(n) for n in names)
     }
+
+
+def kernels_as_csv(report: Report, listing: Listing) -> str:
+    """The kernels as CSV, with all that the JSON says of each but its origins."""
+    rows = [kernel.to_json() for kernel in listing.of(report)]
+    text = io.StringIO()
+    causes = list(report.kernels[0].causes) if report.kernels else []
+    names = [name for name in (rows[0] if rows else {}) if name != "causes"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, *(f"cycles_{cause}" for cause in causes)])
+    for row, kernel in zip(rows, listing.of(report), strict=True):
+        writer.writerow([*(row[name] for name in names), *(kernel.causes[c] for c in causes)])
+    return text.getvalue()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 _CYCLES = (0, 1 << 20)
 _HELD = (1, 1 << 16)
 _RATE = (1e-3, 1e9)
+_ENERGY = (0, 1e6)
 _RANGES: dict[str, tuple[float, float]] = {
     "clock_hz": (1, 1e15),
     "cores_per_device": (1, 1 << 10),
@@ -46,6 +47,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "host_chips": (1, 1 << 10),
     "cloud_units": (0, 64),
     "most_chips": (1, 1 << 15),
+    "mac_picojoules": _ENERGY,
+    "vector_picojoules": _ENERGY,
+    "hbm_picojoules_per_byte": _ENERGY,
+    "ici_picojoules_per_byte": _ENERGY,
+    "idle_watts": (0, 1e5),
 }
 _SLOTS = (1, 32)
 _MOST_XLU_SLOTS = 4

@@ -57,7 +57,9 @@ class Chip:
     Links between chips (ICI): rates are those of one link one way, as published and as a transfer gets
     it; a byte takes `ici_hop_cycles` over each, a flag alone `ici_sync_cycles` to a neighbour.
     `ici_wrap_size`, `ici_wrap_whole`: see `tpu_sim.isa.torus`. `cloud_units` is what a chip counts in
-    the cloud's names of slices, 0 if none is known.
+    the cloud's names of slices, 0 if none is known. What work costs in energy (`runtime.energy`): a
+    multiply-add of the MXU, an operation on an element, a byte of HBM, a byte over a link, and what a core
+    takes whatever it does.
     """
 
     name: str
@@ -100,6 +102,11 @@ class Chip:
     host_chips: int
     cloud_units: int
     most_chips: int
+    mac_picojoules: float
+    vector_picojoules: float
+    hbm_picojoules_per_byte: float
+    ici_picojoules_per_byte: float
+    idle_watts: float
     slots: dict[str, int] = field(hash=False)
     latencies: dict[str, int] = field(hash=False)
     spec: dict[str, str] = field(hash=False, compare=False)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import click
 import numpy as np
 import numpy.typing as npt
 
+from runtime.energy import price_of, read_prices
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
+from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
@@ -45,11 +47,18 @@ def run(
     trace: str | None,
     chakra: str | None,
     by: str,
+    top: int | None,
+    sort: str,
+    csv_file: str | None,
+    prices: str | None,
+    tokens: int | None,
     as_json: bool,
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
     writable(trace)
+    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens)
+    listing.check()
     _comparable(model, expect, check=check)
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
@@ -78,9 +87,9 @@ def run(
     tolerance = tolerance_of(tol, precision)
     if as_json:
         record = report.to_json() | {"model": model, "random_inputs": inputs is None}
-        print_json(record, differences, tolerance)
+        print_json(record | listing.record(executable, report), differences, tolerance)
     else:
-        tables.print_report(report, model, random_seed=None if inputs else seed, by=by)
+        listing.show(executable, report, model, None if inputs else seed, by)
     judge(differences, tolerance, quiet=as_json)
 
 
@@ -97,6 +106,11 @@ def estimate(
     trace: str | None,
     chakra: str | None,
     by: str,
+    top: int | None,
+    sort: str,
+    csv_file: str | None,
+    prices: str | None,
+    tokens: int | None,
     as_json: bool,
 ) -> None:
     """``tpuc estimate``: compile or load, count cycles without values, report.
@@ -104,6 +118,8 @@ def estimate(
     Several targets, with commas between, make a table of how the program scales.
     """
     writable(trace)
+    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens)
+    listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
     if target is not None and len(several_targets(target)) > 1:
@@ -120,9 +136,57 @@ def estimate(
     if chakra:
         _write_chakra(executable, report, chakra)
     if as_json:
-        print_json(report.to_json() | {"model": model}, None, 0.0)
+        record = report.to_json() | {"model": model} | listing.record(executable, report)
+        print_json(record, None, 0.0)
     else:
-        tables.print_report(report, model, random_seed=None, by=by)
+        listing.show(executable, report, model, None, by)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What of a report is shown, and written as CSV; what prices it is given."""
+
+    listing: tables.Listing
+    csv_file: str | None
+    prices: str | None
+    tokens: int | None
+
+    def check(self) -> None:
+        """Refuse before any long work what cannot be done."""
+        if self.tokens is not None and self.prices is None:
+            raise click.UsageError("--tokens are for their price: give --prices too")
+        if self.prices is not None:
+            read_prices(self.prices)
+        if self.csv_file != "-":
+            writable(self.csv_file)
+
+    def record(self, executable: Executable, report: Report) -> dict[str, object]:
+        """What the JSON has besides; the CSV is written."""
+        self._write_csv(report)
+        price = self._price(executable, report)
+        return {} if price is None else {"price": price.to_json()}
+
+    def show(
+        self, executable: Executable, report: Report, model: str, seed: int | None, by: str
+    ) -> None:
+        """Print the report; with the CSV on standard output, that alone."""
+        self._write_csv(report)
+        if self.csv_file != "-":
+            price = self._price(executable, report)
+            tables.print_report(report, model, seed, by, self.listing, price)
+
+    def _write_csv(self, report: Report) -> None:
+        if self.csv_file == "-":
+            click.echo(tables.kernels_as_csv(report, self.listing), nl=False)
+        elif self.csv_file is not None:
+            write_whole(self.csv_file, tables.kernels_as_csv(report, self.listing).encode())
+
+    def _price(self, executable: Executable, report: Report) -> tables.Price | None:
+        if self.prices is None:
+            return None
+        chip, devices = executable.device.chip, executable.device_count
+        step = price_of(read_prices(self.prices), chip, report.seconds, devices)
+        return tables.Price(step, self.tokens)
 
 
 def scaling(
