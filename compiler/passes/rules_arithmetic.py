@@ -12,7 +12,7 @@ from compiler.hlo.representability import converts_as_one
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
-from compiler.rewrite.rewriter import Freedom, Rule, rule
+from compiler.rewrite.rewriter import Freedom, rule, rules_of
 
 _REFLEXIVE = frozenset({"EQ", "LE", "GE"})
 
@@ -240,30 +240,4 @@ def clamp_in_range(_: HloInstruction, m: Match) -> HloInstruction | None:
     return m["x"] if int(low) <= bounds[0] and bounds[1] <= int(high) else None
 
 
-ARITHMETIC_RULES: tuple[Rule, ...] = (
-    add_negative_zero,
-    add_integer_zero,
-    subtract_zero,
-    multiply_one,
-    divide_one,
-    multiply_integer_zero,
-    subtract_self,
-    divide_power_of_two,
-    power_of_small_integer,
-    maximum_of_least,
-    idempotent,
-    and_true,
-    and_false,
-    or_false,
-    or_true,
-    involution,
-    add_negate,
-    subtract_negate,
-    select_constant,
-    select_same,
-    select_true_false,
-    compare_self,
-    compare_non_negative,
-    convert_of_convert,
-    clamp_in_range,
-)
+ARITHMETIC_RULES = rules_of(globals())

@@ -22,7 +22,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts, splat_value
-from compiler.rewrite.rewriter import Freedom, Rule, rule
+from compiler.rewrite.rewriter import Freedom, rule, rules_of
 
 Dims = tuple[int, ...]
 
@@ -315,13 +315,4 @@ def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | Non
     return emit(instr, "select", instr.array, (mask, combined, operand))
 
 
-INDEXING_RULES: tuple[Rule, ...] = (
-    dynamic_slice_at_constant,
-    dynamic_update_slice_of_nothing,
-    dynamic_update_slice_of_all,
-    gather_of_one_box,
-    scatter_of_one_box,
-    gather_of_elementwise,
-    gather_one_per_row,
-    scatter_one_per_row,
-)
+INDEXING_RULES = rules_of(globals())

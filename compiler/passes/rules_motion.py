@@ -21,7 +21,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, is_refinement, reshape_groups, without_ones
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
-from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
+from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
 
 _LEAST_REPEATED = 8
 """How often what is repeated within a merged dimension must be repeated along others."""
@@ -351,11 +351,4 @@ def sink_reshape_through_concatenate(instr: HloInstruction, _: Match) -> HloInst
     return make.reshape(joined, instr.array.dims)
 
 
-MOTION_RULES: tuple[Rule, ...] = (
-    sink_split_reshape,
-    sink_broadcast,
-    raise_reshape,
-    sink_reshape_through_reduce,
-    reduce_before_split,
-    sink_reshape_through_concatenate,
-)
+MOTION_RULES = rules_of(globals())

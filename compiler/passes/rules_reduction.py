@@ -10,7 +10,16 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
-from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
+from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
+
+
+# reduce(empty, init) == init
+@rule("reduce-of-nothing", Op("reduce"))
+def reduce_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """A reduction over no elements is its initial value everywhere."""
+    if len(instr.operands) != 2 or 0 not in instr.operands[0].array.dims:
+        return None
+    return make.broadcast(instr.operands[1], instr.array.dims, ())
 
 
 # reduce(x over dims of size 1, start) == start op x; 0.0 + -0.0 is 0.0, what is left is -0.0
@@ -46,15 +55,6 @@ def _of_one(reduce: HloInstruction, value: HloInstruction) -> HloInstruction | N
     return emit(reduce, kind, reduce.array, (start, value))
 
 
-# reduce(empty, init) == init
-@rule("reduce-of-nothing", Op("reduce"))
-def reduce_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """A reduction over no elements is its initial value everywhere."""
-    if len(instr.operands) != 2 or 0 not in instr.operands[0].array.dims:
-        return None
-    return make.broadcast(instr.operands[1], instr.array.dims, ())
-
-
 # max over a of max over b of x == max over a and b of x (likewise min, and, or)
 @rule("reduce-of-reduce", Op("reduce"), examples=(Op("reduce", Op("reduce", X, Y), Z),))
 def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
@@ -83,9 +83,4 @@ def dot_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
     return make.splat(instr, instr.array, 0)
 
 
-REDUCTION_RULES: tuple[Rule, ...] = (
-    reduce_of_nothing,
-    reduce_of_ones,
-    reduce_of_reduce,
-    dot_of_nothing,
-)
+REDUCTION_RULES = rules_of(globals())

@@ -16,7 +16,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
+from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
 
 Dims = tuple[int, ...]
 _LANES = 128
@@ -127,8 +127,4 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     return emit(instr, kind, operand.array, (operand, found))
 
 
-SCATTER_RULES: tuple[Rule, ...] = (
-    scatter_of_nothing,
-    scatter_rows_not_columns,
-    scatter_into_few_places,
-)
+SCATTER_RULES = rules_of(globals())

@@ -8,16 +8,9 @@ from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, inverse, is_refinement, reshape_groups, without_ones
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.rewriter import rule, rules_of
 
 Bounds = tuple[tuple[int, int, int], ...]
-
-
-# op(x) == x when it keeps dtype and dimensions
-@rule("identity-shape-op", Op(("reshape", "bitcast", "copy", "convert"), X))
-def identity_shape_op(instr: HloInstruction, m: Match) -> HloInstruction | None:
-    """Drop a reshape, copy or convert that changes nothing."""
-    return m["x"] if m["x"].array.is_same_array(instr.array) else None
 
 
 # a bitcast between bare shapes of one dtype is a reshape
@@ -27,6 +20,20 @@ def bitcast_to_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None
     if m["x"].array.dtype != instr.array.dtype:
         return None
     return make.reshape(m["x"], instr.array.dims)
+
+
+# op(x) == x when it keeps dtype and dimensions
+@rule("identity-shape-op", Op(("reshape", "bitcast", "copy", "convert"), X))
+def identity_shape_op(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Drop a reshape, copy or convert that changes nothing."""
+    return m["x"] if m["x"].array.is_same_array(instr.array) else None
+
+
+# a scalar reshaped or an all-ones shape is a broadcast
+@rule("reshape-of-scalar", Op("reshape", X))
+def reshape_of_scalar(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """``reshape(s[])`` to ones is a broadcast, which folds further."""
+    return make.broadcast(m["x"], instr.array.dims, ()) if not m["x"].array.dims else None
 
 
 # transpose(x, identity) == x; moving only dimensions of size 1 is a reshape
@@ -260,13 +267,6 @@ def pad_of_splat(instr: HloInstruction, m: Match) -> HloInstruction | None:
     return make.splat(instr, instr.array, value)
 
 
-# a scalar reshaped or an all-ones shape is a broadcast
-@rule("reshape-of-scalar", Op("reshape", X))
-def reshape_of_scalar(instr: HloInstruction, m: Match) -> HloInstruction | None:
-    """``reshape(s[])`` to ones is a broadcast, which folds further."""
-    return make.broadcast(m["x"], instr.array.dims, ()) if not m["x"].array.dims else None
-
-
 # get-tuple-element(tuple(.., x, ..), i) == x
 @rule("get-tuple-element-of-tuple", Op("get-tuple-element", Op("tuple", name="inner")))
 def get_tuple_element_of_tuple(instr: HloInstruction, m: Match) -> HloInstruction | None:
@@ -294,26 +294,4 @@ def slice_of_split(instr: HloInstruction, m: Match) -> HloInstruction | None:
     return make.reshape(make.slice_(m["x"], tuple(planned)), instr.array.dims)
 
 
-SHAPE_RULES: tuple[Rule, ...] = (
-    bitcast_to_reshape,
-    identity_shape_op,
-    reshape_of_scalar,
-    trivial_transpose,
-    identity_broadcast,
-    identity_slice,
-    identity_reverse,
-    identity_pad,
-    reshape_of_reshape,
-    transpose_of_transpose,
-    broadcast_of_broadcast,
-    broadcast_of_reshape,
-    reshape_of_broadcast,
-    transpose_of_broadcast,
-    slice_of_slice,
-    slice_of_broadcast,
-    slice_of_concatenate,
-    slice_of_split,
-    concatenate_parts,
-    pad_of_splat,
-    get_tuple_element_of_tuple,
-)
+SHAPE_RULES = rules_of(globals())

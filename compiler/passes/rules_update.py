@@ -13,7 +13,7 @@ from compiler.passes.fusion_nodes import is_index_or_elementwise
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts
-from compiler.rewrite.rewriter import Rule, rule
+from compiler.rewrite.rewriter import rule, rules_of
 
 _LEAST_SHARE = 2  # an update of at least one element in so many
 _MAX_CONE = 64
@@ -58,4 +58,4 @@ def _is_made_of(value: HloInstruction, source: HloInstruction) -> bool:
     return is_reached
 
 
-UPDATE_RULES: tuple[Rule, ...] = (update_of_its_own_neighbours,)
+UPDATE_RULES = rules_of(globals())

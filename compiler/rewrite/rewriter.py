@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,6 +84,11 @@ def rule(
         return Rule(name, pattern, function, freedom, examples)
 
     return make
+
+
+def rules_of(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
+    """The rules that a file defines (its ``globals()``), in the order in which they are tried."""
+    return tuple([value for value in namespace.values() if isinstance(value, Rule)])
 
 
 class RuleSet:
