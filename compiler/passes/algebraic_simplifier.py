@@ -9,29 +9,31 @@ from __future__ import annotations
 
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloModule
+from compiler.passes import (
+    rules_arithmetic,
+    rules_indexing,
+    rules_motion,
+    rules_peeling,
+    rules_pooling,
+    rules_reduction,
+    rules_scatter,
+    rules_shape,
+    rules_update,
+)
 from compiler.passes.context import PassContext
-from compiler.passes.rules_arithmetic import ARITHMETIC_RULES
-from compiler.passes.rules_indexing import INDEXING_RULES
-from compiler.passes.rules_motion import MOTION_RULES
-from compiler.passes.rules_peeling import PEELING_RULES
-from compiler.passes.rules_pooling import POOLING_RULES
-from compiler.passes.rules_reduction import REDUCTION_RULES
-from compiler.passes.rules_scatter import SCATTER_RULES
-from compiler.passes.rules_shape import SHAPE_RULES
-from compiler.passes.rules_update import UPDATE_RULES
-from compiler.rewrite.rewriter import RuleSet, rewrite_computation
+from compiler.rewrite.rewriter import RuleSet, rewrite_computation, rules_of
 
 RULES = RuleSet(
-    (
-        *SHAPE_RULES,
-        *ARITHMETIC_RULES,
-        *REDUCTION_RULES,
-        *POOLING_RULES,
-        *PEELING_RULES,
-        *INDEXING_RULES,
-        *SCATTER_RULES,
-        *UPDATE_RULES,
-        *MOTION_RULES,
+    rules_of(
+        rules_shape,
+        rules_arithmetic,
+        rules_reduction,
+        rules_pooling,
+        rules_peeling,
+        rules_indexing,
+        rules_scatter,
+        rules_update,
+        rules_motion,
     )
 )
 

@@ -12,7 +12,7 @@ from compiler.hlo.representability import converts_as_one
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
-from compiler.rewrite.rewriter import Freedom, rule, rules_of
+from compiler.rewrite.rewriter import Freedom, rule
 
 _REFLEXIVE = frozenset({"EQ", "LE", "GE"})
 
@@ -238,6 +238,3 @@ def clamp_in_range(_: HloInstruction, m: Match) -> HloInstruction | None:
     if bounds is None or low is None or high is None:
         return None
     return m["x"] if int(low) <= bounds[0] and bounds[1] <= int(high) else None
-
-
-ARITHMETIC_RULES = rules_of(globals())

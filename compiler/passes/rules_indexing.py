@@ -22,7 +22,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts, splat_value
-from compiler.rewrite.rewriter import Freedom, rule, rules_of
+from compiler.rewrite.rewriter import Freedom, rule
 
 Dims = tuple[int, ...]
 
@@ -313,6 +313,3 @@ def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | Non
         return None
     mask = _mask(instr, access.index, operand.array.dims, access.dim)
     return emit(instr, "select", instr.array, (mask, combined, operand))
-
-
-INDEXING_RULES = rules_of(globals())

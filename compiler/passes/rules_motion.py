@@ -21,7 +21,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, is_refinement, reshape_groups, without_ones
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
-from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _LEAST_REPEATED = 8
 """How often what is repeated within a merged dimension must be repeated along others."""
@@ -349,6 +349,3 @@ def sink_reshape_through_concatenate(instr: HloInstruction, _: Match) -> HloInst
     parts = [o.operands[0] for o in instr.operands]
     joined = emit(instr, "concatenate", shape, parts, {"dimensions": (position,)})
     return make.reshape(joined, instr.array.dims)
-
-
-MOTION_RULES = rules_of(globals())

@@ -14,7 +14,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 MAX_PEELED = 8  # positions of a last dimension
 _FEWEST_COLUMNS = 16  # elements of the dimension that becomes the last
@@ -104,6 +104,3 @@ def _peeled_iota(node: HloInstruction, place: int) -> HloInstruction:
     if node.iota_dimension == shape.rank:
         return make.splat(node, shape, place)
     return emit(node, "iota", shape, (), node.attrs)
-
-
-PEELING_RULES = rules_of(globals())

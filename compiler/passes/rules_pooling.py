@@ -15,7 +15,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import ANY_ORDER, Rule, rule
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _MOST_NEIGHBOURS = 16
 _MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are better reduced first
@@ -72,6 +72,3 @@ def _is_split(reshape: HloInstruction, reduced: tuple[int, ...]) -> bool:
         return False
     is_part = 1 < count <= _MOST_NEIGHBOURS and lanes % count == 0 and lanes >= _LEAST_LANES
     return is_part and after.rank - 1 in reduced
-
-
-POOLING_RULES: tuple[Rule, ...] = (reduce_of_neighbours,)

@@ -10,7 +10,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
-from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 
 # reduce(empty, init) == init
@@ -81,6 +81,3 @@ def dot_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
     if 0 not in (left[d] for d in instr.lhs_contracting_dims):
         return None
     return make.splat(instr, instr.array, 0)
-
-
-REDUCTION_RULES = rules_of(globals())

@@ -16,7 +16,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import ANY_ORDER, rule, rules_of
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 Dims = tuple[int, ...]
 _LANES = 128
@@ -125,6 +125,3 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     attrs = {"dimensions": (1,), "to_apply": make.reducer(instr, kind, dtype)}
     found = emit(instr, "reduce", operand.array, (chosen, init), attrs)
     return emit(instr, kind, operand.array, (operand, found))
-
-
-SCATTER_RULES = rules_of(globals())

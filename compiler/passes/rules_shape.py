@@ -8,7 +8,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, inverse, is_refinement, reshape_groups, without_ones
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
-from compiler.rewrite.rewriter import rule, rules_of
+from compiler.rewrite.rewriter import rule
 
 Bounds = tuple[tuple[int, int, int], ...]
 
@@ -292,6 +292,3 @@ def slice_of_split(instr: HloInstruction, m: Match) -> HloInstruction | None:
         else:
             return None
     return make.reshape(make.slice_(m["x"], tuple(planned)), instr.array.dims)
-
-
-SHAPE_RULES = rules_of(globals())

@@ -13,7 +13,7 @@ from compiler.passes.fusion_nodes import is_index_or_elementwise
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts
-from compiler.rewrite.rewriter import rule, rules_of
+from compiler.rewrite.rewriter import rule
 
 _LEAST_SHARE = 2  # an update of at least one element in so many
 _MAX_CONE = 64
@@ -56,6 +56,3 @@ def _is_made_of(value: HloInstruction, source: HloInstruction) -> bool:
         if len(seen) > _MAX_CONE:
             return False
     return is_reached
-
-
-UPDATE_RULES = rules_of(globals())

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.origins import IDLE, absorb
@@ -86,9 +87,9 @@ def rule(
     return make
 
 
-def rules_of(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
-    """The rules that a file defines (its ``globals()``), in the order in which they are tried."""
-    return tuple([value for value in namespace.values() if isinstance(value, Rule)])
+def rules_of(*files: ModuleType) -> list[Rule]:
+    """The rules that files define, in the order in which they are tried."""
+    return [value for file in files for value in vars(file).values() if isinstance(value, Rule)]
 
 
 class RuleSet:
