@@ -25,7 +25,7 @@ from compiler.analysis.iteration_space import (
     update_space,
 )
 from compiler.analysis.tiled_layout import memory_space
-from compiler.analysis.window_cost import least_cycles, plan_cycles
+from compiler.analysis.window_cost import least_cycles, plan_cycles, plan_traffic
 from compiler.analysis.windows import (
     Blocks,
     DerivedVar,
@@ -54,6 +54,10 @@ _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 """Tiles of K in a step."""
 ONE_PASS = DotParts()
 _ROW_BYTES = 512
+_WASTEFUL = 1.5
+"""Times the bytes of its arrays that a plan may move before blocks of other shapes are tried."""
+_TILE_SIDES = (8, 32, 128)
+"""Positions along a side of a tile: sublanes, those of packed types, lanes."""
 VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
@@ -99,7 +103,7 @@ def search(
     budget = int(chip.vmem_rows * VMEM_SHARE)
     moves = any(memory_space(s) != VMEM for s in (*results, *(o.array for o in fusion.operands)))
     orders = grid_orders(space, body)
-    for sizes in _until(lambda: bool(found), _candidates(space, body), _last_resort(space, body)):
+    for sizes in _sources(space, body, found):
         steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
         if moves and least_cycles(steps, chip) >= least:
             continue
@@ -189,13 +193,35 @@ def _last_resort(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int,
         yield from _candidates(replace(space, dims=dims), body, (*_DEPTH_LIMITS, 1))
 
 
-def _until(
-    is_enough: Callable[[], bool], *sources: Iterator[tuple[int, ...]]
+def _sources(
+    space: IterationSpace, body: FusionBody, found: list[tuple[int, WindowPlan]]
 ) -> Iterator[tuple[int, ...]]:
-    """Everything of the first source, and of each further one unless there is enough by then."""
-    for source in sources:
-        if not is_enough():
-            yield from source
+    """Block shapes; further ones where no plan, or only a wasteful one, was found by then."""
+    yield from _candidates(space, body)
+    if not found:
+        yield from _last_resort(space, body)
+    elif body.dot is None:
+        best = min((plan for _, plan in found), key=lambda plan: plan.estimated_cycles)
+        traffic = plan_traffic(best)
+        if traffic.moved > _WASTEFUL * traffic.least:
+            yield from _turned_candidates(space.dims)
+
+
+def _turned_candidates(dims: tuple[IterationDim, ...]) -> Iterator[tuple[int, ...]]:
+    """Block shapes that begin with a part of an outer dimension.
+
+    It lies along sublanes or lanes of an operand: whoever fetches one of its positions fetches a tile.
+    """
+    targets = list(itertools.product(_TILE_TARGETS, _WIDTH_LIMITS))
+    outer = [i for i, d in enumerate(dims[:-1]) if d.tiles > 1 and _is_cut(d)]
+    shapes: dict[tuple[int, ...], None] = {}
+    for first, limit in itertools.product(outer, _TILE_SIDES):
+        size = _block(dims[first], limit)
+        rest = (*dims[:first], replace(dims[first], size=1, unit=1), *dims[first + 1 :])
+        for target, width in targets:
+            sizes = _fill(rest, target // size, width)
+            shapes[(*sizes[:first], size, *sizes[first + 1 :])] = None
+    yield from shapes
 
 
 def _least_rows(space: IterationSpace, sizes: tuple[int, ...], results: list[ArrayShape]) -> int:

@@ -10,6 +10,7 @@ import pytest
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.indexing import evaluate
+from compiler.analysis.window_cost import plan_traffic
 from compiler.analysis.window_search import plan_windows
 from compiler.analysis.windows import WindowPlan
 from compiler.diagnostics import UnsupportedError
@@ -156,3 +157,19 @@ ENTRY %e (a: f32[64,512,512], i: s32[]) -> f32[1,512,512] {
 """
     plan = plan_of(text)
     assert plan.inputs[0].extent[0] == 1
+
+
+def test_blocks_begin_with_a_dimension_that_an_operand_has_in_its_tiles() -> None:
+    """One position of it would fetch seven more, or 127."""
+    text = """HloModule m
+ENTRY %e (a: f32[56,56,32,32], b: f32[32,56,56,64]) -> f32[32,56,56,96] {
+  %a = f32[56,56,32,32] parameter(0)
+  %b = f32[32,56,56,64] parameter(1)
+  %t = f32[32,56,56,32] transpose(%a), dimensions={2,0,1,3}
+  ROOT %c = f32[32,56,56,96] concatenate(%b, %t), dimensions={3}
+}
+"""
+    plan = plan_of(text)
+    traffic = plan_traffic(plan)
+    assert traffic.moved <= 1.5 * traffic.least
+    assert plan.blocks.sizes[0] % 8 == 0
