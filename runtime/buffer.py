@@ -32,6 +32,9 @@ _DISCARDED_BYTES = 1 << 20
 of an array that moves out and in again are wanted again."""
 
 
+SMALL_BYTES = 1 << 14
+"""An array of at most so many bytes that has a block of its own keeps it: native code may know where it
+lies, and a second copy in a program's arena costs little."""
 _SHOWN = 32
 """Arrays of more elements than this are shown by their edges."""
 
@@ -91,10 +94,12 @@ class Buffer:
     def settle(self, arena: Arena, places: tuple[int, ...]) -> None:
         """Lie at `places` of the arena, where a copy is already, and nowhere else.
 
-        A result that another program has lent stays there.
+        A result that another program has lent stays there, and a small array in its own block.
         """
         block = self._block
         if block is None and self._arena is not arena:
+            return
+        if block is not None and self.size_bytes <= SMALL_BYTES:
             return
         self._arena, self._places, self.is_lent = arena, places, False
         arena.settled.add(self)
@@ -113,6 +118,13 @@ class Buffer:
         self._block = self.memory.allocate(self.size_bytes)
         self.memory.copy(sources, self.planes())
         self._arena, self.is_lent = None, False
+
+    @property
+    def address(self) -> int:
+        """The host's address of a small array with a block of its own, where it stays; else 0."""
+        if self._block is None or self.size_bytes > SMALL_BYTES:
+            return 0
+        return self.memory.hbm.address + self._block
 
     def is_lent_by(self, arena: Arena) -> bool:
         """Whether it lies in that arena as a result."""

@@ -276,6 +276,10 @@ class Executable:
         """Write the program as a `.tpux` file, whole or not at all."""
         write_tpux(self.program, Path(path))
 
+    def loaded_on(self, device: Device) -> LoadedProgram | None:
+        """The program on a device, if it was called there."""
+        return self._loaded.get(device)
+
     def _on(self, device: Device) -> LoadedProgram:
         """The program on a device, made ready at its first call there; translated once for all."""
         loaded = self._loaded.get(device)

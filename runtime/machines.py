@@ -56,8 +56,19 @@ class Runnable(Protocol):
     def start(self, hbm: HbmMemory) -> Run:
         """A run on the given memory, at its start."""
 
+    def quick(self, hbm: HbmMemory) -> QuickRunner | None:
+        """What runs it on that memory without Python, where there is native code of one core."""
+
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         """The same on another core of such a chip; nothing is translated again."""
+
+
+@dataclass(frozen=True)
+class QuickRunner:
+    """`row` is for `tpu_sim.jit.quick_run`; before each such run, `begin` takes the machine."""
+
+    row: list[int]
+    begin: Callable[[], None]
 
 
 @dataclass
@@ -74,6 +85,9 @@ class _OnNumpy:
 
     def start(self, hbm: HbmMemory) -> Run:
         return self.machine.start(self.program, hbm)
+
+    def quick(self, hbm: HbmMemory) -> None:
+        return None
 
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         return core.prepare(self.program, options)
@@ -93,6 +107,12 @@ class _OnLlvm:
 
     def start(self, hbm: HbmMemory) -> Run:
         return self.machine.start(self.program, hbm)
+
+    def quick(self, hbm: HbmMemory) -> QuickRunner | None:
+        if self.program.program.routes or self.machine.max_cycles is not None:
+            return None
+        row = self.machine.quick_row(self.program, hbm)
+        return QuickRunner(row, self.machine.begin_quick_run)
 
     def on(self, core: Core, options: MachineOptions) -> Runnable:
         machine = core.machine(options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
@@ -112,6 +112,19 @@ class Queue:
             task.wait()
         if task.error is not None:
             raise task.error
+
+    def at_once(self, work: Callable[[int], int], argument: int) -> int | None:
+        """What `work` of the argument returns, if nothing is queued or being done; else None."""
+        if self._pending or self._turn.locked():
+            return None
+        with self._turn:
+            if self._pending:
+                return None
+            self._owner = get_ident()
+            try:
+                return work(argument)
+            finally:
+                self._owner = None
 
     def put(self, task: Task) -> None:
         """Leave `task` to the device's thread; waits while very many are queued."""

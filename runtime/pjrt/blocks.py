@@ -2,14 +2,15 @@
 
 A block is a row of 64-bit slots. Which slots a kind has, and which function reads which of them into
 which field, is data here: `runtime.pjrt.leaves` makes native code of it. Slot 0 links blocks that wait to
-be let go of, slot 1 counts who holds the block, slot 2 links buffers whose value is given up.
+be let go of, slot 1 counts who holds the block, slot 2 links buffers whose value is given up, slot 3
+is the stack that a buffer goes back to when nobody holds it (`runtime.pjrt.stacks`), 0 for none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LINK, REFERENCES, VALUE_LINK, _FIRST = 0, 1, 2, 3
+LINK, REFERENCES, VALUE_LINK, HOME, _FIRST = 0, 1, 2, 3, 4
 
 _KINDS = {
     "client": "name name_size version version_size process_index devices device_count memories "
@@ -17,7 +18,7 @@ _KINDS = {
     "device": "id process_index attributes attribute_count kind kind_size text text_size memories "
     "memory_count default_memory description",
     "memory": "id kind kind_size kind_id text text_size devices device_count",
-    "buffer": "type dims rank bytes device memory is_deleted address",
+    "buffer": "type dims rank bytes device memory is_deleted address layout",
     "executable": "self name name_size replicas partitions outputs code_bytes types dims ranks kinds "
     "kind_sizes fingerprint fingerprint_size devices device_count assignment assignment_size deleter "
     "is_deleted",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ import numpy.typing as npt
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.device_types import DOUBLES
 from compiler.hlo.dtypes import DType
-from runtime.buffer import Array, place
+from compiler.hlo.shape import ArrayShape
+from runtime.buffer import SMALL_BYTES, Array, place
+from runtime.pjrt.blocks import HOME
 from runtime.pjrt.devices import PjrtDevice, PjrtMemory
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, Code, structure
@@ -37,15 +41,36 @@ class PjrtBuffer:
             bytes=array.size_bytes,
             device=device.block.address,
             memory=device.memory.block.address,
+            layout=layout_number(array.device_shape),
+            address=array.buffer().address,
         )
         block.set_row("dims", ctypes.c_int64, dims, "rank")
 
     def value(self) -> Array:
-        """The array; raises `PjrtError` if it was deleted."""
+        """The array, which the caller may hold on to; raises `PjrtError` if it was deleted."""
+        self.block.words[HOME] = 0  # from now on it is not used again for other values
+        return self._value()
+
+    def _value(self) -> Array:
         array = self.array
         if array is None or self.block.get("is_deleted"):
             raise PjrtError("the buffer was deleted or donated", Code.FAILED_PRECONDITION)
         return array
+
+    def settle(self) -> bool:
+        """Let a small array lie in a block of its own, where it stays; whether it does."""
+        buffer = self._value().buffer()
+        buffer.wait()
+        if buffer.size_bytes <= SMALL_BYTES:
+            with buffer.memory.lock:
+                buffer.leave_arena()
+            self.block.set(address=buffer.address)
+        return buffer.address != 0
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the value on the host; raises `PjrtError` if it was deleted."""
+        return prod(self._value().shape) * self.dtype.numpy.itemsize
 
     def give_up(self) -> None:
         """The value is wanted no more."""
@@ -53,13 +78,30 @@ class PjrtBuffer:
 
     def host(self) -> HostArray:
         """The value, copied to the host, in C order."""
-        host = np.ascontiguousarray(self.value().numpy(), self.dtype.numpy)
-        return host.reshape(self.value().shape)
+        array = self._value()
+        return np.ascontiguousarray(array.numpy(), self.dtype.numpy).reshape(array.shape)
+
+
+def layout_number(shape: ArrayShape) -> int:
+    """What stands for an array's type, dimensions and layout on the device, from 1 on."""
+    return _layouts.setdefault(shape, len(_layouts) + 1)
+
+
+_layouts: dict[ArrayShape, int] = {}
 
 
 def ints_at(address: int | None, count: int) -> tuple[int, ...]:
     """So many 64-bit integers of a C array."""
     return tuple((ctypes.c_int64 * count).from_address(address)) if address and count else ()
+
+
+def handles_at(lists: int | None, device: int, count: int) -> Sequence[int]:
+    """The buffers in a device's row of a call's lists."""
+    if not count or lists is None:
+        return ()
+    row = (ctypes.c_void_p * (device + 1)).from_address(lists)[device]
+    assert row is not None
+    return list((ctypes.c_uint64 * count).from_address(row))
 
 
 def from_host(a: Any) -> None:
@@ -119,7 +161,7 @@ def _bytes_at(address: int, size: int) -> memoryview:
 def to_host(a: Any) -> None:
     """`Buffer_ToHostBuffer`: without a destination, say how many bytes it takes."""
     buffer: PjrtBuffer = objects[a.src]
-    count = int(np.prod(buffer.value().shape, dtype=np.int64)) * buffer.dtype.numpy.itemsize
+    count = buffer.host_bytes
     if not a.dst:
         a.dst_size = count
         return

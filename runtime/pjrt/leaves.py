@@ -14,8 +14,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.pjrt.blocks import GETTERS, LINK, REFERENCES, SLOTS, VALUE_LINK, Getter, slot_count
+from runtime.pjrt.blocks import (
+    GETTERS,
+    HOME,
+    LINK,
+    REFERENCES,
+    SLOTS,
+    VALUE_LINK,
+    Getter,
+    slot_count,
+)
 from runtime.pjrt.layouts import FUNCTIONS, Code, structure
+from runtime.pjrt.quick_leaf import quick_leaf_text
+from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 
 _WIDTHS = {1: "i8", 4: "i32", 8: "i64"}
 _CLOSED = 1
@@ -34,7 +45,7 @@ error for a callback, one deletes nothing. The others here are for `runtime.pjrt
 
 def leaves_text() -> str:
     """The IR of all leaf functions, and of what calls the Python ones."""
-    parts = [_LISTS, _errors(), _events(), _callers()]
+    parts = [_LISTS, _errors(), _events(), _callers(), quick_leaf_text(), TARGET_ATTRIBUTES]
     parts += [_getter(getter) for getter in GETTERS]
     parts += [_releaser("Buffer_Destroy", "buffer"), _deleter()]
     parts += [
@@ -125,7 +136,10 @@ count:
   %last = icmp eq i64 %before, 1
   br i1 %last, label %go, label %out
 go:
-  call void @push(ptr @released, ptr %h, i64 {LINK})
+  %home = getelementptr i64, ptr %h, i64 {HOME}
+  %stack = load i64, ptr %home
+  %returns = icmp ne i64 %stack, 0
+  call void @push(ptr @released, ptr %h, i64 {LINK}, i1 %returns)
   br label %out
 out:
   ret ptr null
@@ -141,7 +155,7 @@ def _deleter() -> str:
   %new = icmp eq i64 %was, 0
   br i1 %new, label %go, label %out
 go:
-  call void @push(ptr @given_up, ptr %h, i64 {VALUE_LINK})
+  call void @push(ptr @given_up, ptr %h, i64 {VALUE_LINK}, i1 false)
   br label %out
 out:
   ret ptr null
@@ -168,7 +182,7 @@ declare ptr @memcpy(ptr, ptr, i64)
 @given_up = global ptr null
 @add_pending_call = global ptr null
 @drainer = global ptr null
-define void @push(ptr %list, ptr %h, i64 %slot) {
+define void @push(ptr %list, ptr %h, i64 %slot, i1 %waits) {
 entry:
   %link = getelementptr i64, ptr %h, i64 %slot
   %first = load atomic ptr, ptr %list acquire, align 8
@@ -184,7 +198,8 @@ ask:
   %drainer = load atomic ptr, ptr @drainer acquire, align 8
   %off = icmp eq ptr %drainer, null
   %more = icmp ne ptr %old, null
-  %quiet = or i1 %off, %more
+  %asked = or i1 %off, %more
+  %quiet = or i1 %asked, %waits
   br i1 %quiet, label %out, label %call
 call:
   %add = load ptr, ptr @add_pending_call

@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.pjrt.blocks import LINK, REFERENCES, SLOTS, VALUE_LINK, slot_count
 from runtime.pjrt.leaves import NATIVE, caller, leaves_text
+from runtime.pjrt.quick_leaf import EXECUTE
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.machine.disk_cache import open_cache
 
@@ -39,7 +40,8 @@ class Leaves:
             "event_set", _POINTER, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64
         )
         self.event_is_done = self._function("event_is_done", _POINTER)
-        self.take = self._function("take")
+        self.collect = self._locked("collect")
+        self.execute_quickly = self._locked(EXECUTE, ctypes.c_void_p, ctypes.c_void_p)
         self.take_values = self._function("take_values")
         self.ready: int = self._function("ready")()
         self._set_callback = self._function("set_callback", ctypes.c_int64, _POINTER)
@@ -57,6 +59,13 @@ class Leaves:
 
     def _function(self, name: str, *parameters: Any) -> Callable[..., Any]:
         found: Callable[..., Any] = ctypes.CFUNCTYPE(_POINTER, *parameters)(
+            self._module.address(name)
+        )
+        return found
+
+    def _locked(self, name: str, *parameters: Any) -> Callable[..., Any]:
+        """A function that runs with the interpreter's lock held."""
+        found: Callable[..., Any] = ctypes.PYFUNCTYPE(_POINTER, *parameters)(
             self._module.address(name)
         )
         return found
@@ -125,8 +134,16 @@ class Block:
             self.set(**{count: len(values)})
 
 
+def forget(address: int) -> None:
+    """Nobody holds the block of a handle any more."""
+    objects.pop(address, None)
+    _blocks.pop(address, None)
+
+
 def drain() -> None:
     """Let go of what PJRT has let go of since the last time. Any thread may; one at a time does.
+
+    Buffers that have a stack go back there.
 
     Buffers that were destroyed are taken off first: one that was deleted before is then still whole
     when its value is given up.
@@ -135,15 +152,14 @@ def drain() -> None:
     if not _draining.acquire(blocking=False):
         return
     try:
-        released, given_up = native.take(), native.take_values()
+        released, given_up = native.collect(), native.take_values()
         while given_up:
             following = _slot(given_up, VALUE_LINK)
             objects[given_up].give_up()
             given_up = following
         while released:
             following = _slot(released, LINK)
-            objects.pop(released, None)
-            _blocks.pop(released, None)
+            forget(released)
             released = following
     finally:
         _draining.release()

@@ -19,6 +19,7 @@ from runtime.pjrt.messages import CompileRequest, compile_request
 from runtime.pjrt.native import Block, drain, objects
 from runtime.pjrt.options import compile_options
 from runtime.pjrt.profile import profile
+from runtime.pjrt.quick import QuickProgram, may_be_quick, quick_program
 from runtime.pjrt.signature import Signature, read_signature
 from runtime.pjrt.staged import Staged, talks_to_host
 from runtime.pjrt.texts import FORM, optimized_program
@@ -43,8 +44,16 @@ class PjrtProgram:
         self.signature, self.request = signature, request
         self.devices: list[PjrtDevice] = [client.device(n) for n in request.assignment.flat]
         self.block = Block("executable", self)
+        self.quick: QuickProgram | None = None
+        self._may_be_quick = may_be_quick(code)
         self._text: bytes | None = None
         self._fill()
+
+    def prepare_quick_calls(self) -> None:
+        """After a call: what is small and was found to be short is called without Python from now on."""
+        if self._may_be_quick and self.quick is None:
+            self.quick = quick_program(self.code, self.signature, self.devices[0])
+            self._may_be_quick = self.quick is None
 
     def text(self) -> bytes:
         """The optimised program, in a form that jaxlib reads."""
@@ -165,7 +174,9 @@ def memory_analysis(a: Any) -> None:
 
 def delete(a: Any) -> None:
     """`LoadedExecutable_Delete`: it runs no more."""
-    objects[a.executable].block.set(is_deleted=1)
+    program: PjrtProgram = objects[a.executable]
+    program.block.set(is_deleted=1)
+    program.quick = None
 
 
 FUNCTIONS = {

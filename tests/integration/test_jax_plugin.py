@@ -97,13 +97,27 @@ def test_profile(tmp_path: Path) -> None:
     assert "jit_step" in done.stderr
 
 
-@pytest.mark.skipif(find_spec("flax") is None, reason="flax is not installed")
-def test_flax_example() -> None:
-    code = "import runpy; print(runpy.run_path('examples/jax/flax_transformer.py')['main'](4))"
-    done = run("-c", code)
-    assert done.returncode == 0, done.stderr
-    losses = json.loads(done.stdout.splitlines()[-1])
-    assert losses[-1] < losses[0]
+EXAMPLES = {
+    "flax_transformer": ("flax", "optax"),
+    "flax_resnet": ("flax", "optax"),
+    "haiku_transformer": ("haiku", "optax"),
+    "equinox_diffusion": ("equinox", "optax"),
+    "reinforce": ("optax",),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_learn_as_on_the_cpu(name: str) -> None:
+    for package in EXAMPLES[name]:
+        pytest.importorskip(package)
+    code = (
+        "import jax, runpy; jax.config.update('jax_default_matmul_precision', 'highest');"
+        f"print(runpy.run_path('examples/jax/{name}.py')['main'](2))"
+    )
+    done = [run("-c", code, JAX_PLATFORMS=platform) for platform in ("tpuc", "cpu")]
+    assert [one.returncode for one in done] == [0, 0], done[0].stderr
+    here, there = (json.loads(one.stdout.splitlines()[-1]) for one in done)
+    assert here == pytest.approx(there, rel=1e-3)
 
 
 def test_f64_narrowed_when_asked_for() -> None:

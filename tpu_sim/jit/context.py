@@ -165,13 +165,23 @@ class Memories:
 
     def __init__(self, chip: Chip) -> None:
         self.smem_words = chip.smem_words
-        self.smem_end = 0
-        """SMEM behind this word is zero."""
+        self._end = ctypes.c_int64(0)
+        self.end_address = ctypes.addressof(self._end)
+        """Where native code finds `smem_end`."""
         self.mappings = {
             Word.VMEM: map_memory(chip.vmem_bytes),
             Word.SMEM: map_memory(chip.smem_words * 4),
             Word.RECORDS: map_memory(MOST_RECORDS * RECORD_WORDS * 8),
         }
+
+    @property
+    def smem_end(self) -> int:
+        """SMEM behind this word is zero."""
+        return self._end.value
+
+    @smem_end.setter
+    def smem_end(self, word: int) -> None:
+        self._end.value = word
 
 
 class ExecutionContext:
@@ -269,6 +279,10 @@ class ExecutionContext:
         self.words[Word.FLAG_CAUSE : Word.FLAG_PENDING] = int(LOWERED)
         self.words[Word.TRANSPOSE_INDEX] = 0
         self.words[Word.WINDOW_COUNT] = 0
+
+    def quick_words(self, smem_words: int) -> tuple[int, int, int]:
+        """The program's words of SMEM, where to note what is written there, bytes of the totals."""
+        return smem_words, self._memories.end_address, self._calls * RECORD_WORDS * 8
 
     def note_smem(self) -> None:
         """After a run: note how much of SMEM it may have written."""

@@ -219,7 +219,7 @@ class _Translator:
             ways = ", ".join(
                 f"[{text_of(one)}, %{block}]" for one, (block, _) in zip(values, edges, strict=True)
             )
-            kind = next(one.kind for one in values if isinstance(one, Ssa))
+            kind = next((one.kind for one in values if isinstance(one, Ssa)), "i64")
             found[name] = Ssa(self._emitter.value(f"phi {llvm_type(kind)} {ways}"), kind)
         return found
 

@@ -22,7 +22,7 @@ from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
-from tpu_sim.jit.context import ExecutionContext, Memories, Word
+from tpu_sim.jit.context import ROW_BYTES, ExecutionContext, Memories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -176,6 +176,22 @@ class LlvmMachine:
         """
         with self._lock:
             return self.start(program, hbm).finish()
+
+    def quick_row(self, native: NativeProgram, hbm: HbmMemory) -> list[int]:
+        """What `tpu_sim.jit.quick_run` needs to run a program of one core on that memory.
+
+        It holds for as long as the caller has both.
+        """
+        with self._lock:
+            context = self._core(native, hbm).context
+            entry = native.module.address(MAIN_FUNCTION)
+            granules = hbm.size_bytes // ROW_BYTES
+            smem = context.quick_words(native.program.smem_words)
+            return [context.address, entry, hbm.address, granules, *smem]
+
+    def begin_quick_run(self) -> None:
+        """Any earlier run of this machine is over. The caller has the machine until he has run."""
+        self._begun += 1
 
     def start(self, program: Program | NativeProgram, hbm: HbmMemory) -> Run:
         """A run that stands at the start of the program; any earlier one of this machine is over."""

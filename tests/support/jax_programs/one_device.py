@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryDirectory
 
 import jax
@@ -100,6 +101,43 @@ def check_arrays_of_any_strides() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     for view in (x.T, x[::-1, ::2], np.asfortranarray(x), x[:0], np.float32(3)):
         np.testing.assert_array_equal(np.asarray(jax.device_put(view)), view)
+
+
+def check_small_programs_called_often() -> None:
+    """Their results lie in buffers that are used again: none that somebody holds is written over."""
+    add = jax.jit(lambda x, y: (x + y, x * y))
+    one, held = jnp.ones(8), [jnp.zeros(8)]
+    for _ in range(100):
+        held.append(add(held[-1], one)[0])
+    for number, array in enumerate(held):
+        np.testing.assert_array_equal(array, np.full(8, float(number)))
+    step = jax.jit(lambda x: x - 1, donate_argnums=0)  # takes one of them away
+    taken = step(held[50])
+    assert held[50].is_deleted()
+    raises(Exception, "deleted", lambda: add(held[50], one))
+    held[60].delete()
+    total = jax.jit(lambda xs: sum(x.sum() for x in xs))(held[:50])  # and one holds on to them
+    del held[:50]
+    again = [add(taken, one)[0] for _ in range(100)]
+    np.testing.assert_array_equal(again[-1], np.full(8, 50.0))
+    np.testing.assert_array_equal(held[1], np.full(8, 51.0))
+    assert float(total) == 8 * sum(range(50))
+
+
+def check_small_programs_of_several_threads() -> None:
+    add = jax.jit(lambda x, y: x + y)
+    one = jnp.ones(8)
+    for _ in range(5):
+        add(one, one)
+
+    def count(_: int) -> float:
+        x = one
+        for _ in range(200):
+            x = add(x, one)
+        return float(x[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(count, range(8))) == [201.0] * 8
 
 
 def check_wide_integers() -> None:

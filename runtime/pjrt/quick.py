@@ -1,0 +1,159 @@
+"""Quick calls: a small program, once it is known to be short, is run by one native function.
+
+`QuickProgram` has a place in HBM of its own, apart from the one that ordinary calls use, and stacks of
+buffers for its results. What is not as a quick call wants it (an argument without a fixed place, a device
+that is at work, a fault) goes the ordinary way, which also says what is wrong. Reports are made by ordinary
+calls alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from runtime.allocator import in_granules
+from runtime.buffer import SMALL_BYTES, Array, Buffer
+from runtime.executable import Executable
+from runtime.loaded import SHORT_SECONDS, LoadedProgram
+from runtime.pjrt.buffers import PjrtBuffer, handles_at, layout_number
+from runtime.pjrt.devices import PjrtDevice
+from runtime.pjrt.native import Block, drain, leaves, objects
+from runtime.pjrt.quick_leaf import Status
+from runtime.pjrt.signature import Signature
+from runtime.pjrt.stacks import BufferStack
+from runtime.pjrt.staged import Staged
+from runtime.ports import Port
+from runtime.slice_executable import SliceExecutable
+
+_MOST_BYTES = 1 << 20
+"""A program that takes more of HBM has no second place there."""
+_MOST_COPIED_BYTES = 1 << 16
+_WORD_BYTES = 8
+
+
+class QuickProgram:
+    """A program on one device, ready to be run by native code.
+
+    `memory.programs` has it as one that may be given up when HBM is short.
+    """
+
+    def __init__(
+        self, code: Executable, signature: Signature, device: PjrtDevice, loaded: LoadedProgram
+    ) -> None:
+        memory, program = device.device.memory, code.program
+        self._device, self._memory = device, memory
+        self._ports, self._types = code.outputs, [shape.dtype for shape in signature.results]
+        self.size_bytes, self.last_use = in_granules(program.hbm_bytes), memory.uses
+        self._offset: int | None = memory.allocate(self.size_bytes, for_program=True)
+        self._hbm = memory.hbm.part(self._offset, self.size_bytes)
+        for place, constant in program.constants:
+            self._hbm.write(place, constant)
+        self._stacks = [BufferStack(partial(self._new_result, n)) for n in range(len(code.outputs))]
+        runner = loaded.runnable.quick(self._hbm)
+        assert runner is not None, "who may be quick has native code"
+        self._row = self._filled(code, runner.row)
+        self._begin, self._execute = runner.begin, leaves().execute_quickly
+        self._row_address = ctypes.addressof(self._row)
+        memory.programs.add(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it takes room: nobody looks while it runs."""
+        return self._offset is not None
+
+    def evict(self) -> None:
+        """Give up its place and the results that nobody holds."""
+        offset, self._offset = self._offset, None
+        if offset is None:
+            return
+        for stack in self._stacks:
+            stack.close()
+        self._memory.allocator.release(offset)
+
+    def run(self, a: Any) -> bool:
+        """Do the call with these arguments; False if it is to go the ordinary way."""
+        address = ctypes.addressof(a)
+        status = self._once(address)
+        if status == Status.UNPLACED and self._has_settled(a):
+            status = self._once(address)
+        if status == Status.EMPTY:
+            for stack in self._stacks:
+                stack.refill()
+            status = self._once(address)
+        if status == Status.DONE_AND_KEPT:
+            drain()
+        return status in (Status.DONE, Status.DONE_AND_KEPT)
+
+    def _once(self, address: int) -> int | None:
+        """A `Status`, or None if the device is not free now."""
+        return self._device.device.queue.at_once(self._work, address)
+
+    def _work(self, address: int) -> int:
+        if self._offset is None:
+            return Status.BROKEN
+        self._begin()
+        found: int | None = self._execute(address, self._row_address)
+        return found or Status.DONE
+
+    def _has_settled(self, a: Any) -> bool:
+        """Give each argument a place where it stays; whether all have one."""
+        handles = handles_at(a.argument_lists, 0, a.num_args)
+        return all(objects[handle].settle() for handle in handles)
+
+    def _new_result(self, number: int) -> Block:
+        port, device = self._ports[number], self._device
+        buffer = Buffer(self._memory, port.size_bytes, len(port.buffers))
+        array = Array(device.device, port.device_shape, buffer)
+        return PjrtBuffer(array, self._types[number], device).block
+
+    def _filled(self, code: Executable, runner: Sequence[int]) -> Any:
+        """The words of `runtime.pjrt.quick_leaf`."""
+        copies_in, copies_out = self._copies(code.inputs), self._copies(code.outputs)
+        counts = [len(code.inputs), len(code.outputs), len(copies_in), len(copies_out)]
+        layouts = [layout_number(port.device_shape) for port in code.inputs]
+        stacks = [stack.address for stack in self._stacks]
+        copies = [word for copy in (*copies_in, *copies_out) for word in copy]
+        words = [*runner, *counts, *layouts, *stacks, *copies]
+        return (ctypes.c_int64 * len(words))(*words)
+
+    def _copies(self, ports: Sequence[Port]) -> list[tuple[int, int, int, int]]:
+        """A copy for each plane of each port."""
+        copies = []
+        for number, port in enumerate(ports):
+            size = port.size_bytes // len(port.places)
+            for plane, place in enumerate(port.places):
+                target = self._hbm.address + place
+                copies.append((number, plane * size, target, size // _WORD_BYTES))
+        return copies
+
+    def __del__(self) -> None:
+        if getattr(self, "_offset", None) is not None:
+            self.evict()
+
+
+def may_be_quick(code: Executable | Staged) -> bool:
+    """Whether it is a small program of one device that leaves its arguments as they are."""
+    if not isinstance(code, Executable) or isinstance(code, SliceExecutable):
+        return False
+    ports = (*code.inputs, *code.outputs)
+    return (
+        code.program.hbm_bytes <= _MOST_BYTES
+        and all(0 < port.size_bytes <= SMALL_BYTES for port in ports)
+        and sum(port.size_bytes for port in ports) <= _MOST_COPIED_BYTES
+        and not any(port.is_donated for port in code.inputs)
+    )
+
+
+def quick_program(
+    code: Executable | Staged, signature: Signature, device: PjrtDevice
+) -> QuickProgram | None:
+    """A small program for quick calls, once it was found to be short."""
+    assert isinstance(code, Executable)
+    loaded = code.loaded_on(device.device)
+    if loaded is None or loaded.busy_seconds > SHORT_SECONDS:
+        return None
+    with device.device.memory.lock:
+        runner = loaded.runnable.quick(loaded.arena.hbm) if loaded.arena.is_idle else None
+    return None if runner is None else QuickProgram(code, signature, device, loaded)
