@@ -20,7 +20,8 @@ class Spread:
 
     `shape` is the caller's: with several replicas its first dimension tells them apart. `tiles` are
     how many pieces each other dimension is cut into, and `places` which of them a partition has. A piece
-    has the shape `local`: the last ones may be padded at their ends, with nothing that matters.
+    has the shape `local`: the last ones may be padded at their ends, with nothing that matters. With
+    `addends` pieces of the same place are parts of a sum, and each partition has the one of that number.
     """
 
     shape: ArrayShape
@@ -28,6 +29,7 @@ class Spread:
     replicas: int
     tiles: Tile
     places: tuple[Tile, ...]
+    addends: tuple[int, ...] = ()
 
     @classmethod
     def whole(cls, local: ArrayShape, replicas: int, partitions: int) -> Spread:
@@ -45,18 +47,30 @@ class Spread:
         pieces: list[HostArray] = []
         for number, part in enumerate(each):
             made: dict[Tile, HostArray] = {}
-            for place in self.places:
+            for partition, place in enumerate(self.places):
                 if place not in made:
                     made[place] = self._piece(part, place)
-                pieces.append(made[place])
+                is_first = not self.addends or self.addends[partition] == 0
+                pieces.append(made[place] if is_first else np.zeros_like(made[place]))
             assert len(pieces) == (number + 1) * len(self.places)
         return pieces
 
     def join(self, pieces: Sequence[HostArray]) -> HostArray:
-        """The array of the pieces of all devices; of equal pieces the first one's."""
+        """The array of the pieces of all devices; of equal pieces the first one's, and addends added."""
         count = len(self.places)
+        if self.addends:
+            pieces = self._summed(pieces)
         whole = [self._joined(pieces[r * count : (r + 1) * count]) for r in range(self.replicas)]
         return np.stack(whole) if self.replicas > 1 else whole[0]
+
+    def _summed(self, pieces: Sequence[HostArray]) -> list[HostArray]:
+        """For each device the sum of the addends of its place."""
+        sums: dict[tuple[int, Tile], dict[int, HostArray]] = {}
+        count = len(self.places)
+        for device, piece in enumerate(pieces):
+            found = sums.setdefault(self.held(device), {})
+            found.setdefault(self.addends[device % count], piece)
+        return [sum(sums[self.held(device)].values()) for device in range(len(pieces))]  # type: ignore[misc]
 
     def held(self, device: int) -> tuple[int, Tile]:
         """What a device has: devices of the same replica's same place have the same."""
@@ -76,7 +90,7 @@ class Spread:
     @property
     def is_replicated(self) -> bool:
         """Whether every device has all of it."""
-        return self.replicas == 1 and len(set(self.places)) == 1
+        return self.replicas == 1 and len(set(self.places)) == 1 and not self.addends
 
     def _piece(self, array: HostArray, place: Tile) -> HostArray:
         found = np.asarray(array[self._slices(place)])

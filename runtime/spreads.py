@@ -34,7 +34,7 @@ def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[
     """How each input or output of a program lies on its devices.
 
     The metadata give, by `kind`, the global shape, the tiles of each dimension and each partition's
-    place among them; without them every partition has all of it.
+    place among them (and addend, of partial sums); without them every partition has all of it.
     """
     replicas, partitions = device_shape(program)
     stated = json.loads(program.metadata.get(f"{kind}_spreads", "[]"))
@@ -42,7 +42,7 @@ def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[
     for number, port in enumerate(ports):
         whole = Spread.whole(port.shape, replicas, partitions)
         if number < len(stated) and stated[number] is not None:
-            text, tiles, places = stated[number]
+            text, tiles, places, *addends = stated[number]
             shape = parse_shape(text)
             assert isinstance(shape, ArrayShape)
             dims = (replicas, *shape.dims) if replicas > 1 else shape.dims
@@ -52,6 +52,7 @@ def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[
                 replicas,
                 tuple(tiles),
                 tuple(tuple(place) for place in places),
+                tuple(addends[0]) if addends else (),
             )
         found.append(whole)
     return found

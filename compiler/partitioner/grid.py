@@ -27,6 +27,7 @@ from compiler.sharding.placement import in_tiles
 
 __all__ = ["Axes", "Cut", "Dims", "Grid", "parse_sharding"]
 
+UNREDUCED = "unreduced"
 Axes = tuple[int, ...]
 Dims = tuple[int, ...]
 Devices: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -57,6 +58,10 @@ class Cut:
         """What is the same on all devices has no order."""
         has_order = bool(self.used() or self.partial)
         return self if has_order or not self.order else replace(self, order=0)
+
+    def summed(self) -> Cut:
+        """The same where sums are made."""
+        return replace(self, partial=()).normal() if self.partial else self
 
 
 @dataclass
@@ -154,24 +159,40 @@ class Grid:
     def cut(self, sharding: HloSharding, rank: int) -> Cut:
         """The cut of an array's sharding; one on a single device is computed on all of them."""
         sharding = in_tiles(sharding)
+        partial = self.group_axes(sharding, rank, UNREDUCED)
         if sharding.tiles is None:
-            return Cut.whole(rank)
-        array = sharding.tiles.array()
-        subgroups = len(sharding.subgroups)
-        if array.ndim - subgroups != rank:
-            raise ValueError(f"sharding {sharding} does not fit an array of {rank} dimensions")
-        dims = self._axes_of(array, rank)
-        if dims is not None:
-            return Cut(dims)
-        return self._foreign(array, rank).normal()
+            return replace(Cut.whole(rank), partial=partial)
+        axes, order = self._dealt(sharding, rank)
+        return Cut(axes[:rank], partial, order).normal()
 
-    def _axes_of(self, array: Devices, rank: int) -> tuple[Axes, ...] | None:
+    def group_axes(self, sharding: HloSharding, rank: int, kind: str) -> Axes:
+        """The axes along which devices are told apart in a way of `KINDS`."""
+        sharding = in_tiles(sharding)
+        if sharding.tiles is None:
+            return tuple(range(len(self.sizes))) if sharding.kind == kind else ()
+        if kind not in sharding.subgroups:
+            return ()
+        groups = zip(sharding.subgroups, self._dealt(sharding, rank)[0][rank:], strict=True)
+        return tuple(sorted(axis for name, axes in groups if name == kind for axis in axes))
+
+    def _dealt(self, sharding: HloSharding, rank: int) -> tuple[tuple[Axes, ...], int]:
+        """The axes of each tile dimension, those of subgroups last (where not all of them are copies), and
+        in which order of devices."""
+        assert sharding.tiles is not None
+        array = sharding.tiles.array()
+        if array.ndim - len(sharding.subgroups) != rank:
+            raise ValueError(f"sharding {sharding} does not fit an array of {rank} dimensions")
+        has_groups = any(kind != "replicated" for kind in sharding.subgroups)
+        found = self._axes_of(array, array.ndim if has_groups else rank)
+        return (found, 0) if found is not None else self._foreign(array)
+
+    def _axes_of(self, array: Devices, count: int) -> tuple[Axes, ...] | None:
         """The axes of each tile dimension; None when the devices are not in the grid's order."""
-        where = np.empty((rank, self.device_count), np.int64)
+        where = np.empty((count, self.device_count), np.int64)
         for index, device in np.ndenumerate(array):
-            where[:, int(device)] = index[:rank]
+            where[:, int(device)] = index[:count]
         found = []
-        for dim in range(rank):
+        for dim in range(count):
             axes = self._axes_of_index(where[dim], array.shape[dim])
             if axes is None:
                 return None
@@ -189,8 +210,9 @@ class Grid:
             return None
         return axes
 
-    def _foreign(self, array: Devices, rank: int) -> Cut:
-        """A cut of another order: prime axes dealt out to the tile dimensions one after another."""
+    def _foreign(self, array: Devices) -> tuple[tuple[Axes, ...], int]:
+        """The axes in another order, and its number: prime axes dealt out to the tile dimensions one
+        after another."""
         left = list(range(len(self.sizes)))
         dims: list[Axes] = []
         for count in array.shape:
@@ -209,7 +231,7 @@ class Grid:
         known = tuple(int(d) for d in order)
         if known not in self.orders:
             self.orders.append(known)
-        return Cut(tuple(dims[:rank]), order=self.orders.index(known))
+        return tuple(dims), self.orders.index(known)
 
     def _strided(self, axes: Axes, index: Devices) -> Devices:
         """The position in the grid of tile `index` along the axes, all other digits zero."""
@@ -222,19 +244,22 @@ class Grid:
 
     def sharding(self, cut: Cut) -> HloSharding:
         """The cut as XLA writes it."""
-        if not cut.used():
-            return HloSharding("replicated")
+        named = (*cut.used(), *cut.partial)
+        rest = tuple(a for a in range(len(self.sizes)) if a not in named)
+        groups = {UNREDUCED: self.count(cut.partial), "replicated": self.count(rest)}
+        kinds = tuple(kind for kind, count in groups.items() if count > 1)
+        if not cut.used() and len(kinds) <= 1:
+            return HloSharding(kinds[0] if kinds else "replicated")
         ids = np.array(self.orders[cut.order]).reshape(self.sizes)
-        rest = tuple(a for a in range(len(self.sizes)) if a not in cut.used())
-        array = ids.transpose(*cut.used(), *rest)
+        order = (*named, *rest)
+        array = ids.transpose(*order)
         counts = tuple(self.count(axes) for axes in cut.dims)
-        tail = (self.count(rest),) if self.count(rest) > 1 else ()
+        tail = tuple(groups[kind] for kind in kinds)
         if cut.order == 0:
-            order = (*cut.used(), *rest)
             tiles = Tiles((*counts, *tail), *canonical_iota(self.sizes, order))
         else:
             tiles = Tiles((*counts, *tail), devices=tuple(int(d) for d in array.reshape(-1)))
-        return normalised(HloSharding.tiled(tiles, ("replicated",) if tail else ()))
+        return normalised(HloSharding.tiled(tiles, kinds))
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from compiler.hlo.dtypes import S32, U32
+from compiler.hlo.dtypes import S32, U32, DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.replica_groups import DeviceCounts
 from compiler.hlo.shape import ArrayShape
@@ -137,6 +137,10 @@ class Local(Emitter):
 
     # Collectives.
 
+    def sum_of(self, dtype: DType) -> HloComputation:
+        """The sum of two scalars; of preds, whether either holds."""
+        return self.scalar("or" if dtype.kind == "pred" else "add", dtype)
+
     def _channel(self) -> dict[str, object]:
         return {"channel_id": next(self.channels)}
 
@@ -196,7 +200,7 @@ class Local(Emitter):
         self, operand: Instr, dims: Dims, before: Cut, move: Move, combiner: HloComputation | None
     ) -> Instr:
         """One step of a route, of an array of global `dims`."""
-        self.order = move.after.order if move.kind == "cut" else before.order
+        self.order = move.after.order if move.kind in ("cut", "mask") else before.order
         if move.kind == "reduce":
             assert combiner is not None
             return self.all_reduce(operand, move.axes, combiner)
@@ -205,6 +209,10 @@ class Local(Emitter):
             size = -(-dims[move.dim] // self.grid.count(move.after.dims[move.dim]))
             padded = self.tail(operand, move.dim, size * self.grid.count(move.axes))
             return self.reduce_scatter(padded, move.dim, move.axes, combiner)
+        if move.kind == "mask":
+            is_first = self.flag_of(self.tile(move.axes) == 0)
+            kept = self.broadcast(is_first, operand.array.dims)
+            return self.select(kept, operand, self.like(operand, 0))
         if move.kind == "gather":
             found = self.all_gather(operand, move.dim, move.axes)
             return self._ended(found, dims, move.after, move.dim)

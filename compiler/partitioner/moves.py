@@ -6,6 +6,7 @@
     permute    the same tiles lie elsewhere: collective-permute
     reduce     partial sums become sums: all-reduce
     scatter    partial sums become tiles of sums: reduce-scatter
+    mask       a sum becomes partial ones: the first device has it, the others zeros
 
 Costs are bytes that a device sends by the ring formulas, and a little for each message.
 """
@@ -91,7 +92,7 @@ class _Search:
     def _cost(self, cut: Cut, move: Move) -> float:
         n = self.grid.count(move.axes)
         share = (n - 1) / n
-        if move.kind == "cut":
+        if move.kind in ("cut", "mask"):
             return 0.001
         if move.kind == "gather":
             return _LAUNCH + self._bytes(move.after) * share
@@ -102,18 +103,28 @@ class _Search:
         return _LAUNCH + self._bytes(cut)
 
     def _moves(self, cut: Cut, *, is_direct: bool) -> Iterator[Move]:
-        if cut.partial:
-            yield from self._reductions(cut)
+        rest = tuple(axis for axis in cut.partial if axis not in self.goal.partial)
+        if rest:
+            yield from self._reductions(cut, rest)
             return
+        if self.goal.partial:
+            yield from self._masks(cut)
         for dim, axes in enumerate(cut.dims):
             for keep in range(len(axes)):
                 if (keep == 0 or not is_direct) and self._fits(dim, axes[:keep], axes[keep:]):
                     after = cut.with_dim(dim, axes[:keep]).normal()
                     yield Move("gather", after, dim, axes[keep:])
         yield from self._cuts(cut)
-        if not is_direct:
+        if not is_direct and not cut.partial:
             yield from self._exchanges(cut)
             yield from self._permutes(cut)
+
+    def _masks(self, cut: Cut) -> Iterator[Move]:
+        added = tuple(axis for axis in self.goal.partial if axis not in cut.partial)
+        is_free = not any(axis in cut.used() for axis in added)
+        if added and is_free and (cut.order == self.goal.order or not cut.used()):
+            after = replace(cut, partial=self.goal.partial, order=self.goal.order)
+            yield Move("mask", after, 0, added)
 
     def _size(self, dim: int, axes: Axes) -> int:
         return -(-self.dims[dim] // self.grid.count(axes))
@@ -124,9 +135,9 @@ class _Search:
         part = self._size(dim, (*before, *added))
         return not before or whole == part * self.grid.count(added)
 
-    def _reductions(self, cut: Cut) -> Iterator[Move]:
-        rest = cut.partial
-        yield Move("reduce", replace(cut, partial=()).normal(), 0, rest)
+    def _reductions(self, cut: Cut, rest: Axes) -> Iterator[Move]:
+        kept = tuple(axis for axis in cut.partial if axis not in rest)
+        yield Move("reduce", replace(cut, partial=kept).normal(), 0, rest)
         for dim, axes in enumerate(cut.dims):
             goal = self.goal.dims[dim] if self.goal.order == cut.order else ()
             if goal[: len(axes)] != axes:
@@ -135,14 +146,14 @@ class _Search:
             for end in range(len(run), 0, -1):
                 added = run[:end]
                 if self._fits(dim, axes, added):
-                    left = tuple(a for a in rest if a not in added)
+                    left = tuple(a for a in cut.partial if a not in added)
                     after = replace(cut.with_dim(dim, (*axes, *added)), partial=left)
                     yield Move("scatter", after, dim, added)
 
     def _cuts(self, cut: Cut) -> Iterator[Move]:
-        if cut.order != self.goal.order and cut.used():
+        if cut.order != self.goal.order and (cut.used() or cut.partial):
             return
-        used = cut.used()
+        used = (*cut.used(), *cut.partial)
         for dim, axes in enumerate(cut.dims):
             goal = self.goal.dims[dim]
             if goal[: len(axes)] != axes:

@@ -58,12 +58,15 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
         shapes = leaves(parameter.shape)
         cuts = [
             hint or Cut.whole(shape.rank)
-            for hint, shape in zip(region.hints(parameter), shapes, strict=True)
+            for hint, shape in zip(region.stated(parameter), shapes, strict=True)
         ]
         region.bind(parameter, cuts)
     region.run()
     root = module.entry.root_instruction
-    results = list(region.hinted(region.held[root]))
+    results = [
+        said if said is not None and said.partial else cut
+        for cut, said in zip(region.hinted(region.held[root]), region.stated(root), strict=True)
+    ]
     made = region.finish(results)
     _say_shardings(region, made, root, results)
     _replace_entry(module, made)

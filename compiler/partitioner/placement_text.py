@@ -4,7 +4,8 @@
     input_spreads    for each array of the parameters [global shape, tiles, place of each partition]
     output_spreads   the same of the results
 
-Tiles count the pieces of each dimension, a place is a piece's number in each.
+Tiles count the pieces of each dimension, a place is a piece's number in each. Of an array of partial sums
+it follows which addend each partition has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
-from compiler.sharding.placement import in_tiles, tile_counts, tile_index
+from compiler.sharding.placement import addend_index, in_tiles, tile_counts, tile_index
 
 DEVICES, INPUTS, OUTPUTS = "devices", "input_spreads", "output_spreads"
 Shapes = Sequence[ArrayShape]
@@ -70,7 +71,9 @@ def _shardings(instr: HloInstruction) -> Sequence[HloSharding]:
 def _one(sharding: HloSharding, shape: ArrayShape, partitions: int) -> list[object]:
     rank = len(shape.dims)
     places = [_place(sharding, rank, device) for device in range(partitions)]
-    return [print_shape(shape, False), list(tile_counts(sharding, rank)), places]
+    addends = [addend_index(sharding, rank, device) for device in range(partitions)]
+    found: list[object] = [print_shape(shape, False), list(tile_counts(sharding, rank)), places]
+    return [*found, addends] if any(addends) else found
 
 
 def _place(sharding: HloSharding, rank: int, device: int) -> list[int]:

@@ -68,7 +68,14 @@ class Region:
     # Reading the global program.
 
     def hints(self, instr: Instr) -> list[Cut | None]:
-        """The cut of each array of the result that the program asks for; None where it is open."""
+        """The cut of each array of the result that the program asks for; None where it is open.
+
+        Where it asks for partial sums they are made: only whoever looks in from outside sees them.
+        """
+        return [None if cut is None else cut.summed() for cut in self.stated(instr)]
+
+    def stated(self, instr: Instr) -> list[Cut | None]:
+        """The same with partial sums where the program says so."""
         shapes = leaves(instr.shape)
         sharding = instr.attrs.get("sharding")
         if not isinstance(sharding, HloSharding) or leaf_count(instr.shape) != len(shapes):
@@ -113,7 +120,10 @@ class Region:
         if not isinstance(shape, ArrayShape):
             return Whole(made)
         cut = next(cuts)
-        return self.new_value(made, shape.dims, cut, cut)
+        found = self.new_value(made, shape.dims, cut, cut.summed())
+        if cut.partial:
+            found.combiner = self.b.sum_of(shape.dtype)
+        return found
 
     def given(self, held: Held, cuts: Iterator[Cut]) -> Instr:
         """A held value as one local instruction, its arrays in these cuts."""

@@ -60,16 +60,28 @@ def cost_of(router: Router, value: Value, goal: Cut) -> float:
 
 
 def in_cut(b: Local, router: Router, value: Value, goal: Cut) -> HloInstruction:
-    """The value in a cut: the one that is there, or moved, each step of the way kept."""
-    starts = tuple(value.cuts)
+    """The value in a cut: the one that is there, or moved, each step of the way kept.
+
+    Partial results of a goal are addends, whatever combines those of the value.
+    """
+    if goal.partial and not _is_sum(value.combiner):
+        in_cut(b, router, value, goal.summed())
+        starts = tuple(cut for cut in value.cuts if not cut.partial)
+    else:
+        starts = tuple(value.cuts)
     _, start, moves = router.route(value.dims, width(value.dtype), starts, goal)
     cut = starts[start]
     instr = value.cuts[cut]
     for move in moves:
         instr = b.move(instr, value.dims, cut, move, value.combiner)
         cut = move.after
-        value.cuts.setdefault(cut, instr)
+        if not cut.partial:
+            value.cuts.setdefault(cut, instr)
     return instr
+
+
+def _is_sum(combiner: HloComputation | None) -> bool:
+    return combiner is not None and combiner.root_instruction.opcode == "add"
 
 
 def leaves_of(held: Held) -> Sequence[Value]:

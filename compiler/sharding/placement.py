@@ -77,6 +77,16 @@ def tile_index(sharding: HloSharding, rank: int, device: int) -> Ints:
     return index[:rank]
 
 
+def addend_index(sharding: HloSharding, rank: int, device: int) -> int:
+    """Of an array of partial sums, which addend the device holds; 0 of any other."""
+    sharding = in_tiles(sharding)
+    if sharding.kind == "unreduced":
+        return device
+    if sharding.tiles is None or "unreduced" not in sharding.subgroups:
+        return 0
+    return _indices(sharding)[device][rank + sharding.subgroups.index("unreduced")]
+
+
 def tile_of(sharding: HloSharding, dims: Sequence[int], device: int) -> tuple[tuple[int, int], ...]:
     """(start, limit) of the device's part of each dimension; short or empty past the end."""
     sizes = local_dims(sharding, dims)

@@ -30,7 +30,6 @@ from runtime.slice_executable import SliceExecutable
 _MOST_BYTES = 1 << 20
 """A program that takes more of HBM has no second place there."""
 _MOST_COPIED_BYTES = 1 << 16
-_WORD_BYTES = 8
 
 
 class QuickProgram:
@@ -125,7 +124,7 @@ class QuickProgram:
             size = port.size_bytes // len(port.places)
             for plane, place in enumerate(port.places):
                 target = self._hbm.address + place
-                copies.append((number, plane * size, target, size // _WORD_BYTES))
+                copies.append((number, plane * size, target, size))
         return copies
 
     def __del__(self) -> None:

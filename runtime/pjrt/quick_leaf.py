@@ -12,7 +12,7 @@ from enum import IntEnum
 from runtime.pjrt.blocks import SLOTS
 from runtime.pjrt.layouts import structure
 from runtime.pjrt.recycling import COUNT, FIRST, RECYCLE, recycle
-from tpu_sim.jit.kernel_builtins import Words, words_at
+from tpu_sim.jit.kernel_builtins import Words, copy_bytes, words_at
 from tpu_sim.jit.kernel_language import kernel
 from tpu_sim.jit.quick_run import QUICK_RUN, QUICK_WORDS, quick_run_text
 
@@ -40,7 +40,7 @@ class QuickTable(IntEnum):
 
 
 COPY_WORDS = 4
-"""A copy: number of the argument or result, offset in it, host address in the program's memory, words."""
+"""A copy: number of the argument or result, offset in it, host address in the program's memory, bytes."""
 
 
 class Status(IntEnum):
@@ -72,10 +72,8 @@ def take_arguments(a: Words, row: Words) -> int:
             return Status.EMPTY
     at = QuickTable.FIRST + count + row[QuickTable.RESULTS]
     for _ in range(row[QuickTable.COPIES_IN]):
-        source = words_at(words_at(handles[row[at]])[_ADDRESS] + row[at + 1])
-        target = words_at(row[at + 2])
-        for word in range(row[at + 3]):
-            target[word] = source[word]
+        source = words_at(handles[row[at]])[_ADDRESS] + row[at + 1]
+        copy_bytes(row[at + 2], source, row[at + 3])
         at += COPY_WORDS
     return Status.DONE
 
@@ -94,10 +92,8 @@ def hand_out_results(a: Words, row: Words, ready: int, kept: Words) -> int:
         outputs[number] = stack[FIRST + stack[COUNT]]
     at += results + COPY_WORDS * row[QuickTable.COPIES_IN]
     for _ in range(row[QuickTable.COPIES_OUT]):
-        target = words_at(words_at(outputs[row[at]])[_ADDRESS] + row[at + 1])
-        source = words_at(row[at + 2])
-        for word in range(row[at + 3]):
-            target[word] = source[word]
+        target = words_at(outputs[row[at]])[_ADDRESS] + row[at + 1]
+        copy_bytes(target, row[at + 2], row[at + 3])
         at += COPY_WORDS
     if a[_EVENTS] != 0:
         words_at(a[_EVENTS])[0] = ready

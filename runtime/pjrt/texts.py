@@ -27,7 +27,7 @@ from runtime.spread import Spread, Tile
 
 FORM = b"hlo_with_config"
 _PROGRAM_SHAPE, _OUTPUT_SHARDING, _PARAMETER_SHARDINGS = 4, 12, 14  # fields of HloModuleProto
-_REPLICATED, _TUPLE, _OTHER = 0, 2, 3  # OpSharding's types
+_REPLICATED, _TUPLE, _OTHER, _UNREDUCED = 0, 2, 3, 6  # OpSharding's types
 
 
 def optimized_program(
@@ -96,13 +96,19 @@ def _sharding(spread: Spread) -> bytes:
     """An `OpSharding`: tiles in order, and the devices that have each."""
     if spread.is_replicated:
         return number_field(1, _REPLICATED)
-    devices: defaultdict[Tile, list[int]] = defaultdict(list)
-    for device, place in enumerate(spread.places):
+    addends = spread.addends or (0,) * len(spread.places)
+    devices: defaultdict[tuple[Tile, int], list[int]] = defaultdict(list)
+    for device, place in enumerate(zip(spread.places, addends, strict=True)):
         devices[place].append(device)
-    copies = len(devices[spread.places[0]])
-    dims = [*spread.tiles, copies] if copies > 1 else list(spread.tiles)
+    sums, copies = max(addends) + 1, len(devices[spread.places[0], addends[0]])
+    if sums == len(spread.places):
+        return number_field(1, _UNREDUCED)
+    groups = {_UNREDUCED: sums, _REPLICATED: copies}
+    dims = [*spread.tiles, *(count for count in groups.values() if count > 1)]
     order = [device for place in sorted(devices) for device in devices[place]]
     message = number_field(1, _OTHER) + _numbers(3, dims) + _numbers(4, order)
+    if sums > 1:
+        return message + _numbers(8, [kind for kind, count in groups.items() if count > 1])
     return message + number_field(6, 1) if copies > 1 else message
 
 

@@ -24,9 +24,9 @@ def zero_of(instr: Instr) -> Callable[[Local], Instr]:
 
 
 def sum_of(instr: Instr) -> Callable[[Local], HloComputation]:
-    """The sum of two scalars of an array's type; of preds, whether either holds."""
+    """`Local.sum_of` for an array's type."""
     dtype = instr.array.dtype
-    return lambda b: b.scalar("or" if dtype.kind == "pred" else "add", dtype)
+    return lambda b: b.sum_of(dtype)
 
 
 def _dot(region: Region, instr: Instr) -> Held:

@@ -7,6 +7,7 @@ import math
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
+from compiler.hlo.sharding import HloSharding
 from compiler.partitioner.factors import DROPPED, Job, Plan
 from compiler.partitioner.grid import Axes, Cut
 from compiler.partitioner.region import GATHERED, Handler, Region
@@ -105,7 +106,17 @@ def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) 
                 instr.span,
             )
         dims.append((*axes[:end], *cut.dims[dim]))
-    return Cut(tuple(dims), order=said.order if said is not None and said.used() else cut.order)
+    order = said.order if said is not None and said.used() else cut.order
+    return Cut(tuple(dims), _sums(region, outer, inner), order)
+
+
+def _sums(region: Region, outer: Instr, inner: Instr) -> Axes:
+    """Along which manual axes the array outside is partial sums: devices see their own inside."""
+    (said,), sharding = region.stated(outer), inner.attrs.get("sharding")
+    if said is None or not said.partial or not isinstance(sharding, HloSharding):
+        return ()
+    manual = region.grid.group_axes(sharding, inner.array.rank, "manual")
+    return tuple(axis for axis in said.partial if axis in manual)
 
 
 def _enter(region: Region, instr: Instr) -> Held:
@@ -123,8 +134,9 @@ def _leave(region: Region, instr: Instr) -> Held:
     inside = next(region.hinted(source))
     outside = _joined(region, instr, instr, operand, inside)
     (hint,) = region.hints(instr)
-    made = region.need(operand, inside)
-    return Value(instr.array.dims, instr.array.dtype, {outside.normal(): made}, None, hint)
+    made, dtype = region.need(operand, inside), instr.array.dtype
+    combiner = region.b.sum_of(dtype) if outside.partial else None
+    return Value(instr.array.dims, dtype, {outside.normal(): made}, combiner, hint)
 
 
 _MANUAL = {FULL_TO_SHARD: _enter, SHARD_TO_FULL: _leave, "Sharding": copied}

@@ -91,6 +91,17 @@ def check_data_parallel_gradient() -> None:
     np.testing.assert_allclose(got, np.asarray(want), rtol=1e-4, atol=1e-6)
 
 
+def check_partial_sums_between_programs() -> None:
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh), jax.default_matmul_precision("highest"):
+        x, w = jax.device_put(A, P(None, "b")), jax.device_put(A, P("b", None))
+        spec = P(None, None, unreduced={"b"})
+        partial_sums = jax.jit(lambda x, w: jnp.einsum("ij,jk->ik", x, w, out_sharding=spec))(x, w)
+        assert partial_sums.sharding.spec == spec
+        whole = jax.jit(lambda y: jax.sharding.reshard(y, P("a", None)))(partial_sums)
+    np.testing.assert_allclose(whole, A @ A, rtol=1e-6)
+
+
 def check_pmap() -> None:
     got = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))
     np.testing.assert_array_equal(got, np.full(8, 28.0))
