@@ -234,6 +234,9 @@ def run(**options: object) -> None:
 @_chakra
 @_by
 @_listing
+@click.option(
+    "--fit", is_flag=True, help="find the smallest slice of the target's chip that it fits"
+)
 @_json
 def estimate(**options: object) -> None:
     """Count the cycles of a run of MODEL (or a .tpux), without values.
@@ -379,6 +382,11 @@ def eval_command(**options: object) -> None:
     help="keep each result in this file (JSON lines); what it holds already is not run again",
 )
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="write a table as CSV")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False),
+    help="draw it: a .svg, .png or .pdf (needs tpuc[plots])",
+)
 @_json
 def sweep(**options: object) -> None:
     """Estimate MODELs on many variants of a chip: table, best variants, what each parameter does."""

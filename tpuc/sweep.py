@@ -61,6 +61,7 @@ class Result:
     hbm_bytes: int = 0
     hbm_peak_bytes: int = 0
     mxu_utilisation: float = 0.0
+    joules: float = 0.0
     error: str = ""
 
     @property
@@ -182,6 +183,7 @@ def estimate_one(request: Result) -> Result:
             "hbm_bytes": report.hbm_bytes,
             "hbm_peak_bytes": report.hbm_peak_bytes,
             "mxu_utilisation": report.mxu_utilisation,
+            "joules": 0.0 if report.energy is None else report.energy.joules,
         }
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -45,7 +46,11 @@ def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path
     kept, table = tmp_path / "kept.jsonl", tmp_path / "table.csv"
     arguments = ["sweep", model, "--set", "hbm_bandwidth=100,800GB/s", "--jobs", "1"]
     arguments += ["--results", kept, "--csv", table, "--json"]
+    picture = tmp_path / "sweep.svg"
+    if importlib.util.find_spec("matplotlib") is not None:
+        arguments += ["--plot", picture]
     found = json.loads(call(*arguments).out)
+    assert "--plot" not in arguments or "hbm_bandwidth" in picture.read_text()
     times = [variant["time_by_first"] for variant in found["variants"]]
     assert times[0] == 1 and times[1] > times[2] > 0.9
     with table.open(newline="") as file:
@@ -109,3 +114,27 @@ def test_wrong_settings_are_usage_errors(
 ) -> None:
     done = call(arguments[0], model, *arguments[1:])
     assert done.code == 2 and message in done.err
+
+
+def test_the_smallest_slice_that_fits(call: Call, tmp_path: Path) -> None:
+    model = tmp_path / "sharded.mlir"
+    sharding = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+    model.write_text(
+        f"""module @m attributes {{mhlo.num_partitions = 2 : i32}} {{
+  sdy.mesh @mesh = <["x"=2]>
+  func.func public @main(%a: tensor<1024x1024xf32> {sharding}) -> (tensor<1024x1024xf32> {sharding}) {{
+    %0 = stablehlo.add %a, %a : tensor<1024x1024xf32>
+    return %0 : tensor<1024x1024xf32>
+  }}
+}}
+"""
+    )
+    done = call("estimate", model, "--fit", "--target", "v5e{hbm=3MiB}", "--json")
+    trials = json.loads(done.out)["trials"]
+    assert [trial["devices"] for trial in trials] == [1, 2, 4]
+    assert [bool(trial["problem"]) for trial in trials] == [True, True, False]
+    assert 0 < trials[-1]["hbm_bytes"] <= 3 << 20
+    assert call("estimate", model, "--fit", "--target", "v5e:2x2").code == 2
+    model.write_text(model.read_text().replace(" attributes {mhlo.num_partitions = 2 : i32}", ""))
+    done = call("estimate", model, "--fit", "--target", "v5e{hbm=3MiB}")
+    assert done.code == 1 and "more chips do not help" in done.out

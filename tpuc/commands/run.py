@@ -9,6 +9,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from runtime.api import DEFAULT_TARGET
 from runtime.energy import price_of, read_prices
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
@@ -18,6 +19,7 @@ from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
+from tpuc.commands.fitting import fit as find_fitting
 from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
 from tpuc.commands.models import Choices, compiled_or_loaded, parsed, several_targets
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
@@ -111,6 +113,7 @@ def estimate(
     csv_file: str | None,
     prices: str | None,
     tokens: int | None,
+    fit: bool,
     as_json: bool,
 ) -> None:
     """``tpuc estimate``: compile or load, count cycles without values, report.
@@ -122,6 +125,19 @@ def estimate(
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
+    if fit:
+        if trace or chakra or dump_ir or csv_file or prices:
+            raise click.UsageError(
+                "--fit is with none of --trace, --chakra, --dump-ir, --csv, --prices"
+            )
+
+        def compiled(name: str) -> Executable:
+            return compiled_or_loaded(
+                model, replace(choices, target=name, resize_mesh=True), options
+            )
+
+        find_fitting(model, target or DEFAULT_TARGET, compiled, trips, as_json=as_json)
+        return
     if target is not None and len(several_targets(target)) > 1:
         if trace or chakra or dump_ir:
             raise click.UsageError("--trace, --chakra and --dump-ir are of one target")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
 from tpu_sim.isa.chip_settings import SettingError, with_settings
@@ -30,6 +30,7 @@ from tpuc.sweep import (
     run_sweep,
     sensitivity,
 )
+from tpuc.sweep_plot import check_plot, write_plot
 from tpuc.tables import console, heading
 
 _MOST_ERRORS = 5
@@ -46,6 +47,7 @@ def sweep(
     jobs: int | None,
     results: str | None,
     csv_file: str | None,
+    plot: str | None,
     as_json: bool,
 ) -> None:
     """``tpuc sweep``: estimate every model on every combination; exit 1 if a model runs on none."""
@@ -54,9 +56,13 @@ def sweep(
         if not Path(model).is_file():
             raise click.UsageError(f"{model}: there is no such file")
     writable(csv_file)
+    writable(plot)
+    if plot:
+        check_plot(plot)
     chosen = Sweep(precision or "default", trips)
     kept = Path(results) if results else None
-    with Progress(console=_terminal(), transient=True) as bar:
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=_terminal(), transient=True) as bar:
         task = bar.add_task("estimating", total=len(models) * len(points))
         found = run_sweep(
             models,
@@ -70,6 +76,8 @@ def sweep(
     times = relative_times(found, models, points)
     if csv_file:
         _write_csv(Path(csv_file), parameters, found)
+    if plot:
+        write_plot(plot, models, parameters, times, front(times, parameters))
     if as_json:
         click.echo(json.dumps(_as_json(parameters, found, times)))
     else:
@@ -143,7 +151,7 @@ def _write_csv(path: Path, parameters: Sequence[Values], results: Results) -> No
     """One line for each model and variant."""
     figures = [
         "model", "target", "cycles", "seconds", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
-        "error",
+        "joules", "error",
     ]  # fmt: skip
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -52,7 +52,9 @@ T.bundles = (k) => {
   };
   const busy = (c) => k.code.reduce((n, row) => n + (row[0] === "b" && row.slice(5).some((op) => op[0] === c) ? 1 : 0), 0);
   const weight = new Map(columns.map((c) => [c, busy(c)]));
-  columns.sort((a, b) => weight.get(b) - weight.get(a));
+  /* What computes stands first: the rest may lie beyond the right edge of a small window. */
+  const rank = (c) => { const at = ["mxu", "valu", "eup"].indexOf(k.slots[c]); return at < 0 ? 9 : at; };
+  columns.sort((a, b) => rank(a) - rank(b) || weight.get(b) - weight.get(a));
   const grid = `64px ${times ? "84px 150px " : ""}${columns.map((c) => width(c) + "px").join(" ")}`;
   const numbers = []; let n = 0;
   for (const row of k.code) numbers.push(row[0] === "b" ? n++ : -1);

@@ -5,7 +5,8 @@ T.views.overview = { name: "Overview", draw: () => {
     [T.time(m.cycles), "time on the chip"], [T.count(m.cycles), m.is_estimate ? "cycles, estimated" : "cycles"],
     [T.share(m.totals["MXU utilisation"]), `of MXU peak (busy ${T.share(m.totals["MXU busy"])})`],
     [T.share(m.totals["HBM utilisation"]), `of HBM peak, ${T.bytes(m.totals["HBM bytes"])} moved`],
-    [T.bytes(m.totals["HBM peak bytes"]), "HBM needed"], [worst[0], `takes ${T.share(worst[1] / m.cycles)}`],
+    [T.bytes(m.totals["HBM peak bytes"]), "HBM needed"],
+    ...(m.totals.joules ? [[`${(1e3 * m.totals.joules).toPrecision(4)} mJ`, `energy, ${m.totals.watts.toFixed(0)} W on average${m.totals["assumed energies"].length ? " (assumed)" : ""}`]] : []), [worst[0], `takes ${T.share(worst[1] / m.cycles)}`],
   ].map(([big, small]) => h("div", { class: "card" }, h("b", {}, big), h("span", {}, small)));
   const slowest = [...m.sites].sort((a, b) => b.cycles - a.cycles).slice(0, 12);
   const notes = [...m.remarks.slice(0, 6).map((r) => h("p", { class: "soft" }, r)), m.remarks.length > 6 ? h("p", { class: "soft" }, `${m.remarks.length - 6} more remarks: see Passes`) : ""];

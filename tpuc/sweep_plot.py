@@ -1,0 +1,65 @@
+"""A sweep as a picture: a panel for each parameter, a point for each variant, the front joined by a line."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compiler.diagnostics import UnsupportedError
+from tpuc.sweep import Point, Values
+
+_KINDS = (".svg", ".png", ".pdf")
+_PANEL_INCHES = (4.2, 3.4)
+
+
+def check_plot(path: str) -> None:
+    """Refuse before any work what cannot be drawn: `UnsupportedError`."""
+    if Path(path).suffix not in _KINDS:
+        raise UnsupportedError(f"{path}: want a name that ends in {', '.join(_KINDS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UnsupportedError("--plot needs matplotlib: pip install tpuc[plots]")
+
+
+def write_plot(
+    path: str,
+    models: Sequence[str],
+    parameters: Sequence[Values],
+    times: Mapping[Point, float],
+    best: set[Point],
+) -> None:
+    """Draw times by that of the chip as it is, over the values of each parameter."""
+    from matplotlib.figure import Figure
+
+    width, height = _PANEL_INCHES
+    figure = Figure(figsize=(width * len(parameters), height), layout="constrained")
+    names = ", ".join(Path(model).stem for model in models)
+    figure.suptitle(f"time on the chip by that of the chip as it is: {names}")
+    for number, parameter in enumerate(parameters):
+        axes = figure.add_subplot(1, len(parameters), number + 1)
+        _panel(axes, number, parameter, times, best)
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def _panel(
+    axes: Any,  # of a library without types
+    number: int,
+    parameter: Values,
+    times: Mapping[Point, float],
+    best: set[Point],
+) -> None:
+    places = {value: at for at, value in enumerate(parameter.values)}
+    rows = [(p, places[p[number].value], t) for p, t in times.items() if p and math.isfinite(t)]
+    axes.axhline(1.0, color="0.7", linewidth=0.8)
+    others = [(x, y) for point, x, y in rows if point not in best]
+    front = sorted((x, y) for point, x, y in rows if point in best)
+    axes.plot([x for x, _ in others], [y for _, y in others], "o", color="0.6", label="variant")
+    axes.plot([x for x, _ in front], [y for _, y in front], "o", color="C0", label="none is better")
+    least = [min((y for _, x, y in rows if x == at), default=math.nan) for at in places.values()]
+    axes.plot(list(places.values()), least, "-", color="C0", linewidth=1, label="least")
+    axes.set_xticks(list(places.values()), list(places))
+    axes.set_xlabel(parameter.key)
+    axes.set_ylabel("time")
+    axes.legend(fontsize="small")
