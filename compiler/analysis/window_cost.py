@@ -98,7 +98,8 @@ def _window_bytes(window: OperandWindow) -> int:
     tiles = box_vreg_tiles(window.shape, window.extent)
     if window.shape.rank >= 2:
         unit = SUBLANES * window.shape.dtype.packing
-        filled = min(window.shape.dims[-2], unit)
+        packing = window.shape.dtype.packing
+        filled = min(window.shape.dims[-2], unit) if window.row is None else packing
         return -(-tiles * TILE_BYTES * filled // unit)
     return tiles * TILE_BYTES
 

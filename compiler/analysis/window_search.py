@@ -18,6 +18,7 @@ from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.indexing import Expr, Var, const, var, variables
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
+from compiler.analysis.indexing_maps import start_index
 from compiler.analysis.iteration_space import (
     IterationDim,
     IterationSpace,
@@ -382,7 +383,19 @@ def _is_in_smem(shape: ArrayShape) -> bool:
 def _input_window(
     parameter: HloInstruction, shape: ArrayShape, box: Box, clamps: _Clamps
 ) -> OperandWindow:
-    return OperandWindow(parameter, shape, *clamps.inside(box, shape))
+    return OperandWindow(parameter, shape, *clamps.inside(box, shape), _only_row(parameter))
+
+
+def _only_row(parameter: HloInstruction) -> Expr | None:
+    """The row, second to last dimension, that every reader of a parameter takes, if it is one."""
+    dim = parameter.array.rank - 2
+    starts = {
+        start_index(u, dim)
+        if dim >= 0 and u.opcode == "dynamic-slice" and u.array.dims[dim] == 1
+        else None
+        for u in parameter.users
+    }
+    return starts.pop() if len(starts) == 1 else None
 
 
 class _Clamps:

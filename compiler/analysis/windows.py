@@ -77,13 +77,15 @@ class OperandWindow:
     """The box of one array that a step needs (inputs) or makes (outputs).
 
     `node` is the fusion parameter that it feeds, or the root that it takes; `shape` is the
-    array's with its HBM layout.
+    array's with its HBM layout. Where all that is read is one row, `row`, of the dimension that is
+    second to last, only that row of each tile is moved; the box's other rows hold nothing.
     """
 
     node: HloInstruction
     shape: ArrayShape
     origin: tuple[Expr, ...]
     extent: tuple[int, ...]
+    row: Expr | None = None
 
     @property
     def is_resident(self) -> bool:

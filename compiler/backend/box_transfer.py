@@ -15,6 +15,7 @@ from compiler.backend.transfer import (
     Piece,
     box_pieces,
     box_tiles,
+    granule_of_row,
     hbm_tiling,
 )
 from compiler.hlo.shape import ArrayShape
@@ -75,6 +76,9 @@ def start_pieces(
     b = builder
     tiling, box = tiles
     offset, first_row = _granule_offset(window, tiling)
+    if window.row is not None and to_vmem:
+        within, row = granule_of_row(tiling, window.row)
+        offset, buffer = offset + within, b.sadd(buffer, emit_index(b, row, sregs))
     address = b.sadd(array, emit_index(b, offset, sregs))
     for piece in pieces:
         hbm = b.saddi(address, piece.hbm_offset)

@@ -32,6 +32,7 @@ from compiler.backend.transfer import (
     box_pieces,
     box_tiles,
     hbm_tiling,
+    row_pieces,
 )
 from compiler.backend.vector.addresses import physical_index, tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
@@ -131,7 +132,11 @@ class GridLoop:
             assert not is_input, "SMEM operands are values, they have no window"
             pieces = [Piece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
         else:
-            pieces = self._pieces(tiling, box, window_id, to_vmem=is_input)
+            pieces = (
+                self._pieces(tiling, box, window_id, to_vmem=is_input)
+                if window.row is None
+                else row_pieces(tiling, box, window_id)
+            )
         flag = b.flag(slots)
         return Stream(
             window, argument.index, is_input, depends, tiling, box, slots, window_id, flag, pieces

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.analysis.indexing import Expr
 from compiler.analysis.tiled_layout import default_layout
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.shape import ArrayShape
@@ -170,6 +171,31 @@ def box_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) 
     dynamic = _piece(tiling, box, window, (remainder, tiling.ratio), -1, to_vmem)
     piece = Piece(dynamic.descriptor, dynamic.hbm_offset, dynamic.vmem_offset, full_rows)
     return [*pieces, piece]
+
+
+def row_pieces(tiling: HbmTiling, box: BoxTiles, window: int) -> list[Piece]:
+    """The transfer to `window` of one granule of every tile of a box one tile high.
+
+    Addresses of the granule within its tile are added when it starts (`granule_of_row`).
+    """
+    assert box.rows == 1
+    g = tiling.granules
+    majors = list(zip(box.majors, tiling.major_strides(), strict=True))
+    dims: list[tuple[int, int, int]] = [(box.cols, g, SUBLANES)]
+    step = box.cols * SUBLANES
+    for extent, stride in reversed(majors):
+        dims.insert(0, (extent, stride, step))
+        step *= extent
+    merged, chunk = _merge(dims, 1)
+    counts = tuple(DmaDim(*dim) for dim in merged)
+    return [Piece(DmaDescriptor(HBM, VMEM, chunk, counts, window), 0, 0)]
+
+
+def granule_of_row(tiling: HbmTiling, row: Expr) -> tuple[Expr, Expr]:
+    """Where the granule of a logical row is: granules from its tile's start, rows of a vreg tile."""
+    place = (row % tiling.row_unit) // tiling.packing
+    tile = place // tiling.granules
+    return tile * tiling.row_stride + place % tiling.granules, place
 
 
 def column_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) -> list[Piece]:

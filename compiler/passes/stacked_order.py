@@ -8,7 +8,8 @@ Frontends move the dimension that a scan goes over to the front. Done with the w
 second copy of all weights; a slice has one element of that dimension, and turns without moving
 anything. What a scan stacks, and is moved back afterwards, likewise.
 
-The last two dimensions stay where they are: their tiles hold neighbours of one slice alone.
+The last dimension stays where it is. So does the one before, as its tiles would hold neighbours of
+several slices; unless slices are only read: then one row of each tile is fetched, alone.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ from dataclasses import dataclass
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
-from compiler.passes.stacked_view import Dims, is_only_caller, is_stacked, restate
+from compiler.passes.stacked_view import (
+    Dims,
+    is_only_caller,
+    is_only_read,
+    is_stacked,
+    restate,
+)
 from compiler.rewrite import make
 from compiler.rewrite.pattern import splat_value
+
+_MOST_IN_A_ROW = 2
+"""Elements of neighbouring slices in a word: all come with one that is read. Turning the whole
+stack moves three times its bytes."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,19 @@ def _permutation(loop: HloInstruction, index: int) -> Dims | None:
         before = after if splat_value(start) is not None else None
     elif results and after != before:
         return None
-    rank = len(before) if before else 0
-    is_fixed = before is not None and rank > 2 and before[-2:] == (rank - 2, rank - 1)
-    return before if is_fixed and before != tuple(range(rank)) else None
+    return before if before is not None and _turns_slices(loop, index, before) else None
+
+
+def _turns_slices(loop: HloInstruction, index: int, permutation: Dims) -> bool:
+    """Whether slices of the stack as it lies are as good as those of the loop's."""
+    rank = len(permutation)
+    if rank < 3 or permutation == tuple(range(rank)) or permutation[-1] != rank - 1:
+        return False
+    if permutation[-2] == rank - 2:
+        return True
+    packing = loop.operands[0].operands[index].array.dtype.packing
+    is_row = permutation[0] == rank - 2 and is_only_read(loop, index)
+    return is_row and packing <= _MOST_IN_A_ROW
 
 
 def _inverse(permutation: Dims) -> Dims:

@@ -67,6 +67,12 @@ def is_stacked(loop: HloInstruction, index: int) -> bool:
     return root.operands[index] in held
 
 
+def is_only_read(loop: HloInstruction, index: int) -> bool:
+    """Whether the loop hands the element on as it was."""
+    body = loop.body
+    return body.root_instruction.operands[index] in _elements(body, index)
+
+
 def _takes_slices(user: HloInstruction, value: HloInstruction) -> bool:
     """Whether a user reads or replaces whole slices of a value, and nothing else of it."""
     if user.operands.count(value) != 1 or user.operands[0] is not value:
