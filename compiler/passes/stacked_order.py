@@ -9,7 +9,8 @@ second copy of all weights; a slice has one element of that dimension, and turns
 anything. What a scan stacks, and is moved back afterwards, likewise.
 
 The last dimension stays where it is. So does the one before, as its tiles would hold neighbours of
-several slices; unless slices are only read: then one row of each tile is fetched, alone.
+several slices; unless slices are only read: then one row of each tile is fetched, alone. What VMEM
+may hold for all trips is turned as a whole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
@@ -58,7 +60,7 @@ def order_stacks(module: HloModule, context: PassContext) -> bool:
     """Let loops carry stacks as they lie outside, callers first."""
     for computation in reversed(control_computations(module)):
         for loop in [i for i in computation if i.opcode == "while"]:
-            found = list(_candidates(module, loop))
+            found = list(_candidates(module, loop, context.chip.vmem_bytes))
             for index, permutation in found:
                 restate(loop, index, _Turned(permutation))
                 context.counts["arrays"] += 1
@@ -68,7 +70,9 @@ def order_stacks(module: HloModule, context: PassContext) -> bool:
     return bool(context.counts["arrays"])
 
 
-def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[tuple[int, Dims]]:
+def _candidates(
+    module: HloModule, loop: HloInstruction, vmem_bytes: int
+) -> Iterator[tuple[int, Dims]]:
     """Elements of a loop's state that are turned outside, and how."""
     if loop.operands[0].opcode != "tuple" or loop.body.root_instruction.opcode != "tuple":
         return
@@ -77,13 +81,13 @@ def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[tuple[int, 
     turned = [
         (index, permutation)
         for index in range(len(loop.operands[0].operands))
-        if (permutation := _permutation(loop, index))
+        if (permutation := _permutation(loop, index, vmem_bytes))
     ]
     if turned and is_only_caller(module, loop):
         yield from ((i, p) for i, p in turned if is_stacked(loop, i))
 
 
-def _permutation(loop: HloInstruction, index: int) -> Dims | None:
+def _permutation(loop: HloInstruction, index: int, vmem_bytes: int) -> Dims | None:
     """How the loop's array is turned against those outside, if more transposes go than come."""
     start = loop.operands[0].operands[index]
     before = start.dimensions if start.opcode == "transpose" else None
@@ -94,19 +98,19 @@ def _permutation(loop: HloInstruction, index: int) -> Dims | None:
         before = after if splat_value(start) is not None else None
     elif results and after != before:
         return None
-    return before if before is not None and _turns_slices(loop, index, before) else None
+    return before if before is not None and _turns_slices(loop, index, before, vmem_bytes) else None
 
 
-def _turns_slices(loop: HloInstruction, index: int, permutation: Dims) -> bool:
+def _turns_slices(loop: HloInstruction, index: int, permutation: Dims, vmem_bytes: int) -> bool:
     """Whether slices of the stack as it lies are as good as those of the loop's."""
     rank = len(permutation)
     if rank < 3 or permutation == tuple(range(rank)) or permutation[-1] != rank - 1:
         return False
     if permutation[-2] == rank - 2:
         return True
-    packing = loop.operands[0].operands[index].array.dtype.packing
+    whole = loop.operands[0].operands[index].array
     is_row = permutation[0] == rank - 2 and is_only_read(loop, index)
-    return is_row and packing <= _MOST_IN_A_ROW
+    return is_row and whole.dtype.packing <= _MOST_IN_A_ROW and byte_size(whole) > vmem_bytes // 2
 
 
 def _inverse(permutation: Dims) -> Dims:
