@@ -91,9 +91,10 @@ def lower_module(
 
     main = finalize_main(lower_main(), chip, dump_dir=dump_dir)
     kernels = _Kernels(library, chip, dump_dir)
-    for name in list(library.requests):
+    names = list(library.requests)
+    for number, name in enumerate(names, 1):
         if progress is not None:
-            progress(f"kernel {name}")
+            progress(f"kernel {number} of {len(names)}: {name}")
         kernels.add(name)
     program = Program(
         target=chip.name,

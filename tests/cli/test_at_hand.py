@@ -14,6 +14,7 @@ import pytest
 import tpuc
 from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
 from tests.support.command_line import MODEL, Call
+from tpuc.commands.terminal import Steps
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,3 +86,12 @@ def test_an_executable_shows_itself_in_a_line() -> None:
     assert len(text) < 200
     with pytest.raises(tpuc.CompileError, match="takes 1 inputs, got 2"):
         executable(np.zeros((8, 128), np.float32), np.zeros(1, np.float32))
+
+
+def test_the_time_left_follows_from_what_is_done() -> None:
+    now = [0.0]
+    steps = Steps(lambda: now[0])
+    assert steps.left("passes") == steps.left("kernel 1 of 5: a") == ""
+    now[0] = 4.0
+    assert steps.left("kernel 3 of 5: c") == ", 6 s left"
+    assert steps.left("fusion") == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from runtime.topology import Topology, parse_target
 from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.errors import TargetError
-from tpuc.commands.terminal import quiet, warn_of_f32, working
+from tpuc.commands.terminal import compiling, quiet, warn_of_f32
 
 _BETWEEN_TARGETS = re.compile(r",(?![^{}]*\})")
 
@@ -132,9 +132,12 @@ def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) ->
         windows=_windows(choices.windows),
         resize_mesh=choices.resize_mesh,
     )
-    with working(f"compiling {model}"), quiet():
+    with compiling(model) as progress, quiet():
         compiled = compile(
-            model_source(model), choices.target or DEFAULT_TARGET, machine=machine, options=options
+            model_source(model),
+            choices.target or DEFAULT_TARGET,
+            machine=machine,
+            options=replace(options, progress=progress),
         )
         _dump_texts(compiled, options.dump_dir)
     return compiled

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -13,6 +15,7 @@ from rich.text import Text
 from compiler.diagnostics import CompileError, ElidedConstantsWarning
 from tpu_sim.isa.files import check_writable
 
+_COUNTED = re.compile(r"\b(\d+) of (\d+)\b")
 _errors = Console(stderr=True, markup=False, emoji=False)
 
 
@@ -24,6 +27,39 @@ def working(what: str) -> Iterator[None]:
         return
     with _errors.status(Text(what)):
         yield
+
+
+@contextmanager
+def compiling(model: str) -> Iterator[Callable[[str], None] | None]:
+    """Show which pass or kernel the compiler is at, and about how long the kernels left will take; gives
+    what to tell it with, None when piped."""
+    if not _errors.is_terminal:
+        yield None
+        return
+    with _errors.status(Text(f"compiling {model}")) as status:
+        steps = Steps()
+        yield lambda what: status.update(Text(f"compiling {model}: {what}{steps.left(what)}"))
+
+
+class Steps:
+    """How long the rest of ``.. 3 of 40 ..`` takes, by what those before took."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started: float | None = None
+
+    def left(self, what: str) -> str:
+        """``, 12 s left``; nothing where there is no count, or none is done yet."""
+        found = _COUNTED.search(what)
+        if found is None:
+            self._started = None
+            return ""
+        number, count = int(found[1]), int(found[2])
+        if self._started is None or number == 1:
+            self._started = self._clock()
+            return ""
+        seconds = (self._clock() - self._started) / (number - 1) * (count - number + 1)
+        return f", {seconds:.0f} s left"
 
 
 @contextmanager
