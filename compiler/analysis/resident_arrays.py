@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
@@ -17,6 +17,7 @@ from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
@@ -51,15 +52,26 @@ class ResidentArrays:
     liveness: Liveness
 
 
+@dataclass(frozen=True)
+class Moves:
+    """Bytes that a kernel moves of each of its operands' arrays, then of its results' arrays.
+
+    None: the array must lie in HBM. `updates`: a result may lie on an operand in VMEM.
+    """
+
+    arrays: Sequence[int | None]
+    updates: bool = False
+
+
 def resident_arrays(
     module: HloModule,
-    planner: WindowPlanner,
-    planned: set[HloInstruction],
+    chip: Chip,
+    moves_of: Callable[[HloInstruction], Moves | None],
     copies: Collection[HloInstruction] = (),
 ) -> ResidentArrays:
-    """The arrays between kernels of windows (`planned`) that nothing else touches.
+    """The arrays between kernels that can have them in VMEM, which nothing else touches.
 
-    `copies` may bring one from HBM.
+    `moves_of` knows such kernels. `copies` may bring an array from HBM.
     """
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
@@ -67,9 +79,9 @@ def resident_arrays(
     refused: set[Slot] = set()
     saved: dict[Slot, dict[HloInstruction, int]] = {}
     for instr, times in _scheduled(module):
-        moves = _moves(planner, instr) if instr in planned else None
+        moves = moves_of(instr)
         is_free = instr.opcode in _FORWARDS and not (
-            instr.opcode == "while" and may_be_one_kernel(instr, planner.chip.vmem_bytes)
+            instr.opcode == "while" and may_be_one_kernel(instr, chip.vmem_bytes)
         )
         for leaf in range(leaf_count(instr.shape)):
             root = sets.find((instr, leaf))
@@ -80,11 +92,11 @@ def resident_arrays(
             is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
             if instr in copies and number:
                 saved.setdefault(root, {})[instr] = -byte_size(instr.array)
-            elif moves is not None and is_over_operand:
+            elif moves is not None and is_over_operand and not moves.updates:
                 refused.add(root)  # stages would read what others have overwritten
-            elif moves is not None:
+            elif moves is not None and (moved := moves.arrays[number]) is not None:
                 of_root = saved.setdefault(root, {})
-                of_root[instr] = of_root.get(instr, 0) + times * moves[number]
+                of_root[instr] = of_root.get(instr, 0) + times * moved
             elif not is_free:
                 refused.add(root)
     for parameter in module.entry.parameters:
@@ -145,14 +157,12 @@ def _touched(instr: HloInstruction) -> Iterator[Slot]:
             yield value, leaf
 
 
-def _moves(planner: WindowPlanner, fusion: HloInstruction) -> list[int]:
-    """Bytes that a kernel moves of each of its operands, then of its results."""
+def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
+    """What a kernel of windows moves."""
     plan = planner.plan(fusion)
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
     of_node = {w.node: window_moves(plan, w) + _LATENCY_BYTES for w in plan.inputs}
-    moves = [of_node.get(parameter, 0) for parameter in called.parameters]
-    return moves + [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs]
+    moves = [of_node.get(parameter, 0) for parameter in fusion.calls.parameters]
+    return Moves(moves + [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs])
 
 
 def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:

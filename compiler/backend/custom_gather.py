@@ -27,6 +27,7 @@ from compiler.analysis.indexing import Expr, const
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
+from compiler.analysis.tiled_layout import VMEM, memory_space
 from compiler.analysis.window_search import search
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_resident import ResidentRows, copies_in_vmem
@@ -59,8 +60,9 @@ def emit_gather(kernel: CustomKernel) -> None:
         rows = RowGather(kernel, dims)
         number = kernel.body.parameters.index(dims.operand)
         shapes = kernel.fusion.operands[number].array, kernel.fusion.array
-        way = ResidentRows(kernel, rows) if copies_in_vmem(dims, shapes, kernel.chip) else rows
-        way.emit()
+        stays = any(memory_space(shape) == VMEM for shape in shapes)
+        is_there = stays or copies_in_vmem(dims, shapes, kernel.chip)
+        (ResidentRows(kernel, rows) if is_there else rows).emit()
     elif is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
         StreamedGather(kernel, dims).emit()
     else:
@@ -131,7 +133,7 @@ class ResidentGather:
                 for part in range(target.packing)
             ]
             major = const(0)
-            for position, size in zip(point.majors, space.majors, strict=True):
+            for position, size in zip(point.majors, target.major_pitch, strict=True):
                 major = major * size + position
             storer.store(target, major, point.row_tile, point.col_tile, parts)
 

@@ -15,7 +15,7 @@ import math
 
 from compiler.analysis.gather_dims import GatherDims
 from compiler.analysis.indexing_boxes import tile_units, whole_box
-from compiler.analysis.kernel_vmem import SUBLANES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
@@ -56,6 +56,13 @@ def copies_in_vmem(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip
     moved = byte_size(result) / rate
     here = byte_size(source) / rate + max(moved, count * (_SLICE_CYCLES + tiles - 1))
     return here < max(2 * moved, count * _DMA_CYCLES)
+
+
+def resident_block_rows(dims: GatherDims, result: ArrayShape) -> int:
+    """Rows of VMEM that both blocks of the result take at most."""
+    inner = result.rank - len(dims.batch_dims)
+    one = (*(1 for _ in dims.batch_dims[:-1]), tile_units(result)[-2], *result.dims[-inner:])
+    return 2 * (SUBLANES * max(_RESULT_TILES, box_vreg_tiles(result, one)) + GUARD_ROWS)
 
 
 class ResidentRows:

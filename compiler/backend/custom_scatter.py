@@ -27,6 +27,7 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index
 from compiler.backend.index_words import IndexForm, IndexWords
+from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
 from compiler.backend.slice_parts import SliceParts, step_origin
@@ -65,7 +66,8 @@ class Scatter:
         self.arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         words = kernel.smem.capacity - kernel.smem.base
         in_place = bool(kernel.in_place)
-        cutter = ScatterCutter(dims, kernel.chip, in_place=in_place, smem_words=words)
+        stays = any(result.place is Place.VMEM for result in kernel.interface.results)
+        cutter = ScatterCutter(dims, kernel.chip, in_place=in_place, smem_words=words, stays=stays)
         self.cut = cutter.cut()
         self.windows = cutter.windows
         self.units = cutter.update_units()
@@ -216,8 +218,10 @@ class Scatter:
                 if started:
                     scope.enter_context(b.if_(b.scmp("eq", "s32", started, 0)))
                 copier = VectorEmitter(b, dict(arrays[count:]), dict(context.sregs), {})
-                for operand, target in zip(self.dims.operands, context.outputs, strict=True):
-                    copier.emit_stage([operand], [target])
+                results = self.kernel.interface.results
+                for number, operand in enumerate(self.dims.operands):
+                    if not self._is_there(operand, results[number]):
+                        copier.emit_stage([operand], [context.outputs[number]])
             b.new_block()
         first = emit_index(b, self._origin(_CHUNK), emitter.sregs)
         if self._words is not None and not self._staged_once:
@@ -234,6 +238,11 @@ class Scatter:
             begin, trips = b.sadd(begin, done), b.ssub(trips, done)
         with b.loop_dynamic(trips, "updates") as number:
             self._one_update(emitter, context.outputs, first, b.sadd(begin, number))
+
+    def _is_there(self, operand: HloInstruction, result: Argument) -> bool:
+        """Whether an operand that stays in VMEM lies where the result does."""
+        source = self.arguments.get(operand)
+        return source is not None and source.place is Place.VMEM and source.row == result.row
 
     def _is_straight(self, targets: Sequence[VmemArray]) -> bool:
         """Whether an update is one row or matrix of few tiles: several go through one body."""

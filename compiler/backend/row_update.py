@@ -99,12 +99,12 @@ class RowUpdate:
             return _HeldRow(array, array.base, 0, segment, -(-array.extent[0] // LANES))
         *majors, row, _ = places
         tile: SReg = 0
-        for place, size in zip(majors, array.majors, strict=True):
+        for place, size in zip(majors, array.major_pitch, strict=True):
             tile = b.sadd(b.smuli(tile, size), place)
         unit = 8 * p
-        tile = b.sadd(b.smuli(tile, array.row_tiles), b.sshri(row, unit.bit_length() - 1))
+        tile = b.sadd(b.smuli(tile, array.row_pitch), b.sshri(row, unit.bit_length() - 1))
         inner = b.sandi(row, unit - 1)
-        word = b.sadd(b.smuli(tile, array.col_tiles * 8), b.sshri(inner, p.bit_length() - 1))
+        word = b.sadd(b.smuli(tile, array.col_pitch * 8), b.sshri(inner, p.bit_length() - 1))
         base = b.sadd(array.base, word)
         return _HeldRow(array, base, b.sandi(inner, p - 1), segment, array.col_tiles)
 

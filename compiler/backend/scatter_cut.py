@@ -20,6 +20,7 @@ from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.analysis.tiled_layout import byte_size
 from compiler.backend.index_words import LANES, words_of
+from compiler.diagnostics import KernelLimitError
 from compiler.hlo.ir import HloInstruction
 from tpu_sim.isa.chips import Chip
 
@@ -44,9 +45,21 @@ class ScatterCut:
 
 
 class ScatterCutter:
-    """Finds the cut of one scatter; `in_place`: the result lies where the operand does."""
+    """Finds the cut of one scatter; `in_place`: the result lies where the operand does.
 
-    def __init__(self, dims: ScatterDims, chip: Chip, *, in_place: bool, smem_words: int) -> None:
+    `stays`: operand and result lie in VMEM, so that every block of them does.
+    """
+
+    def __init__(
+        self,
+        dims: ScatterDims,
+        chip: Chip,
+        *,
+        in_place: bool,
+        smem_words: int,
+        stays: bool = False,
+    ) -> None:
+        self.stays = stays
         self.dims = dims
         self.chip = chip
         self.in_place = in_place
@@ -57,16 +70,25 @@ class ScatterCutter:
 
     def cut(self) -> ScatterCut:
         """The cut that is cheapest by estimate."""
-        is_known = all(o.opcode == "parameter" for o in self.dims.operands)
+        return self.best()[1]
+
+    def best(self) -> tuple[float, ScatterCut]:
+        """The cycles of the cheapest cut by estimate, and the cut."""
+        may_stream = not self.stays and all(o.opcode == "parameter" for o in self.dims.operands)
         resident = [(self._resident_cycles(c, c.blocks), c) for c in self._resident() if c.blocks]
         cycles, best = min(resident, key=lambda item: item[0], default=(math.inf, None))
-        if best is not None and not is_known:
-            return best
+        if best is not None and not may_stream:
+            return cycles, best
+        if self.stays:
+            raise KernelLimitError(
+                f"%{self.dims.scatter.name}: no block of it fits beside what stays"
+            )
         chunk, pieces = self._update_part(_UPDATE_SHARES[0])
-        if best is not None and cycles <= self._streamed_cycles(pieces):
-            return best
+        streamed = self._streamed_cycles(pieces)
+        if best is not None and cycles <= streamed:
+            return cycles, best
         left = self.budget - self._update_rows(chunk, pieces)
-        return ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
+        return streamed, ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
 
     def _resident(self) -> Iterator[ScatterCut]:
         """Cuts with blocks that stay: the less VMEM updates take, the fewer blocks there are."""
@@ -169,6 +191,8 @@ class ScatterCutter:
 
     def _block_rows(self, counts: list[int], totals: list[int]) -> int:
         """VMEM rows of a block of every operand and result, with the next block's if there is one."""
+        if self.stays:
+            return 0
         slots = 1 if counts == totals else 2
         extent = self._extent(counts)
         return sum(

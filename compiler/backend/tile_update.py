@@ -103,7 +103,7 @@ class TileUpdate:
                 values.append(value)
         for target, majors, values in zip(self._targets, self._majors, made, strict=True):
             major = const(0)
-            for place, size in zip(majors, target.majors, strict=True):
+            for place, size in zip(majors, target.major_pitch, strict=True):
                 major = major * size + place
             storer.store(target, major, point.row_tile, point.col_tile, values)
 

@@ -1,8 +1,8 @@
 """The VMEM that each kernel needs for itself, in few sizes, so that equal kernels get equal ones.
 
 A kernel of windows gets the smallest part of VMEM, an eighth up to all, in which its windows cost
-about what they cost in all of it. Kernels that choose their windows themselves get about what their
-arrays take.
+about what they cost in all of it. Kernels that choose their windows themselves get the part that
+they say (`compiler.backend.custom_places`), or about what their arrays take.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
-from compiler.analysis.resident_arrays import may_be_one_kernel
+from compiler.analysis.resident_arrays import Moves, may_be_one_kernel, window_move_bytes
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import WindowPlan
+from compiler.backend.custom_places import CustomPlaces, custom_places
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -53,6 +54,7 @@ class KernelScopes:
         self._facts: dict[HloInstruction, KernelFacts] = {}
         self._known: dict[object, KernelFacts] = {}
         self.planned: set[HloInstruction] = set()
+        self.custom: dict[HloInstruction, CustomPlaces] = {}
         self._kernels = [
             i
             for c in control_computations(module)
@@ -62,6 +64,10 @@ class KernelScopes:
         for kernel in self._kernels:
             if _has_windows(kernel) and self._is_ours(kernel):
                 self.planned.add(kernel)
+            elif kernel.attrs.get("kind") == "kCustom":
+                places = custom_places(kernel, planner.chip)
+                if places is not None:
+                    self.custom[kernel] = places
 
     def _is_ours(self, fusion: HloInstruction) -> bool:
         """Whether nobody asked for the windows that a fusion has; they are taken out then."""
@@ -83,6 +89,8 @@ class KernelScopes:
     def _found(self, kernel: HloInstruction) -> KernelFacts:
         if not uses_vmem(kernel):
             return KernelFacts(0, min(SCALAR_KERNEL_BYTES, self._vmem))
+        if kernel in self.custom:
+            return KernelFacts(0, self.custom[kernel].scope_bytes)
         if kernel not in self.planned:
             return KernelFacts(0, self._of_custom(kernel))
         key = self.planner.key(kernel)
@@ -127,6 +135,16 @@ class KernelScopes:
         arrays = [leaf for o in (*kernel.operands, kernel) for leaf in leaves(o.shape)]
         size = _CUSTOM_ROOM * sum(byte_size(shape) for shape in arrays) + self._vmem // 16
         return next((self._vmem // p for p in _PARTS if size <= self._vmem // p), self._vmem)
+
+    def moves(self, kernel: HloInstruction) -> Moves | None:
+        """The bytes that a kernel moves of arrays that it could have in VMEM; None: it is not known."""
+        if kernel in self.planned:
+            return window_move_bytes(self.planner, kernel)
+        places = self.custom.get(kernel)
+        if places is None:
+            return None
+        nodes = (*kernel.calls.parameters, kernel.calls.root_instruction)
+        return Moves([places.moves.get(node) for node in nodes], updates=True)
 
     def floors(self, liveness: Liveness) -> list[int]:
         """Rows that kernels need for themselves, by position."""

@@ -8,8 +8,8 @@ hid transfers is not needed. Every kernel keeps a part of VMEM for itself (`vmem
 up to all of it; the arrays of most use, bytes saved by rows and time taken, share the rest.
 
 An array stays if everything that makes or reads it is a kernel of windows that reads its boxes as
-runs of rows. Parameters, results and constants of the program, what a custom kernel touches, and the
-state of loops that are one kernel lie in HBM.
+runs of rows, or a gather, scatter or update that has it in VMEM whole. Parameters, results and constants
+of the program, what other kernels touch, and the state of loops that are one kernel lie in HBM.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
         return False
     copies = copy_invariants(module, context.planner.chip.vmem_bytes)
     scopes = KernelScopes(module, context.planner)
-    found = resident_arrays(module, context.planner, scopes.planned, copies)
+    found = resident_arrays(module, context.planner.chip, scopes.moves, copies)
     vmem = VmemRows(scopes.rows, scopes.floors(found.liveness))
     choice = _Choice(scopes, found.arrays, vmem)
     kept: list[ResidentArray] = []
@@ -126,6 +126,8 @@ class _Choice:
         """Whether a kernel has a plan as things lie that is no worse, and may be in place as before."""
         before, planner = self.scopes.facts(kernel), self.scopes.planner
         set_scope(kernel, before.scope_bytes)
+        if kernel in self.scopes.custom:
+            return True
         try:
             cycles = planner.plan(kernel).estimated_cycles
         except UnsupportedError:

@@ -49,6 +49,7 @@ class _Chain:
         name, (rows, cols) = self._rng.choice(self._values[-3:])
         kinds = (self._dot, self._dot, self._moved, self._unary, self._softmax, self._sums)
         kinds += (self._packed, self._joined, self._batched)
+        kinds += (self._gathered, self._scattered, self._updated)
         self._values.append(self._rng.choice(kinds)(name, rows, cols))
 
     def _dot(self, name: str, rows: int, cols: int) -> Value:
@@ -118,6 +119,45 @@ class _Chain:
         swapped = self._emit((rows // 4, 4, cols), f"transpose({split}), dimensions={{1,0,2}}")
         merged = self._emit((rows, cols), f"reshape({swapped})")
         return self._emit((rows, cols), f"add({merged}, {name})"), (rows, cols)
+
+    def _places(self, count: int, rows: int) -> str:
+        """`count` rows, many of them several times."""
+        number = self._emit((count,), "iota(), iota_dimension=0", "s32")
+        for factor, opcode in ((self._rng.choice((3, 5, 7)), "multiply"), (rows, "remainder")):
+            scalar = self._emit((), f"constant({factor})", "s32")
+            wide = self._emit((count,), f"broadcast({scalar}), dimensions={{}}", "s32")
+            number = self._emit((count,), f"{opcode}({number}, {wide})", "s32")
+        return number
+
+    def _gathered(self, name: str, rows: int, cols: int) -> Value:
+        count = self._rng.choice((72, 100, 256))
+        places = self._places(count, rows)
+        numbers = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+        numbers += f"index_vector_dim=1, slice_sizes={{1,{cols}}}"
+        return self._emit((count, cols), f"gather({name}, {places}), {numbers}"), (count, cols)
+
+    def _scattered(self, name: str, rows: int, cols: int) -> Value:
+        count = self._rng.choice((16, 60, 128))
+        target = (count, cols)
+        zeros = self._emit(target, "broadcast(z), dimensions={}")
+        onto = [n for n, dims in self._values if dims == target]
+        operand = self._rng.choice([zeros, *onto])
+        places = self._places(rows, count)
+        numbers = "update_window_dims={1}, inserted_window_dims={0}, "
+        numbers += "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add"
+        found = self._emit(target, f"scatter({operand}, {places}, {name}), {numbers}")
+        return self._emit(target, f"tanh({found})"), target
+
+    def _updated(self, name: str, rows: int, cols: int) -> Value:
+        other, (height, width) = self._rng.choice(self._values)
+        dims = (min(rows, height), min(cols, width))
+        sizes = ", ".join(f"[0:{n}]" for n in dims)
+        part = self._emit(dims, f"slice({other}), slice={{{sizes}}}")
+        calm = self._emit(dims, f"tanh({part})")
+        starts = [self._emit((), f"constant({self._rng.randint(0, 9)})", "s32") for _ in dims]
+        made = self._emit((rows, cols), f"negate({name})")
+        expression = f"dynamic-update-slice({made}, {calm}, {', '.join(starts)})"
+        return self._emit((rows, cols), expression), (rows, cols)
 
     def text(self) -> str:
         """The module; its results are the last value and a sum."""

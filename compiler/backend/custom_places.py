@@ -1,0 +1,145 @@
+"""Which arrays of a kernel that chooses its windows itself may stay in VMEM, and what they cost in HBM.
+
+    gather      the operand where it comes to VMEM whole anyway, the result
+    scatter     what one block holds whole: the operand, the result, the updates
+    update      what is updated, what it is updated with
+
+Index vectors go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the kernel
+is cut as it would be in all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
+from compiler.analysis.kernel_vmem import held_rows, stream_rows
+from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_dims
+from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.window_cost import window_moves
+from compiler.analysis.window_search import VMEM_SHARE, plan_update
+from compiler.backend.custom_gather_resident import copies_in_vmem, resident_block_rows
+from compiler.backend.scatter_cut import ScatterCut, ScatterCutter
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.timing import GRANULE_BYTES
+
+_PARTS = (8, 4, 2, 1)
+_ABOUT_THE_SAME = 1.03
+_SMEM_SHARE = 0.5  # that scalars of the program leave, at least
+
+
+@dataclass(frozen=True)
+class CustomPlaces:
+    """Bytes that a kernel moves of its arrays, by node of its body; others must lie in HBM.
+
+    `scope_bytes` of VMEM are its own, whatever stays in the rest.
+    """
+
+    scope_bytes: int
+    moves: Mapping[HloInstruction, int]
+
+
+def custom_places(fusion: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    """What may stay in VMEM of a kCustom fusion's arrays; None: nothing."""
+    root = fusion.calls.root_instruction
+    find = _FINDERS.get(root.opcode)
+    if find is None or not isinstance(root.shape, ArrayShape):
+        return None
+    return find(fusion, root, chip)
+
+
+def _scoped(chip: Chip) -> Iterator[Chip]:
+    """The chip with ever larger parts of its VMEM."""
+    for part in _PARTS:
+        yield replace(chip, vmem_bytes=chip.vmem_bytes // part)
+
+
+def _shape_of(fusion: HloInstruction, parameter: HloInstruction) -> ArrayShape:
+    return fusion.operands[fusion.calls.parameters.index(parameter)].array
+
+
+def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    dims = gather_dims(root)
+    if any(node.opcode != "parameter" for node in (dims.operand, dims.indices)):
+        return None
+    moves = {
+        dims.operand: byte_size(_shape_of(fusion, dims.operand)),
+        root: byte_size(fusion.array),
+    }
+    for part in _scoped(chip):
+        if _gathers_there(fusion, dims, part):
+            return CustomPlaces(part.vmem_bytes, moves)
+    return None
+
+
+def _gathers_there(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
+    """Whether a gather of rows copies them in so much VMEM."""
+    source, result = _shape_of(fusion, dims.operand), fusion.array
+    if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
+        return False
+    if not copies_in_vmem(dims, (source, result), chip):
+        return False
+    rows = held_rows(source, source.dims) + resident_block_rows(dims, result)
+    if not is_large(dims, chip.vmem_bytes):
+        indices = _shape_of(fusion, dims.indices)
+        rows += held_rows(indices, indices.dims)
+    return rows <= VMEM_SHARE * chip.vmem_rows
+
+
+def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    dims = scatter_dims(root)
+    if len(dims.operands) != 1 or not is_canonical(dims):
+        return None
+    best, cut = _cut(dims, chip)
+    if cut.blocks is None or not _is_whole(dims, cut):
+        return None
+    scope = next(c.vmem_bytes for c in _scoped(chip) if _is_as_good(dims, c, best))
+    moves = {root: byte_size(fusion.array)}
+    for node in (dims.operand, dims.updates):
+        if node.opcode == "parameter":
+            moves[node] = byte_size(_shape_of(fusion, node))
+    return CustomPlaces(scope, moves)
+
+
+def _cut(dims: ScatterDims, chip: Chip) -> tuple[float, ScatterCut]:
+    words = int(_SMEM_SHARE * chip.smem_words)
+    return ScatterCutter(dims, chip, in_place=True, smem_words=words).best()
+
+
+def _is_whole(dims: ScatterDims, cut: ScatterCut) -> bool:
+    """Whether one block holds the operand, or what a batch has of it."""
+    skipped = 1 if dims.operand_batch else 0
+    return cut.blocks is not None and cut.blocks[skipped:] == dims.operand.array.dims[skipped:]
+
+
+def _is_as_good(dims: ScatterDims, chip: Chip, cycles: float) -> bool:
+    found, cut = _cut(dims, chip)
+    return _is_whole(dims, cut) and found <= _ABOUT_THE_SAME * cycles
+
+
+def _update(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    body = fusion_body(fusion)
+    if root.operands[0].opcode != "parameter":
+        return None
+    try:
+        plan = plan_update(fusion, body, chip)
+    except UnsupportedError:
+        return None
+    windows = (*plan.inputs, *plan.outputs)
+    needed = sum(stream_rows(plan, w) for w in windows) * GRANULE_BYTES
+    scope = next((c.vmem_bytes for c in _scoped(chip) if needed <= VMEM_SHARE * c.vmem_bytes), None)
+    if scope is None or body.materialised:
+        return None
+    return CustomPlaces(scope, {w.node: window_moves(plan, w) for w in windows})
+
+
+_FINDERS: dict[str, Callable[[HloInstruction, HloInstruction, Chip], CustomPlaces | None]] = {
+    "dynamic-update-slice": _update,
+    "gather": _gather,
+    "scatter": _scatter,
+}
