@@ -27,6 +27,7 @@ from runtime.client import Device
 from runtime.loaded import Call, LoadedProgram
 from runtime.machines import MachineOptions, Runnable, estimate_cycles
 from runtime.ports import Port, ports
+from runtime.queue import Task
 from runtime.report import Report, build_report
 from runtime.sharded_array import ShardedArray
 from tpu_sim.isa.assembly import print_program
@@ -76,6 +77,11 @@ class Run:
     def is_done(self) -> bool:
         """Whether the call has ended."""
         return self._call.is_ended
+
+    @property
+    def task(self) -> Task:
+        """What is being done; its end can be listened for."""
+        return self._call
 
     def report(self) -> Report:
         """What the call cost."""

@@ -37,6 +37,7 @@ class Task:
         self.is_cancelled = False
         self._queue: Queue | None = None
         self._gate: Lock | None = None  # unlocked at the end; none where nobody can wait
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def is_short(self) -> bool:
@@ -75,6 +76,19 @@ class Task:
         self.is_ended = True
         if self._gate is not None:
             self._gate.release()
+        self._tell()
+
+    def when_ended(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, which must not raise, once it has ended: now, or on the thread that ends it."""
+        self._listeners.append(listener)
+        if self.is_ended:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Two threads may be here; each listener is told by one of them."""
+        while self._listeners:
+            with suppress(IndexError):  # the other one took the last
+                self._listeners.pop()()
 
     def await_on(self, queue: Queue) -> None:
         """Let threads wait for it while it is queued there."""

@@ -62,11 +62,14 @@ def environment(platform: str, file: str, cases: int) -> dict[str, str]:
     return variables
 
 
-def run_file(file: Path, platform: str, out: Path, cases: int, sample: int, seconds: float) -> None:
+def run_file(
+    file: Path, platform: str, out: Path, cases: int, sample: tuple[int, str], seconds: float
+) -> None:
     """Run a file's tests that have no outcome yet, however often the process dies."""
     configuration = file.parents[1] / "pyproject.toml"
     module = "benchmarks.jax_tests.worker"
-    command = [sys.executable, "-m", module, file, configuration, out, str(sample), str(seconds)]
+    chosen = [str(sample[0]), sample[1], str(seconds)]
+    command = [sys.executable, "-m", module, file, configuration, out, *chosen]
     log = out.with_suffix(".log").open("a")
     for _ in range(_MOST_DEATHS):
         variables = environment(platform, file.stem, cases)
@@ -128,9 +131,17 @@ def table(out: Path) -> str:
 @click.option("--platforms", default="cpu,tpuc")
 @click.option("--cases", default=10, help="JAX_NUM_GENERATED_CASES")
 @click.option("--sample", default=0, help="tests of a file, chosen at random; 0 for all")
+@click.option("--seed", default="", help="for another sample")
 @click.option("--seconds", default=60.0, help="the most a test may take")
 def main(
-    checkout: Path, out: Path, files: str, platforms: str, cases: int, sample: int, seconds: float
+    checkout: Path,
+    out: Path,
+    files: str,
+    platforms: str,
+    cases: int,
+    sample: int,
+    seed: str,
+    seconds: float,
 ) -> None:
     """Run JAX's tests and print the table."""
     out.mkdir(parents=True, exist_ok=True)
@@ -139,7 +150,7 @@ def main(
             file = (checkout / "tests" / f"{name}.py").resolve()
             if file.exists():
                 target = (out / f"{name}.{platform}.jsonl").resolve()
-                run_file(file, platform, target, cases, sample, seconds)
+                run_file(file, platform, target, cases, (sample, seed), seconds)
     click.echo(table(out))
 
 

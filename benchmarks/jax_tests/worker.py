@@ -25,15 +25,15 @@ class _Timeout(Exception):
 class Recorder:
     """A pytest plug-in: chooses a sample, skips what is `known`, records outcomes, ends slow tests."""
 
-    def __init__(self, out: Path, known: set[str], sample: int, seconds: float) -> None:
+    def __init__(self, out: Path, known: set[str], sample: int, seed: str, seconds: float) -> None:
         self._out = out.open("a")
-        self._known, self._sample, self._seconds = known, sample, seconds
+        self._known, self._sample, self._seed, self._seconds = known, sample, seed, seconds
         self._started = 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The same sample on each platform, without what has an outcome already."""
         if 0 < self._sample < len(items):
-            items.sort(key=lambda item: sha256(item.nodeid.encode()).digest())
+            items.sort(key=lambda item: sha256(f"{self._seed}{item.nodeid}".encode()).digest())
             del items[self._sample :]
         items[:] = [item for item in items if item.nodeid not in self._known]
 
@@ -73,13 +73,13 @@ def _on_alarm(_: int, __: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Arguments: test file, configuration, output, sample size, seconds for a test."""
-    file, configuration, out, sample, seconds = sys.argv[1:]
+    """Arguments: test file, configuration, output, sample size and seed, seconds for a test."""
+    file, configuration, out, sample, seed, seconds = sys.argv[1:]
     known = set()
     if Path(out).exists():
         known = {json.loads(line)["test"] for line in Path(out).read_text().splitlines()}
     signal.signal(signal.SIGALRM, _on_alarm)
-    recorder = Recorder(Path(out), known, int(sample), float(seconds))
+    recorder = Recorder(Path(out), known, int(sample), seed, float(seconds))
     quiet = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     code = pytest.main([file, "-c", configuration, *quiet], plugins=[recorder])
     sys.exit(0 if code in (0, 1, 5) else int(code))

@@ -17,10 +17,12 @@ from compiler.hlo.shape import ArrayShape
 from runtime.buffer import SMALL_BYTES, Array, place
 from runtime.pjrt.blocks import HOME
 from runtime.pjrt.devices import PjrtDevice, PjrtMemory
+from runtime.pjrt.events import event_of
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, Code, structure
 from runtime.pjrt.native import Block, drain, leaves, objects
 from runtime.pjrt.options import narrows_f64
+from runtime.queue import Task
 
 HostArray = npt.NDArray[np.generic]
 _TILED = 0
@@ -56,6 +58,11 @@ class PjrtBuffer:
         if array is None or self.block.get("is_deleted"):
             raise PjrtError("the buffer was deleted or donated", Code.FAILED_PRECONDITION)
         return array
+
+    def task(self) -> Task | None:
+        """What is still to end before the value is there."""
+        array = self.array
+        return None if array is None or array.is_deleted() else array.buffer().task
 
     def settle(self) -> bool:
         """Let a small array lie in a block of its own, where it stays; whether it does."""
@@ -221,8 +228,9 @@ def copy_raw(a: Any) -> None:
 
 
 def ready_event(a: Any) -> None:
-    """`Buffer_ReadyEvent`."""
-    a.event = leaves().ready
+    """`Buffer_ReadyEvent`: the end of the call that makes the value."""
+    buffer: PjrtBuffer = objects[a.buffer]
+    a.event = event_of(buffer.task())
 
 
 FUNCTIONS = {

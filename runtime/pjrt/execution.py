@@ -1,4 +1,8 @@
-"""Calls: buffers in, buffers out, on the devices of the program."""
+"""Calls: buffers in, buffers out, on the devices of the program.
+
+A long program of one device is left to the device's thread: results are handed out at once, and whoever waits
+for one gets the error if the run fails. What has failed already when the call returns is its own error.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from compiler.hlo.dtypes import PRED
 from runtime.buffer import Array, place
 from runtime.pjrt.buffers import PjrtBuffer, copied, handles_at, ints_at
 from runtime.pjrt.devices import PjrtDevice
+from runtime.pjrt.events import event_of
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.host_calls import HostCalls
 from runtime.pjrt.layouts import Code, structure
-from runtime.pjrt.native import drain, leaves, objects
+from runtime.pjrt.native import drain, objects
 from runtime.pjrt.profile import profile
 from runtime.pjrt.programs import PjrtProgram
 from runtime.pjrt.staged import Staged
+from runtime.queue import Task
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
 
@@ -41,7 +47,7 @@ def execute(a: Any) -> None:
     if len(rows) != len(devices):
         raise PjrtError(f"arguments for {len(rows)} devices, the program runs on {len(devices)}")
     host = HostCalls(a.options, 0) if isinstance(program.code, Staged) else None
-    results = run(program, devices, rows, _kept(a.options), host)
+    results, task = run(program, devices, rows, _kept(a.options), host)
     lists = (_POINTER * a.num_devices).from_address(a.output_lists)
     for start, made in zip(lists, results, strict=True):
         if made:
@@ -50,7 +56,7 @@ def execute(a: Any) -> None:
             row[:] = [buffer.block.address for buffer in made]
     if a.device_complete_events:
         events = (_POINTER * a.num_devices).from_address(a.device_complete_events)
-        events[:] = [leaves().ready] * a.num_devices
+        events[:] = [event_of(task) for _ in range(a.num_devices)]
     program.prepare_quick_calls()
 
 
@@ -69,9 +75,9 @@ def run(
     rows: Sequence[Sequence[PjrtBuffer]],
     kept: frozenset[int],
     host: HostCalls | None,
-) -> list[list[PjrtBuffer]]:
-    """Run a program with a row of arguments for each device; return when it has run, with a row of
-    results for each. Arguments that it takes are deleted, but for those of the numbers `kept`."""
+) -> tuple[list[list[PjrtBuffer]], Task | None]:
+    """Run a program with a row of arguments for each device; a row of results for each, and what may still
+    be under way. Arguments that it takes are deleted, but for those of the numbers `kept`."""
     donated = program.signature.donated
     values = [
         [
@@ -82,19 +88,20 @@ def run(
         ]
         for row in rows
     ]
-    made, reports = _called(program, devices, values, host)
+    made, reports, task = _called(program, devices, values, host)
     if profile.is_on:
         profile.of(program.signature.name).add_run(reports())
     for number in donated - kept:
         for row in rows:
             row[number].block.set(is_deleted=1)
-    return [
+    results = [
         [
             PjrtBuffer(_token(device) if array is None else array, shape.dtype, device)
             for array, shape in zip(arrays, program.signature.results, strict=True)
         ]
         for device, arrays in zip(devices, made, strict=True)
     ]
+    return results, task
 
 
 def _token(device: PjrtDevice) -> Array:
@@ -106,19 +113,21 @@ def _called(
     devices: Sequence[PjrtDevice],
     values: list[list[Array]],
     host: HostCalls | None,
-) -> tuple[Sequence[Sequence[Array | None]], Callable[[], list[Report]]]:
-    """A row of results for each device, and what gives the reports of what ran."""
+) -> tuple[Sequence[Sequence[Array | None]], Callable[[], list[Report]], Task | None]:
+    """A row of results for each device, what gives the reports of what ran, and what may run still."""
     code = program.code
     if isinstance(code, Staged):
         assert host is not None
         results, reports = code.run(values[0], devices[0].device, host)
-        return [results], lambda: reports
+        return [results], lambda: reports, None
     if isinstance(code, SliceExecutable):
         rows = code.call_pieces(values)
-        return rows, lambda: [] if code.report is None else [code.report]
-    run = code.call(values[0], on_device=True, device=devices[0].device).wait()
+        return rows, lambda: [] if code.report is None else [code.report], None
+    run = code.call(values[0], on_device=True, device=devices[0].device)
+    if run.is_done():
+        run.wait()
     made = [array for array in run.results if isinstance(array, Array)]
-    return [made], lambda: [run.report()]
+    return [made], lambda: [run.report()], run.task
 
 
 FUNCTIONS = {"LoadedExecutable_Execute": execute}

@@ -43,14 +43,20 @@ class CompileRequest:
     """What a `CompileOptionsProto` says that matters here.
 
     `may_shard_results` says of each result, or of all, whether the compiler chooses its sharding.
+    `has_assignment` says whether the caller chose the devices; else they are taken in their order.
+    `options` are the names of those that the caller gives (``compile(compiler_options=...)``).
     """
 
     assignment: Assignment
     may_shard_results: tuple[bool, ...] = ()
+    options: tuple[str, ...] = ()
+    has_assignment: bool = True
 
 
 def compile_request(data: bytes) -> CompileRequest:
-    """Read a `CompileOptionsProto`: its field 3 are the `ExecutableBuildOptionsProto`."""
+    """Read a `CompileOptionsProto`: its field 3 are the `ExecutableBuildOptionsProto`, field 7 are options
+    by name."""
+    named = tuple(_name(v) for number, v in fields(data) if number == 7 and isinstance(v, bytes))
     replicas = partitions = 1
     assignment: Assignment | None = None
     may_shard: list[bool] = []
@@ -66,9 +72,15 @@ def compile_request(data: bytes) -> CompileRequest:
                 assignment = _assignment(value)
             elif inner == 12:
                 may_shard += [bool(v) for v in ([value] if isinstance(value, int) else value)]
-    if assignment is None:
-        assignment = in_order(replicas, partitions)
-    return CompileRequest(assignment, tuple(may_shard))
+    chosen = assignment or in_order(replicas, partitions)
+    return CompileRequest(chosen, tuple(may_shard), named, assignment is not None)
+
+
+def _name(entry: bytes) -> str:
+    """The key of an entry of a map."""
+    name = dict(fields(entry))[1]
+    assert isinstance(name, bytes)
+    return name.decode()
 
 
 def in_order(replicas: int, partitions: int) -> Assignment:

@@ -17,7 +17,7 @@ from runtime.pjrt.devices import PjrtClient, PjrtDevice
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, structure
 from runtime.pjrt.messages import CompileRequest, compile_request
 from runtime.pjrt.native import Block, drain, objects
-from runtime.pjrt.options import compile_options
+from runtime.pjrt.options import check_named_options, compile_options
 from runtime.pjrt.profile import profile
 from runtime.pjrt.quick import QuickProgram, may_be_quick, quick_program
 from runtime.pjrt.signature import Signature, read_signature
@@ -91,6 +91,7 @@ def compile_program(a: Any) -> None:
         raise UnsupportedError(f"a program in the form {form.decode()!r}: tpuc takes 'mlir'")
     code = ctypes.string_at(program.code, program.code_size)
     request = compile_request(ctypes.string_at(a.compile_options, a.compile_options_size))
+    check_named_options(request.options)
     a.executable = compiled(client, code, request).block.address
 
 

@@ -68,7 +68,8 @@ def load(client: PjrtClient, data: bytes, options: bytes | None = None) -> PjrtP
     head = json.loads(data[start:end])
     assignment = Assignment(tuple(tuple(row) for row in head["devices"]))
     request = compile_request(options) if options else compile_request(b"")
-    if not options or len(request.assignment.flat) != len(assignment.flat):
+    is_for_as_many = len(request.assignment.flat) == len(assignment.flat)
+    if not (options and request.has_assignment and is_for_as_many):
         request = type(request)(assignment)
     devices = [client.device(number).device for number in request.assignment.flat]
     if (head["source"], head["chip"]) != (source_digest("tpu_sim"), repr(devices[0].chip)):

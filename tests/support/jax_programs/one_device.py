@@ -190,6 +190,37 @@ def check_ahead_of_time() -> None:
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 16 * 128 * 4
 
 
+def check_compiler_options() -> None:
+    lowered = jax.jit(lambda x: x + 1).lower(1.0)
+    for known in ({"xla_embed_ir_in_executable": True}, {"exec_time_optimization_effort": 0.0}):
+        assert float(lowered.compile(compiler_options=known)(1.0)) == 2
+    error = jax.errors.JaxRuntimeError
+    raises(error, "No such compile option: 'x'", lambda: lowered.compile(compiler_options={"x": 1}))
+
+
+def check_calls_return_before_they_have_ended() -> None:
+    """Donation and order are as if they had; what fails is told to whoever waits."""
+
+    @jax.jit
+    def slow(x: jax.Array, count: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, count, lambda _, y: y * 0.5 + 1, x)
+
+    x = jnp.ones((64, 128))
+    slow(x, 2).block_until_ready()
+    made = slow(x, 3000)
+    for _ in range(3):
+        made = slow(made, 3000)
+    was_ready = made.is_ready()
+    np.testing.assert_allclose(made + 1, np.full((64, 128), 3.0))
+    assert made.is_ready() and not was_ready
+    step = jax.jit(lambda x: slow(x, 2000) + 1, donate_argnums=0)
+    state = jnp.zeros((64, 128))
+    for _ in range(3):
+        given, state = state, step(state)
+        assert given.is_deleted()
+    np.testing.assert_allclose(state, np.full((64, 128), 3.0))
+
+
 def check_serialised_executables() -> None:
     compiled = jax.jit(lambda x: {"y": jnp.cos(x) * 3}).lower(jnp.ones(5)).compile()
     loaded = deserialize_and_load(*serialize(compiled))

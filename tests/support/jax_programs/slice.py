@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -100,6 +102,33 @@ def check_partial_sums_between_programs() -> None:
         assert partial_sums.sharding.spec == spec
         whole = jax.jit(lambda y: jax.sharding.reshard(y, P("a", None)))(partial_sums)
     np.testing.assert_allclose(whole, A @ A, rtol=1e-6)
+
+
+def check_serialised_executables() -> None:
+    x = sharded(A, "x", "y")
+    compiled = jax.jit(lambda x: {"y": jnp.sin(x).sum(0), "z": x * 2}).lower(x).compile()
+    devices = list(MESH.devices.flat)
+    loaded = deserialize_and_load(*serialize(compiled), execution_devices=devices)
+    for name, want in compiled(x).items():
+        found = loaded(x)[name]
+        assert found.sharding.is_equivalent_to(want.sharding, want.ndim)
+        np.testing.assert_array_equal(found, want)
+
+
+def check_the_persistent_cache() -> None:
+    hits: list[str] = []
+    jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+    x = sharded(A, "x", "y")
+    with TemporaryDirectory() as folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        for _ in range(2):
+            got = jax.jit(lambda x: jnp.cos(x) * 3)(x)
+            np.testing.assert_allclose(got, np.cos(A) * 3, rtol=1e-6)
+            jax.clear_caches()
+        jax.config.update("jax_compilation_cache_dir", None)
+    assert "/jax/compilation_cache/cache_hits" in hits
 
 
 def check_pmap() -> None:
