@@ -11,7 +11,7 @@ import click
 
 from compiler.diagnostics import CompileError
 from tpu_sim.machine.faults import MachineFault
-from tpuc.debugger.commands import COMMANDS, Commands, completions, find_command
+from tpuc.debugger.commands import Commands, completions, find_command
 
 _PROMPT = "(tpuc) "
 _REPEATED = frozenset({"step", "reverse-step", "continue", "list"})
@@ -65,7 +65,7 @@ def _lines(commands: Commands) -> Iterator[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
-    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
     class Names(Completer):
         """Commands, and the names that they take."""
@@ -75,8 +75,12 @@ def _lines(commands: Commands) -> Iterator[str]:
             for name in completions(commands.debugger, line):
                 yield Completion(name, -len(line.split(" ")[-1]))
 
+    try:
+        history: History = FileHistory(str(_history()))
+    except OSError:  # nowhere to keep it
+        history = InMemoryHistory()
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(_history())), completer=Names(), complete_while_typing=False
+        history=history, completer=Names(), complete_while_typing=False
     )
     while True:
         try:
@@ -93,6 +97,3 @@ def _history() -> Path:
     folder = Path(home) / "tpuc"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "debug_history"
-
-
-assert len({c.name for c in COMMANDS}) == len(COMMANDS)

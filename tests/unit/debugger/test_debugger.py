@@ -7,14 +7,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 import tpuc
 from runtime.executable import Executable
+from tpu_sim.machine.schema import OFFSETS, SCHEMA
 from tpu_sim.machine.snapshots import core_arrays
 from tpuc.arrays import randoms
 from tpuc.debugger.breakpoints import Condition, DebuggerError
-from tpuc.debugger.commands import completions
+from tpuc.debugger.commands import Commands, completions
 from tpuc.debugger.debugger import Debugger
+from tpuc.debugger.prompt import interact
 from tpuc.debugger.values import NoValueError
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -73,7 +78,6 @@ def held(debugger: Debugger) -> dict[str, bytes]:
     arrays = core_arrays(target.program, state, target.hbms[0])
     found = {name: array.tobytes() for name, array in arrays.items()}
     words = state.words.copy()
-    state.words[:] = words
     for name in ("until", "until_call", "mrf_ready"):
         at, count = _field(name)
         words[at : at + count] = 0
@@ -84,8 +88,6 @@ def held(debugger: Debugger) -> dict[str, bytes]:
 
 
 def _field(name: str) -> tuple[int, int]:
-    from tpu_sim.machine.schema import OFFSETS, SCHEMA
-
     return OFFSETS[name], next(field.count for field in SCHEMA if field.name == name)
 
 
@@ -200,6 +202,26 @@ def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> N
     assert list(completions(debugger, "step gr")) == ["grid"]
     assert "registers" in list(completions(debugger, "info "))
     assert debugger.target.map.sites[0] in list(completions(debugger, "break "))
+
+
+def test_the_prompt_repeats_steps_and_goes_on_behind_errors(
+    exe: Executable,
+    arrays: list[npt.NDArray[np.generic]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    debugger = Debugger(exe, arrays)
+    start = debugger.where()
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("step\r\rprint nope\rreverse-st\rquit\r")
+        interact(Commands(debugger))
+    debugger.reverse_step()
+    assert debugger.where() == start
+    assert "no HLO instruction 'nope'" in capsys.readouterr().err
+    assert "+print nope" in (tmp_path / "tpuc" / "debug_history").read_text()
 
 
 def test_a_fault_leaves_the_run_before_the_bundle_that_faults() -> None:
