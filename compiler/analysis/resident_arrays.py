@@ -17,7 +17,6 @@ from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
-from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
@@ -65,13 +64,13 @@ class Moves:
 
 def resident_arrays(
     module: HloModule,
-    chip: Chip,
+    own_loops: Collection[HloInstruction],
     moves_of: Callable[[HloInstruction], Moves | None],
     copies: Collection[HloInstruction] = (),
 ) -> ResidentArrays:
     """The arrays between kernels that can have them in VMEM, which nothing else touches.
 
-    `moves_of` knows such kernels. `copies` may bring an array from HBM.
+    `moves_of` knows such kernels, `own_loops` are kernels of their own. `copies` may bring an array from HBM.
     """
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
@@ -80,9 +79,7 @@ def resident_arrays(
     saved: dict[Slot, dict[HloInstruction, int]] = {}
     for instr, times in _scheduled(module):
         moves = moves_of(instr)
-        is_free = instr.opcode in _FORWARDS and not (
-            instr.opcode == "while" and may_be_one_kernel(instr, chip.vmem_bytes)
-        )
+        is_free = instr.opcode in _FORWARDS and instr not in own_loops
         for leaf in range(leaf_count(instr.shape)):
             root = sets.find((instr, leaf))
             slots.setdefault(root, []).append((instr, leaf))

@@ -367,18 +367,27 @@ class LoopKernels:
             self._names[loop] = self._made(loop)
         return self._names[loop]
 
-    def _made(self, loop: HloInstruction) -> str | None:
-        def emit() -> LloKernel:
-            return LoopKernel(loop, self.buffers, self.library).emit()
+    def fits(self, loop: HloInstruction) -> bool:
+        """Whether a loop can be a kernel of its own where nothing else lies in VMEM."""
+        return self._emitted(loop) is not None
 
+    def _made(self, loop: HloInstruction) -> str | None:
+        first = self._emitted(loop)
+        if first is None:
+            return None
+        made = [first]
+        return self.library.loop_kernel(loop, lambda: made.pop() if made else self._emit(loop))
+
+    def _emit(self, loop: HloInstruction) -> LloKernel:
+        return LoopKernel(loop, self.buffers, self.library).emit()
+
+    def _emitted(self, loop: HloInstruction) -> LloKernel | None:
         try:
-            made = [emit()]
+            made = self._emit(loop)
         except CompileError:
             return None
-        rows = sum(window.rows for window in made[0].windows)
-        if rows > _MOST_ROWS * self.library.target.chip.vmem_rows:
-            return None
-        return self.library.loop_kernel(loop, lambda: made.pop() if made else emit())
+        rows = sum(window.rows for window in made.windows)
+        return made if rows <= _MOST_ROWS * self.library.target.chip.vmem_rows else None
 
 
 def _computations(loop: HloInstruction) -> list[HloComputation]:

@@ -7,11 +7,12 @@ they say (`compiler.backend.custom_places`), or about what their arrays take.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
-from compiler.analysis.resident_arrays import Moves, may_be_one_kernel, window_move_bytes
+from compiler.analysis.resident_arrays import Moves, window_move_bytes
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
@@ -146,16 +147,16 @@ class KernelScopes:
         nodes = (*kernel.calls.parameters, kernel.calls.root_instruction)
         return Moves([places.moves.get(node) for node in nodes], updates=True)
 
-    def floors(self, liveness: Liveness) -> list[int]:
-        """Rows that kernels need for themselves, by position."""
+    def floors(self, liveness: Liveness, own_loops: Collection[HloInstruction]) -> list[int]:
+        """Rows that kernels need for themselves, by position; `own_loops` have all."""
         floors = [0] * (liveness.length + 1)
         for kernel in self._kernels:
             floors[liveness.positions[kernel].start] = (
                 self.facts(kernel).scope_bytes // GRANULE_BYTES
             )
-        for instr, at in liveness.positions.items():
-            if instr.opcode == "while" and may_be_one_kernel(instr, self._vmem):
-                floors[at.start : at.end + 1] = [self.rows] * (at.end + 1 - at.start)
+        for loop in own_loops:
+            at = liveness.positions[loop]
+            floors[at.start : at.end + 1] = [self.rows] * (at.end + 1 - at.start)
         return floors
 
     def write(self, crowded: set[HloInstruction]) -> None:

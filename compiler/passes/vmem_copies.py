@@ -4,13 +4,14 @@
     state = (..., f32[650,2600]{1,0:T(8,128)S(1)}) tuple(..., copy)
     loop = (...) while(state), ...
 
-A copy is made for every such array that is no part of a loop that may be one kernel. VMEM residency
+A copy is made for every such array that is no part of a loop that is a kernel of its own. VMEM residency
 takes those away that do not stay.
 """
 
 from __future__ import annotations
 
-from compiler.analysis.resident_arrays import may_be_one_kernel
+from collections.abc import Collection
+
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -22,14 +23,16 @@ _SHARE = 2
 """A copied array takes at most this part of VMEM."""
 
 
-def copy_invariants(module: HloModule, vmem_bytes: int) -> list[HloInstruction]:
-    """Insert the copies, each before its loop's state."""
+def copy_invariants(
+    module: HloModule, vmem_bytes: int, own_loops: Collection[HloInstruction]
+) -> list[HloInstruction]:
+    """Insert the copies, each before its loop's state; none for `own_loops`."""
     found: list[HloInstruction] = []
     for computation in control_computations(module):
         for loop in [i for i in computation if i.opcode == "while"]:
             state = loop.operands[0]
             is_own = state.opcode == "tuple" and list(state.users) == [loop]
-            if is_own and not may_be_one_kernel(loop, vmem_bytes):
+            if is_own and loop not in own_loops:
                 found += _of_loop(computation, loop, state, vmem_bytes)
     return found
 

@@ -19,14 +19,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.analysis.aliasing import Slot, leaf_count
+from compiler.analysis.buffer_assignment import assign_buffers
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
-from compiler.analysis.resident_arrays import ResidentArray, resident_arrays
+from compiler.analysis.resident_arrays import (
+    ResidentArray,
+    may_be_one_kernel,
+    resident_arrays,
+)
 from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
 from compiler.analysis.vmem_scope import set_scope
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
-from compiler.diagnostics import UnsupportedError
+from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.kernel_options import KernelOptions, KernelTarget
+from compiler.backend.loop_kernel import LoopKernels
+from compiler.backend.smem_scratch import SmemScratch
+from compiler.diagnostics import ResourceExhaustedError, UnsupportedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
@@ -45,10 +54,11 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     """Choose what stays in VMEM and plan the kernels around it anew."""
     if context.planner is None:
         return False
-    copies = copy_invariants(module, context.planner.chip.vmem_bytes)
+    own_loops = _own_loops(module, context.planner)
+    copies = copy_invariants(module, context.planner.chip.vmem_bytes, own_loops)
     scopes = KernelScopes(module, context.planner)
-    found = resident_arrays(module, context.planner.chip, scopes.moves, copies)
-    vmem = VmemRows(scopes.rows, scopes.floors(found.liveness))
+    found = resident_arrays(module, own_loops, scopes.moves, copies)
+    vmem = VmemRows(scopes.rows, scopes.floors(found.liveness, own_loops))
     choice = _Choice(scopes, found.arrays, vmem)
     kept: list[ResidentArray] = []
     for number in range(_ROUNDS):
@@ -69,6 +79,26 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
         instr, _ = array.slots[0]
         context.remarks.append(f"%{instr.name} stays in VMEM: saves {array.saved_bytes} bytes")
     return bool(kept)
+
+
+def _own_loops(module: HloModule, planner: WindowPlanner) -> set[HloInstruction]:
+    """The loops that are kernels of their own as things lie, which have all of VMEM."""
+    found = [
+        instr
+        for computation in control_computations(module)
+        for instr in computation
+        if instr.opcode == "while" and may_be_one_kernel(instr, planner.chip.vmem_bytes)
+    ]
+    if not found:
+        return set()
+    try:
+        buffers = assign_buffers(module, planner.chip)
+    except ResourceExhaustedError:  # arrays that go to VMEM may make room
+        return set(found)
+    smem = SmemScratch(0, planner.chip.smem_words)
+    target = KernelTarget(planner.chip, KernelOptions(planner.precision), smem)
+    kernels = LoopKernels(buffers, KernelLibrary(target))
+    return {loop for loop in found if kernels.fits(loop)}
 
 
 def release_vmem(module: HloModule, planner: WindowPlanner) -> bool:
