@@ -7,6 +7,7 @@ have any count of devices, also such as are no power of two, and one to three ax
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import prod
 
 from compiler.hlo.attributes import FrontendAttributes
@@ -50,6 +51,7 @@ def annotate(module: HloModule, writer: Gspmd | Shardy) -> None:
     """Make it a program of several partitions, in place."""
     rng = writer.rng
     module.attrs["num_partitions"] = writer.count
+    _may_alias(module)
     often = rng.choice((0.1, 0.2, 0.5, 0.9))
     for computation in control_computations(module):
         for instr in list(computation):
@@ -59,6 +61,14 @@ def annotate(module: HloModule, writer: Gspmd | Shardy) -> None:
             elif rng.random() < often / 2:
                 _constrain(instr, writer, computation)
         computation.sort()
+
+
+def _may_alias(module: HloModule) -> None:
+    """A result and a parameter that are cut differently cannot have one place."""
+    aliases = module.attrs.get("input_output_alias")
+    if isinstance(aliases, tuple):
+        may = tuple(replace(alias, kind="may-alias") for alias in aliases)
+        module.attrs["input_output_alias"] = may
 
 
 def without_shardings(text: str) -> str:

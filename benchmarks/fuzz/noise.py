@@ -113,10 +113,18 @@ def step_of(name: str) -> float:
 
 
 class NoisyInterpreter(Interpreter):
-    """Evaluates with noise; `scale` times what is allowed. `narrow`: small floats may keep f32."""
+    """Evaluates with noise; `scale` times what is allowed. `narrow`: small floats may keep f32;
+    `parts`: sums may be made of parts that are rounded to the result's type, one for each device."""
 
-    def __init__(self, rng: np.random.Generator, scale: float = 1.0, narrow: bool = False) -> None:
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        scale: float = 1.0,
+        narrow: bool = False,
+        parts: bool = False,
+    ) -> None:
         super().__init__(EvaluationOptions("highest", keep_f32_in_fusion=True))
+        self.parts = parts
         self.rng = rng
         self.scale = scale
         self.narrow = narrow
@@ -368,9 +376,22 @@ class NoisyInterpreter(Interpreter):
             return value
         if instr.opcode in _PRODUCTS:
             value = self._flushed(value)
+        if self.parts:
+            value = self._rounded_in_parts(instr, value)
         if dtype.bits < 32 and instr.opcode in _PRODUCTS:
             return value  # products of these are exact in f32: the result's noise is for the sums
         return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS | _SOLVERS else 2.0)
+
+    def _rounded_in_parts(self, instr: HloInstruction, value: Array) -> Array:
+        """Each element as far off as rounding of a sum that holds it makes that."""
+        names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in _MANTISSA]
+        step = step_of(min(names, key=lambda name: _MANTISSA[name]))
+        if step < 2.0**-20 or value.dtype.kind == "c":
+            return value
+        with np.errstate(all="ignore"):
+            off = self.rng.uniform(-1, 1, value.shape) * self.scale * step
+            wide = value.astype(np.float64)
+            return np.where(np.isfinite(wide), wide * (1 + off), wide).astype(value.dtype)
 
     def _flushed(self, value: Array) -> Array:
         """The matrix unit makes zeros of denormal inputs; other ways of a product do not."""
@@ -466,10 +487,15 @@ def _multiplies(body: HloComputation) -> bool:
 
 
 def evaluate_noisily(
-    module: HloModule, args: Sequence[Array], seed: int, scale: float = 1.0, narrow: bool = False
+    module: HloModule,
+    args: Sequence[Array],
+    seed: int,
+    scale: float = 1.0,
+    narrow: bool = False,
+    parts: bool = False,
 ) -> list[Array]:
     """The flat results of the entry, with noise."""
-    interpreter = NoisyInterpreter(np.random.default_rng(seed), scale, narrow)
+    interpreter = NoisyInterpreter(np.random.default_rng(seed), scale, narrow, parts)
     run = interpreter.call_fused if seed % 2 else interpreter.call
     remaining = [np.asarray(arg) for arg in reversed(args)]
     operands = [_take(p.shape, p, remaining) for p in module.entry.parameters]

@@ -21,13 +21,23 @@ import numpy as np
 
 from benchmarks.fuzz import run
 from benchmarks.fuzz.annotations import annotated, speaks_of_devices, target_of, without_shardings
-from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, WRONG, Array, Outcome, internal, signature
+from benchmarks.fuzz.check import (
+    GENERATOR,
+    INTERNAL,
+    OK,
+    REFUSED,
+    WRONG,
+    Array,
+    Outcome,
+    internal,
+    signature,
+)
 from benchmarks.fuzz.compare import Difference, difference
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
-from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
+from compiler.diagnostics import ResourceExhaustedError, UnsupportedError
 from compiler.driver import CompileOptions
 from compiler.hlo.evaluator import evaluate, evaluate_devices
 from compiler.hlo.ir import HloModule
@@ -124,18 +134,21 @@ def on_slice(text: str, target: str, inputs: Sequence[Array]) -> list[Array]:
 
 def check_annotated(text: str, seed: int) -> Outcome:
     """Judge a program with shardings against the same without any."""
-    plain = without_shardings(text)
-    inputs = inputs_for(parse_module(plain), seed)
     try:
+        plain = without_shardings(text)
+        verify(parse_module(plain))
+        inputs = inputs_for(parse_module(plain), seed)
         want = list(evaluate(parse_module(plain), list(inputs), run.PRECISION))
-    except CompileError as error:
+    except UnsupportedError as error:
         return Outcome(REFUSED, f"by the evaluator: {error.message}", signature(error.message))
+    except Exception as error:
+        return Outcome(GENERATOR, str(error), signature(str(error)))
 
     def found(got: Sequence[Array]) -> Difference | None:
         return difference(
             got,
             want,
-            lambda k, scale: evaluate_noisily(parse_module(plain), inputs, k, scale),
+            lambda k, scale: evaluate_noisily(parse_module(plain), inputs, k, scale, parts=True),
             is_tainted(parse_module(plain)),
             times=4.0,
             reads_bits=reads_bits(parse_module(plain)),

@@ -147,6 +147,22 @@ def is_compatible(a: Shape, b: Shape) -> bool:
     return type(a) is type(b)
 
 
+def has_size_of(a: Shape, b: Shape) -> bool:
+    """Whether two arrays take the same number of bits, or any two values are compatible."""
+    if isinstance(a, ArrayShape) and isinstance(b, ArrayShape):
+        return a.element_count * a.dtype.bits == b.element_count * b.dtype.bits
+    return is_compatible(a, b)
+
+
+def subshape(shape: Shape, index: tuple[int, ...]) -> Shape | None:
+    """An element of a tuple's elements, by index; None if there is none."""
+    for i in index:
+        if not isinstance(shape, TupleShape) or i >= len(shape.elements):
+            return None
+        shape = shape.elements[i]
+    return shape
+
+
 def leaves(shape: Shape) -> list[ArrayShape]:
     """Return the array shapes of a shape in depth-first order (tokens left out)."""
     if isinstance(shape, ArrayShape):

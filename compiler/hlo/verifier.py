@@ -57,8 +57,10 @@ from compiler.hlo.shape import (
     ArrayShape,
     Shape,
     TupleShape,
+    has_size_of,
     is_compatible,
     leaves,
+    subshape,
 )
 from compiler.hlo.shape_inference import infer_instruction_shape
 from compiler.hlo.shape_text import print_shape
@@ -303,31 +305,16 @@ def _check_aliases(module: HloModule, aliases: list[InputOutputAlias]) -> None:
     entry = module.entry
     seen: Counter[tuple[object, ...]] = Counter()
     for alias in aliases:
-        result = _subshape(entry.root_instruction.shape, alias.output_index)
+        result = subshape(entry.root_instruction.shape, alias.output_index)
         known = alias.parameter_number < len(entry.parameters)
         shape = entry.parameters[alias.parameter_number].shape if known else None
-        parameter = None if shape is None else _subshape(shape, alias.parameter_index)
-        if result is None or parameter is None or not _same_size(result, parameter):
+        parameter = None if shape is None else subshape(shape, alias.parameter_index)
+        if result is None or parameter is None or not has_size_of(result, parameter):
             _fail_entry(module, f"input_output_alias: {alias} does not fit the entry")
         seen[("output", alias.output_index)] += 1
         seen[("parameter", alias.parameter_number, alias.parameter_index)] += 1
     if any(count > 1 for count in seen.values()):
         _fail_entry(module, "input_output_alias uses a buffer twice")
-
-
-def _same_size(a: Shape, b: Shape) -> bool:
-    """Whether two arrays take the same number of bits, or any two values are compatible."""
-    if isinstance(a, ArrayShape) and isinstance(b, ArrayShape):
-        return a.element_count * a.dtype.bits == b.element_count * b.dtype.bits
-    return is_compatible(a, b)
-
-
-def _subshape(shape: Shape, index: tuple[int, ...]) -> Shape | None:
-    for i in index:
-        if not isinstance(shape, TupleShape) or i >= len(shape.elements):
-            return None
-        shape = shape.elements[i]
-    return shape
 
 
 def _fail_entry(module: HloModule, message: str) -> NoReturn:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from compiler.hlo.attributes import ComputationLayout
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.attributes import BufferDonor, ComputationLayout
 from compiler.hlo.call_graph import control_computations, drop_unreachable, sort_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import device_counts
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import has_size_of, leaves, subshape
+from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.moves import Router
@@ -70,6 +72,7 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
     made = region.finish(results)
     _say_shardings(region, made, root, results)
     _replace_entry(module, made)
+    _settle_aliases(module, context)
     eliminate_dead_code(module, context)  # what two ways to a value had both begun
     return True
 
@@ -117,6 +120,40 @@ def _sharding_of(region: Region, instr: HloInstruction, cuts: list[Cut]) -> HloS
     parts = [region.grid.sharding(cut) for cut in cuts]
     is_array = len(parts) == 1 and instr.shape in leaves(instr.shape)
     return parts[0] if is_array else HloSharding.of_tuple(parts)
+
+
+def _settle_aliases(module: HloModule, context: PassContext) -> None:
+    """A result takes a parameter's place where its pieces have that shape; where one only may, and
+    they have not, the parameter is given away all the same."""
+    aliases = module.attrs.get("input_output_alias")
+    if not isinstance(aliases, tuple):
+        return
+    entry, kept, donors = module.entry, [], []
+    for alias in aliases:
+        parameter = entry.parameters[alias.parameter_number]
+        given = subshape(parameter.shape, alias.parameter_index)
+        made = subshape(entry.root_instruction.shape, alias.output_index)
+        assert given is not None and made is not None
+        if has_size_of(made, given):
+            kept.append(alias)
+        elif alias.kind == "must-alias":
+            raise UnsupportedError(
+                f"parameter {alias.parameter_number} must be the place of a result that is cut "
+                f"otherwise, into pieces of {print_shape(made, False)}; give both one sharding",
+                parameter.span,
+            )
+        else:
+            donors.append(BufferDonor(alias.parameter_number, alias.parameter_index))
+            context.remarks.append(
+                f"parameter {alias.parameter_number}: the result in its place is cut otherwise"
+            )
+    module.attrs["input_output_alias"] = tuple(kept)
+    others = module.attrs.get("buffer_donor", ())
+    assert isinstance(others, tuple)
+    module.attrs["buffer_donor"] = (*others, *donors)
+    for name in ("input_output_alias", "buffer_donor"):
+        if not module.attrs[name]:
+            del module.attrs[name]
 
 
 def _replace_entry(module: HloModule, made: HloComputation) -> None:

@@ -32,6 +32,7 @@ from compiler.passes.donor_aliasing import alias_donors
 from compiler.passes.dot_canonicalizer import canonicalize_dots
 from compiler.passes.expanders.custom_call_expander import expand_custom_calls
 from compiler.passes.expanders.fft_expander import expand_ffts
+from compiler.passes.expanders.global_forms import rewrite_global_forms
 from compiler.passes.expanders.integer_dot_expander import expand_integer_dots
 from compiler.passes.expanders.linear_algebra import expand_linear_algebra
 from compiler.passes.expanders.random_state import thread_random_state
@@ -75,6 +76,7 @@ from tpu_sim.isa.verification import is_verifying
 PASSES: dict[str, Pass] = {
     item.name: item
     for item in (
+        FunctionPass("global-forms", rewrite_global_forms),
         FunctionPass("sharding-propagation", propagate_shardings),
         FunctionPass("spmd-partitioner", partition_module),
         FunctionPass("layout-stripping", strip_layouts),
@@ -135,6 +137,7 @@ PASSES: dict[str, Pass] = {
 PARTITIONING: tuple[str, ...] = (
     "layout-stripping",
     "zero-sized-elimination",
+    "global-forms",
     "sharding-propagation",
     "spmd-partitioner",
 )
@@ -212,6 +215,7 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
 MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
+    ("global-forms", "sharding-propagation", "it leaves operations that have rules"),
     ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
     ("spmd-partitioner", "donor-aliasing", "pieces of a parameter and a result have one shape"),
     ("donor-aliasing", "pair-types", "parts of a parameter lie where parts of the result do"),

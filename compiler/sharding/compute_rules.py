@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.hlo.attributes import ConvDims, Window
+from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.sharding.movement_rules import RuleOf, ints, maker_of, number
@@ -34,11 +34,11 @@ def _convolution(instr: HloInstruction) -> Rule:
     labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
     assert isinstance(labels, ConvDims)
     assert isinstance(window, Window)
-    image, kernel = found.operand_dims
+    image = found.operand_dims[0]
     (made,) = found.result_dims
     groups = number(instr, "feature_group_count", 1)
     batches = number(instr, "batch_group_count", 1)
-    dims = zip(labels.input_spatial, labels.output_spatial, labels.kernel_spatial, strict=True)
+    dims = zip(labels.input_spatial, labels.output_spatial, window.dims, strict=True)
     if batches > 1:
         _add_batch_groups(found, labels, batches)
     else:
@@ -51,9 +51,8 @@ def _convolution(instr: HloInstruction) -> Rule:
         if batches == 1:
             places = {1: labels.kernel_output_feature}
             found.add(made[labels.output_feature], places, {0: labels.output_feature})
-    for source, target, tap in dims:
-        size = image[source]
-        kind = Kind.PASS if size == made[target] and kernel[tap] == 1 else Kind.PERMUTE
+    for source, target, part in dims:
+        size, kind = image[source], _kind_of_window(part)
         found.add(size if size >= made[target] else made[target], {0: source}, {0: target}, kind)
     return found.rule()
 
@@ -97,6 +96,12 @@ def _reduce(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
+def _kind_of_window(part: WindowDim) -> Kind:
+    """Tiles pass where every window is the one element of its own place."""
+    is_same = part.size == part.stride == part.base_dilation == 1
+    return Kind.PASS if is_same and part.pad_low == part.pad_high == 0 else Kind.PERMUTE
+
+
 def _reduce_window(instr: HloInstruction) -> Rule:
     found = maker_of(instr)
     window = instr.attrs["window"]
@@ -105,17 +110,18 @@ def _reduce_window(instr: HloInstruction) -> Rule:
     for dim, part in enumerate(window.dims):
         given, made = found.operand_dims[0][dim], found.result_dims[0][dim]
         places = dict.fromkeys(range(count), dim)
-        kind = Kind.PASS if part.size == 1 and given == made else Kind.PERMUTE
-        found.add(max(given, made), places, dict.fromkeys(range(count), dim), kind)
+        targets = dict.fromkeys(range(count), dim)
+        found.add(max(given, made), places, targets, _kind_of_window(part))
     return found.rule()
 
 
 def _select_and_scatter(instr: HloInstruction) -> Rule:
     """The result is as large as the operand; the source has an element for each window."""
     found = maker_of(instr)
-    for dim, size in enumerate(found.result_dims[0]):
-        kind = Kind.PASS if found.operand_dims[1][dim] == size else Kind.PERMUTE
-        found.add(size, {0: dim, 1: dim}, {0: dim}, kind)
+    window = instr.attrs["window"]
+    assert isinstance(window, Window)
+    for dim, (size, part) in enumerate(zip(found.result_dims[0], window.dims, strict=True)):
+        found.add(size, {0: dim, 1: dim}, {0: dim}, _kind_of_window(part))
     return found.rule()
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from compiler.analysis.reducers import has_neutral_start, is_idempotent_start, neutral_starts
+from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import Number
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
@@ -45,7 +46,10 @@ def _reduce(region: Region, instr: Instr) -> Held:
     neutral = neutral_starts(instr)
     plan = Plan.of(instr, sums=neutral is not None or is_idempotent_start(instr))
     for number, start in enumerate(starts):
-        plan.fills[number] = _fill(region, start, None if neutral is None else neutral[number])
+        dtype = instr.operands[number].array.dtype
+        plan.fills[number] = _fill(
+            region, start, dtype, None if neutral is None else neutral[number]
+        )
     if count == 1:
         plan.combiner = lambda _: instr.to_apply
         plan.emit = lambda job: _reduced(job, plan, neutral)
@@ -55,11 +59,13 @@ def _reduce(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
-def _fill(region: Region, start: Instr, neutral: Number | None) -> Callable[[Local], Instr]:
+def _fill(
+    region: Region, start: Instr, dtype: DType, neutral: Number | None
+) -> Callable[[Local], Instr]:
     """What changes nothing; where that is not known, what the reduction starts from."""
     if neutral is None:
-        return lambda _: region.need(start, Cut.whole(0))
-    return lambda b: b.constant(start.array.dtype, neutral)
+        return lambda b: b.cast(region.need(start, Cut.whole(0)), dtype)
+    return lambda b: b.cast(b.constant(start.array.dtype, neutral), dtype)
 
 
 def _reduced(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[Instr]:

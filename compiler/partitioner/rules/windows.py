@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.analysis.reducers import is_idempotent_start, neutral_starts
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloInstruction
 from compiler.partitioner.factors import Assignment, Job, Plan, result_dims
@@ -18,6 +19,7 @@ from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.contraction import sum_of, zero_of
 from compiler.partitioner.values import Held
+from compiler.sharding.rule import Kind
 
 Instr = HloInstruction
 Starts = Callable[[int, int], tuple[int, int]]
@@ -323,7 +325,7 @@ def _shifts_of_windows(
     found = []
     for part, (dim, target) in zip(window.dims, places, strict=True):
         size, made = instr.operands[0].array.dims[dim], _result_dims(instr)[target]
-        is_plain = part.size == 1 and size == made and part.stride == 1
+        is_plain = plan.rule.kinds[plan.where(0, dim)] is Kind.PASS
         if is_plain or not size or not made or not part.size:
             continue
         if all(_is_regular(part, n, made) for n in _counts(region)):
@@ -352,17 +354,25 @@ def _with_windows(
 
 
 def _reduce_window(region: Region, instr: Instr) -> Held:
-    """Past the border stands what the windows start from."""
+    """Past the border stands what changes nothing, or a start that windows may meet several times."""
     window = instr.attrs["window"]
     assert isinstance(window, Window)
     places = [(d, d) for d in range(len(window.dims))]
     count = len(instr.operands) // 2
-    shifts = _shifts_of_windows(region, instr, Plan.of(instr), window, places, count)
+    neutral = neutral_starts(instr)
+    is_known = neutral is not None or is_idempotent_start(instr)
+    shifted = count if is_known else 0
+    shifts = _shifts_of_windows(region, instr, Plan.of(instr), window, places, shifted)
+
+    def fill(job: Job, number: int) -> Callable[[Local], Instr]:
+        start, dtype = job.operands[count + number], instr.operands[number].array.dtype
+        if neutral is None:
+            return lambda b: b.cast(start, dtype)
+        return lambda b: b.cast(b.constant(start.array.dtype, neutral[number]), dtype)
 
     def emit(job: Job) -> list[Instr]:
         for shift in shifts.found:
-            start = job.operands[count + shift.operand]
-            shifts.fetched(job, shift, lambda _, start=start: start)  # type: ignore[misc]
+            shifts.fetched(job, shift, fill(job, shift.operand))
         return job.same(window=_with_windows(job, shifts, window, places))
 
     shifts.plan.emit = emit

@@ -175,7 +175,7 @@ def _has_operand_shapes(instr: Instr) -> bool:
     )
 
 
-def _size(instr: Instr) -> Instr | None:
+def size_of_dimension(instr: Instr) -> Instr | None:
     """The size of a static dimension."""
     (dim,) = instr.dimensions
     operand = instr.operands[0].array
@@ -214,12 +214,13 @@ def _no_lowering(instr: Instr) -> Instr | None:
     )
 
 
-def _first(instr: Instr) -> Instr | None:
+def first_operand(instr: Instr) -> Instr | None:
+    """What an instruction that only orders or places hands on."""
     return instr.operands[0]
 
 
 _TABLE: dict[str, Expansion] = {
-    "add-dependency": _first,
+    "add-dependency": first_operand,
     "all-gather": _same,
     "all-gather-done": _done,
     "all-reduce": _same,
@@ -232,9 +233,9 @@ _TABLE: dict[str, Expansion] = {
     "collective-reduce": _same,
     "copy-done": _done,
     "custom-call": _note,
-    "domain": _first,
+    "domain": first_operand,
     "dynamic-reshape": _dynamic,
-    "get-dimension-size": _size,
+    "get-dimension-size": size_of_dimension,
     "infeed": _host_transfer,
     "outfeed": _host_transfer,
     "partition-id": _number,

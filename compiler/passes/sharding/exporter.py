@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -104,23 +105,27 @@ def settle_results(program: Program, own: list[Value]) -> int:
     shardings = []
     for value, axes in zip(own, wanted, strict=True):
         shardings.append(value.sharding(mesh).with_axes(axes).to_hlo())
-    if not isinstance(root.shape, TupleShape):
-        module.entry.root = emit(root, "copy", root.shape, [root], {"sharding": shardings[0]})
-        return 1
-    parts, start = [], 0
-    for part in _parts(root):
-        count = leaf_count(part.shape)
-        new = shardings[start : start + count]
-        if any(changed[start : start + count]):
-            attrs: dict[str, object] = {"sharding": _of(part.shape, new)}
-            part = emit(root, "copy", part.shape, [part], attrs)
-        parts.append(part)
-        start += count
-    whole: dict[str, object] = {"sharding": HloSharding.of_tuple(shardings)}
-    module.entry.root = emit(root, "tuple", root.shape, parts, whole)
+    module.entry.root = _resharded(root, iter(zip(shardings, changed, strict=True)))
     if root.opcode == "tuple" and not root.users:
         module.entry.remove(root)
     return sum(changed)
+
+
+def _resharded(part: Instr, wanted: Iterator[tuple[HloSharding, bool]]) -> Instr:
+    """A result whose arrays have these shardings, those that change by a copy."""
+    if not isinstance(part.shape, TupleShape):
+        sharding, is_changed = next(wanted)
+        attrs: dict[str, object] = {"sharding": sharding}
+        return emit(part, "copy", part.shape, [part], attrs) if is_changed else part
+    parts = [_resharded(element, wanted) for element in _parts(part)]
+    found = [leaf for one in parts for leaf in _leaves(one)]
+    return emit(part, "tuple", part.shape, parts, {"sharding": HloSharding.of_tuple(found)})
+
+
+def _leaves(instr: Instr) -> list[HloSharding]:
+    sharding = instr.attrs["sharding"]
+    assert isinstance(sharding, HloSharding)
+    return [sharding.of_leaf(i) for i in range(leaf_count(instr.shape))]
 
 
 def _settled(value: Value) -> list[Axes]:

@@ -72,6 +72,23 @@ BODIES = {
         "a = f32[9,6] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), "
         "dimensions={0}, to_apply=saturated"
     ),
+    "windows from any start": (
+        "a = f32[9,6] parameter(0) z = f32[] constant(-2) ROOT r = f32[9,6] reduce-window(a, z), "
+        "window={size=3x1 pad=0_2x0_0}, to_apply=multiply"
+    ),
+    "gradient of windows that reach back": (
+        "a = f32[5,8] parameter(0) s = f32[5,8] parameter(1) z = f32[] constant(-2) ROOT r = "
+        "f32[5,8] select-and-scatter(a, s, z), window={size=1x8 pad=0_0x7_0}, select=ge, "
+        "scatter=add"
+    ),
+    "rows of one element that are moved": (
+        "a = f32[1,8,8,1] parameter(0) k = f32[1,1,1,1] parameter(1) ROOT r = f32[1,8,8,1] "
+        "convolution(a, k), window={size=1x1 pad=1_-1x0_0}, dim_labels=b01f_01io->b01f"
+    ),
+    "a sum in another type": (
+        "a = f16[9,6] parameter(0) z = f32[] constant(2) ROOT r = f32[6] reduce(a, z), "
+        "dimensions={0}, to_apply=add"
+    ),
     "product": (
         "a = f32[9,6] parameter(0) z = f32[] parameter(1) ROOT r = f32[6] reduce(a, z), "
         "dimensions={0}, to_apply=multiply"

@@ -1,0 +1,65 @@
+"""Forms that shardings have no rules for, written as those that have, before they are propagated.
+
+domain                   its operand
+copy-start, copy-done    a copy
+copy of a tuple          copies of its arrays
+get-dimension-size       a constant
+dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.call_graph import reachable
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.shape import TupleShape
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.emitter import Emitter
+from compiler.passes.expanders.index_forms import plain_indices
+from compiler.passes.expanders.single_device import first_operand, size_of_dimension
+from compiler.rewrite.graph import emit
+
+Instr = HloInstruction
+_SAID = ("sharding", "frontend_attributes")
+
+
+def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
+    """Rewrite them all, also in computations that are called."""
+    is_changed = expand(module, context, _TABLE)
+    for computation in reachable(module):
+        for instr in list(computation):
+            if instr.opcode == "copy-start" and not instr.users:
+                computation.remove(instr)
+    return is_changed
+
+
+def _copy_done(done: Instr) -> Instr | None:
+    (start,) = done.operands
+    said = {name: done.attrs[name] for name in _SAID if name in done.attrs}
+    return emit(done, "copy", done.shape, start.operands[:1], said)
+
+
+def _copy(instr: Instr) -> Instr | None:
+    if not isinstance(instr.shape, TupleShape):
+        return None
+    e, (whole,) = Emitter.at(instr), instr.operands
+    parts = [
+        e.instruction("copy", (e.get_tuple_element(whole, index),))
+        for index in range(len(instr.shape.elements))
+    ]
+    return e.tuple(parts)
+
+
+def _scalar_starts(instr: Instr) -> Instr | None:
+    first = 1 if instr.opcode == "dynamic-slice" else 2
+    return plain_indices(instr) if instr.operands[first:][0].array.rank == 1 else None
+
+
+_TABLE: dict[str, Expansion] = {
+    "copy": _copy,
+    "copy-done": _copy_done,
+    "domain": first_operand,
+    "dynamic-slice": _scalar_starts,
+    "dynamic-update-slice": _scalar_starts,
+    "get-dimension-size": size_of_dimension,
+}
