@@ -162,9 +162,14 @@ def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
     return Moves(moves + [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs])
 
 
+def state_fits(loop: HloInstruction, vmem_bytes: int) -> bool:
+    """Whether a loop's state is small enough to lie in VMEM throughout."""
+    return sum(byte_size(leaf) for leaf in leaves(loop.shape)) <= _LOOP_SHARE * vmem_bytes
+
+
 def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
     """Whether a loop could run in one kernel, its state in VMEM throughout."""
-    if sum(byte_size(leaf) for leaf in leaves(loop.shape)) > _LOOP_SHARE * vmem_bytes:
+    if not state_fits(loop, vmem_bytes):
         return False
     kernels = [i for i in _inside(loop) if OPCODES[i.opcode].has(Trait.KERNEL)]
     return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)

@@ -6,6 +6,12 @@ Tiles of 8x128 make 42 bytes of one where the last dimensions are small. A scan 
 such slices, so that is where memory goes. What a slice is made of or read into keeps its dimensions;
 a reshape stands between, which is index arithmetic of the kernel that makes or reads the slice.
 
+Rows of a matrix lie apart, too: f32[64,1048576] becomes f32[64,1,1048576], for in tiles of eight rows
+each row that is read or written moves the others.
+
+Rows of a matrix lie apart, too, where the state is larger than VMEM: f32[64,1048576] becomes
+f32[64,1,1048576], for in tiles of eight rows each row that is read or written moves the others.
+
 Only the trailing dimensions of a slice are merged; the loop must touch the array by whole slices
 alone. Arrays that come from outside the program stay what they are.
 """
@@ -16,18 +22,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.resident_arrays import state_fits
 from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
-from compiler.passes.stacked_view import Dims, is_only_caller, is_stacked, restate
+from compiler.passes.stacked_view import Dims, is_only_caller, is_stacked, longest_slice, restate
 from compiler.rewrite import make
 
 _LEAST_SHARE = 4  # of its size that an array must come down to
 _LEAST_BYTES = 8 << 20  # and what that must save
 _GOOD_PADDING = 2  # a merge that leaves so little need go no further
+_LEAST_ROWS = 8  # of a matrix whose rows are slices: a tile
 
 
 def compact_stacked_state(module: HloModule, context: PassContext) -> bool:
@@ -35,7 +43,7 @@ def compact_stacked_state(module: HloModule, context: PassContext) -> bool:
     for computation in control_computations(module):
         changed = False
         for loop in [i for i in computation if i.opcode == "while"]:
-            for index in _candidates(module, loop):
+            for index in _candidates(module, loop, context.chip.vmem_bytes):
                 whole = loop.operands[0].operands[index].array
                 dims = _compact(whole)
                 assert dims is not None
@@ -51,6 +59,8 @@ def compact_stacked_state(module: HloModule, context: PassContext) -> bool:
 
 def _compact(shape: ArrayShape) -> Dims | None:
     """Dimensions with less padding, the first kept; None where it does not pay."""
+    if shape.rank == 2:
+        return _rows_apart(shape)
     first, *rest = shape.dims if shape.rank > 2 else (1,)
     if not rest or 0 in rest:
         return None
@@ -68,7 +78,18 @@ def _compact(shape: ArrayShape) -> Dims | None:
     return good[0] if good else choices[sizes.index(least)]
 
 
-def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
+def _rows_apart(shape: ArrayShape) -> Dims | None:
+    """Dimensions in which a matrix' rows lie one after another; in its own a tile holds several, and
+    whoever reads or writes one moves all of them."""
+    rows, columns = shape.dims
+    apart = shape.with_layout(None).with_dims((rows, 1, columns))
+    plain = unpadded_byte_size(shape)
+    if rows < _LEAST_ROWS or plain < _LEAST_BYTES or byte_size(apart) > _GOOD_PADDING * plain:
+        return None
+    return apart.dims
+
+
+def _candidates(module: HloModule, loop: HloInstruction, vmem_bytes: int) -> Iterator[int]:
     """Elements of a loop's state that can be merged and should be."""
     if loop.operands[0].opcode != "tuple" or loop.body.root_instruction.opcode != "tuple":
         return
@@ -82,8 +103,12 @@ def _candidates(module: HloModule, loop: HloInstruction) -> Iterator[int]:
         return
     if any(u.opcode != "get-tuple-element" for u in loop.users):
         return
+    rows_move = not state_fits(loop, vmem_bytes // 2)  # else, with windows, it may lie in VMEM
     for index in padded:
-        if is_stacked(loop, index):
+        is_matrix = loop.operands[0].operands[index].array.rank == 2
+        if is_stacked(loop, index) and (
+            not is_matrix or (rows_move and longest_slice(loop, index) == 1)
+        ):
             yield index
 
 

@@ -73,6 +73,20 @@ def is_only_read(loop: HloInstruction, index: int) -> bool:
     return body.root_instruction.operands[index] in _elements(body, index)
 
 
+def longest_slice(loop: HloInstruction, index: int) -> int:
+    """Most positions of the first dimension that a slice of a stacked element has."""
+    held, longest = _elements(loop.body, index), 0
+    for value in held:  # grows
+        for user in value.users:
+            if user.opcode == "dynamic-slice":
+                longest = max(longest, user.array.dims[0])
+            elif user.opcode == "dynamic-update-slice":
+                longest = max(longest, user.operands[1].array.dims[0])
+                if user not in held:
+                    held.append(user)
+    return longest
+
+
 def _takes_slices(user: HloInstruction, value: HloInstruction) -> bool:
     """Whether a user reads or replaces whole slices of a value, and nothing else of it."""
     if user.operands.count(value) != 1 or user.operands[0] is not value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -77,3 +78,23 @@ def test_an_array_that_is_used_whole_is_left() -> None:
         SCAN.format(t="f32", extra=OTHER, last="v"), [normal(0, 6, 16, 5, 4), normal(1, 16, 5, 4)]
     )
     assert merged(run) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
+def test_rows_of_matrices_lie_apart(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the state does not fit VMEM; there, rows of a matrix are eight to a register."""
+    text = SCAN.format(t=dtype, extra="", last="u")
+    for old, new in (
+        ("[6,16,5,4]", "[9,640]"), ("[1,16,5,4]", "[1,640]"), ("[16,5,4]", "[640]"),
+        ("i, z, z, z)", "i, z)"), ("{1,16,5,4}", "{1,640}"), ("constant(6)", "constant(9)"),
+    ):  # fmt: skip
+        text = text.replace(old, new)
+    source = np.random.default_rng(0)
+    name = {"f32": "float32", "bf16": "bfloat16", "s8": "int8"}[dtype]
+    values = [source.integers(-9, 9, d) for d in ((9, 640), (640,))]
+    inputs = [np.asarray(v).astype(ml_dtypes.bfloat16 if dtype == "bf16" else name) for v in values]
+    assert merged(check_text(text, inputs)) == 0
+    monkeypatch.setattr(stacked_state, "state_fits", lambda loop, size: False)
+    run = check_text(text, inputs)
+    assert merged(run) == (0 if dtype == "s8" else 2)
+    assert dtype == "s8" or f"{dtype}[9,1,640]" in run.compiled.hlo_text()
