@@ -11,6 +11,7 @@ from benchmarks.rule_fuzz import texts
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.harness import Inputs, Subject
 from benchmarks.rule_fuzz.index_planners import ALL_PLANNERS
+from benchmarks.rule_fuzz.planners import FLOATS_ONLY
 from benchmarks.rule_fuzz.values import Array
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -104,7 +105,7 @@ def sub_byte_subjects() -> list[Subject]:
     """One for every opcode that can have an operand or a result of four bits."""
     return [
         Subject(f"sub-byte {opcode}", _maker(opcode, NARROW), _widen, split=_bytes, join=_nibbles)
-        for opcode in sorted(ALL_PLANNERS.keys() - _NEVER_NARROW)
+        for opcode in sorted(ALL_PLANNERS.keys() - FLOATS_ONLY)
     ]
 
 
@@ -126,14 +127,6 @@ def _edges(opcode: str) -> float:
 
 _CUT = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
 """Complex functions whose value jumps along a part of an axis."""
-
-
-_NEVER_NARROW = frozenset(
-    {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "complex", "cosh",
-     "cosine", "erf", "exponential", "exponential-minus-one", "floor", "imag", "is-finite", "log",
-     "log-plus-one", "logistic", "real", "reduce-precision", "round-nearest-afz",
-     "round-nearest-even", "rsqrt", "sine", "sinh", "sqrt", "tan", "tanh"}
-)  # fmt: skip
 
 
 def _maker(opcode: str, names: tuple[str, ...]) -> Callable[[Generator], HloModule]:

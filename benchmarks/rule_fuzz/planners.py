@@ -343,3 +343,12 @@ PLANNERS: dict[str, Planner] = {
     "reduce": _reduce,
     "dot": _dot,
 }
+_OF_OTHER_TYPES = frozenset({"mulhi", "multiply-add", "stochastic-convert"})
+_REST = sorted(with_trait(Trait.ELEMENTWISE) - PLANNERS.keys() - _OF_OTHER_TYPES)
+"""An elementwise opcode that nothing is said of takes floats."""
+PLANNERS |= {opcode: _same_type(opcode, FLOATS) for opcode in _REST}
+FLOATS_ONLY = frozenset(
+    {opcode for opcode, names in _KINDS.items() if names == FLOATS}
+    | {"complex", "imag", "is-finite", "real", "reduce-precision", *_TRANSCENDENTAL, *_REST}
+)
+"""Opcodes that never have an integer operand or result."""
