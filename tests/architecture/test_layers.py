@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -46,6 +47,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def modules() -> dict[str, Path]:
     return {
         module_name(path): path
@@ -54,8 +56,13 @@ def modules() -> dict[str, Path]:
     }
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -64,6 +71,7 @@ def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
                 yield full if full in known else node.module
 
 
+@cache
 def edges() -> list[tuple[str, str]]:
     known = modules()
     return [
@@ -123,7 +131,7 @@ def test_imports_stand_at_the_top_of_a_file(name: str) -> None:
     """Only the facade loads lazily."""
     if name.split(".")[0] == "tpuc":
         pytest.skip("the facade loads lazily by design")
-    tree = ast.parse(modules()[name].read_text())
+    tree = tree_of(modules()[name])
     inner = [
         node.lineno
         for function in ast.walk(tree)

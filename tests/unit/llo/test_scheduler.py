@@ -137,12 +137,12 @@ def test_scalars_of_a_loop_are_kept_across_its_blocks() -> None:
     b = LloBuilder("k", few)
     x = b.window("x", 512)
     arguments = [b.argument(i) for i in range(6)]
-    squares = [b.smul(a, a) for a in arguments]
+    squares = [b.sbinary("smul.s32", a, a) for a in arguments]
     with b.loop(3) as i, b.loop(4) as j:
         row = b.saddi(b.smuli(b.sadd(b.smuli(i, 4), j), 8), 8)
         total = row
         for square, argument in zip(squares, arguments, strict=True):
-            total = b.sadd(total, b.smul(square, argument))
+            total = b.sadd(total, b.sbinary("smul.s32", square, argument))
         b.emit("vst", x, row, 0, 1, b.emit("vsplat", total))
     kernel = finalize_kernel(b.finish(), few, check=True)
     state = run_kernel(kernel, few, {})
