@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from compiler.analysis.dot_parts import stated_precision
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.image_order import is_batch_inside
+from compiler.passes.image_order import is_batch_inside, minor_dim
 from tpu_sim.isa.chips import Chip
 
 LANES = 128
@@ -38,6 +38,8 @@ _MOST_BAND_VREG = 140.0
 """Cycles of a vreg of one, whatever it is made of."""
 _TRANSPOSED_BLOCK = 80.0
 """Cycles of a 128x128 block of bf16 in the transpose unit."""
+_GATHERED_BLOCK = 160.0
+"""Cycles of one whose rows are put together from slices."""
 _KERNEL_CYCLES = 4000.0
 """What one more kernel costs: launch, first and last block."""
 _MEMORY_SHARE = 0.85
@@ -48,7 +50,7 @@ _MEMORY_SHARE = 0.85
 class ConvSizes:
     """A convolution in numbers: `image` and `positions` are spatial sizes, `item_bytes` those of an
     element of image and result. A result that is `made` into another need not be turned by a kernel
-    of its own."""
+    of its own. `along` is the spatial dimension along which the image lies; None: its features."""
 
     batch: int
     image: tuple[int, ...]
@@ -59,6 +61,16 @@ class ConvSizes:
     item_bytes: int
     passes: int = 1
     is_result_made: bool = False
+    along: int | None = None
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of the image as it lies, lanes that nothing lies in included."""
+        count = self.batch * math.prod(self.image)
+        if self.along is None:
+            return moved_bytes(count, self.features, self.item_bytes)
+        minor = self.image[self.along]
+        return moved_bytes(count // minor * self.features, minor, self.item_bytes)
 
     @property
     def taps(self) -> int:
@@ -77,6 +89,7 @@ def sizes_of(instr: HloInstruction, precision: str) -> ConvSizes:
     image, result = instr.operands[0].array, instr.array
     is_exact = image.dtype.bits <= 16
     passes = 1 if is_exact else _PASSES[stated_precision(instr) or precision]
+    minor, spatial = minor_dim(instr.operands[0]), labels.input_spatial
     return ConvSizes(
         image.dims[labels.input_batch],
         tuple(image.dims[d] for d in labels.input_spatial),
@@ -86,6 +99,7 @@ def sizes_of(instr: HloInstruction, precision: str) -> ConvSizes:
         result.dims[labels.output_feature],
         max(1, image.dtype.bits // 8),
         passes,
+        along=spatial.index(minor) if minor in spatial else None,
     )
 
 
@@ -112,9 +126,8 @@ def convolution_cycles(sizes: ConvSizes, chip: Chip) -> float:
     written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
     busy = max(product + count * each, memory_cycles(read + written, chip))
     turning = 0.0
-    if inside:
-        plain = moved_bytes(source, sizes.features, sizes.item_bytes)
-        turning += movement_cycles(plain, read, 0, chip)
+    if inside or sizes.along is not None:
+        turning += movement_cycles(sizes.image_bytes, read, 0, chip)
     if inside and not sizes.is_result_made:
         turning += movement_cycles(written, written, 0, chip)
     return _KERNEL_CYCLES + busy + turning
@@ -134,6 +147,12 @@ def movement_cycles(read: int, written: int, pieces: float, chip: Chip) -> float
     """Cycles of a kernel that reads and writes so many bytes and moves so many vregs."""
     moving = memory_cycles(read + written, chip)
     return _KERNEL_CYCLES + max(moving, pieces * GATHERED_PIECES)
+
+
+def turned_movement_cycles(read: int, written: int, blocks: int, chip: Chip) -> float:
+    """Cycles of moving so many bytes, and of gathering and turning so many 128x128 blocks."""
+    moving = movement_cycles(read, read, 0, chip) + memory_cycles(read + written, chip)
+    return max(moving, blocks * _GATHERED_BLOCK)
 
 
 def band_cycles(depth: int, columns: int, out: int) -> float:
@@ -161,5 +180,6 @@ def gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
     elements = math.prod(sizes.image) * sizes.features
     image = moved_bytes(elements, sizes.batch, sizes.item_bytes)
     read = image + moved_bytes(depth, sizes.out, sizes.item_bytes)
-    turning = movement_cycles(image, image, 0, chip)
+    plain = image if sizes.along is None else sizes.image_bytes
+    turning = movement_cycles(plain, image, 0, chip)
     return _KERNEL_CYCLES + max(product + turned + pieces, memory_cycles(read, chip)) + turning

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from compiler.analysis.window_config import REQUEST, read_config
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.call_graph import reachable, sort_computations
-from compiler.hlo.dtypes import F32
+from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_bands import (
@@ -44,6 +44,7 @@ from compiler.passes.convolution_estimate import (
     moved_bytes,
     movement_cycles,
     sizes_of,
+    turned_movement_cycles,
 )
 from compiler.passes.convolution_folds import Fold, fold_of, gradient_fold
 from compiler.passes.convolution_guards import (
@@ -53,6 +54,7 @@ from compiler.passes.convolution_guards import (
     ungathered,
 )
 from compiler.passes.expanders.weighted_taps import has_few_features
+from compiler.passes.image_order import minor_dim
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
@@ -123,7 +125,7 @@ def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement 
     cycles, _, plan = min(plans)
     if cycles > _WORTH * convolution_cycles(sizes, chip):
         return None
-    return _fold(instr, plan)
+    return _fold(instr, sizes, plan)
 
 
 def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
@@ -153,18 +155,16 @@ def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
 
 def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
     """Cycles of gathering, of the folded convolution and of unfolding its result."""
-    image, features, total = sizes.image, sizes.features, 0.0
+    image, features, along, total = sizes.image, sizes.features, sizes.along, 0.0
     if any(plan.gathers):
         kept = tuple(
             n if fold is None else fold.blocks for n, fold in zip(image, plan.gathered, strict=True)
         )
         length = math.prod(f.length for f in plan.gathered if f is not None)
         rows = sizes.batch * math.prod(kept)
-        read = moved_bytes(sizes.batch * math.prod(image), features, sizes.item_bytes)
         written = moved_bytes(rows, length * features, sizes.item_bytes)
-        pieces = rows / SUBLANES * length * -(-features // LANES)
-        total += movement_cycles(read, written, pieces, chip)
-        image, features = kept, length * features
+        total += _gathering_cycles(sizes, plan.gathered, rows, length, written, chip)
+        image, features, along = kept, length * features, None
     window = _windows(plan, sizes.window, sizes.image)
     counts = math.prod(fold.count for fold in plan.folds if fold is not None)
     positions = tuple(
@@ -173,7 +173,7 @@ def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
     )
     folded = replace(
         sizes, image=image, features=features, window=window, positions=positions,
-        out=counts * sizes.out, is_result_made=True,
+        out=counts * sizes.out, is_result_made=True, along=along,
     )  # fmt: skip
     read = moved_bytes(folded.rows, folded.out, sizes.item_bytes)
     written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
@@ -181,6 +181,27 @@ def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
     unfolding = movement_cycles(read, written, pieces, chip)
     band = band_cycles(folded.taps * folded.features, folded.out, sizes.out)
     return total + band + convolution_cycles(folded, chip) + unfolding
+
+
+def _gathering_cycles(
+    sizes: ConvSizes, folds: Sequence[Fold | None], rows: int, length: int, written: int, chip: Chip
+) -> float:
+    """Cycles of a kernel that writes so many rows and bytes of a gathered image.
+
+    One that lies along a dimension without a fold is turned as it is gathered, any other before.
+    """
+    features = sizes.features
+    if sizes.along is not None and folds[sizes.along] is None:
+        minor = sizes.image[sizes.along]
+        blocks = rows // minor * -(-minor // LANES) * -(-length * features // LANES)
+        return turned_movement_cycles(sizes.image_bytes, written, blocks, chip)
+    count = sizes.batch * math.prod(sizes.image)
+    read = moved_bytes(count, features, sizes.item_bytes)
+    pieces = rows / SUBLANES * length * -(-features // LANES)
+    turning = 0.0
+    if sizes.along is not None:
+        turning = movement_cycles(sizes.image_bytes, read, 0, chip)
+    return turning + movement_cycles(read, written, pieces, chip)
 
 
 def _windows(
@@ -196,10 +217,10 @@ def _windows(
     return tuple(found)
 
 
-def _fold(instr: HloInstruction, plan: _Plan) -> Replacement:
+def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan) -> Replacement:
     """The convolution in blocks, where what it multiplies is finite."""
     labels, window = _attributes(instr)
-    image = _gathered_image(instr, labels.input_spatial, plan.gathered, labels.input_feature)
+    image = _gathered_image(instr, sizes, plan.gathered, labels.input_feature)
     kernel = instr.operands[1]
     checked = [image] if needs_finite_image(plan.folds) else []
     checked += [kernel] if needs_finite_kernel(window.dims, plan.folds) else []
@@ -268,28 +289,38 @@ def _attributes(instr: HloInstruction) -> tuple[ConvDims, Window]:
 
 
 def _gathered_image(
-    instr: HloInstruction, spatial: Sequence[int], folds: Sequence[Fold | None], dim: int
+    instr: HloInstruction, sizes: ConvSizes, folds: Sequence[Fold | None], dim: int
 ) -> HloInstruction:
     """The image with `folds` of its spatial dimensions gathered along `dim`.
 
-    That is done with `dim` as the last dimension; an image of converted elements is converted when
-    it is gathered.
+    That is done with `dim` as the last dimension, or as the last but one where the image lies
+    with another along the lanes: the gathered image is turned then, not the one of few features. An
+    image of converted elements is converted when it is gathered; what the MXU rounds to bf16 in one
+    pass is stored so.
     """
     image = instr.operands[0]
     if not any(folds):
         return image
     by_dim: list[Fold | None] = [None] * image.array.rank
-    for place, fold in zip(spatial, folds, strict=True):
+    for place, fold in zip(instr.dim_labels.input_spatial, folds, strict=True):
         by_dim[place] = fold
-    order = _stored_order(image, folds, dim)
+    minor = minor_dim(image)
+    is_turned = minor != dim and by_dim[minor] is None
+    order = _gathering_order(image, minor, dim) if is_turned else _stored_order(image, folds, dim)
     is_wider = image.opcode == "convert" and len(image.users) == 1
     elements = make.transpose(image.operands[0] if is_wider else image, order)
-    joined = gathered(elements, [by_dim[d] for d in order], len(order) - 1)
-    return make.transpose(make.convert(joined, image.array.dtype), inverse(order))
+    joined = gathered(elements, [by_dim[d] for d in order], order.index(dim))
+    dtype = BF16 if sizes.passes == 1 and image.array.dtype == F32 else image.array.dtype
+    return make.transpose(make.convert(joined, dtype), inverse(order))
+
+
+def _gathering_order(image: HloInstruction, minor: int, dim: int) -> tuple[int, ...]:
+    """The order of dimensions in which an image that lies along `minor` is gathered along `dim`."""
+    return (*(d for d in range(image.array.rank) if d not in (minor, dim)), dim, minor)
 
 
 def _stored_order(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> tuple[int, ...]:
-    """The order of dimensions in which a gathered image is made: `dim` is the last."""
+    """The order of dimensions in which a gathered image is stored: `dim` is the last."""
     places = range(image.array.rank)
     return (*(d for d in places if d != dim), dim) if any(folds) else tuple(places)
 
@@ -327,7 +358,7 @@ def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Rep
         return None
     cycles, dim, _, fold = min(found, key=lambda item: item[:3])
     return (
-        _fold_gradient(instr, dim, fold)
+        _fold_gradient(instr, sizes, dim, fold)
         if cycles <= _WORTH * gradient_cycles(sizes, chip)
         else None
     )
@@ -340,23 +371,24 @@ def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) ->
     positions = (*sizes.positions[:dim], 1, *sizes.positions[dim + 1 :])
     folded = replace(
         sizes, image=image, window=window, positions=positions,
-        batch=sizes.batch * fold.length, out=sizes.out * fold.count,
+        batch=sizes.batch * fold.length, out=sizes.out * fold.count, along=None,
     )  # fmt: skip
     rows = math.prod(image) * sizes.features
-    read = moved_bytes(math.prod(sizes.image) * sizes.features, sizes.batch, sizes.item_bytes)
     written = moved_bytes(rows, folded.batch, sizes.item_bytes)
-    pieces = rows / SUBLANES * fold.length * -(-sizes.batch // LANES)
-    return movement_cycles(read, written, pieces, chip) + gradient_cycles(folded, chip)
+    folds = tuple(fold if d == dim else None for d in range(len(image)))
+    turned = replace(sizes, batch=sizes.features, features=sizes.batch)
+    gathering = _gathering_cycles(turned, folds, rows, fold.length, written, chip)
+    return gathering + gradient_cycles(folded, chip)
 
 
-def _fold_gradient(instr: HloInstruction, dim: int, fold: Fold) -> Replacement:
+def _fold_gradient(instr: HloInstruction, sizes: ConvSizes, dim: int, fold: Fold) -> Replacement:
     """The gradient of a kernel in blocks along one dimension.
 
     Blocks that have positions beyond the window's meet elements of the image there with zeros.
     """
     labels, window = _attributes(instr)
     folds = [fold if d == dim else None for d in range(len(window.dims))]
-    image = _gathered_image(instr, labels.input_spatial, folds, labels.input_batch)
+    image = _gathered_image(instr, sizes, folds, labels.input_batch)
     is_even = fold.blocks * fold.count == window.dims[dim].size
     return guarded(
         instr,

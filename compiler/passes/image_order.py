@@ -14,9 +14,12 @@ from typing import TypeVar
 
 from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape
 
 Item = TypeVar("Item")
 SUBLANES = 8
+_REPEATED = frozenset({"broadcast", "constant", "iota"})
 _LEAST_FEATURES = 32
 """Features of image and result: with fewer, lanes stay empty and more rows only cost."""
 _LEAST_ROWS = 256
@@ -65,3 +68,22 @@ def is_batch_inside(
         return False
     is_tiled = math.prod(d.size for d in window) == 1 and positions[-1] % SUBLANES == 0
     return not (is_tiled and all(d.stride == 1 for d in window))
+
+
+def minor_dim(image: HloInstruction) -> int:
+    """The dimension along which an image lies in memory, as far as it is a turned parameter.
+
+    What is computed element by element lies as its largest operand that is not repeated.
+    """
+    if image.opcode == "transpose":
+        return image.dimensions.index(minor_dim(image.operands[0]))
+    if OPCODES[image.opcode].has(Trait.ELEMENTWISE):
+        whole = [o for o in image.operands if o.opcode not in _REPEATED]
+        same = [o for o in whole if isinstance(o.shape, ArrayShape) and _is_like(o, image)]
+        if same:
+            return minor_dim(same[0])
+    return image.array.rank - 1
+
+
+def _is_like(operand: HloInstruction, image: HloInstruction) -> bool:
+    return operand.array.dims == image.array.dims

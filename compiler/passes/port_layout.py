@@ -25,7 +25,7 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
 
 Instr = HloInstruction
-_BY_ROWS = frozenset({"gather", "scatter", "convolution"})
+_BY_ROWS = frozenset({"gather", "scatter"})
 _KEEP_ROWS = with_any(Trait.ELEMENTWISE | Trait.REARRANGES)
 
 
