@@ -4,6 +4,9 @@ When the stride is at least the kernel's size and nothing is padded or dilated, 
 position reads its own patch of the input: 1x1 convolutions (of any stride) and the patch
 embeddings of vision transformers. The input is cut into patches by slices and a reshape, and
 the kernel becomes a matrix.
+
+The gradient of such a kernel is one too: there taps are as far apart as there are positions, or further.
+It sums over the patches, which are those of the convolution itself.
 """
 
 from __future__ import annotations
@@ -38,9 +41,12 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
     for computation in reachable(module):
         for instr in list(computation):
             conv = _as_patches(instr)
+            gradient = _as_patch_gradient(instr) if conv is None else None
             if conv is not None:
                 replace(instr, _as_dot(instr, conv))
-                context.counts["convolutions"] += 1
+            if gradient is not None:
+                replace(instr, _as_sum(instr, gradient))
+            context.counts["convolutions"] += conv is not None or gradient is not None
         computation.sort()
     return bool(context.counts["convolutions"])
 
@@ -62,6 +68,52 @@ def _as_patches(instr: HloInstruction) -> _Conv | None:
 def _is_patch(dim: WindowDim) -> bool:
     is_plain = dim.base_dilation == dim.window_dilation == 1 and not dim.reversal
     return is_plain and dim.pad_low == dim.pad_high == 0 and dim.stride >= dim.size
+
+
+def _as_patch_gradient(instr: HloInstruction) -> _Conv | None:
+    """The convolution if what each tap meets over all positions is a patch of its own, else None."""
+    if instr.opcode != "convolution" or 0 in instr.array.dims:
+        return None
+    labels, window = instr.dim_labels, instr.window
+    positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    groups = (instr.feature_group_count, instr.batch_group_count)
+    pairs = list(zip(window.dims, positions, strict=True))
+    if groups != (1, 1) or not all(_is_apart(d, n) for d, n in pairs):
+        return None
+    is_patch = math.prod(positions) > 1 and any(d.size > 1 for d in window.dims)
+    return _Conv(labels, window.dims, positions) if is_patch else None
+
+
+def _is_apart(dim: WindowDim, positions: int) -> bool:
+    is_plain = dim.base_dilation == dim.stride == 1 and not dim.reversal
+    is_apart = dim.size == 1 or dim.window_dilation >= positions
+    return is_plain and dim.pad_low == 0 and dim.pad_high <= 0 and is_apart
+
+
+def _as_sum(instr: HloInstruction, conv: _Conv) -> HloInstruction:
+    """``[features, taps.., positions.., batch] x [features, taps.., out]``, summed over the first."""
+    image, kernel = instr.operands
+    labels = conv.labels
+    image = make.transpose(image, (labels.input_feature, *labels.input_spatial, labels.input_batch))
+    taps = tuple(d.size for d in conv.window)
+    turned = tuple(
+        WindowDim(n, max(d.window_dilation, n))
+        for n, d in zip(conv.positions, conv.window, strict=True)
+    )
+    patches = _patches(image, _Conv(labels, turned, taps))
+    depth = image.array.dims[0] * math.prod(taps)
+    batch = image.array.dims[-1]
+    rows = make.reshape(patches, (depth, math.prod(conv.positions) * batch))
+    order = (labels.kernel_input_feature, *labels.kernel_spatial, labels.kernel_output_feature)
+    sides = make.transpose(kernel, order)
+    matrix = make.reshape(sides, (depth, sides.array.dims[-1]))
+    attrs = _dot_attrs(instr, 0)
+    attrs |= {"lhs_contracting_dims": (0,), "rhs_contracting_dims": (0,)}
+    dims = (*conv.positions, batch, matrix.array.dims[-1])
+    shape = instr.array.with_dims((rows.array.dims[-1], dims[-1]))
+    dot = make.reshape(emit(instr, "dot", shape, (rows, matrix), attrs), dims)
+    result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
+    return make.transpose(dot, inverse(result))
 
 
 def _as_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
