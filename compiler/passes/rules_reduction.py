@@ -73,6 +73,24 @@ def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
     return emit(instr, "reduce", instr.array, (inner.operands[0], instr.operands[1]), attrs)
 
 
+# reduce(transpose(x, p), dims) reads x dims p[dims]; what is left is as p orders it
+@rule(
+    "reduce-of-transpose", Op("reduce"), ANY_ORDER, examples=(Op("reduce", Op("transpose", X), Y),)
+)
+def reduce_of_transpose(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Reduce where the array lies; only what is left of it is in another order."""
+    if len(instr.operands) != 2 or instr.operands[0].opcode != "transpose":
+        return None
+    turned, init = instr.operands
+    source, order = turned.operands[0], turned.dimensions
+    reduced = tuple(sorted(order[d] for d in instr.dimensions))
+    kept = [d for d in range(source.array.rank) if d not in reduced]
+    shape = instr.array.with_dims(tuple(source.array.dims[d] for d in kept))
+    total = emit(instr, "reduce", shape, (source, init), {**instr.attrs, "dimensions": reduced})
+    left = [order[d] for d in range(len(order)) if d not in instr.dimensions]
+    return make.transpose(total, tuple(kept.index(d) for d in left))
+
+
 # dot(x, y) over an empty contraction == 0
 @rule("dot-of-nothing", Op("dot"))
 def dot_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None:
