@@ -173,6 +173,8 @@ CONTRACTS: Mapping[str, Contract] = {
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
+    "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
+    "operand-rounding": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "dimension-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "fusion": Contract(
         requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, S32_INDICES, WHOLE_BYTES, LANES)

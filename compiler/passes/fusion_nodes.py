@@ -354,7 +354,26 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
         if not instr.operands or nodes[instr.operands[0]].role is not Role.VIRTUAL:
             return False
         instr = instr.operands[0]
-    return instr.opcode == "concatenate" and len(instr.operands) >= _MANY_PARTS
+    if instr.opcode == "concatenate":
+        return len(instr.operands) >= _MANY_PARTS
+    return users >= _TURNED_USERS and _is_of_turned_rows(instr, nodes)
+
+
+def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether an elementwise operation's kernel would move rows of an operand elsewhere."""
+    seen: dict[HloInstruction, None] = {instr: None}
+    pending = [instr]
+    while pending:
+        node = pending.pop()
+        if node.opcode == "transpose" and _moves_rows(node):
+            return True
+        is_followed = node.opcode == "transpose" or OPCODES[node.opcode].has(Trait.ELEMENTWISE)
+        for operand in node.operands if is_followed else ():
+            is_large = operand.array.element_count >= _TURNED_ELEMENTS
+            if operand not in seen and is_large and nodes[operand].role is Role.VIRTUAL:
+                seen[operand] = None
+                pending.append(operand)
+    return False
 
 
 def _is_turned_vector(node: Node) -> bool:

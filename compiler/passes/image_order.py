@@ -19,7 +19,6 @@ from compiler.hlo.shape import ArrayShape
 
 Item = TypeVar("Item")
 SUBLANES = 8
-_REPEATED = frozenset({"broadcast", "constant", "iota"})
 _LEAST_FEATURES = 32
 """Features of image and result: with fewer, lanes stay empty and more rows only cost."""
 _LEAST_ROWS = 256
@@ -78,7 +77,7 @@ def minor_dim(image: HloInstruction) -> int:
     if image.opcode == "transpose":
         return image.dimensions.index(minor_dim(image.operands[0]))
     if OPCODES[image.opcode].has(Trait.ELEMENTWISE):
-        whole = [o for o in image.operands if o.opcode not in _REPEATED]
+        whole = [o for o in image.operands if not OPCODES[o.opcode].has(Trait.SYMBOLIC)]
         same = [o for o in whole if isinstance(o.shape, ArrayShape) and _is_like(o, image)]
         if same:
             return minor_dim(same[0])

@@ -54,11 +54,13 @@ from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.loop_double_buffering import double_buffer_loops
 from compiler.passes.loop_state import simplify_loop_state
 from compiler.passes.memory_space_assignment import assign_memory_spaces
+from compiler.passes.operand_rounding import round_operands
 from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.port_layout import lay_out_ports
+from compiler.passes.row_alignment import align_rows
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
@@ -120,6 +122,8 @@ PASSES: dict[str, Pass] = {
         FunctionPass("stacked-state", compact_stacked_state),
         FunctionPass("gather-canonicalizer", canonicalize_gathers),
         FunctionPass("scatter-canonicalizer", canonicalize_scatters),
+        FunctionPass("row-alignment", align_rows),
+        FunctionPass("operand-rounding", round_operands),
         FunctionPass("dimension-order", order_dimensions),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
@@ -189,6 +193,8 @@ PIPELINE: tuple[str, ...] = (
     "constant-folding",
     "cse",
     "dce",
+    "row-alignment",
+    "operand-rounding",
     "dimension-order",
     "fusion",
     "wrap-fusions",
@@ -279,6 +285,11 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
     ("dot-canonicalizer", "dimension-order", "it knows the dimensions of a dot on the matrix unit"),
     ("pair-types", "dimension-order", "it makes two arrays of one"),
+    ("dot-canonicalizer", "row-alignment", "rows are merged where a dot has one M"),
+    ("algebraic-simplifier", "row-alignment", "reshapes stand at the edges of a region"),
+    ("row-alignment", "operand-rounding", "it pads what products read"),
+    ("operand-rounding", "fusion", "what is rounded is stored where it is made"),
+    ("row-alignment", "dimension-order", "merging sequences of whole tiles is free there"),
     ("dimension-order", "fusion", "what stands between two orders fuses with either side"),
     ("cse", "fusion", "equal instructions in two fusions are no longer seen"),
     ("fusion", "wrap-fusions", "what is wrapped alone is not fused any more"),

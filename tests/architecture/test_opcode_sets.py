@@ -94,7 +94,7 @@ REASONS = {
     ): "scalars that SMEM holds from the start",
     (
         "passes/port_layout.py",
-        "convolution gather scatter",
+        "gather scatter",
     ): "what reads rows of an operand wherever they begin",
     (
         "passes/sharding/constant_copies.py",

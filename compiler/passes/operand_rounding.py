@@ -1,0 +1,128 @@
+"""Operand rounding: what products alone read, and round to bf16, is stored so.
+
+    h = f32[4096,3072] tanh(a)            h = f32[4096,3072] tanh(a)
+    d = f32[4096,768] dot(h, w)           r = bf16[4096,3072] convert(h)
+                                          d = f32[4096,768] dot(r, w)
+
+A product of one pass takes bf16 of f32 operands. If nothing else reads an array, be it in another
+order, cut or padded, rounding it where it is made gives the same values for half of the bytes, and no
+product has to make its operand ready. Products of more passes read all bits.
+"""
+
+from __future__ import annotations
+
+from compiler.analysis.dot_parts import dot_parts
+from compiler.hlo.call_graph import control_computations
+from compiler.hlo.dtypes import BF16, F32
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.context import PassContext
+from compiler.passes.dimension_order.forms import may_be_in_lanes
+from compiler.rewrite import make
+from compiler.rewrite.graph import emit, remove_dead, replace
+
+Instr = HloInstruction
+_MOVED = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) - with_any(Trait.BOX | Trait.SYMBOLIC)
+"""Operations whose results are elements of their operands, at places known beforehand."""
+_LEAST_ELEMENTS = 1 << 14
+"""Of an array: one more step in a kernel is not worth it for less."""
+
+
+def round_operands(module: HloModule, context: PassContext) -> bool:
+    """Round the arrays of every computation that only products of one pass read."""
+    precision = "default" if context.planner is None else context.planner.precision
+    for computation in control_computations(module):
+        finder = _Finder(precision)
+        made = [i for i in computation if _is_made(i) and finder.is_rounded(i)]
+        for instr in made:
+            _Rounding().round(instr)
+        context.counts["arrays"] += len(made)
+        if made:
+            computation.sort()
+    return bool(context.counts["arrays"])
+
+
+def _is_made(instr: Instr) -> bool:
+    """Whether an f32 array is computed here, of more than its own place."""
+    if not isinstance(instr.shape, ArrayShape) or instr.array.dtype != F32:
+        return False
+    op = OPCODES[instr.opcode]
+    is_computed = op.has(Trait.ELEMENTWISE) or op.has(Trait.STAGE)
+    is_exact = instr.opcode == "convert" and instr.operands[0].array.dtype.bits <= BF16.bits
+    return is_computed and not is_exact and instr.array.element_count >= _LEAST_ELEMENTS
+
+
+class _Finder:
+    """Which arrays only products of one pass read."""
+
+    def __init__(self, precision: str) -> None:
+        self._precision = precision
+        self._known: dict[Instr, bool] = {}
+
+    def is_rounded(self, value: Instr) -> bool:
+        """Whether all that reads a value rounds it to bf16, or moves it for such a reader."""
+        found: dict[Instr, None] = {value: None}
+        pending = [value]
+        while pending:
+            node = pending.pop()
+            computation = node.computation
+            if computation is None or computation.root is node or not node.users:
+                return False
+            for user in node.users:
+                if self._rounds(user, node):
+                    continue
+                if user.opcode not in _MOVED or user.array.dtype != F32:
+                    return False
+                if user not in found:
+                    found[user] = None
+                    pending.append(user)
+        return True
+
+    def _rounds(self, user: Instr, node: Instr) -> bool:
+        if user.opcode == "convert":
+            return user.array.dtype == BF16
+        if user.opcode != "dot" or user.array.dtype.bits == 64 or not user.array.dtype.is_float:
+            return False
+        if may_be_in_lanes(user):
+            return False  # it may become arithmetic of all bits
+        parts = dot_parts(user, self._precision)
+        return all(parts.of(n) == 1 for n, o in enumerate(user.operands) if o is node)
+
+
+class _Rounding:
+    """One array rounded, and what is moved of it."""
+
+    def __init__(self) -> None:
+        self._made: dict[Instr, Instr] = {}
+
+    def round(self, value: Instr) -> None:
+        """Make all readers of `value` read it in bf16."""
+        readers = list(value.users)
+        self._made[value] = make.convert(value, BF16)
+        self._move(value, readers)
+
+    def _move(self, node: Instr, readers: list[Instr]) -> None:
+        pending = [(node, readers)]
+        while pending:
+            source, users = pending.pop()
+            rounded = self._made[source]
+            for user in users:
+                if user.opcode == "convert":
+                    replace(user, rounded)
+                elif user.opcode == "dot":
+                    user.set_operands([rounded if o is source else o for o in user.operands])
+                elif user not in self._made:
+                    operands = [self._bf16(o) for o in user.operands]
+                    shape = ArrayShape(BF16, user.array.dims)
+                    moved = emit(user, user.opcode, shape, operands, dict(user.attrs))
+                    self._made[user] = moved
+                    pending.append((user, list(user.users)))
+        remove_dead(node)
+
+    def _bf16(self, operand: Instr) -> Instr:
+        if operand in self._made:
+            return self._made[operand]
+        if operand.opcode == "constant" and not operand.array.dims:
+            return make.constant(operand, BF16, operand.literal)
+        return make.convert(operand, BF16)
