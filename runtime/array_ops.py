@@ -18,6 +18,7 @@ import numpy as np
 from compiler.diagnostics import UnsupportedError
 from compiler.frontends.numpy.indexing import normal_index
 from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.promotion import promote_pair
 from compiler.frontends.numpy.tracer import Tracer, open_trace
 from runtime.buffer import Array, device_put
 from runtime.client import Device
@@ -64,11 +65,11 @@ class _Call:
 
     def __init__(self, *, scalars_vary: bool) -> None:
         self.leaves: list[Any] = []
-        self._kinds = (Array, np.ndarray, np.generic, *(_SCALARS if scalars_vary else ()))
+        self._kinds = (Array, Tracer, np.ndarray, np.generic, *(_SCALARS if scalars_vary else ()))
 
     def frozen(self, tree: Any) -> Hashable:
         """The tree without its arrays."""
-        if isinstance(tree, self._kinds):
+        if isinstance(tree, self._kinds) and not _is_wide(tree):
             self.leaves.append(tree)
             return _Hole(len(self.leaves) - 1)
         if type(tree) in (list, tuple):
@@ -83,6 +84,11 @@ class _Call:
                 f"a tpuc.Array together with a {kind}: compute in a tpuc.jit function"
             )
         return _Known(type(tree), tree)
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether this is an integer of Python's that only a 64-bit array can take."""
+    return isinstance(value, int) and not -(2**31) <= value < 2**31
 
 
 def _thawed(tree: Any, leaves: Any) -> Any:
@@ -107,7 +113,10 @@ def _program(function: Callable[..., Any], structure: Hashable, device: Device) 
     return JitFunction(call, target=device)
 
 
-def _run(function: Callable[..., Any], args: Any, kwargs: Any, *, scalars_vary: bool) -> Any:
+def run(function: Callable[..., Any], args: Any, kwargs: Any, *, scalars_vary: bool = False) -> Any:
+    """Call a function of traced arrays on device arrays, as a program that is kept for the next such call;
+    while a function is traced, on traced arrays. What is no array must be hashable; Python scalars are
+    arguments of the program if they vary."""
     call = _Call(scalars_vary=scalars_vary)
     structure = call.frozen((tuple(args), dict(kwargs)))
     trace = open_trace()
@@ -130,8 +139,23 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
         raise UnsupportedError(
             f"np.{function.__name__}: argument 'out': a tpuc.Array is never changed"
         )
+    if method == "__call__":
+        _expect_scalars_fit(inputs)
     called = function if method == "__call__" else getattr(function, method)
-    return _run(called, inputs, kwargs, scalars_vary=method == "__call__")
+    return run(called, inputs, kwargs, scalars_vary=method == "__call__")
+
+
+def _expect_scalars_fit(inputs: tuple[Any, ...]) -> None:
+    """OverflowError for integers of Python's that the type of the arrays beside them does not hold."""
+    numbers = [x for x in inputs if isinstance(x, int) and not isinstance(x, bool | np.generic)]
+    types = [np.dtype(x.dtype) for x in inputs if hasattr(x, "shape")] if numbers else []
+    if not types or any(dtype.kind not in "iub" for dtype in types):
+        return
+    common = functools.reduce(promote_pair, types)
+    limits = np.iinfo(np.int32 if common == np.bool_ else common)
+    for number in numbers:
+        if not limits.min <= number <= limits.max:
+            raise OverflowError(f"Python integer {number} does not fit {common}")
 
 
 def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -141,7 +165,7 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
     if function in _READERS:
         args, kwargs = _on_host((args, kwargs))
         return function(*args, **kwargs)
-    return _run(function, args, kwargs, scalars_vary=False)
+    return run(function, args, kwargs, scalars_vary=False)
 
 
 def _flat(tree: Any) -> Iterator[Any]:
@@ -166,14 +190,51 @@ def _on_host(tree: Any) -> Any:
 
 def element(x: Array, key: Any) -> Any:
     """``x[key]``. Positions are arguments of the program, slices are part of it."""
-    entries = key if isinstance(key, tuple) else (key,)
-    return _run(operator.getitem, (x, tuple(_positions(x, entries))), {}, scalars_vary=False)
+    if _is_truth(key):
+        x, key = _expanded(x), slice(0, int(bool(key)))
+    return run(operator.getitem, (x, _static_key(x, key)), {}, scalars_vary=False)
+
+
+def updated(x: Array, method: str, key: Any, value: Any) -> Any:
+    """``x.at[key].set(value)`` and its kin: a new array."""
+    if _is_truth(key):
+        target = _expanded(x)
+        made = updated(target, method, slice(0, int(bool(key))), value)
+        return made.reshape(x.shape)
+    if not isinstance(value, Array | np.ndarray):
+        value = np.asarray(value, x.dtype)
+    return run(_updater(method), (x, _static_key(x, key), value), {}, scalars_vary=False)
+
+
+@functools.cache
+def _updater(method: str) -> Callable[..., Any]:
+    def update(x: Any, key: Any, value: Any) -> Any:
+        return getattr(x.at[key], method)(value)
+
+    return update
+
+
+def _is_truth(key: Any) -> bool:
+    """Whether a key is one truth value: x with a new first axis, of one element or none."""
+    return isinstance(key, bool | np.bool_) or (
+        getattr(key, "dtype", None) == np.bool_ and key.ndim == 0
+    )
+
+
+def _expanded(x: Array) -> Any:
+    return x.reshape((1, *x.shape))
+
+
+def _static_key(x: Array, key: Any) -> tuple[Any, ...]:
+    return tuple(_positions(x, key if isinstance(key, tuple) else (key,)))
 
 
 def _positions(x: Array, entries: tuple[Any, ...]) -> Iterator[Any]:
-    """The entries of a key: integers in range, and masks of the host as positions."""
+    """The entries of a key: integers in range, and masks, which are read, as positions."""
     axis = 0
     used = sum(_axes_used(entry) for entry in entries)
+    if used > len(x.shape):
+        raise IndexError(f"an index for axis {len(x.shape)} of an array of {len(x.shape)} axes")
     for entry in entries:
         if entry is Ellipsis:
             axis += len(x.shape) - used
@@ -182,12 +243,20 @@ def _positions(x: Array, entries: tuple[Any, ...]) -> Iterator[Any]:
                 extent = x.shape[axis] if axis < len(x.shape) else None
                 raise IndexError(f"index {entry} is out of range for axis {axis} of size {extent}")
             entry = np.int32(normal_index(int(entry), x.shape[axis]))
-        elif isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
-            yield from np.nonzero(entry)
+        elif getattr(entry, "dtype", None) == np.bool_:
+            yield from _places(np.asarray(entry), x.shape[axis:])
             axis += entry.ndim
             continue
         axis += _axes_used(entry)
         yield entry
+
+
+def _places(mask: np.ndarray[Any, Any], extents: tuple[int, ...]) -> Iterator[Any]:
+    """Where a mask holds; IndexError unless it has the dimensions that it is for."""
+    if mask.shape != extents[: mask.ndim]:
+        raise IndexError(f"a mask of {list(mask.shape)} for axes of {list(extents[: mask.ndim])}")
+    for places in np.nonzero(mask):
+        yield places.astype(np.int32)
 
 
 def _axes_used(entry: Any) -> int:

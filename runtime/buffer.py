@@ -257,8 +257,18 @@ class Array(ArrayMethods):
         found: Array = _operations().element(self, key)
         return found
 
+    def _updated(self, method: str, key: object, value: object) -> Array:
+        made: Array = _operations().updated(self, method, key, value)
+        return made
+
+    def to_device(self, device: Device, /, *, stream: None = None) -> Array:
+        """A copy on another device, or the array itself. Raises ValueError for a stream: there is none."""
+        if stream is not None:
+            raise ValueError("to_device: tpuc has no streams; want stream=None")
+        return self if device is self.device else device_put(self, device)
+
     def __setitem__(self, key: object, value: object) -> NoReturn:
-        message = "x[...] = value: a tpuc.Array is never changed; make a new one, with np.where say"
+        message = "x[...] = value: a tpuc.Array is never changed; write x = x.at[...].set(value)"
         raise TypeError(message)
 
     # --- read -----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tpu_sim.isa.chips import ChipError
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
-    from tpuc import lax, random, special
+    from tpuc import lax, numpy, random, special
     from tpuc.debugger.debugger import debug
 
 __version__ = "0.1.0"
@@ -91,6 +91,7 @@ __all__ = [
     "jvp",
     "lax",
     "make_mesh",
+    "numpy",
     "random",
     "special",
     "value_and_grad",
@@ -100,7 +101,7 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = ("lax", "random", "special")
+_MODULES = ("lax", "numpy", "random", "special")
 _HOMES = {
     "Array": "runtime.buffer",
     "ChipError": "tpu_sim.isa.chips",

@@ -157,7 +157,8 @@ class CustomJvp(_Custom):
         given = self.rule.arguments([*own, *moving], operands)
         found = arrays_of(copied(scope, self.rule.computation, given))
         half = len(leaves(instr.shape))
-        return tuple(found[:half]), tuple(found[half:])
+        moved = [t if has_derivative(t.shape) else None for t in found[half:]]
+        return tuple(found[:half]), tuple(moved)
 
     def vjp(
         self, scope: Scope, instr: Instr, operands: Sequence[Value], masks: Sequence[Mask]

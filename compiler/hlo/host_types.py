@@ -1,6 +1,7 @@
 """Which element type stands for a host array's on the device.
 
-f64, s64, u64 and c128 become their 32-bit (64-bit) kin, as in JAX by default.
+Host arrays of f64, s64, u64 and c128 become their 32-bit (64-bit) kin, as in JAX by default. A program
+that names s64 or u64 has them: the chip computes them as pairs of words. No chip has f64.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _ON_DEVICE: dict[NumpyDType, NumpyDType] = {
     np.dtype(np.uint64): np.dtype(np.uint32),
     np.dtype(np.complex128): np.dtype(np.complex64),
 }
+_WIDE_INTEGERS = (np.dtype(np.int64), np.dtype(np.uint64))
 
 
 class PrecisionWarning(UserWarning):
@@ -43,6 +45,15 @@ def device_dtype(dtype: object, *, warns: bool = False) -> NumpyDType:
     if found not in BY_NUMPY:
         raise CompileError(f"dtype {host} has no element type on the device")
     return found
+
+
+def stated_dtype(dtype: object) -> NumpyDType:
+    """The type that a program means by naming `dtype`: Python's own types are of 32 bits, 64-bit integers
+    stay what they are, f64 and c128 become f32 and c64. CompileError for types that HLO does not have."""
+    if dtype is int:
+        return np.dtype(np.int32)
+    host = np.dtype(dtype)  # type: ignore[call-overload]  # whatever the user hands to NumPy
+    return host if host in _WIDE_INTEGERS else device_dtype(host)
 
 
 def fitted(host: npt.NDArray[np.generic], dtype: NumpyDType) -> npt.NDArray[np.generic]:

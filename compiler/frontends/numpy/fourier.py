@@ -8,14 +8,10 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
-from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
 _FORWARD = ("FFT", "RFFT")
-
-
-def _array(trace: Trace, value: Any) -> Any:
-    return as_tracer(trace, value)
 
 
 def _sized(x: Any, count: int) -> Any:
@@ -43,7 +39,7 @@ def _scale(kind: str, norm: str | None, count: int) -> float:
 
 def _along(trace: Trace, kind: str, a: Any, n: int | None, axis: int, norm: str | None) -> Any:
     """One transform along one axis; real ones take and give half of the spectrum."""
-    x: Any = np.moveaxis(_array(trace, a), axis, -1)
+    x: Any = np.moveaxis(traced(trace, a), axis, -1)
     want = np.float32 if kind == "RFFT" else np.complex64
     length = x.shape[-1] if n is None else n
     if kind == "IRFFT":
@@ -78,7 +74,7 @@ def _many(kind: str, default_axes: tuple[int, ...] | None) -> Rule:
         axes: Sequence[int] | None = default_axes,
         norm: str | None = None,
     ) -> Any:
-        x: Any = _array(trace, a)
+        x: Any = traced(trace, a)
         count = x.ndim if s is None else len(s)
         chosen = list(range(x.ndim - count, x.ndim)) if axes is None else list(axes)
         sizes: list[int | None] = [None] * len(chosen) if s is None else list(s)
@@ -97,7 +93,7 @@ def _many(kind: str, default_axes: tuple[int, ...] | None) -> Rule:
 
 def _shift(direction: int) -> Rule:
     def rule(trace: Trace, x: Any, axes: int | Sequence[int] | None = None) -> Any:
-        value: Any = _array(trace, x)
+        value: Any = traced(trace, x)
         chosen = range(value.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
         for axis in chosen:
             half = value.shape[axis] // 2
@@ -110,10 +106,19 @@ def _shift(direction: int) -> Rule:
 def _hfft(
     trace: Trace, a: Any, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Any:
-    x: Any = np.conj(_array(trace, a))
+    x: Any = np.conj(traced(trace, a))
     count = 2 * (x.shape[axis] - 1) if n is None else n
     plain: Any = _along(trace, "IRFFT", x, n, axis, None)
     return plain * np.float32(count ** (1 - _share(norm)))
+
+
+def _ihfft(
+    trace: Trace, a: Any, n: int | None = None, axis: int = -1, norm: str | None = None
+) -> Any:
+    x: Any = traced(trace, a)
+    count = x.shape[axis] if n is None else n
+    plain: Any = np.conj(_along(trace, "RFFT", x, n, axis, None))
+    return plain * np.float32(count ** (_share(norm) - 1))
 
 
 FFT_FUNCTIONS: dict[object, Rule] = {
@@ -126,6 +131,7 @@ FFT_FUNCTIONS: dict[object, Rule] = {
     np.fft.ifft2: _many("IFFT", (-2, -1)),
     np.fft.ifftn: _many("IFFT", None),
     np.fft.ifftshift: _shift(-1),
+    np.fft.ihfft: _ihfft,
     np.fft.irfft: _one("IRFFT"),
     np.fft.irfft2: _many("IRFFT", (-2, -1)),
     np.fft.irfftn: _many("IRFFT", None),

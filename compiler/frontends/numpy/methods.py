@@ -6,6 +6,7 @@ All of them are NumPy's functions, which the class gets through `__array_ufunc__
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -26,6 +27,26 @@ class ArrayMethods(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: object) -> Self:
         raise NotImplementedError
+
+    def _updated(self, method: str, key: object, value: object) -> Self:
+        raise NotImplementedError
+
+    @property
+    def at(self) -> At:
+        """``x.at[key].set(v)``: a new array with ``x[key]`` changed; also add, subtract, multiply,
+        min, max, and get."""
+        return At(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`tpuc.numpy`. Raises ValueError for a version of the standard that it does not follow."""
+        space: Any = importlib.import_module(
+            "tpuc.numpy"
+        )  # the facade, where everything above loads
+        if api_version is not None and api_version > space.__array_api_version__:
+            raise ValueError(
+                f"array API {api_version!r}: want at most {space.__array_api_version__}"
+            )
+        return space
 
     @property
     def ndim(self) -> int:
@@ -168,3 +189,53 @@ class ArrayMethods(NDArrayOperatorsMixin):
     def copy(self) -> Self:
         """The array itself: it cannot be changed."""
         return self
+
+
+class At:
+    """``x.at``, to be indexed."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: ArrayMethods) -> None:
+        self._array = array
+
+    def __getitem__(self, key: object) -> Place:
+        return Place(self._array, key)
+
+
+class Place:
+    """``x.at[key]``: what may be done there. Each method returns a new array."""
+
+    __slots__ = ("_array", "_key")
+
+    def __init__(self, array: ArrayMethods, key: object) -> None:
+        self._array = array
+        self._key = key
+
+    def get(self) -> Any:
+        """``x[key]``."""
+        return self._array[self._key]
+
+    def set(self, value: object) -> Any:
+        """``x[key] = value``."""
+        return self._array._updated("set", self._key, value)
+
+    def add(self, value: object) -> Any:
+        """``x[key] += value``, once for each time that an element is named."""
+        return self._array._updated("add", self._key, value)
+
+    def subtract(self, value: object) -> Any:
+        """``x[key] -= value``, once for each time that an element is named."""
+        return self._array._updated("subtract", self._key, value)
+
+    def multiply(self, value: object) -> Any:
+        """``x[key] *= value``, once for each time that an element is named."""
+        return self._array._updated("multiply", self._key, value)
+
+    def min(self, value: object) -> Any:
+        """The smaller of ``x[key]`` and `value`."""
+        return self._array._updated("min", self._key, value)
+
+    def max(self, value: object) -> Any:
+        """The larger of ``x[key]`` and `value`."""
+        return self._array._updated("max", self._key, value)

@@ -14,7 +14,7 @@ from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.promotion import OperandType, float_dtype, promote
 from compiler.frontends.numpy.tracer import Trace, Tracer
 from compiler.hlo.dtypes import from_numpy
-from compiler.hlo.host_types import NumpyDType, device_dtype, fitted
+from compiler.hlo.host_types import NumpyDType, device_dtype, fitted, stated_dtype
 from compiler.hlo.ir import HloInstruction
 
 _BOOL = np.dtype(np.bool_)
@@ -28,12 +28,19 @@ def as_tracer(trace: Trace, value: object) -> Tracer:
         return value if value.trace is trace else trace.lift(value)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         weak = promote([OperandType(np.asarray(value).dtype, is_weak=True)]).dtype
+        if isinstance(value, int) and not -(2**31) <= value < 2**31:  # for a 64-bit array
+            weak = np.dtype(np.int64 if value < 2**63 else np.uint64)
         return _constant(trace, _scalar_in(value, weak), is_weak=True)
     if isinstance(value, tuple | list) and any(isinstance(v, Tracer) for v in value):
         parts = [expand(as_tracer(trace, v), 0) for v in value]
         return concatenate(trace, parts, 0)
     array = np.asarray(value)
     return _constant(trace, fitted(array, device_dtype(array.dtype, warns=True)))
+
+
+def traced(trace: Trace, value: Any) -> Any:
+    """As `as_tracer`, to be passed to NumPy's functions, whose types do not know traced arrays."""
+    return as_tracer(trace, value)
 
 
 def _scalar_in(value: complex, dtype: NumpyDType) -> np.ndarray[Any, Any]:
@@ -54,7 +61,7 @@ def wrap(like: Tracer, instr: HloInstruction, *, is_weak: bool = False) -> Trace
 
 def convert(x: Tracer, dtype: object) -> Tracer:
     """The values in another element type; float to integer truncates towards zero."""
-    target = device_dtype(dtype)
+    target = stated_dtype(dtype)
     if x.dtype == target:
         return wrap(x, x.instr) if x.is_weak else x
     if x.instr.opcode == "constant" and x.is_weak:
@@ -173,7 +180,7 @@ def binary(opcode: str, x: Tracer, y: Tracer) -> Tracer:
 
 def iota(trace: Trace, shape: Sequence[int], axis: int, dtype: object = np.int32) -> Tracer:
     """Positions along an axis."""
-    hlo = from_numpy(device_dtype(dtype))
+    hlo = from_numpy(stated_dtype(dtype))
     return Tracer(trace, trace.builder.iota(hlo, tuple(shape), axis))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.hlo.dtypes import DType, from_numpy
-from compiler.hlo.host_types import NumpyDType, device_dtype
+from compiler.hlo.host_types import NumpyDType, stated_dtype
 
 _KIND_RANK = {"pred": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 _WEAK_DEFAULT: dict[int, NumpyDType] = {
@@ -54,7 +54,7 @@ def promote_pair(a: NumpyDType, b: NumpyDType) -> NumpyDType:
         return a if _rank(a) > _rank(b) else b
     if _hlo(a).is_float and max(_hlo(a).bits, _hlo(b).bits) < 32:
         return np.dtype(np.float32)  # bf16 with f16: neither holds the other
-    return device_dtype(np.promote_types(a, b))
+    return stated_dtype(np.promote_types(a, b))
 
 
 def float_dtype(dtype: NumpyDType) -> NumpyDType:
@@ -63,8 +63,8 @@ def float_dtype(dtype: NumpyDType) -> NumpyDType:
 
 
 def sum_dtype(dtype: NumpyDType) -> NumpyDType:
-    """The type of a sum or product: narrow integers and booleans widen to 32 bits, as in NumPy."""
-    if _rank(dtype) >= 2:
+    """The type of a sum or product: narrow integers and booleans widen to 32 bits."""
+    if _rank(dtype) >= 2 or _hlo(dtype).bits >= 32:
         return dtype
     return np.dtype(np.uint32) if _hlo(dtype).kind == "unsigned" else np.dtype(np.int32)
 

@@ -19,8 +19,10 @@ from compiler.frontends.numpy.ops import (
     binary,
     broadcast_to,
     compare,
+    concatenate,
     constant_like,
     convert,
+    full,
     iota,
     is_complex,
     parts,
@@ -34,7 +36,7 @@ from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, from_numpy
-from compiler.hlo.host_types import NumpyDType
+from compiler.hlo.host_types import NumpyDType, stated_dtype
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -194,7 +196,7 @@ def mean(
 ) -> Tracer:
     """np.mean: in f32 for anything narrower, the result in the operand's type."""
     x = as_tracer(trace, a)
-    want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    want = float_dtype(x.dtype) if dtype is None else stated_dtype(dtype)
     axes = normal_axes(axis, x.ndim)
     wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
     total = fold("add", _masked("add", wide, where), axes, keepdims=bool(keepdims))
@@ -210,10 +212,12 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
     where: object = True,
+    correction: float = 0,
 ) -> Tracer:
-    """np.var: the mean squared distance from the mean."""
+    """np.var: the mean squared distance from the mean; `ddof` and `correction` are one thing."""
+    ddof = ddof or correction
     x = as_tracer(trace, a)
-    want = float_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    want = float_dtype(x.dtype) if dtype is None else stated_dtype(dtype)
     axes = normal_axes(axis, x.ndim)
     wide = convert(x, np.float32) if want.itemsize < 4 else convert(x, want)
     centre = mean(trace, wide, axes, keepdims=True, where=where)
@@ -300,11 +304,11 @@ def _cumulative_rule(opcode: str) -> Rule:
         if axis is None:
             x, axis = reshape(x, (x.size,)), 0
         axis = normal_axis(axis, x.ndim)
-        want = sum_dtype(x.dtype) if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+        want = sum_dtype(x.dtype) if dtype is None else stated_dtype(dtype)
         wide = convert(x, np.float32 if is_floating(want) and want.itemsize < 4 else want)
         length = x.shape[axis]
-        full = WindowDim(size=length, pad_low=length - 1)
-        dims = tuple(full if i == axis else WindowDim(1) for i in range(x.ndim))
+        whole = WindowDim(size=length, pad_low=length - 1)
+        dims = tuple(whole if i == axis else WindowDim(1) for i in range(x.ndim))
         b = trace.builder
         start = b.constant(from_numpy(wide.dtype), _identity_value(opcode, wide.dtype))
         body = b.scalar(opcode, from_numpy(wide.dtype))
@@ -313,17 +317,65 @@ def _cumulative_rule(opcode: str) -> Rule:
     return rule
 
 
-def sort(trace: Trace, a: object, axis: int | None = -1, **options: object) -> Tracer:
-    """np.sort: ascending, NaN last."""
+def _cumulative_standard(opcode: str) -> Rule:
+    """np.cumulative_sum and np.cumulative_prod: of one axis, perhaps beginning with the neutral element."""
+    scan = _cumulative_rule(opcode)
+
+    def rule(
+        trace: Trace,
+        x: object,
+        *,
+        axis: int | None = None,
+        dtype: object = None,
+        include_initial: bool = False,
+    ) -> Tracer:
+        array = as_tracer(trace, x)
+        if axis is None and array.ndim != 1:
+            raise CompileError(f"a cumulative sum or product of {array!r}: state the axis")
+        place = normal_axis(0 if axis is None else axis, array.ndim)
+        result: Tracer = scan(trace, array, place, dtype)
+        if not include_initial:
+            return result
+        shape = [1 if i == place else n for i, n in enumerate(array.shape)]
+        start = _identity_value(opcode, result.dtype)
+        head = full(trace, shape, np.asarray(start, result.dtype), result.dtype)
+        return concatenate(trace, [head, result], place)
+
+    return rule
+
+
+def sort(
+    trace: Trace,
+    a: object,
+    axis: int | None = -1,
+    kind: object = None,
+    order: object = None,
+    *,
+    stable: object = None,
+    descending: bool = False,
+) -> Tracer:
+    """np.sort: ascending, NaN last; or descending, NaN first."""
     x = as_tracer(trace, a)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = normal_axis(axis, x.ndim)
-    return wrap(x, trace.builder.sort((x.instr,), axis, _less(trace, x, 1), stable=True))
+    if not x.ndim:
+        return x
+    before = _before(trace, x, 1, descending=descending)
+    return wrap(x, trace.builder.sort((x.instr,), axis, before, stable=True))
 
 
-def argsort(trace: Trace, a: object, axis: int | None = -1, **options: object) -> Tracer:
-    """np.argsort, stable."""
+def argsort(
+    trace: Trace,
+    a: object,
+    axis: int | None = -1,
+    kind: object = None,
+    order: object = None,
+    *,
+    stable: object = None,
+    descending: bool = False,
+) -> Tracer:
+    """np.argsort, stable; or in descending order."""
     x = as_tracer(trace, a)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
@@ -331,17 +383,25 @@ def argsort(trace: Trace, a: object, axis: int | None = -1, **options: object) -
     positions = iota(trace, x.shape, axis)
     operands = (x.instr, positions.instr)
     b = trace.builder
-    return wrap(x, b.get_tuple_element(b.sort(operands, axis, _less(trace, x, 2), stable=True), 1))
+    if not x.ndim:
+        return positions
+    before = _before(trace, x, 2, descending=descending)
+    return wrap(x, b.get_tuple_element(b.sort(operands, axis, before, stable=True), 1))
 
 
-def _less(trace: Trace, x: Tracer, operand_count: int) -> HloComputation:
-    """``a < b`` of the first operand, NaN after everything else."""
-    inner = HloBuilder(f"less_{from_numpy(x.dtype)}_{operand_count}", trace.builder.module)
+def _before(
+    trace: Trace, x: Tracer, operand_count: int, *, descending: bool = False
+) -> HloComputation:
+    """``a < b`` of the first operand, NaN after everything else; descending is the reverse of it."""
+    name = f"{'greater' if descending else 'less'}_{from_numpy(x.dtype)}_{operand_count}"
+    inner = HloBuilder(name, trace.builder.module)
     key = ArrayShape(from_numpy(x.dtype), ())
     a, c = inner.parameter(key, "a"), inner.parameter(key, "b")
     for _ in range(operand_count - 1):
         for name in ("i", "j"):
             inner.parameter(ArrayShape(from_numpy(np.dtype("i4")), ()), name)
+    if descending:
+        a, c = c, a
     result: HloInstruction = inner.compare(a, c, "LT")
     if is_floating(x.dtype):
         a_number, c_nan = inner.compare(a, a, "EQ"), inner.compare(c, c, "NE")
@@ -399,6 +459,10 @@ REDUCTION_FUNCTIONS: dict[object, Rule] = {
     np.sum: _sum_rule("add"),
     np.var: var,
 }
+
+if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
+    REDUCTION_FUNCTIONS[np.cumulative_prod] = _cumulative_standard("multiply")
+    REDUCTION_FUNCTIONS[np.cumulative_sum] = _cumulative_standard("add")
 
 
 def _ufunc_reduce(rule: Rule) -> Rule:

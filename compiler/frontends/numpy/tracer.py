@@ -217,11 +217,19 @@ class Tracer(ArrayMethods):
             "build a new one with np.where or np.concatenate"
         )
 
+    def _updated(self, method: str, key: object, value: object) -> Tracer:
+        args = (method, self, key, value)
+        result: Tracer = self._run(f"at.{method}", self.trace.update, args, {})
+        return result
+
     @property
-    def at(self) -> At:
-        """``x.at[key].set(value)``: a new array with ``x[key]`` changed; also add, subtract, multiply,
-        min, max, and get."""
-        return At(self)
+    def device(self) -> None:
+        """Where it lies is not known while tracing."""
+        return None
+
+    def to_device(self, device: object, /, *, stream: None = None) -> Tracer:
+        """The array itself: the program is compiled for its device as a whole."""
+        return self
 
     # --- values do not exist yet ----------------------------------------------------------------
 
@@ -252,62 +260,6 @@ class Tracer(ArrayMethods):
 
     def __repr__(self) -> str:
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
-
-
-class At:
-    """``x.at``, to be indexed."""
-
-    __slots__ = ("_array",)
-
-    def __init__(self, array: Tracer) -> None:
-        self._array = array
-
-    def __getitem__(self, key: object) -> Place:
-        return Place(self._array, key)
-
-
-class Place:
-    """``x.at[key]``: what may be done there. Each method returns a new array."""
-
-    __slots__ = ("_array", "_key")
-
-    def __init__(self, array: Tracer, key: object) -> None:
-        self._array = array
-        self._key = key
-
-    def get(self) -> Tracer:
-        """``x[key]``."""
-        return self._array[self._key]
-
-    def set(self, value: object) -> Tracer:
-        """``x[key] = value``."""
-        return self._update("set", value)
-
-    def add(self, value: object) -> Tracer:
-        """``x[key] += value``, once for each time that an element is named."""
-        return self._update("add", value)
-
-    def subtract(self, value: object) -> Tracer:
-        """``x[key] -= value``, once for each time that an element is named."""
-        return self._update("subtract", value)
-
-    def multiply(self, value: object) -> Tracer:
-        """``x[key] *= value``, once for each time that an element is named."""
-        return self._update("multiply", value)
-
-    def min(self, value: object) -> Tracer:
-        """The smaller of ``x[key]`` and `value`."""
-        return self._update("min", value)
-
-    def max(self, value: object) -> Tracer:
-        """The larger of ``x[key]`` and `value`."""
-        return self._update("max", value)
-
-    def _update(self, method: str, value: object) -> Tracer:
-        array = self._array
-        args = (method, array, self._key, value)
-        result: Tracer = array._run(f"at.{method}", array.trace.update, args, {})
-        return result
 
 
 def unsupported_function(name: str) -> UnsupportedError:

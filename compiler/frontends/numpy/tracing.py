@@ -21,33 +21,46 @@ import numpy as np
 
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
-from compiler.frontends.numpy.composed import COMPOSED_FUNCTIONS, COMPOSED_UFUNCS
+from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
 from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
+from compiler.frontends.numpy.linalg import LINALG_FUNCTIONS
+from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.predicates import PREDICATES_FUNCTIONS
 from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from compiler.frontends.numpy.promotion import OperandType, promote
 from compiler.frontends.numpy.pytree import LEAF, TreeDef, flatten, unflatten
+from compiler.frontends.numpy.rearranging import REARRANGING_FUNCTIONS
 from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
 from compiler.frontends.numpy.shaping import SHAPING_FUNCTIONS
+from compiler.frontends.numpy.signals import SIGNALS_FUNCTIONS
+from compiler.frontends.numpy.statistics import STATISTICS_FUNCTIONS
 from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.frontends.numpy.ufuncs import UFUNCS
 from compiler.frontends.numpy.updates import updated
+from compiler.frontends.numpy.vectors import VECTORS_FUNCTIONS, VECTORS_UFUNCS
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
 
-_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **COMPOSED_UFUNCS}
+_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS}
 _FUNCTIONS: dict[object, Rule] = {
-    **COMPOSED_FUNCTIONS,
+    **DIAGONALS_FUNCTIONS,
     **FFT_FUNCTIONS,
     **INDEXING_FUNCTIONS,
+    **LINALG_FUNCTIONS,
+    **PREDICATES_FUNCTIONS,
     **PRODUCT_FUNCTIONS,
+    **REARRANGING_FUNCTIONS,
     **REDUCTION_FUNCTIONS,
     **SHAPING_FUNCTIONS,
+    **SIGNALS_FUNCTIONS,
+    **STATISTICS_FUNCTIONS,
+    **VECTORS_FUNCTIONS,
 }
 
 
@@ -116,6 +129,8 @@ def abstract_type(leaf: object) -> OperandType:
     if dtype is None or not hasattr(leaf, "shape"):
         kind = type(leaf).__name__
         raise CompileError(f"argument of type {kind}: want an array, a number, or a tree of them")
+    if isinstance(leaf, ArrayMethods):  # it is on the device, or will be
+        return OperandType(np.dtype(dtype), is_weak=False)
     return OperandType(device_dtype(dtype, warns=True), is_weak=False)
 
 

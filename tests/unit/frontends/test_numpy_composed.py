@@ -11,7 +11,15 @@ import pytest
 
 from benchmarks.numpy_functions import listed, listing
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
+from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
+from compiler.frontends.numpy.linalg import LINALG_FUNCTIONS
+from compiler.frontends.numpy.predicates import PREDICATES_FUNCTIONS
 from compiler.frontends.numpy.pytree import flatten
+from compiler.frontends.numpy.rearranging import REARRANGING_FUNCTIONS
+from compiler.frontends.numpy.signals import SIGNALS_FUNCTIONS
+from compiler.frontends.numpy.statistics import STATISTICS_FUNCTIONS
+from compiler.frontends.numpy.vectors import VECTORS_FUNCTIONS
 from tests.unit.frontends.test_numpy_tracing import run
 
 RNG = np.random.default_rng(11)
@@ -102,6 +110,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "rfft": (lambda x: (np.fft.rfft(x), np.fft.rfft(x, 5), np.fft.irfft(np.fft.rfft(x), 6)), (X,)),
     "irfft": (lambda z: (np.fft.irfft(z), np.fft.irfft(z, 7, 0, "ortho")), (C,)),
     "hfft": (lambda z: (np.fft.hfft(z), np.fft.hfft(z, 9, norm="ortho")), (C,)),
+    "ihfft": (lambda x: (np.fft.ihfft(x), np.fft.ihfft(x, 9, norm="ortho")), (X,)),
     "several axes": (lambda z, t: (np.fft.fft2(z), np.fft.ifftn(t), np.fft.fftn(t, (4, 4), (0, 2))), (C, T)),
     "real, several axes": (
         lambda t: (np.fft.rfft2(t), np.fft.rfftn(t), np.fft.irfftn(np.fft.rfftn(t), t.shape, (0, 1, 2))), (T,)
@@ -129,11 +138,13 @@ def test_values_are_those_of_numpy(name: str) -> None:
 
 def test_every_composed_function_is_tried() -> None:
     """The names of a module's functions appear in the cases, or in the text of this file."""
-    from compiler.frontends.numpy.composed import COMPOSED_FUNCTIONS
-    from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
-
-    text = Path(__file__).read_text()
-    names = {f.__name__ for f in (*COMPOSED_FUNCTIONS, *FFT_FUNCTIONS)}  # type: ignore[attr-defined]
+    tables = (
+        *DIAGONALS_FUNCTIONS, *FFT_FUNCTIONS, *LINALG_FUNCTIONS, *PREDICATES_FUNCTIONS,
+        *REARRANGING_FUNCTIONS, *SIGNALS_FUNCTIONS, *STATISTICS_FUNCTIONS, *VECTORS_FUNCTIONS,
+    )  # fmt: skip
+    folder = Path(__file__).parent
+    text = Path(__file__).read_text() + (folder / "test_numpy_linalg.py").read_text()
+    names = {f.__name__ for f in tables}  # type: ignore[attr-defined]
     same_as_np = {
         "matmul",
         "outer",
@@ -158,3 +169,9 @@ def test_what_is_left_out_is_refused() -> None:
     for transform in (np.fft.fft, np.fft.hfft):
         with pytest.raises(UnsupportedError, match="norm='unit', want"):
             run(lambda z, f=transform: f(z, norm="unit"), C)
+
+
+def test_the_position_of_nothing_but_nan_is_minus_one() -> None:
+    """NumPy raises an error, which the chip cannot."""
+    for function in (np.nanargmax, np.nanargmin):
+        assert run(lambda x, f=function: f(x, axis=1), HOLED)[2] == -1

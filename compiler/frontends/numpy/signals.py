@@ -1,0 +1,86 @@
+"""Convolution, covariance and integration along an axis.
+
+Each rule is NumPy code on traced arrays; NumPy's types do not know these: hence `Any`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.ops import traced
+from compiler.frontends.numpy.tracer import Rule, Trace
+
+
+def convolve(trace: Trace, a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve of two vectors."""
+    x, w = traced(trace, a), traced(trace, v)
+    if len(w) > len(x):
+        x, w = w, x
+    size, taps = len(x), len(w)
+    padded: Any = np.pad(x, (taps - 1, taps - 1))
+    places = np.arange(size + taps - 1)[:, None] + np.arange(taps)[None, ::-1]
+    whole: Any = np.sum(padded[places] * w, axis=1).astype(np.result_type(x.dtype, w.dtype))
+    starts = {
+        "full": (0, size + taps - 1),
+        "same": ((taps - 1) // 2, size),
+        "valid": (taps - 1, size - taps + 1),
+    }
+    if mode not in starts:
+        raise UnsupportedError(f"np.convolve: mode={mode!r}")
+    first, count = starts[mode]
+    return whole[first : first + count]
+
+
+def _correlate(trace: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
+    w = traced(trace, v)
+    x = traced(trace, a)
+    if len(w) > len(x):
+        raise UnsupportedError("np.correlate: the second array is longer than the first")
+    return convolve(trace, x, np.conj(w)[::-1], mode)
+
+
+def _cov(
+    trace: Trace,
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+) -> Any:
+    if y is not None:
+        raise UnsupportedError("np.cov: argument 'y' cannot be traced; stack the arrays")
+    x: Any = np.atleast_2d(traced(trace, m))
+    x = x if rowvar or x.shape[0] == 1 else x.T
+    taken = (0 if bias else 1) if ddof is None else ddof
+    centred: Any = x - np.mean(x, axis=1, keepdims=True)
+    found: Any = centred @ np.conj(centred).T / (x.shape[1] - taken)
+    return found[0, 0] if found.shape == (1, 1) else found
+
+
+def _corrcoef(trace: Trace, x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    covariance: Any = _cov(trace, x, y, rowvar)
+    if not covariance.shape:
+        return covariance / covariance
+    deviation: Any = np.sqrt(np.real(np.diagonal(covariance)))
+    return covariance / deviation[:, None] / deviation[None, :]
+
+
+def _trapezoid(trace: Trace, y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    values: Any = np.moveaxis(traced(trace, y), axis, -1)
+    steps: Any = dx
+    if x is not None:
+        points = traced(trace, x)
+        steps = np.diff(points if points.ndim == 1 else np.moveaxis(points, axis, -1))
+    return np.sum(steps * (values[..., 1:] + values[..., :-1]) / 2, axis=-1)
+
+
+SIGNALS_FUNCTIONS: dict[object, Rule] = {
+    np.convolve: convolve,
+    np.corrcoef: _corrcoef,
+    np.correlate: _correlate,
+    np.cov: _cov,
+    np.trapezoid: _trapezoid,
+}

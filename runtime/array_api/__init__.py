@@ -1,0 +1,1 @@
+"""What `tpuc.numpy` is made of: NumPy's functions called with arrays of any kind, creation, types, sizes."""

@@ -1,0 +1,31 @@
+"""The Python array API standard (2024.12) with NumPy's names beside it, on the chip.
+
+    import tpuc.numpy as xp
+    y = xp.sum(xp.linspace(0, 1, 100) ** 2)     # computed on the default device
+
+Functions work on traced arrays inside of `tpuc.jit` and on `tpuc.Array` outside of it, where each call is a
+program that is kept. docs/tpuc-numpy.md has types, sizes and differences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.array_api.names import main_names
+from tpuc.numpy import fft, linalg
+
+__array_api_version__ = "2024.12"
+
+_NAMES = main_names()
+__all__ = ["fft", "linalg", *(name for name in _NAMES if not name.startswith("__"))]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return _NAMES[name]
+    message = f"module 'tpuc.numpy' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})
