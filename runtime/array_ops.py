@@ -8,6 +8,7 @@ are put on their device; Python scalars stay arguments, so that another value co
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.frontends.numpy.indexing import normal_index
 from compiler.frontends.numpy.ops import as_tracer
 from compiler.frontends.numpy.promotion import promote_pair
-from compiler.frontends.numpy.tracer import Tracer, open_trace
+from compiler.frontends.numpy.tracer import SIZED, Tracer, open_trace
 from runtime.buffer import Array, device_put
 from runtime.client import Device
 from runtime.jit import JitFunction
@@ -165,7 +166,11 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
     if function in _READERS:
         args, kwargs = _on_host((args, kwargs))
         return function(*args, **kwargs)
-    return run(function, args, kwargs, scalars_vary=False)
+    name = f"np.{function.__name__}"
+    if name in SIZED or (function is np.where and len(args) == 1):
+        sized: Any = importlib.import_module("runtime.array_api.sized")  # it calls `run`
+        return getattr(sized, function.__name__)(*args, **kwargs)
+    return run(function, args, kwargs)
 
 
 def _flat(tree: Any) -> Iterator[Any]:
@@ -192,7 +197,7 @@ def element(x: Array, key: Any) -> Any:
     """``x[key]``. Positions are arguments of the program, slices are part of it."""
     if _is_truth(key):
         x, key = _expanded(x), slice(0, int(bool(key)))
-    return run(operator.getitem, (x, _static_key(x, key)), {}, scalars_vary=False)
+    return run(operator.getitem, (x, _static_key(x, key)), {})
 
 
 def updated(x: Array, method: str, key: Any, value: Any) -> Any:
@@ -203,7 +208,7 @@ def updated(x: Array, method: str, key: Any, value: Any) -> Any:
         return made.reshape(x.shape)
     if not isinstance(value, Array | np.ndarray):
         value = np.asarray(value, x.dtype)
-    return run(_updater(method), (x, _static_key(x, key), value), {}, scalars_vary=False)
+    return run(_updater(method), (x, _static_key(x, key), value), {})
 
 
 @functools.cache

@@ -294,14 +294,20 @@ class Array(ArrayMethods):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and not self.shape else str(self)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """A copy in the host's memory, for ``from_dlpack``. Raises BufferError for types it has not."""
-        if options.pop("copy", None) is False:
+        if copy is False:
             message = "a tpuc.Array lies in device memory: what leaves it is always a copy"
             raise BufferError(message)
-        options.pop("dl_device", None)
         host: Any = self.numpy()
-        return host.__dlpack__(**options)
+        return host.__dlpack__(stream=stream, max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return np.zeros(()).__dlpack_device__()

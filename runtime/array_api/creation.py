@@ -242,3 +242,26 @@ def _diagonal_mask(
         return trace.run("eye", rules.diagonal_mask, (shape, k, direction, want), {})
     host = np.eye(*shape, k) if direction == "EQ" else np.tri(*shape, k)
     return put(host, want, device)
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Where = None) -> Any:
+    """The frequencies of a Fourier transform of n values `d` apart."""
+    return put(np.fft.fftfreq(n, d), known_dtype(dtype) or DEFAULTS["real floating"], device)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Where = None) -> Any:
+    """The frequencies of the Fourier transform of n real values `d` apart."""
+    return put(np.fft.rfftfreq(n, d), known_dtype(dtype) or DEFAULTS["real floating"], device)
+
+
+def _window(function: Any) -> Any:
+    def window(M: int, *args: float, dtype: Any = None, device: Where = None) -> Any:
+        return put(function(M, *args), known_dtype(dtype) or DEFAULTS["real floating"], device)
+
+    window.__name__, window.__doc__ = function.__name__, f"As np.{function.__name__}, in float32."
+    return window
+
+
+bartlett, blackman, hamming, hanning, kaiser = map(
+    _window, (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser)
+)

@@ -21,14 +21,16 @@ CONSTANTS: dict[str, Any] = {
 
 _OWN: dict[ModuleType, tuple[str, ...]] = {
     creation: (
-        "arange", "array", "asarray", "astype", "empty", "empty_like", "eye", "from_dlpack", "full",
-        "full_like", "geomspace", "identity", "linspace", "logspace", "ones", "ones_like", "tri",
+        "arange", "array", "asarray", "astype", "bartlett", "blackman", "empty",
+        "empty_like", "eye", "from_dlpack", "full",
+        "full_like", "geomspace", "hamming", "hanning", "identity",
+        "kaiser", "linspace", "logspace", "ones", "ones_like", "tri",
         "zeros", "zeros_like",
     ),
-    ordering: ("argsort", "sort"),
+    ordering: ("argsort", "clip", "meshgrid", "sort"),
     sized: (
-        "argwhere", "extract", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "setxor1d", "union1d",
-        "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+        "argwhere", "bincount", "extract", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "setxor1d",
+        "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
     ),
     types: ("can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"),
 }  # fmt: skip
@@ -65,4 +67,5 @@ def linalg_names() -> dict[str, Any]:
 
 def fft_names() -> dict[str, Any]:
     """What `tpuc.numpy.fft` has."""
-    return _functions(np.fft)
+    own = {"fftfreq": creation.fftfreq, "rfftfreq": creation.rfftfreq}
+    return {**_functions(np.fft), **own}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from compiler.frontends.numpy import reductions as rules
 from runtime.array_api.calls import apply, on_arrays
+from runtime.array_api.creation import asarray
 
 
 def _sorted(x: Any, axis: int | None, descending: bool) -> Any:
@@ -26,3 +29,17 @@ def argsort(
 ) -> Any:
     """The positions of the elements in the order of `sort`. Always stable."""
     return on_arrays(_order, x, axis, bool(descending))
+
+
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
+    """The elements, but not below `min` or above `max`."""
+    return on_arrays(np.clip, x, min, max)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
+    """The coordinates of a grid of vectors, an array for each, as a list."""
+    return list(on_arrays(_grid, *map(asarray, arrays), indexing=indexing, sparse=sparse))
+
+
+def _grid(*arrays: Any, **options: Any) -> Any:
+    return np.meshgrid(*arrays, **options)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy import integers as integer_rules
 from compiler.frontends.numpy import sized as rules
 from compiler.frontends.numpy.tracer import Rule, open_trace
 from runtime.array_api.calls import apply, on_arrays
@@ -48,8 +49,12 @@ def _extracted(size: int, fill: Any, condition: Any, x: Any) -> Any:
     return apply(rules.extracted, size, fill, condition, x)
 
 
-def _distinct(size: int, fill: Any, x: Any) -> Any:
-    found = apply(rules.distinct, size, fill, x)
+def _counted(length: int, weights: Any, x: Any) -> Any:
+    return apply(integer_rules.counted, x, weights, length)
+
+
+def _distinct(size: int, fill: Any, equal_nan: bool, x: Any) -> Any:
+    found = apply(rules.distinct, size, fill, x, equal_nan=equal_nan)
     return found.values, found.indices, found.inverse, found.counts, found.count
 
 
@@ -115,9 +120,15 @@ def extract(condition: Any, x: Any, *, size: Size = None, fill_value: Any = 0) -
 
 def unique_all(x: Any, /, *, size: Size = None, fill_value: Any = None) -> UniqueAll:
     """The distinct elements, where each stands first, which each element is, how often each stands there."""
+    return _unique_all(x, size, fill_value)
+
+
+def _unique_all(x: Any, size: Size, fill_value: Any, *, equal_nan: bool = False) -> UniqueAll:
     array = asarray(x)
     limit = _size("unique_all", size, array.size)
-    values, indices, inverse, counts, count = on_arrays(_distinct, limit, fill_value, array)
+    values, indices, inverse, counts, count = on_arrays(
+        _distinct, limit, fill_value, equal_nan, array
+    )
     inverse = inverse.reshape(array.shape)
     if size is not None:
         return UniqueAll(values, indices, inverse, counts)
@@ -148,14 +159,29 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     *,
+    equal_nan: bool = True,
     size: Size = None,
     fill_value: Any = None,
 ) -> Any:
-    """As `unique_values`, with what else is asked for, as in NumPy; each NaN is one of its own."""
-    found = unique_all(ar, size=size, fill_value=fill_value)
+    """As `unique_values`, with what else is asked for, as in NumPy."""
+    found = _unique_all(ar, size, fill_value, equal_nan=equal_nan)
     asked = (True, return_index, return_inverse, return_counts)
     chosen = tuple(part for part, wanted in zip(found, asked, strict=True) if wanted)
     return chosen[0] if len(chosen) == 1 else chosen
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: Size = None, size: Size = None
+) -> Any:
+    """How often each number is there, or the sums of their weights: of `length` (or `size`) numbers, larger
+    ones left out, or of as many as the largest needs."""
+    array = asarray(x)
+    stated = length if size is None else size
+    if stated is None:
+        _size("bincount", None, 0)
+        largest = int(np.max(array)) if array.size else -1
+        stated = max(minlength, largest + 1)
+    return on_arrays(_counted, int(stated), weights, array)
 
 
 intersect1d = _pair(rules.common)

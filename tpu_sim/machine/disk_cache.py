@@ -74,8 +74,13 @@ def is_cache_wanted() -> bool:
 
 
 def open_cache(*, wanted: bool = True) -> DiskCache | None:
-    """The user's cache; None when it is switched off, here or by the environment."""
-    return DiskCache() if wanted and is_cache_wanted() else None
+    """The user's cache; None when it is switched off, here or by the environment.
+
+    It is one object for each folder and bound: looking at the whole folder counts from its first store.
+    """
+    if not wanted or not is_cache_wanted():
+        return None
+    return _opened(default_cache_folder(), _bound_from_environment())
 
 
 def cache_key(*parts: str | bytes) -> str:
@@ -93,6 +98,11 @@ def _bound_from_environment() -> int:
     if text and not text.isdecimal():
         raise CacheError(f"TPUC_CACHE_MAX_MB is {text!r}: want a whole number of megabytes")
     return (int(text) if text else _DEFAULT_MAX_MB) * _MB
+
+
+@cache
+def _opened(folder: Path, max_bytes: int) -> DiskCache:
+    return DiskCache(folder, max_bytes)
 
 
 @cache

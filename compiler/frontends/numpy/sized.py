@@ -16,7 +16,8 @@ from compiler.frontends.numpy.tracer import Trace
 
 @dataclass(frozen=True)
 class Distinct:
-    """The distinct elements of an array in ascending order; each NaN is one of its own.
+    """The distinct elements of an array in ascending order; each NaN is one of its own unless they
+    count as equal.
 
     `indices` is where each stands first, `inverse` which of them each element is, in one dimension.
     """
@@ -63,12 +64,17 @@ def extracted(trace: Trace, size: int, fill: Any, condition: Any, a: Any) -> tup
     )
 
 
-def distinct(trace: Trace, size: int, fill: Any, a: Any, keep: Any = None) -> Distinct:
-    """The distinct elements; only those where `keep` holds are counted."""
+def distinct(
+    trace: Trace, size: int, fill: Any, a: Any, keep: Any = None, *, equal_nan: bool = False
+) -> Distinct:
+    """The distinct elements; only those where `keep` holds are counted. All NaN are one if they count as
+    equal."""
     x: Any = np.ravel(traced(trace, a))
     order: Any = np.argsort(x, stable=True)
     ordered: Any = x[order]
     first: Any = ordered[1:] != ordered[:-1]
+    if equal_nan and x.dtype.kind in "fcV":
+        first = first & ~(np.isnan(ordered[1:]) & np.isnan(ordered[:-1]))
     head = traced(trace, np.ones((min(1, x.size),), np.bool_))
     first = concatenate(trace, [head, first], 0)
     if keep is not None:

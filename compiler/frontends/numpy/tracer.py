@@ -22,6 +22,13 @@ from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloInstruction
 
+SIZED = frozenset({
+    "np.argwhere", "np.bincount", "np.extract", "np.flatnonzero", "np.intersect1d", "np.nonzero",
+    "np.setdiff1d", "np.setxor1d", "np.union1d", "np.unique", "np.unique_all", "np.unique_counts",
+    "np.unique_inverse", "np.unique_values",
+})  # fmt: skip
+"""Functions with as many results as values say, which `tpuc.numpy` has with a stated size."""
+
 # Rules have the signatures of the NumPy functions they stand for.
 Rule = Callable[..., Any]
 
@@ -264,4 +271,8 @@ class Tracer(ArrayMethods):
 
 def unsupported_function(name: str) -> UnsupportedError:
     """The error for a NumPy function that has no rule."""
+    if name in SIZED:
+        return UnsupportedError(
+            f"{name}: the number of results depends on values; write tpuc.numpy.{name[3:]}(.., size=)"
+        )
     return UnsupportedError(f"{name} cannot be traced; write it with functions that can")

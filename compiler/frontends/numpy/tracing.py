@@ -22,12 +22,17 @@ import numpy as np
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
+from compiler.frontends.numpy.differences import DIFFERENCE_FUNCTIONS
+from compiler.frontends.numpy.editing import EDITING_FUNCTIONS
 from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
+from compiler.frontends.numpy.histograms import HISTOGRAM_FUNCTIONS
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
+from compiler.frontends.numpy.integers import INTEGER_FUNCTIONS, INTEGER_UFUNCS
 from compiler.frontends.numpy.linalg import LINALG_FUNCTIONS
 from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.polynomials import POLYNOMIAL_FUNCTIONS
 from compiler.frontends.numpy.predicates import PREDICATES_FUNCTIONS
 from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from compiler.frontends.numpy.promotion import OperandType, promote
@@ -47,12 +52,17 @@ from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
 
-_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS}
+_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS, **INTEGER_UFUNCS}
 _FUNCTIONS: dict[object, Rule] = {
     **DIAGONALS_FUNCTIONS,
+    **DIFFERENCE_FUNCTIONS,
+    **EDITING_FUNCTIONS,
     **FFT_FUNCTIONS,
+    **HISTOGRAM_FUNCTIONS,
     **INDEXING_FUNCTIONS,
+    **INTEGER_FUNCTIONS,
     **LINALG_FUNCTIONS,
+    **POLYNOMIAL_FUNCTIONS,
     **PREDICATES_FUNCTIONS,
     **PRODUCT_FUNCTIONS,
     **REARRANGING_FUNCTIONS,

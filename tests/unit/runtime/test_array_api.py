@@ -127,6 +127,8 @@ def test_sizes_are_stated_inside_of_one() -> None:
     found = tpuc.jit(lambda n: (xp.unique_values(n, size=4), xp.nonzero(n, size=2)))(N)
     check(found[0], [0, 1, 3, 0], np.int32)
     check(found[1][0], [0, 1], np.int32)
+    counts = run(lambda n: xp.bincount(n, length=3), np.asarray(N))
+    np.testing.assert_array_equal(counts, [1, 2, 0])
     with pytest.raises(UnsupportedError, match="state size="):
         tpuc.jit(xp.unique_values)(N)
 
