@@ -2,8 +2,8 @@
 
     python examples/training/transformer.py [STEPS]
 
-Two layers run as a scan over stacked weights. Weights are f32 and stay in the chip's memory; layers
-compute in bf16, normalisation, softmax and loss in f32. The poem is Blake's "The Tyger" (1794).
+Two layers run as a scan over stacked weights; types are those of `mlp.py`, normalisation and softmax f32.
+The poem is Blake's "The Tyger" (1794).
 """
 
 import sys

@@ -27,13 +27,15 @@ from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 
 def index(trace: Trace, x: Tracer, key: object) -> Tracer:
     """NumPy's indexing; an index past the end is clamped (there is nobody to raise an error)."""
-    entries = full_key(x, key if isinstance(key, tuple) else (key,))
+    entries = full_key(x, known_masks(key))
     arrays = {i for i, entry in enumerate(entries) if is_array_index(entry)}
     if not arrays:
         return _basic(x, entries)
     for entry in (entries[i] for i in arrays):
         if np.dtype(getattr(entry, "dtype", int)).kind == "b":
-            raise UnsupportedError("x[mask]: the number of elements is unknown; use np.where")
+            raise UnsupportedError(
+                "x[mask]: the number of elements is unknown; use np.where, or tpuc.numpy.extract(.., size=)"
+            )
     # NumPy counts plain integers beside arrays among the array indices.
     joined = [i for i, e in enumerate(entries) if i in arrays or isinstance(e, int | np.integer)]
     sliced = _basic(x, [slice(None) if i in joined else e for i, e in enumerate(entries)])
@@ -41,6 +43,19 @@ def index(trace: Trace, x: Tracer, key: object) -> Tracer:
     picks = [Pick(i, as_tracer(trace, entries[i])) for i in joined]
     is_adjacent = joined == list(range(joined[0], joined[-1] + 1))
     return gather(sliced, picks, picks[0].axis if is_adjacent else 0)
+
+
+def known_masks(key: object) -> tuple[Any, ...]:
+    """The entries of a key, masks whose values are known while tracing as the positions where they hold."""
+    entries: list[Any] = []
+    for entry in key if isinstance(key, tuple) else (key,):
+        is_list = isinstance(entry, list) and bool(entry) and isinstance(entry[0], bool)
+        given = np.asarray(entry) if is_list else entry
+        if isinstance(given, np.ndarray) and given.dtype == np.bool_ and given.ndim:
+            entries += [places.astype(np.int32) for places in np.nonzero(given)]
+        else:
+            entries.append(entry)
+    return tuple(entries)
 
 
 def is_array_index(entry: object) -> bool:

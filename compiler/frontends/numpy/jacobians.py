@@ -66,7 +66,8 @@ def jacfwd(
         tangents = [np.zeros(x.shape, x.dtype) for x in primals]
         tangents[number] = unit
         changes = unflatten(in_tree, tangents)
-        return derivatives.jvp(_current(), reduced, False, chosen, changes)[1]  # type: ignore[arg-type]  # a tuple, as `chosen` is
+        assert isinstance(changes, tuple), "as `chosen` is"
+        return derivatives.jvp(_current(), reduced, False, chosen, changes)[1]
 
     columns, out_tree = [], None
     for number, x in enumerate(primals):

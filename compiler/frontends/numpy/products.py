@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,15 +96,16 @@ def _vdot(trace: Trace, a: object, b: object) -> Tracer:
     return contract(left, reshape(y, (y.size,)), ((0,), (0,)))
 
 
-def _einsum(trace: Trace, subscripts: object, *operands: object, **options: object) -> Tracer:
-    """np.einsum with explicit letters: operands are contracted from left to right."""
-    if not isinstance(subscripts, str) or set(options) - {"optimize"}:
-        raise UnsupportedError("np.einsum: give the subscripts as one string, without options")
-    inputs, output = _parse_subscripts(subscripts, len(operands))
-    terms = [
-        _Term(as_tracer(trace, operand), labels)
-        for operand, labels in zip(operands, inputs, strict=True)
-    ]
+def _einsum(trace: Trace, subscripts: object, *operands: Any, **options: object) -> Tracer:
+    """np.einsum: operands are contracted from left to right."""
+    if set(options) - {"optimize"}:
+        raise UnsupportedError(f"np.einsum: options {sorted(options)}; only optimize=")
+    if not isinstance(subscripts, str):
+        subscripts, operands = _as_text((subscripts, *operands))
+    arrays = [as_tracer(trace, operand) for operand in operands]
+    inputs, output = _parse_subscripts(subscripts, [x.ndim for x in arrays])
+    terms = [_Term(x, labels).without_repeats() for x, labels in zip(arrays, inputs, strict=True)]
+    terms = [term.without_ones(terms) for term in terms]
     while len(terms) > 1:
         later = set(output).union(*(term.labels for term in terms[2:]))
         terms = [_contract_pair(terms[0], terms[1], later), *terms[2:]]
@@ -111,21 +113,45 @@ def _einsum(trace: Trace, subscripts: object, *operands: object, **options: obje
     return transpose(result.array, [result.labels.index(label) for label in output])
 
 
-def _parse_subscripts(subscripts: str, count: int) -> tuple[list[str], str]:
+def _as_text(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The form of operands each followed by the numbers of its axes, as text."""
+
+    def letters(numbers: Sequence[Any]) -> str:
+        return "".join("..." if n is Ellipsis else string.ascii_letters[n] for n in numbers)
+
+    pairs = len(arguments) // 2
+    text = ",".join(letters(arguments[2 * i + 1]) for i in range(pairs))
+    if len(arguments) % 2:
+        text += "->" + letters(arguments[-1])
+    return text, tuple(arguments[2 * i] for i in range(pairs))
+
+
+def _parse_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result; letters of their own stand for an ellipsis."""
     text = subscripts.replace(" ", "")
-    if "." in text:
-        raise UnsupportedError(f"np.einsum({subscripts!r}): an ellipsis; name every axis")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
-    if len(inputs) != count:
-        raise CompileError(f"np.einsum({subscripts!r}): found {count} operands")
-    if any(len(set(labels)) != len(labels) for labels in inputs):
-        raise UnsupportedError(f"np.einsum({subscripts!r}): a diagonal; use np.where with np.eye")
+    if len(inputs) != len(ranks):
+        raise CompileError(f"np.einsum({subscripts!r}): found {len(ranks)} operands")
+    extra = [
+        rank - len(labels.replace("...", "")) for labels, rank in zip(inputs, ranks, strict=True)
+    ]
+    hidden = max((n for n, labels in zip(extra, inputs, strict=True) if "..." in labels), default=0)
+    free = [c for c in string.ascii_letters if c not in text][:hidden]
+    spread = "".join(free)
+    inputs = [
+        labels.replace("...", spread[hidden - n :] if n > 0 else "")
+        for labels, n in zip(inputs, extra, strict=True)
+    ]
     if not arrow:
         letters = "".join(inputs)
-        output = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    if not set(output) <= set("".join(inputs)):
-        raise CompileError(f"np.einsum({subscripts!r}): the output names an unknown axis")
+        named = sorted(c for c in set(letters) if letters.count(c) == 1 and c not in spread)
+        output = "..." + "".join(named)
+    output = output.replace("...", spread)
+    if not set(output) <= set("".join(inputs)) or len(set(output)) != len(output):
+        raise CompileError(
+            f"np.einsum({subscripts!r}): the output names an axis that there is not, or twice"
+        )
     return inputs, output
 
 
@@ -137,6 +163,31 @@ class _Term:
             raise CompileError(f"np.einsum: {array!r} has not the axes {labels!r}")
         self.array = array
         self.labels = labels
+
+    def without_repeats(self) -> _Term:
+        """A letter that stands for several axes stands for their diagonal."""
+        array, labels = self.array, self.labels
+        for label in set(labels):
+            while labels.count(label) > 1:
+                first = labels.index(label)
+                second = labels.index(label, first + 1)
+                diagonal: Any = np.diagonal
+                array = diagonal(array, 0, first, second)
+                labels = labels[:first] + labels[first + 1 : second] + labels[second + 1 :] + label
+        return _Term(array, labels)
+
+    def without_ones(self, terms: Sequence[_Term]) -> _Term:
+        """Axes of size 1 that are longer elsewhere go: the other operands have their elements."""
+        sizes: dict[str, int] = {}
+        for term in terms:
+            for label, size in zip(term.labels, term.array.shape, strict=True):
+                sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
+        kept = [i for i, c in enumerate(self.labels) if self.array.shape[i] in (sizes[c], 0)]
+        lost = [c for i, c in enumerate(self.labels) if i not in kept and self.array.shape[i] != 1]
+        if lost:
+            raise CompileError(f"np.einsum: {self.array!r}, want {sizes[lost[0]]} for {lost[0]!r}")
+        labels = "".join(self.labels[i] for i in kept)
+        return _Term(reshape(self.array, [self.array.shape[i] for i in kept]), labels)
 
     def reduced_to(self, wanted: set[str]) -> _Term:
         """Sum over the axes that nobody wants."""

@@ -275,15 +275,40 @@ def _repeat(trace: Trace, a: object, repeats: int, axis: int | None = None) -> T
 def _pad(
     trace: Trace, array: object, pad_width: Any, mode: str = "constant", **options: object
 ) -> Tracer:
-    if mode != "constant" or set(options) - {"constant_values"}:
-        raise UnsupportedError(f"np.pad: mode={mode!r}; only 'constant'")
     x = as_tracer(trace, array)
-    pairs = np.broadcast_to(np.asarray(pad_width, int), (x.ndim, 2))
+    pairs = _padding(pad_width, x.ndim)
+    if mode in _PADDED_FROM_INSIDE and not options:
+        return _padded_from_inside(trace, x, pairs, mode)
+    if mode != "constant" or set(options) - {"constant_values"}:
+        modes = ", ".join(("constant", *_PADDED_FROM_INSIDE))
+        raise UnsupportedError(f"np.pad: mode={mode!r} {options or ''}; want one of {modes}")
     value = convert(as_tracer(trace, options.get("constant_values", 0)), x.dtype)
     if value.ndim:
         raise UnsupportedError("np.pad: constant_values per edge; only one value")
     padding = [(int(low), int(high), 0) for low, high in pairs]
     return wrap(x, trace.builder.pad(x.instr, value.instr, padding))
+
+
+_PADDED_FROM_INSIDE = ("edge", "reflect", "symmetric", "wrap")
+
+
+def _padding(pad_width: Any, rank: int) -> Any:
+    """What is added before and behind each axis; a dict names axes."""
+    if isinstance(pad_width, dict):
+        pairs = np.zeros((rank, 2), int)
+        for axis, width in pad_width.items():
+            pairs[axis] = width
+        return pairs
+    return np.broadcast_to(np.asarray(pad_width, int), (rank, 2))
+
+
+def _padded_from_inside(trace: Trace, x: Tracer, pairs: Any, mode: Any) -> Tracer:
+    """Elements of the array itself, whose positions are those of a padded range."""
+    for axis, (low, high) in enumerate(pairs):
+        if low or high:
+            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode)
+            x = as_tracer(trace, np.take(x, places, axis=axis))
+    return x
 
 
 def _triangle_rule(direction: str) -> Rule:
@@ -298,10 +323,29 @@ def _triangle_rule(direction: str) -> Rule:
     return rule
 
 
-def _diff(trace: Trace, a: object, n: int = 1, axis: int = -1) -> Tracer:
+def _diff(
+    trace: Trace,
+    a: object,
+    n: int = 1,
+    axis: int = -1,
+    prepend: object = None,
+    append: object = None,
+) -> Tracer:
+    """np.diff: of booleans whether they differ. A scalar before or behind is one element."""
     x = as_tracer(trace, a)
     axis = normal_axis(axis, x.ndim)
+    edge = [1 if i == axis else size for i, size in enumerate(x.shape)]
+    ends = [None if end is None else as_tracer(trace, end) for end in (prepend, append)]
+    before, behind = (
+        [] if end is None else [broadcast_to(end, edge) if end.ndim == 0 else end] for end in ends
+    )
+    if before or behind:
+        x = concatenate(trace, [*before, x, *behind], axis)
     for _ in range(n):
+        if x.dtype == np.bool_:
+            later = slice_axis(x, axis, 1, x.shape[axis])
+            x = compare(later, slice_axis(x, axis, 0, x.shape[axis] - 1), "NE")
+            continue
         later = slice_axis(x, axis, 1, x.shape[axis])
         x = binary("subtract", later, slice_axis(x, axis, 0, x.shape[axis] - 1))
     return x

@@ -29,6 +29,10 @@ SIZED = frozenset({
 })  # fmt: skip
 """Functions with as many results as values say, which `tpuc.numpy` has with a stated size."""
 
+_CHANGING = frozenset({
+    "np.copyto", "np.fill_diagonal", "np.place", "np.put", "np.put_along_axis", "np.putmask",
+})  # fmt: skip
+
 # Rules have the signatures of the NumPy functions they stand for.
 Rule = Callable[..., Any]
 
@@ -275,4 +279,6 @@ def unsupported_function(name: str) -> UnsupportedError:
         return UnsupportedError(
             f"{name}: the number of results depends on values; write tpuc.numpy.{name[3:]}(.., size=)"
         )
+    if name in _CHANGING:
+        return UnsupportedError(f"{name} changes an array: write x = x.at[...].set(value)")
     return UnsupportedError(f"{name} cannot be traced; write it with functions that can")

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
-from compiler.frontends.numpy.indexing import Pick, full_key, index, is_array_index, wrapped
+from compiler.frontends.numpy.indexing import (
+    Pick,
+    full_key,
+    index,
+    is_array_index,
+    known_masks,
+    wrapped,
+)
 from compiler.frontends.numpy.ops import (
     as_tracer,
     broadcast,
@@ -42,12 +49,12 @@ _COMBINERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 """For each method but `set`: the opcode of a scatter's combiner, and the same in NumPy."""
 
 
-def updated(trace: Trace, method: str, x: Tracer, key: object, value: Any) -> Tracer:
+def updated(trace: Trace, method: str, x: Tracer, key: Any, value: Any) -> Tracer:
     """`x` with ``x[key]`` set to `value`, or combined with it."""
     array, new = as_tracer(trace, x), as_tracer(trace, value)
-    if isinstance(key, Tracer | np.ndarray) and np.dtype(key.dtype).kind == "b":
+    if _is_mask(key) and (isinstance(key, Tracer) or (key.shape == array.shape and not new.ndim)):
         return _masked(trace, method, array, key, new)
-    entries = full_key(array, key if isinstance(key, tuple) else (key,))
+    entries = full_key(array, known_masks(key))
     is_plain = [entry == slice(None) if isinstance(entry, slice) else False for entry in entries]
     arrays = [i for i, entry in enumerate(entries) if is_array_index(entry)]
     if not arrays:
@@ -61,6 +68,10 @@ def updated(trace: Trace, method: str, x: Tracer, key: object, value: Any) -> Tr
     inner = tuple(entry if i in joined else slice(None) for i, entry in enumerate(entries))
     part = updated(trace, method, index(trace, array, outer), inner, new)
     return updated(trace, "set", array, outer, part)
+
+
+def _is_mask(key: Any) -> bool:
+    return isinstance(key, Tracer | np.ndarray) and np.dtype(key.dtype).kind == "b"
 
 
 def _combined(method: str, old: Tracer, new: Tracer) -> Tracer:

@@ -22,6 +22,9 @@ T = RNG.standard_normal((3, 4, 5)).astype(np.float32)
 H = np.where(X > 1, np.nan, X).astype(np.float32)
 POINTS = np.float32([0, 1, 1.5, 3, 4, 6])
 
+PADS: Any = ("edge", "reflect", "symmetric", "wrap")
+MASK = np.array([True, False, True, True, False])
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gcd": (
         lambda a, b: (np.gcd(a, b), np.lcm(a, b), np.gcd(a, 0)),
@@ -217,6 +220,27 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             np.nanpercentile(x, 40, axis=0),
         ),
         (H,),
+    ),
+    "known masks": (lambda x: (x[MASK], x[:, [True, False] * 3], x[X > 1], x[MASK, 0]), (X,)),
+    "pads": (
+        lambda x: [
+            np.pad(x, ((2, 1), (0, 3)), m) for m in ("edge", "reflect", "symmetric", "wrap")
+        ],
+        (X,),
+    ),
+    "diff": (lambda x: (np.diff(x, prepend=0, append=x[:, :2]), np.diff(x > 0, axis=0)), (X,)),
+    "einsum diagonals": (
+        lambda a: (np.einsum("ii->i", a), np.einsum("ii", a), np.einsum("ij->ji", a)),
+        (X[:5, :5],),
+    ),
+    "einsum ellipsis": (
+        lambda t, x: (
+            np.einsum("...ij,...j->...i", t, x[:3, :5]),
+            np.einsum("...i,...i", t, t[:, :1]),
+            np.einsum("i...->...", t),
+            np.einsum(t, [0, 1, 2], t, [0, 3, 2], [0, 1, 3]),
+        ),
+        (T, X),
     ),
 }
 

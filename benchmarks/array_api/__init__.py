@@ -1,0 +1,1 @@
+"""The array API standard's own tests on `tpuc.numpy`."""
