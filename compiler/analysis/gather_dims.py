@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing import const
 from compiler.analysis.indexing_maps import Index
+from compiler.analysis.kernel_vmem import VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
@@ -106,7 +107,7 @@ def is_large(d: GatherDims, vmem_bytes: int) -> bool:
         held = 2 * byte_size(d.indices.array.with_layout(None))
         words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
         return words > STAGED_WORDS or held > _SHARE * vmem_bytes or is_wide(d, vmem_bytes)
-    size = byte_size(d.operand.array.with_layout(None))
+    size = VREG_TILE_BYTES * box_vreg_tiles(d.operand.array, d.operand.array.dims)
     return size > _SHARE * vmem_bytes or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
 
 

@@ -9,6 +9,7 @@ from compiler.hlo.shape import ArrayShape
 
 LANES = 128
 SUBLANES = 8
+VREG_TILE_BYTES = 4 * SUBLANES * LANES
 GUARD_ROWS = 8
 """Rows after every buffer that unaligned loads may touch."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import LANES, SUBLANES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import LANES, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan
@@ -27,7 +27,6 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
 
-TILE_BYTES = 4096
 _FREE = with_any(Trait.GIVEN | Trait.INDEX_MAP | Trait.SYMBOLIC | Trait.FORWARDS | Trait.STAGE)
 _PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
@@ -100,8 +99,8 @@ def _window_bytes(window: OperandWindow) -> int:
         unit = SUBLANES * window.shape.dtype.packing
         packing = window.shape.dtype.packing
         filled = min(window.shape.dims[-2], unit) if window.row is None else packing
-        return -(-tiles * TILE_BYTES * filled // unit)
-    return tiles * TILE_BYTES
+        return -(-tiles * VREG_TILE_BYTES * filled // unit)
+    return tiles * VREG_TILE_BYTES
 
 
 def _fetches(plan: WindowPlan, window: OperandWindow) -> int:

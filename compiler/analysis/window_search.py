@@ -383,16 +383,19 @@ def _is_in_smem(shape: ArrayShape) -> bool:
 def _input_window(
     parameter: HloInstruction, shape: ArrayShape, box: Box, clamps: _Clamps
 ) -> OperandWindow:
-    return OperandWindow(parameter, shape, *clamps.inside(box, shape), _only_row(parameter))
+    return OperandWindow(parameter, shape, *clamps.inside(box, shape), _only_row(parameter, box))
 
 
-def _only_row(parameter: HloInstruction) -> Expr | None:
-    """The row, second to last dimension, that every reader of a parameter takes, if it is one."""
+def _only_row(parameter: HloInstruction, box: Box) -> Expr | None:
+    """The row, second to last dimension, that every reader of a parameter takes, if it is one.
+
+    The box may reach further, where a dot takes its operand in more rows than a tile has.
+    """
     dim = parameter.array.rank - 2
+    if dim < 0 or box.extent[dim] > tile_units(parameter.array)[dim]:
+        return None
     starts = {
-        start_index(u, dim)
-        if dim >= 0 and u.opcode == "dynamic-slice" and u.array.dims[dim] == 1
-        else None
+        start_index(u, dim) if u.opcode == "dynamic-slice" and u.array.dims[dim] == 1 else None
         for u in parameter.users
     }
     return starts.pop() if len(starts) == 1 else None
