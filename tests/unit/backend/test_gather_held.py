@@ -7,12 +7,16 @@ from compiler.hlo.parser import parse_module
 from tests.support.run_hlo import compile_text
 from tpu_sim.isa.chips import load_chip
 
-TEXT = """HloModule m
-ENTRY e {
+ATTRIBUTES = (
+    "offset_dims={0,2,4}, collapsed_slice_dims={3}, start_index_map={3}, operand_batching_dims={1}, "
+    "start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={300,1,1,1,1}"
+)
+TEXT = f"""HloModule m
+ENTRY e {{
   a = f32[300,100,1,3,1] parameter(0)
   i = s32[100,3,1] parameter(1)
-  ROOT r = f32[300,100,1,3,1] gather(a, i), offset_dims={0,2,4}, collapsed_slice_dims={3}, start_index_map={3}, operand_batching_dims={1}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={300,1,1,1,1}
-}
+  ROOT r = f32[300,100,1,3,1] gather(a, i), {ATTRIBUTES}
+}}
 """
 
 
