@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.attributes import WindowDim
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
@@ -103,24 +102,45 @@ class _Windows:
         return masks[0] if masks else None
 
     def scattered(self, e: Emitter, source: Instr, init: Instr, chosen: Instr) -> Instr:
-        """Combine: the last tap first, which meets the first of the windows over an element."""
+        """Combine: the last tap first, which meets the first of the windows over an element.
+
+        Elements as far apart as windows meet the same taps: they are a *phase*, computed for as many
+        elements as there are windows, and phases are put side by side.
+        """
+        dims = self.operand.array.dims
+        strides = tuple(min(d.stride, n) for d, n in zip(self.window, dims, strict=True))
+        counts = tuple(-(-n // s) for n, s in zip(dims, strides, strict=True))
+        places = itertools.product(*(range(s) for s in strides))
+        phases = [self._phase(e, source, init, chosen, place, counts) for place in places]
+        for dim in reversed(range(len(dims))):
+            stride, shape = strides[dim], phases[0].array.dims
+            if stride > 1:
+                split = (*shape[: dim + 1], 1, *shape[dim + 1 :])
+                parts = [e.reshape(phase, split) for phase in phases]
+                groups = range(0, len(parts), stride)
+                phases = [e.concatenate(parts[i : i + stride], dim + 1) for i in groups]
+        whole = tuple(n * s for n, s in zip(counts, strides, strict=True))
+        joined = e.reshape(phases[0], whole)
+        return joined if whole == dims else e.slice(joined, (0,) * len(dims), dims)
+
+    def _phase(
+        self, e: Emitter, source: Instr, init: Instr, chosen: Instr, place: Dims, counts: Dims
+    ) -> Instr:
+        """Elements `place`, `place + stride`, .. of the result, `counts` of them a dimension."""
         assert isinstance(self.scatter, HloComputation)
-        result = e.broadcast(init, self.operand.array.dims)
+        result = e.broadcast(init, counts)
         nowhere = e.constant(S32, -2)
         fill = e.constant(source.array.dtype, 0)
         for number, tap in reversed(list(enumerate(self.taps))):
+            behind = [r + d.pad_low - k for r, d, k in zip(place, self.window, tap, strict=True)]
+            if any(b % d.stride for b, d in zip(behind, self.window, strict=True)):
+                continue  # no window's tap lies on these elements
+            first = [b // d.stride for b, d in zip(behind, self.window, strict=True)]
             padding = [
-                self._spread(d, k, dim)
-                for dim, (k, d) in enumerate(zip(tap, self.window, strict=True))
+                (-f, n - windows + f, 0)
+                for f, n, windows in zip(first, counts, self.counts, strict=True)
             ]
             hit = e.compare_to(e.pad(chosen, nowhere, padding), number, "EQ")
             (combined,) = e.apply(self.scatter, [result, e.pad(source, fill, padding)])
             result = e.select(hit, combined, result)
         return result
-
-    def _spread(self, d: WindowDim, k: int, dim: int) -> tuple[int, int, int]:
-        """Padding that puts every window's element where its tap k lies."""
-        size, count = self.operand.array.dims[dim], self.counts[dim]
-        low = k - d.pad_low
-        extent = (count - 1) * d.stride + 1
-        return low, size - low - extent, d.stride - 1

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.hlo.parser import parse_module
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.select_and_scatter_expander import expand_select_and_scatters
 from tests.support.expansions import assert_close, expanded, on_machine, reference
+from tpu_sim.isa.chips import load_chip
 
 BODIES = """add {
   a = f32[] parameter(0)
@@ -159,3 +163,22 @@ def test_select_and_scatter(source: str, window: str, init: str) -> None:
     assert_close(want, expanded(text, inputs, names, ["select-and-scatter"]), 1e-6)
     if init == "7":
         assert_close(want, on_machine(text, inputs), 1e-6)
+
+
+def test_elements_as_far_apart_as_windows_meet_the_same_taps() -> None:
+    """Each tap is looked at for as many elements as there are windows, and nothing is spread out."""
+    window = "size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_1x0_1x0_0"
+    text = f"""HloModule m
+{BODIES}
+ENTRY main {{
+  x = f32[2,16,16,8] parameter(0)
+  s = f32[2,8,8,8] parameter(1)
+  z = f32[] constant(0)
+  ROOT r = f32[2,16,16,8] select-and-scatter(x, s, z), window={{{window}}}, select=ge, scatter=add
+}}
+"""
+    made = parse_module(text)
+    expand_select_and_scatters(made, PassContext(load_chip("v5e")))
+    pads = [i for i in made.entry if i.opcode == "pad" and i.array.dims == (2, 8, 8, 8)]
+    assert len(pads) == 18
+    assert all(inner == 0 for pad in pads for _, _, inner in pad.padding)
