@@ -107,6 +107,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("simple-expansions", "scaled-dot"): "tests/unit/passes/test_reduce_starts.py",
     ("custom-call-expander", "custom-call"): "tests/unit/passes/expanders/test_linear_algebra.py",
     ("single-device", "*"): "tests/unit/passes/expanders/test_simple.py",
+    ("global-forms", "*"): "tests/property/test_fuzz_sharded.py",
     ("replica-flattener", "*"): "tests/integration/test_slices.py",
     ("collective-expander", "*"): "tests/integration/test_slices.py",
     ("convolution-folding", "convolution"): "tests/unit/passes/test_convolution_folding.py",

@@ -50,7 +50,12 @@ def custom_places(fusion: HloInstruction, chip: Chip) -> CustomPlaces | None:
     find = _FINDERS.get(root.opcode)
     if find is None or not isinstance(root.shape, ArrayShape):
         return None
-    return find(fusion, root, chip)
+    found = find(fusion, root, chip)
+    if found is None:
+        return None
+    # An array that is also what the kernel takes its indices from must lie where those are read.
+    moves = {n: b for n, b in found.moves.items() if root.operands.count(n) <= 1}
+    return replace(found, moves=moves)
 
 
 def _scoped(chip: Chip) -> Iterator[Chip]:
