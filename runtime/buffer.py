@@ -180,7 +180,7 @@ class Array(ArrayMethods):
     def numpy(self) -> npt.NDArray[np.generic]:
         """Copy to the host; waits until the value is there."""
         self.buffer().wait()
-        with self.device.memory.lock:  # nothing may move meanwhile
+        with self.device.memory.lock.here:  # nothing may move meanwhile
             return read_planes(self.buffer().planes(), self.device_shape)
 
     def buffer(self) -> Buffer:

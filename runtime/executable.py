@@ -290,7 +290,7 @@ class Executable:
         """The program on a device, made ready at its first call there; translated once for all."""
         loaded = self._loaded.get(device)
         if loaded is None:
-            with self._lock:
+            with self._lock.here:
                 loaded = self._loaded.get(device) or self._load(device)
                 self._loaded[device] = loaded
         return loaded

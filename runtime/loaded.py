@@ -66,7 +66,7 @@ class LoadedProgram:
     def loaded(self, call: Call) -> Iterator[None]:
         """The arguments of `call` are in the arena, which nobody else uses meanwhile."""
         arena = self.arena
-        with self.device.memory.lock:
+        with self.device.memory.lock.here:
             arena.in_use = True
             try:
                 self._load(call.arguments)

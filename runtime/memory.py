@@ -73,7 +73,7 @@ class Memory:
         try:
             return self.allocator.allocate(size_bytes, for_program=for_program)
         except ResourceExhaustedError:
-            with self.lock:
+            with self.lock.here:
                 for program in self._idle_programs():
                     try:
                         program.evict()

@@ -69,7 +69,7 @@ class PjrtBuffer:
         buffer = self._value().buffer()
         buffer.wait()
         if buffer.size_bytes <= SMALL_BYTES:
-            with buffer.memory.lock:
+            with buffer.memory.lock.here:
                 buffer.leave_arena()
             self.block.set(address=buffer.address)
         return buffer.address != 0

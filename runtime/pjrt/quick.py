@@ -153,6 +153,6 @@ def quick_program(
     loaded = code.loaded_on(device.device)
     if loaded is None or loaded.busy_seconds > SHORT_SECONDS:
         return None
-    with device.device.memory.lock:
+    with device.device.memory.lock.here:
         runner = loaded.runnable.quick(loaded.arena.hbm) if loaded.arena.is_idle else None
     return None if runner is None else QuickProgram(code, signature, device, loaded)

@@ -36,7 +36,7 @@ _Words = npt.NDArray[np.uint32]
 
 def installed_library(use_cache: bool) -> NativeModule:
     """The kernels, linked and known to the linker by name; later calls return the same module."""
-    with _lock:
+    with _lock.here:
         if not _installed:
             _installed.append(_install(use_cache))
         return _installed[0]

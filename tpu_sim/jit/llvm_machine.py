@@ -174,7 +174,7 @@ class LlvmMachine:
 
         Raises `MachineFault` when the program breaks a rule at run time.
         """
-        with self._lock:
+        with self._lock.here:
             return self.start(program, hbm).finish()
 
     def quick_row(self, native: NativeProgram, hbm: HbmMemory) -> list[int]:
@@ -182,7 +182,7 @@ class LlvmMachine:
 
         It holds for as long as the caller has both.
         """
-        with self._lock:
+        with self._lock.here:
             context = self._core(native, hbm).context
             entry = native.module.address(MAIN_FUNCTION)
             granules = hbm.size_bytes // ROW_BYTES
@@ -208,7 +208,7 @@ class LlvmMachine:
         A `While` runs its expected trip count where one is stated, else `trips` times; SMEM filled
         by DMA reads 0. Everything else is counted as in `run`.
         """
-        with self._lock:
+        with self._lock.here:
             native = self.prepare(program, estimate_kind(trips))
             return Run(self._core(native, None), self.max_cycles).finish()
 
@@ -216,7 +216,7 @@ class LlvmMachine:
         if not isinstance(program, NativeProgram):
             program = self._latest = self.prepare(program)
         native = program
-        with self._lock:
+        with self._lock.here:
             context = self._contexts.get(native.module)
             if context is None:
                 context = self._contexts[native.module] = ExecutionContext(
@@ -237,7 +237,7 @@ class LlvmMachine:
 
     def advance(self, core: NativeCore, until: int, until_call: int) -> int:
         """Run what a core has to do up to such a border (`Core.advance`); returns the status."""
-        with self._lock:
+        with self._lock.here:
             self.check_current(core)
             try:
                 with self._helpers(core):

@@ -10,12 +10,11 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import Lock
-from types import TracebackType
 from weakref import WeakSet
 
 
 class ForkLock:
-    """A lock, used as a context, that is free in a forked process.
+    """A lock that is free in a forked process: ``with lock.here:``.
 
     It is reentrant if `kind` is: `threading.RLock` instead of `threading.Lock`.
     """
@@ -23,23 +22,14 @@ class ForkLock:
     def __init__(self, kind: Callable[[], AbstractContextManager[bool]] = Lock) -> None:
         self._kind = kind
         self._lock = kind()
-        self._held: list[AbstractContextManager[bool]] = []
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        lock = self._lock
-        lock.__enter__()
-        self._held.append(lock)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._held.pop().__exit__(
-            kind, error, trace
-        )  # the one that was taken, even if this process is a fork since
+    @property
+    def here(self) -> AbstractContextManager[bool]:
+        """The lock of this process, for a ``with`` statement: what that takes it releases, even in a
+        fork. No Python function lies between, in which a signal's handler could raise while the lock
+        is taken and nobody knows."""
+        return self._lock
 
     def renew(self) -> None:
         """Free it, whoever holds it."""

@@ -119,7 +119,7 @@ def test_a_fork_while_other_threads_hold_locks_runs() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with executable._runnable.machine._lock, installation._lock:
+        with executable._runnable.machine._lock.here, installation._lock.here:
             held.set()
             done.wait(300)
 
@@ -152,9 +152,9 @@ def test_a_fork_while_other_threads_hold_locks_runs() -> None:
 
 def test_a_lock_taken_before_a_fork_is_released_after_it() -> None:
     lock = ForkLock()
-    with lock:
+    with lock.here:
         lock.renew()  # as in the new process
-        with lock:
+        with lock.here:
             pass
-    with lock:
+    with lock.here:
         pass
