@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.kernel_calls import KernelInterface
+from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder
@@ -27,6 +28,7 @@ class CustomKernel:
     in_place: tuple[tuple[int, int], ...]
     smem: SmemScratch
     exchange: ExchangePlan | None = None
+    options: KernelOptions = field(default_factory=KernelOptions)
 
 
 CustomEmitter = Callable[[CustomKernel], None]

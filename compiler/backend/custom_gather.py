@@ -42,6 +42,7 @@ from compiler.backend.vector.unpack import unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.llo.ir import VReg
 
 _OPS_PER_TILE = 40
 
@@ -187,39 +188,45 @@ class Place:
         return self.data if is_zero else emitter.ops.iadd(self.data, known)
 
 
-def load_at(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> int:
-    """An indexed load of the elements of a whole array at computed coordinates."""
-    ops, values = emitter.ops, emitter.index_values
+def word_of(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> tuple[VReg, VReg]:
+    """The word of a whole array's buffer that holds the element at computed coordinates, and its part
+    of the word (-1 where elements are words)."""
+    ops = emitter.ops
     p = array.packing
     shift = (8 * p).bit_length() - 1
     part_shift = p.bit_length() - 1
     if array.shape.rank == 0:
-        word, part = ops.integer(0), -1
-    elif array.shape.rank == 1:
+        return ops.integer(0), -1
+    if array.shape.rank == 1:
         position = places[0].vector(emitter)
         row = ops.emit("vshri", position, 7)
         lane = ops.emit("vandi", position, 127)
         word = ops.iadd(ops.emit("vshli", ops.emit("vshri", row, part_shift), 7), lane)
-        part = ops.emit("vandi", row, p - 1) if p > 1 else -1
-    else:
-        row, col = (place.vector(emitter) for place in places[-2:])
-        major = const(0)
-        tile = -1
-        for place, size in zip(places[:-2], array.majors, strict=True):
-            major = major * size + place.known
-            tile = tile if tile < 0 else ops.imul_constant(tile, size)
-            if place.data >= 0:
-                tile = place.data if tile < 0 else ops.iadd(tile, place.data)
-        total = Place(major, tile).vector(emitter)
-        total = ops.imul_constant(total, array.row_tiles)
-        total = ops.iadd(total, ops.emit("vshri", row, shift))
-        total = ops.imul_constant(total, array.col_tiles)
-        total = ops.iadd(total, ops.emit("vshri", col, 7))
-        inner = ops.emit("vandi", row, 8 * p - 1)
-        part = ops.emit("vandi", inner, p - 1) if p > 1 else -1
-        word = ops.emit("vshli", ops.emit("vshri", inner, part_shift), 7)
-        word = ops.iadd(word, ops.emit("vandi", col, 127))
-        word = ops.iadd(word, ops.emit("vshli", total, 10))
+        return word, ops.emit("vandi", row, p - 1) if p > 1 else -1
+    row, col = (place.vector(emitter) for place in places[-2:])
+    major = const(0)
+    tile = -1
+    for place, size in zip(places[:-2], array.majors, strict=True):
+        major = major * size + place.known
+        tile = tile if tile < 0 else ops.imul_constant(tile, size)
+        if place.data >= 0:
+            tile = place.data if tile < 0 else ops.iadd(tile, place.data)
+    total = Place(major, tile).vector(emitter)
+    total = ops.imul_constant(total, array.row_tiles)
+    total = ops.iadd(total, ops.emit("vshri", row, shift))
+    total = ops.imul_constant(total, array.col_tiles)
+    total = ops.iadd(total, ops.emit("vshri", col, 7))
+    inner = ops.emit("vandi", row, 8 * p - 1)
+    part = ops.emit("vandi", inner, p - 1) if p > 1 else -1
+    word = ops.emit("vshli", ops.emit("vshri", inner, part_shift), 7)
+    word = ops.iadd(word, ops.emit("vandi", col, 127))
+    return ops.iadd(word, ops.emit("vshli", total, 10)), part
+
+
+def load_at(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> int:
+    """An indexed load of the elements of a whole array at computed coordinates."""
+    ops, values = emitter.ops, emitter.index_values
+    word, part = word_of(emitter, array, places)
     # padding lanes compute with garbage: keep them inside the window
     word = ops.emit("vmin.u32", word, ops.integer(array.word_rows * 128 - 1))
     loaded = ops.emit("vld.idx", array.window, array.base, word)

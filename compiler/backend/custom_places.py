@@ -21,6 +21,7 @@ from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_search import VMEM_SHARE, plan_update
 from compiler.backend.custom_gather_resident import copies_in_vmem, resident_block_rows
+from compiler.backend.element_cut import element_cut
 from compiler.backend.scatter_cut import ScatterCut, ScatterCutter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
@@ -100,15 +101,26 @@ def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Custom
     dims = scatter_dims(root)
     if len(dims.operands) != 1 or not is_canonical(dims):
         return None
-    best, cut = _cut(dims, chip)
-    if cut.blocks is None or not _is_whole(dims, cut):
-        return None
-    scope = next(c.vmem_bytes for c in _scoped(chip) if _is_as_good(dims, c, best))
+    scope = _element_scope(dims, chip)
+    if scope is None:
+        best, cut = _cut(dims, chip)
+        if cut.blocks is None or not _is_whole(dims, cut):
+            return None
+        scope = next(c.vmem_bytes for c in _scoped(chip) if _is_as_good(dims, c, best))
     moves = {root: byte_size(fusion.array)}
     for node in (dims.operand, dims.updates):
         if node.opcode == "parameter":
             moves[node] = byte_size(_shape_of(fusion, node))
     return CustomPlaces(scope, moves)
+
+
+def _element_scope(dims: ScatterDims, chip: Chip) -> int | None:
+    """The VMEM of a scatter of elements that goes through them a register at a time."""
+    cuts = [(part.vmem_bytes, element_cut(dims, part)) for part in _scoped(chip)]
+    cycles = min((cut.cycles for _, cut in cuts if cut), default=0.0)
+    return next(
+        (size for size, cut in cuts if cut and cut.cycles <= _ABOUT_THE_SAME * cycles), None
+    )
 
 
 def _cut(dims: ScatterDims, chip: Chip) -> tuple[float, ScatterCut]:

@@ -24,6 +24,8 @@ from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_di
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
+from compiler.backend.custom_scatter_elements import ElementScatter
+from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index
 from compiler.backend.index_words import IndexForm, IndexWords
@@ -52,6 +54,11 @@ def emit_scatter(kernel: CustomKernel) -> None:
     """Emit the kernel of a scatter."""
     dims = scatter_dims(kernel.root)
     assert is_canonical(dims), f"%{kernel.root.name}: the scatter canonicalizer has not run"
+    stays = any(result.place is Place.VMEM for result in kernel.interface.results)
+    cut = element_cut(dims, kernel.chip, stays=stays) if kernel.options.elements_together else None
+    if cut is not None:
+        ElementScatter(kernel, dims, cut).emit()
+        return
     Scatter(kernel, dims).emit()
 
 

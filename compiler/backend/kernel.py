@@ -53,6 +53,7 @@ def lower_fusion(
                 in_place,
                 target.smem,
                 target.exchange,
+                target.options,
             )
             _custom_emitter(fusion, root)(kernel)
         else:

@@ -14,10 +14,12 @@ PRECISIONS = ("default", "high", "highest")
 @dataclass(frozen=True)
 class KernelOptions:
     """`precision` of f32 dots: one, three or six bf16 passes. `loops_in_vmem`: loops whose arrays
-    fit VMEM are one kernel."""
+    fit VMEM are one kernel. `elements_together`: scatters of single elements take a register of
+    updates at a time."""
 
     precision: str = "default"
     loops_in_vmem: bool = True
+    elements_together: bool = True
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -1,0 +1,330 @@
+"""scatter of single elements: a register of 1024 updates at a time, by indexed loads and stores.
+
+    clear the tables
+    for each chunk of updates:
+        for each register of them:
+            lanes that share a table and mean the same place add up what they bring, by rotations
+            add that to what the table holds there        (indexed load, addition, indexed store)
+    the result is the operand and all tables, added up
+
+An indexed store takes its lanes one after another, so two lanes that mean the same place would lose
+one of the updates. Lanes of different tables cannot meet; among those of one table every lane gets
+the sum of all that mean its place, and it does not matter which of them is stored last. What
+*adding* is, the scatter says: a sum, a maximum, any operation with an identity. Updates that replace
+what was there go to the result itself, in their order.
+
+`compiler.backend.element_cut` says when that pays, and how many tables there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from compiler.analysis.indexing import Expr, Var, const, var
+from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
+from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES
+from compiler.analysis.scatter_dims import ScatterDims
+from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
+from compiler.backend.custom_gather import Place, word_of
+from compiler.backend.element_cut import LANES, VREG, ElementCut
+from compiler.backend.grid_loop import GridLoop, StepContext
+from compiler.backend.kernel_calls import Place as Memory
+from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.reducers import Reducer, reducer_of
+from compiler.backend.vector.stage import point_index
+from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
+from compiler.backend.vector.vector_emitter import VectorEmitter
+from compiler.hlo.ir import HloInstruction
+from compiler.llo.ir import MReg, SReg, VReg
+
+if TYPE_CHECKING:
+    from compiler.backend.custom import CustomKernel
+
+_FILL = 8
+"""Stores or additions of tables in one body."""
+_FAN = 8
+"""Tables that are added up in one pass."""
+_PARTIAL = 4
+"""Sums of rotated updates that are under way at once."""
+_FIRST = Var("first_of_indices", 0, 1 << 24)
+
+
+class ElementScatter:
+    """Emits one scatter of elements."""
+
+    def __init__(self, kernel: CustomKernel, dims: ScatterDims, cut: ElementCut) -> None:
+        self.kernel = kernel
+        self.builder = kernel.builder
+        self.dims = dims
+        self.cut = cut
+        self.vregs = -(-dims.vectors // VREG)
+        self.chunk_dim = grid_dim("chunk", VREG, self.vregs, cut.chunk)
+        self._first = _FIRST
+        self.arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
+        self.plan = self._plan()
+        self._tables: list[int] = []
+
+    # windows
+
+    def _plan(self) -> WindowPlan:
+        d = self.dims
+        derived: tuple[DerivedVar, ...] = ()
+        boxes: dict[HloInstruction, Box] = {}
+        count = self.cut.chunk * VREG
+        if d.updates.opcode == "parameter":
+            boxes[d.updates] = Box((self.chunk_dim.origin,), (count,))
+        boxes[d.indices] = Box((self.chunk_dim.origin,), (count,))
+        if d.indices.array.rank == 2:
+            boxes[d.indices], derived = self._rows_of_indices()
+        if d.operand.opcode == "parameter":
+            boxes[d.operand] = whole_box(d.operand.array)
+        inputs = []
+        for node, wanted in boxes.items():
+            box = round_to_tiles(node.array, wanted)
+            inputs.append(OperandWindow(node, self.arguments[node].shape, box.low, box.extent))
+        shape = self.kernel.fusion.array
+        whole = whole_box(shape)
+        output = OperandWindow(self.kernel.root, shape, whole.low, whole.extent)
+        return WindowPlan((self.chunk_dim,), tuple(inputs), (output,), derived=derived)
+
+    def _rows_of_indices(self) -> tuple[Box, tuple[DerivedVar, ...]]:
+        """The chunk's columns of `[components, n]`: a last chunk starts earlier, to end with it."""
+        components, size = self.dims.indices.array.dims
+        tiles, held = -(-size // LANES), self.cut.chunk * (VREG // LANES)
+        if held >= tiles:
+            return whole_box(self.dims.indices.array), ()
+        self._first = Var(_FIRST.name, 0, tiles - held)
+        value = self.chunk_dim.origin // LANES
+        box = Box((const(0), var(self._first) * LANES), (components, held * LANES))
+        return box, (DerivedVar(self._first, value),)
+
+    # code
+
+    def emit(self) -> None:
+        """Emit everything."""
+        self._reducer = None if self.cut.replaces else reducer_of(self.dims.scatter)
+        inputs = [self.arguments[w.node] for w in self.plan.inputs]
+        results = list(self.kernel.interface.results)
+        grid = GridLoop(self.builder, self.plan, inputs, results, {})
+        if self._reducer is not None:
+            self._clear_tables(self._reducer)
+        grid.emit(self._compute)
+        self.builder.note += " together"
+
+    def _compute(self, context: StepContext) -> None:
+        b = self.builder
+        nodes = [w.node for w in self.plan.inputs]
+        arrays = dict(zip(nodes, context.inputs, strict=True))
+        (target,) = context.outputs
+        emitter = VectorEmitter(b, arrays, dict(context.sregs), {})
+        counter = context.counters[0]
+        is_many = self.chunk_dim.steps > 1
+        if self._reducer is None and not self._is_there():
+            self._once(emitter, counter if is_many else -1, 0, target)
+        b.new_block()
+        with b.loop(self.cut.chunk // self.cut.together, "updates") as group:
+            place = emitter.index_values.bind(
+                "group", 0, self.cut.chunk // self.cut.together - 1, group
+            )
+            for number in range(self.cut.together):
+                self._register(emitter, place * self.cut.together + number, number, counter, target)
+        b.new_block()
+        if self._reducer is not None:
+            self._once(emitter, counter if is_many else -1, self.chunk_dim.steps - 1, target)
+
+    def _is_there(self) -> bool:
+        """Whether an operand that stays in VMEM lies where the result does."""
+        source = self.arguments.get(self.dims.operand)
+        (result,) = self.kernel.interface.results
+        return source is not None and source.place is Memory.VMEM and source.row == result.row
+
+    def _once(self, emitter: VectorEmitter, counter: SReg, step: int, target: VmemArray) -> None:
+        """The operand, and what the tables hold, into the result, at the given step."""
+        b = self.builder
+        if counter < 0:
+            self._make_result(emitter, target)
+            return
+        with b.if_(b.scmp("eq", "s32", counter, b.sconst(step))):
+            self._make_result(emitter, target)
+
+    # one register of updates
+
+    def _register(
+        self,
+        emitter: VectorEmitter,
+        number: Expr,
+        table: int,
+        counter: SReg,
+        target: VmemArray,
+    ) -> None:
+        """Combine updates 1024 * `number` .. of the chunk with table `table`, or with the result."""
+        b, ops = self.builder, emitter.ops
+        position = self.chunk_dim.origin + number * VREG + var(SUBLANE) * LANES + var(LANE)
+        word, is_there = self._words(emitter, position, target)
+        is_there = ops.both(is_there, self._is_own(emitter, position, counter))
+        value = emitter.emit(self.dims.updates, (position,))
+        if self._reducer is None:
+            ops.emit("vst.idx", target.window, target.base, word, value, is_there)
+            b.new_block()
+            return
+        word = ops.select(is_there, word, ops.integer(-1))
+        total = self._met(emitter, self._reducer, word, value)
+        word = ops.select(is_there, self._in_tables(emitter, word, target), ops.integer(0))
+        window = self._tables[table]
+        old = ops.emit("vld.idx", window, 0, word)
+        new = self._reducer.combine(ops, [old], [total])
+        ops.emit("vst.idx", window, 0, word, self._reducer.finish(ops, new)[0], is_there)
+
+    def _words(
+        self, emitter: VectorEmitter, position: Expr, target: VmemArray
+    ) -> tuple[VReg, MReg]:
+        """Which word of the operand each update means, and whether there is such a one."""
+        ops, d = emitter.ops, self.dims
+        is_there = -1
+        places = [Place(const(0)) for _ in range(d.operand.array.rank)]
+        for component, dim in enumerate(d.index_map):
+            at = (position,) if d.indices.array.rank == 1 else (const(component), position)
+            start = emitter.emit(d.indices, at)
+            last = ops.integer(d.operand.array.dims[dim] - 1)
+            inside = ops.compare("le", "u32", start, last)
+            is_there = inside if is_there < 0 else ops.both(is_there, inside)
+            places[dim] = Place(const(0), start)
+        word, _ = word_of(emitter, target, places)
+        return ops.select(is_there, word, ops.integer(0)), is_there
+
+    def _is_own(self, emitter: VectorEmitter, position: Expr, counter: SReg) -> MReg:
+        """The updates that there are, without those that the chunk before had."""
+        b, ops, values = self.builder, emitter.ops, emitter.index_values
+        mask = values.within(position, 0, self.dims.vectors - 1)
+        if self.chunk_dim.is_even:
+            return mask
+        begin = ops.splat(b.smuli(counter, self.cut.chunk * VREG))
+        return ops.both(mask, ops.compare("ge", "s32", values.vector(position), begin))
+
+    def _met(self, emitter: VectorEmitter, reducer: Reducer, word: VReg, value: VReg) -> VReg:
+        """In every lane all that lanes of the same table bring for its place."""
+        ops, copies = emitter.ops, self.cut.copies
+        neutral = self._neutral(emitter, reducer)
+        sums = [value]
+        count = 0
+        for across in range(0, LANES, min(copies, LANES)):
+            words = ops.emit("vrot.lane", word, 0, across) if across else word
+            values = ops.emit("vrot.lane", value, 0, across) if across else value
+            for down in range(SUBLANES if copies <= LANES else 1):
+                if not across and not down:
+                    continue
+                there = ops.emit("vrot.slane", words, 0, down) if down else words
+                brought = ops.emit("vrot.slane", values, 0, down) if down else values
+                mine = ops.compare("eq", "s32", word, there)
+                meets = ops.select(mine, brought, neutral)
+                count += 1
+                if count < _PARTIAL:
+                    sums.append(meets)
+                else:
+                    place = count % _PARTIAL
+                    sums[place] = reducer.combine(ops, [sums[place]], [meets])[0]
+        while len(sums) > 1:
+            last = sums.pop()
+            sums[0] = reducer.combine(ops, [sums[0]], [last])[0]
+        return sums[0]
+
+    def _in_tables(self, emitter: VectorEmitter, word: VReg, target: VmemArray) -> VReg:
+        """The word in the table of each lane."""
+        ops, copies = emitter.ops, self.cut.copies
+        size = target.word_rows * LANES
+        table = ops.emit("vandi", ops.lane(), min(copies, LANES) - 1)
+        if copies > LANES:
+            table = ops.iadd(ops.imul_constant(ops.sublane(), LANES), table)
+        return ops.iadd(word, ops.imul_constant(table, size))
+
+    @staticmethod
+    def _neutral(emitter: VectorEmitter, reducer: Reducer) -> VReg:
+        """What changes nothing: for a sum of floats the zero that keeps the other one's sign."""
+        is_sum = reducer.monoid == "add" and reducer.dtypes[0].is_float
+        return emitter.ops.integer(-(1 << 31) if is_sum else reducer.identity_bits())
+
+    # tables
+
+    @property
+    def _table_rows(self) -> int:
+        whole = whole_box(self.kernel.fusion.array)
+        return VmemArray(self.kernel.fusion.array, 0, 0, whole.low, whole.extent).word_rows
+
+    def _clear_tables(self, reducer: Reducer) -> None:
+        b = self.builder
+        rows = self._table_rows * self.cut.copies
+        for number in range(self.cut.together):
+            self._tables.append(b.window(f"table{number}", rows + GUARD_ROWS))
+        emitter = VectorEmitter(b, {}, {}, {})
+
+        def clear(row: SReg, offset: int) -> None:
+            neutral = self._neutral(emitter, reducer)
+            for table in self._tables:
+                b.emit("vst", table, row, offset, 1, neutral)
+
+        self._over_rows(rows, clear)
+
+    def _over_rows(self, rows: int, body: Callable[[SReg, int], None]) -> None:
+        """`body` of (sreg, offset) for every register of `rows` rows."""
+        b = self.builder
+        tiles = rows // SUBLANES
+        looped = tiles // _FILL
+        b.new_block()
+        if looped:
+            with b.loop(looped, "tables", parallel=True) as counter:
+                first = b.smuli(counter, _FILL * SUBLANES)
+                for number in range(_FILL):
+                    body(first, number * SUBLANES)
+            b.new_block()
+        for number in range(looped * _FILL, tiles):
+            body(0, number * SUBLANES)
+        b.new_block()
+
+    def _make_result(self, emitter: VectorEmitter, target: VmemArray) -> None:
+        """The operand, combined with the tables where there are any."""
+        if self._reducer is None:
+            emitter.emit_stage([self.dims.operand], [target])
+            return
+        self._add_up(self._reducer, emitter)
+        reducer, ops = self._reducer, emitter.ops
+        space, storer = tile_space(target, 1), Storer(ops, emitter.index_values)
+
+        def body(point: TilePoint) -> None:
+            at = point_index(target, space, point, 0)
+            state = [emitter.emit(self.dims.operand, at)]
+            major = const(0)
+            for position, size in zip(point.majors, target.major_pitch, strict=True):
+                major = major * size + position
+            tile = (major * target.row_pitch + point.row_tile) * target.col_pitch + point.col_tile
+            row, offset = emitter.index_values.row_address(0, tile * SUBLANES)
+            for table in self._tables:
+                found = ops.emit("vld", table, row, offset, 1)
+                state = reducer.combine(ops, state, [found])
+            storer.store(target, major, point.row_tile, point.col_tile, reducer.finish(ops, state))
+
+        TileLoops(self.builder, emitter.sregs).run(space, 10 * self.cut.together, body)
+        self.builder.new_block()
+
+    def _add_up(self, reducer: Reducer, emitter: VectorEmitter) -> None:
+        """All tables of a register's lanes into the first one."""
+        b, ops = self.builder, emitter.ops
+        count = self.cut.copies
+        while count > 1:
+            fan = min(_FAN, count)
+            count //= fan
+            apart = count * self._table_rows
+
+            def combine(row: SReg, offset: int, fan: int = fan, apart: int = apart) -> None:
+                for table in self._tables:
+                    state = [ops.emit("vld", table, row, offset, 1)]
+                    for number in range(1, fan):
+                        base = b.sadd(row, b.sconst(number * apart))
+                        state = reducer.combine(
+                            ops, state, [ops.emit("vld", table, base, offset, 1)]
+                        )
+                    b.emit("vst", table, row, offset, 1, reducer.finish(ops, state)[0])
+
+            self._over_rows(apart, combine)

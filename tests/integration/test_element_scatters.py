@@ -1,0 +1,95 @@
+"""Scatters of single elements, a register of updates at a time, on both machines against the evaluator."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from compiler import driver
+from compiler.backend.kernel_options import KernelOptions
+from compiler.hlo.dtypes import BY_NAME
+from tests.support.against_evaluator import binary, check, random_values
+from tests.support.run_hlo import compile_text
+
+TAKE = "f {{\n  f.a = {0}[] parameter(0)\n  ROOT f.b = {0}[] parameter(1)\n}}\n"
+
+
+def scatter(dtype: str, dims: tuple[int, ...], count: int, combine: str) -> str:
+    """A scatter of `count` elements into `dims` at places that are all data."""
+    rank = len(dims)
+    every = ",".join(map(str, range(rank)))
+    shape = f"{dtype}[{','.join(map(str, dims))}]"
+    called = TAKE.format(dtype) if combine == "take" else binary("f", combine, dtype)
+    return f"""HloModule m
+{called}
+ENTRY e {{
+  x = {shape} parameter(0)
+  i = s32[{count},{rank}] parameter(1)
+  u = {dtype}[{count}] parameter(2)
+  ROOT r = {shape} scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{{every}}},
+    scatter_dims_to_operand_dims={{{every}}}, index_vector_dim=1, to_apply=f
+}}
+"""
+
+
+def places(dims: tuple[int, ...], count: int, seed: int) -> np.ndarray:
+    """Places of which some lie outside; a third of them are the same few."""
+    rng = np.random.default_rng(seed)
+    found = np.stack([rng.integers(-1, size + 1, count) for size in dims], axis=1)
+    found[::3] = found[:3][rng.integers(0, 3, found[::3].shape[0])]
+    return found.astype(np.int32)
+
+
+CASES = {
+    "sums": ("f32", (3000,), 5000, "add"),
+    "sums of integers": ("s32", (1100,), 2048, "add"),
+    "maxima": ("f32", (2500,), 3001, "maximum"),
+    "unsigned minima": ("u32", (2500,), 1500, "minimum"),
+    "bits": ("u32", (1500,), 1024, "xor"),
+    "products": ("s32", (1500,), 1100, "multiply"),
+    "the last one": ("f32", (2000,), 3000, "take"),
+    "rows and columns": ("f32", (20, 300), 2500, "add"),
+    "rows and columns, the last one": ("s32", (9, 130), 1500, "take"),
+    "three components": ("f32", (3, 17, 140), 2600, "add"),
+    "many chunks": ("f32", (1100,), 37000, "add"),
+    "many chunks of pairs": ("s32", (40, 50), 36500, "add"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_elements_meet_in_registers(name: str) -> None:
+    dtype, dims, count, combine = CASES[name]
+    text = scatter(dtype, dims, count, combine)
+    kind = BY_NAME[dtype]
+    updates = random_values(kind, (count,), 2, whole=True)
+    check(text, [random_values(kind, dims, 1, whole=True), places(dims, count, 3), updates])
+    assert "together" in _notes(text)
+
+
+def test_infinities_and_nan_stay_where_they_fall() -> None:
+    text = scatter("f32", (1500,), 2048, "add")
+    updates = random_values(BY_NAME["f32"], (2048,), 2, whole=True)
+    updates[5:9] = np.inf, -np.inf, np.nan, -0.0
+    operand = np.full((1500,), -0.0, np.float32)
+    check(text, [operand, places((1500,), 2048, 4), updates])
+
+
+@pytest.mark.parametrize("target", ["v4", "v5p"])
+def test_on_chips_of_less_vmem(target: str) -> None:
+    text = scatter("f32", (30000,), 4096, "add")
+    updates = random_values(BY_NAME["f32"], (4096,), 2, whole=True)
+    operand = random_values(BY_NAME["f32"], (30000,), 1, whole=True)
+    check(text, [operand, places((30000,), 4096, 3), updates], target=target)
+
+
+def test_elements_may_be_left_to_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = scatter("f32", (3000,), 5000, "add")
+    monkeypatch.setattr(driver, "KernelOptions", partial(KernelOptions, elements_together=False))
+    assert "together" not in _notes(text)
+
+
+def _notes(text: str) -> str:
+    program = compile_text(text, "default").program
+    return " ".join(kernel.note for kernel in program.kernels.values())
