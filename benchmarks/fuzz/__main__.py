@@ -2,6 +2,7 @@
 
     python -m benchmarks.fuzz --seeds 0:2000 [--jobs 2] [--no-xla] [--levels avx2,avx512,native]
                               [--numpy-cycles 20000] [--minimise] [--out DIR] [--write PAGE]
+    python -m benchmarks.fuzz --jax --seeds 0:2000 [--scale]    random JAX programs
     python -m benchmarks.fuzz --sharded --seeds 0:2000     random shardings, on slices
     python -m benchmarks.fuzz --show SEED          the module of a seed
     python -m benchmarks.fuzz --file X.hlo ..      judge files instead
@@ -25,8 +26,8 @@ from typing import Any
 
 from benchmarks.fuzz.annotations import annotated
 from benchmarks.fuzz.check import OK, XLA, Ways
-from benchmarks.fuzz.generator import generate, generate_real
 from benchmarks.fuzz.minimise import minimise, minimise_real, minimise_sharded
+from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
 from benchmarks.fuzz.sharded import OF_DEVICES, check_annotated
 from benchmarks.fuzz.sharded import limited as sharded_limited
 from benchmarks.fuzz.worker import limited
@@ -34,7 +35,7 @@ from benchmarks.fuzz.xla_process import XlaProcess, available
 from benchmarks.sections import put_section
 from benchmarks.seeds import Ledger, Plan, run
 
-_FINE = (OK, XLA, "too large", OF_DEVICES)
+_FINE = (OK, XLA, "too large", OF_DEVICES, NOTHING)
 _TITLE = "# Random programs\n"
 
 
@@ -54,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=None, help="where findings are written")
     parser.add_argument("--write", type=Path, default=None, help="a page that gets the counts")
     parser.add_argument("--scale", action="store_true", help="real sizes: compile only")
+    parser.add_argument("--jax", action="store_true", help="random JAX programs")
     parser.add_argument("--sharded", action="store_true", help="random shardings, on slices")
     parser.add_argument("--show", type=int, default=None)
     parser.add_argument("--file", type=Path, nargs="+", default=[])
@@ -83,7 +85,7 @@ def _run(
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
     series = "scale" if args.scale else "sharded" if args.sharded else "random"
-    name = f"{series} {level}".strip()
+    name = f"{'jax ' if args.jax else ''}{series} {level}".strip()
     ledger = Ledger(args.out, name, range(first, last))
 
     def tell(record: dict[str, Any]) -> None:
@@ -98,6 +100,7 @@ def _run(
     else:
         plan.arguments = ["--numpy-cycles", str(args.numpy_cycles), "--target", args.target]
         plan.arguments += ["--xla"] if use_xla else []
+    plan.arguments = [*plan.arguments, *(["--jax"] if args.jax else [])]
     run(plan, tell)
     seconds = time.perf_counter() - started
     page = ledger.page(_told(args, use_xla), "outcome")
@@ -121,7 +124,8 @@ def _told(args: argparse.Namespace, use_xla: bool) -> str:
 
 def _text(seed: int, args: argparse.Namespace) -> str:
     """The module of a seed."""
-    text = (generate_real if args.scale else generate)(seed)
+    series = JaxSeries() if args.jax else Series()
+    text = series.real(seed) if args.scale else series.small(seed)[0]
     return annotated(text, seed) if args.sharded else text
 
 

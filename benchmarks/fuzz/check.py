@@ -55,13 +55,15 @@ class Outcome:
 @dataclass(frozen=True)
 class Ways:
     """What to compare with. `numpy_cycles`: programs of at most so many run on NumPy too;
-    `stablehlo`: whether the module goes through the other frontend as well, where XLA translates it."""
+    `stablehlo`: whether the module goes through the other frontend as well, where XLA translates it;
+    `other`: the same program as StableHLO that somebody else wrote."""
 
     xla: XlaProcess | None = None
     numpy_cycles: int = 0
     printing: bool = True
     target: str = "v5e"
     stablehlo: bool = False
+    other: str = ""
 
 
 def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
@@ -86,10 +88,13 @@ def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
                 return Outcome(PRINTING, "printed, read and printed again it differs", "printing")
         except Exception as error:
             return internal(error, "while printing: ")
-    if ways.stablehlo and ways.xla is not None:
-        found = _as_stablehlo(text, inputs, want, ways.xla)
-        if found is not None:
-            return found
+    other = ways.other
+    if not other and ways.stablehlo and ways.xla is not None:
+        status, translated = ways.xla.stablehlo(text)
+        other = translated if status == "ok" else ""
+    found = _as_stablehlo(text, other, inputs, want) if other else None
+    if found is not None:
+        return found
     try:
         program = run.compiled(text, ways.target)
         got, cycles = run.executed(program, inputs)
@@ -104,12 +109,9 @@ def check(text: str, ways: Ways, seed: int = 0) -> Outcome:
 
 
 def _as_stablehlo(
-    text: str, inputs: Sequence[Array], want: Sequence[Array], xla: XlaProcess
+    text: str, other: str, inputs: Sequence[Array], want: Sequence[Array]
 ) -> Outcome | None:
-    """What is found when the module is read as the StableHLO that XLA makes of it."""
-    status, other = xla.stablehlo(text)
-    if status != "ok":
-        return None
+    """What is found when the module is read as StableHLO, `other`."""
     try:
         got = list(evaluate(parse_model(other), list(inputs), run.PRECISION))
     except CompileError as error:

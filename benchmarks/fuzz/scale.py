@@ -1,6 +1,6 @@
 """Random modules at real sizes, 1 MB to 1 GB an array: compiled and estimated, not executed.
 
-    python -m benchmarks.fuzz.scale FIRST LAST       (what `python -m benchmarks.fuzz --scale` starts)
+    python -m benchmarks.fuzz.scale FIRST LAST [--jax]       (what `python -m benchmarks.fuzz --scale` starts)
 
 Everything that fits compiles, within `SECONDS`. Parameters and results that fill the chip's memory
 by themselves are no finding.
@@ -16,8 +16,8 @@ import time
 import warnings
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, Outcome, internal, signature
-from benchmarks.fuzz.generator import generate_real
 from benchmarks.fuzz.run import compiled
+from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
@@ -82,6 +82,7 @@ def limited(text: str) -> Outcome:
 def main() -> None:
     """Run the seeds given on the command line."""
     first, last = int(sys.argv[1]), int(sys.argv[2])
+    series = JaxSeries() if "--jax" in sys.argv else Series()
     watch_memory()
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
@@ -90,7 +91,8 @@ def main() -> None:
         out.write(json.dumps({"begin": seed}) + "\n")
         out.flush()
         started = time.perf_counter()
-        outcome = limited(generate_real(seed))
+        text = series.real(seed)
+        outcome = limited(text) if text else Outcome(NOTHING)
         seconds = round(time.perf_counter() - started, 2)
         out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")
         out.flush()

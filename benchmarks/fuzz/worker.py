@@ -1,6 +1,6 @@
 """A batch of seeds in a process of its own: a line of JSON when one begins and when it ends.
 
-    python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--scale]
+    python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--jax]
 
 The parent (`benchmarks.seeds`) reads the lines; where they stop, the process died or hangs.
 """
@@ -15,7 +15,7 @@ import time
 import warnings
 
 from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
-from benchmarks.fuzz.generator import generate
+from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
 from benchmarks.fuzz.xla_process import XlaProcess
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 
@@ -51,24 +51,27 @@ def main() -> None:
     parser.add_argument("--numpy-cycles", type=int, default=0)
     parser.add_argument("--every", type=int, default=4)
     parser.add_argument("--target", default="v5e")
+    parser.add_argument("--jax", action="store_true")
     args = parser.parse_args()
     watch_memory()
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     xla = XlaProcess() if args.xla else None
+    series = JaxSeries() if args.jax else Series()
     for seed in range(args.first, args.last):
         out.write(json.dumps({"begin": seed}) + "\n")
         out.flush()
         started = time.perf_counter()
         on_numpy = args.numpy_cycles if seed % args.every == 0 else 0
         try:
-            text = generate(seed)
+            text, other = series.small(seed)
         except Exception as error:
             outcome = Outcome("generator", f"{type(error).__name__}: {error}", "generator")
         else:
-            ways = Ways(xla, on_numpy, target=args.target, stablehlo=seed % args.every == 1)
-            outcome = limited(text, ways, seed)
+            as_stablehlo = seed % args.every == 1
+            ways = Ways(xla, on_numpy, True, args.target, as_stablehlo, other)
+            outcome = limited(text, ways, seed) if text else Outcome(NOTHING)
         seconds = round(time.perf_counter() - started, 2)
         out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")
         out.flush()
