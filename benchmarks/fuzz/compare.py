@@ -134,6 +134,8 @@ def _wrong(got: Array, want: Array, runs: Sequence[Array], times: float, reads_b
             spread = np.maximum(spread, np.where(np.isfinite(off), off, 0))
         if reads_bits:
             unsure |= spread > np.abs(base)
+        # What is divided by may be zero where noise moves the quotient by as much as itself.
+        unsure |= np.isinf(found) & (2 * spread > np.abs(base))
         step = step_of(dtype.name)
         floor = _FLOOR if dtype.bits >= 32 or dtype.name == "bf16" else 0.0
         slack = 2 * step * np.abs(base) + floor if spread.any() or unsure.any() else 0.0

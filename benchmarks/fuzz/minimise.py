@@ -22,6 +22,7 @@ from benchmarks.fuzz.module_text import (
     Text,
     cleaned,
     elements,
+    plain,
     read,
     used_names,
 )
@@ -95,8 +96,9 @@ def _dies(text: str, seed: int, kind: str) -> bool:
 
 def reduced(text: str, fails: Fails, seconds: float) -> str:
     """Steps of all sorts until none helps or time is up."""
-    best = cleaned(read(text))
-    if not fails(best.render()):
+    starts = (cleaned(read(form)) for form in (text, plain(text)))
+    best = next((start for start in reversed(list(starts)) if fails(start.render())), None)
+    if best is None:
         return text
     deadline = time.monotonic() + seconds
     changed = True

@@ -1,6 +1,7 @@
 """A module as lines that can be cut: what the minimiser works on.
 
-Understands the form the generator writes: one instruction a line, names without ``%``.
+Understands the form the generator writes: one instruction a line, names without ``%``. `plain`
+brings what XLA prints into this form.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 _LINE = re.compile(r"^\s*(ROOT )?([\w.\-]+) = (\(.*?\)(?= [a-z])|\S+) ([\w\-]+)\((.*)$")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _CALLED = re.compile(
-    r"(?:to_apply|calls|condition|body|select|scatter|true_computation|false_computation)=([\w.]+)"
+    r"(?:to_apply|calls|condition|body|select|scatter|true_computation|false_computation)=([\w.\-]+)"
 )
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
@@ -86,6 +87,16 @@ class Text:
         """With one computation in place of that of its name."""
         kept = tuple(changed if c.name == changed.name else c for c in self.computations)
         return replace(self, computations=kept)
+
+
+def plain(text: str) -> str:
+    """What XLA printed, without what it says beside: numbers of operands, layouts, origins."""
+    text = re.sub(r"/\*.*?\*/", "", text)
+    text = re.sub(r"(?<=\])\{[\d,]*\}", "", text)
+    text = re.sub(r", metadata=\{[^{}]*\}", "", text)
+    text = re.sub(r"(?<![\w\"])%(?=[A-Za-z_])", "", text)
+    lines = text.splitlines()
+    return "\n".join("HloModule m" if s.startswith("HloModule") else s for s in lines)
 
 
 def read(text: str) -> Text:

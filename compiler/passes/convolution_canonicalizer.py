@@ -19,6 +19,7 @@ from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -40,6 +41,13 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
     """Replace the convolutions that are dots."""
     for computation in reachable(module):
         for instr in list(computation):
+            if instr.opcode == "convolution" and not instr.array.dtype.is_float:
+                summed = of_floats(instr)  # its sums are cut into parts that must not be integers
+                if summed is not None:
+                    replace(instr, summed)
+                    context.counts["integer results of floats"] += 1
+        computation.sort()
+        for instr in list(computation):
             conv = _as_patches(instr)
             gradient = _as_patch_gradient(instr) if conv is None else None
             if conv is not None:
@@ -48,7 +56,7 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
                 replace(instr, _as_sum(instr, gradient))
             context.counts["convolutions"] += conv is not None or gradient is not None
         computation.sort()
-    return bool(context.counts["convolutions"])
+    return sum(context.counts.values()) > 0
 
 
 def _as_patches(instr: HloInstruction) -> _Conv | None:

@@ -13,19 +13,24 @@ import jax.numpy as jnp
 from benchmarks.fuzz.traced import catalogue, draw
 from benchmarks.fuzz.traced.program import Function, NotAddedError, Program, Spec
 
-_NEVER = frozenset(
-    "out out_sharding device copy order accuracy impl use_magma implementation axis_name "
-    "axis_index_groups inplace numpy_resid sharding optimize promote_integers object kwargs kwds kw "
-    "where_ dtype_ _dot_general equal_nan_ decimals_ loc_ init_func initial_".split()
-)
-_SEVERAL = frozenset(
-    "arrays tup operands choices choicelist condlist arys args xi arrs varargs".split()
-)
-_INTEGERS = frozenset(
-    "indices segment_ids start_indices index start_index multi_index ind repeats sections labels "
-    "group_sizes total_repeat_length_ counts shift shifts scatter_indices".split()
-)
-_SCALARS = frozenset("start stop step start_index index low high".split())
+_NEVER = frozenset({
+    "out", "out_sharding", "device", "copy", "order", "accuracy", "impl", "use_magma",
+    "implementation", "axis_name", "axis_index_groups", "inplace", "numpy_resid", "sharding",
+    "optimize", "promote_integers", "object", "kwargs", "kwds", "kw", "_dot_general",
+    "init_func",
+})  # fmt: skip
+_SEVERAL = frozenset({
+    "arrays", "tup", "operands", "choices", "choicelist", "condlist", "arys", "args", "xi",
+    "arrs", "varargs",
+})  # fmt: skip
+_INTEGERS = frozenset({
+    "indices", "segment_ids", "start_indices", "index", "start_index", "multi_index", "ind",
+    "repeats", "sections", "labels", "group_sizes", "counts", "shift", "shifts",
+    "scatter_indices",
+})  # fmt: skip
+_SCALARS = frozenset({
+    "start", "stop", "step", "start_index", "index", "low", "high",
+})  # fmt: skip
 _CHANCE = 0.22
 
 
@@ -57,7 +62,7 @@ class Call:
         """A value that goes with the first one: its type, its dimensions or ones that broadcast."""
         draw_ = self.rng.random()
         dims = lead.shape if draw_ < 0.6 else draw.broadcast_of(self.rng, lead.shape)
-        if lead.shape and 0.85 < draw_:
+        if lead.shape and draw_ > 0.85:
             dims = lead.shape[-1:]
         same = self.program.pick(lambda s: s.dtype == lead.dtype and s.shape == dims)
         if same is not None and self.rng.random() < 0.6:
@@ -110,9 +115,9 @@ def drawn_call(program: Program, name: str, function: Function) -> tuple[Functio
             if needed and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 raise NotAddedError(parameter.name)
             continue
-        if not needed and (program.rng.random() > _CHANCE or parameter.name in ("unroll",)):
-            if not (parameter.name == "size" and call.name.startswith("jax.numpy")):
-                continue
+        is_size = parameter.name == "size" and call.name.startswith("jax.numpy")
+        if not needed and not is_size and program.rng.random() > _CHANCE:
+            continue
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional += [Place(call.array()) for _ in range(program.rng.randint(1, 3))]
             continue
@@ -156,7 +161,10 @@ def _value(call: Call, name: str, needed: bool) -> Any:
     return Place(call.array())
 
 
-_ARRAYS = frozenset("a b x y y0 weights initial loc scale bias lower upper minval maxval init".split())
+_ARRAYS = frozenset({
+    "a", "b", "x", "y", "y0", "weights", "initial", "loc", "scale", "bias", "lower", "upper",
+    "minval", "maxval", "init",
+})  # fmt: skip
 
 
 def _indices(call: Call, name: str) -> Any:

@@ -16,15 +16,17 @@ NAMESPACES = (
 )  # fmt: skip
 
 # What reads or writes files, is no computation, or has values that are the implementation's to choose.
-_NOT_CALLED = frozenset(
-    "save savez load fromfile frombuffer fromstring fromiter from_dlpack set_printoptions "
-    "get_printoptions printoptions array_repr array_str array2string save_npz empty empty_like infeed "
-    "outfeed rng_uniform create_token after_all psum pmean all_gather dce_sink approx_max_k approx_min_k "
-    "composite custom_root custom_linear_solve map scan while_loop fori_loop cond switch "
-    "associative_scan reduce reduce_window gather scatter scatter_add scatter_mul scatter_min "
-    "scatter_max scatter_sub scatter_apply conv_general_dilated dot_general split_key_data "
-    "broadcast_shapes".split()
-)  # what is left out here and takes functions or numbers of dimensions is in `structured`
+_NOT_CALLED = frozenset({
+    "save", "savez", "load", "fromfile", "frombuffer", "fromstring", "fromiter", "from_dlpack",
+    "set_printoptions", "get_printoptions", "printoptions", "array_repr", "array_str",
+    "array2string", "save_npz", "empty", "empty_like", "infeed", "outfeed", "rng_uniform",
+    "create_token", "after_all", "psum", "pmean", "all_gather", "dce_sink", "approx_max_k",
+    "approx_min_k", "composite", "custom_root", "custom_linear_solve", "map", "scan",
+    "while_loop", "fori_loop", "cond", "switch", "associative_scan", "reduce", "reduce_window",
+    "gather", "scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max",
+    "scatter_sub", "scatter_apply", "conv_general_dilated", "dot_general", "split_key_data",
+    "broadcast_shapes",
+})  # fmt: skip  # what is left out here and takes functions or numbers of dimensions is in `structured`
 
 UFUNC_METHODS = ("reduce", "accumulate", "outer", "reduceat")
 

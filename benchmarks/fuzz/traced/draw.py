@@ -43,7 +43,9 @@ def dims(
 ) -> tuple[int, ...]:
     """Dimensions of at most `most` elements."""
     if rank is None:
-        rank = rng.choices(range(7), (1, 6, 9, 7, 4, 1, 1) if not real else (0, 4, 8, 8, 5, 1, 0))[0]
+        rank = rng.choices(range(7), (1, 6, 9, 7, 4, 1, 1) if not real else (0, 4, 8, 8, 5, 1, 0))[
+            0
+        ]
     if real:
         return real_dims(rng, most, rank)
     sizes = [rng.choice(SIZES) if rng.random() < 0.6 else rng.randint(1, 12) for _ in range(rank)]

@@ -11,7 +11,7 @@ import jax
 from benchmarks.fuzz.traced import arguments, catalogue, structured, transforms
 from benchmarks.fuzz.traced.program import NotAddedError, Program
 
-MOST_ELEMENTS = 3000
+MOST_ELEMENTS = 2000
 _TRIES = 12
 _NESTED = 0.22
 
@@ -37,7 +37,7 @@ def generate(seed: int, real: bool = False) -> Texts:
         most = int(2.0 ** rng.uniform(18, 28))
     program = Program(rng, most, real)
     with jax.enable_x64(rng.random() < 0.08):
-        fill(program, rng.choice((1, 2, 3, 5, 8)) if not real else rng.choice((1, 2, 3)))
+        fill(program, rng.choice((1, 1, 2, 3, 5)) if not real else rng.choice((1, 2, 3)))
         if not program.steps:
             raise NothingDrawnError
         return lowered(program, "tpu" if rng.random() < 0.3 else "cpu")
@@ -45,7 +45,6 @@ def generate(seed: int, real: bool = False) -> Texts:
 
 def fill(program: Program, count: int, depth: int = 0) -> None:
     """Add `count` calls, fewer where JAX refuses all that is drawn."""
-    rng = program.rng
     for _ in range(count):
         for _ in range(_TRIES):
             before = (len(program.specs), dict(program.given))
@@ -81,8 +80,13 @@ def lowered(program: Program, platform: str) -> Texts:
     results = program.results()
     specs = [program.specs[n] for n in program.given]
     made = jax.jit(program.function(results), keep_unused=True).trace(*specs)
-    low = made.lower(lowering_platforms=(platform,))
+    try:
+        low = made.lower(lowering_platforms=(platform,))
+    except (NotImplementedError, AssertionError, ValueError) as error:  # JAX has no rule for a type
+        raise NothingDrawnError from error
     hlo = low.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    if re.search(r"\b(f64|c128)\[", hlo):  # that JAX's own rules compute in
+        raise NothingDrawnError
     kinds = list(program.given.values())
     labels = tuple(step.label for step in program.steps)
     return Texts(_named(hlo, kinds), low.as_text(), labels)

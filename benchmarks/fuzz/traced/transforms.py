@@ -187,7 +187,9 @@ def branched(program: Program, fill: Filler) -> Drawn:
         rest = _rest(program, made, len(numbers))
         rests.append(range(len(all_numbers), len(all_numbers) + len(rest)))
         all_numbers += rest
-    chooser = rng.choice(("bool", "int32", "uint8")) if count == 2 else rng.choice(("int32", "int8"))
+    chooser = (
+        rng.choice(("bool", "int32", "uint8")) if count == 2 else rng.choice(("int32", "int8"))
+    )
     at = program.give(chooser, (), "small" if chooser != "bool" else "tame")
 
     def branch(made: Block, places: range) -> Function:
@@ -261,7 +263,11 @@ def differentiated(program: Program, fill: Filler) -> Drawn:
         return "jvp", lambda *x: jax.jvp(*_along(made.function, x, wanted)), numbers
     if way == "second":
         first = jax.grad(loss, wanted[0])
-        return "grad2", jax.grad(lambda *x: jnp.sum(first(*x)).astype(jnp.float32), wanted[0]), numbers
+        return (
+            "grad2",
+            jax.grad(lambda *x: jnp.sum(first(*x)).astype(jnp.float32), wanted[0]),
+            numbers,
+        )
     return "grad", jax.value_and_grad(loss, tuple(wanted)), numbers
 
 

@@ -20,7 +20,7 @@ from compiler.backend.vector.float_math import (
 )
 from compiler.backend.vector.ops import Ops, compare_type, value_class
 from compiler.backend.vector.power import emit_power
-from compiler.backend.vector.small_floats import reduce_precision, settle
+from compiler.backend.vector.small_floats import reduce_half, reduce_precision, settle
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -141,7 +141,10 @@ def _bitcast_convert(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
 
 def _reduce_precision(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     exponent, mantissa = instr.exponent_bits, instr.mantissa_bits
-    result = reduce_precision(ops, operands[0], exponent, mantissa)
+    if instr.array.dtype.name == "f16":
+        result = reduce_half(ops, operands[0], exponent, mantissa)
+    else:
+        result = reduce_precision(ops, operands[0], exponent, mantissa)
     return settle(ops, result, instr.array.dtype)
 
 

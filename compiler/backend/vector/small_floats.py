@@ -165,3 +165,23 @@ def reduce_precision(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VRe
     is_special = ops.compare_integer("ge", bits, INFINITY_BITS)
     result = ops.select(is_special, bits, result)
     return ops.with_sign_of(result, value)
+
+
+_HALF_EXPONENT, _HALF_MANTISSA = 5, 10
+
+
+def reduce_half(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VReg:
+    """`reduce_precision` of f16 in f32 lanes: its numbers below 2^-14 are as far apart as those above.
+
+    A format with as large exponents as f16 has them too, and keeps them.
+    """
+    if exponent < _HALF_EXPONENT:
+        return reduce_precision(ops, value, exponent, mantissa)
+    if mantissa >= _HALF_MANTISSA:
+        return value
+    normal = reduce_precision(ops, value, 8, mantissa)
+    magnitude = ops.magnitude(value)
+    spread = 2.0 ** (_HALF_MANTISSA - 1 - mantissa)  # of which a last bit counts as much as theirs
+    small = ops.add_real(ops.add_real(magnitude, spread), -spread)
+    is_small = ops.compare_integer("lt", magnitude, (127 - 14) << 23)
+    return ops.select(is_small, ops.with_sign_of(small, value), normal)

@@ -226,7 +226,7 @@ def _reduce_precision(ctx: Context, instr: HloInstruction, operands: Operands) -
     mantissa_bits = instr.mantissa_bits
     if source.exponent_bits <= exponent_bits and source.mantissa_bits <= mantissa_bits:
         return np.asarray(operands[0])
-    if ctx.is_wide and exponent_bits == 8 and mantissa_bits == 7:
+    if ctx.is_wide and dtype.name == "f32" and exponent_bits == 8 and mantissa_bits == 7:
         return round_to_bf16(operands[0])
     bits = special_functions.round_significand(
         unsigned_view(operands[0]), exponent_bits, mantissa_bits, source

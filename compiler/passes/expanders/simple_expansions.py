@@ -7,8 +7,8 @@ import math
 
 from compiler.analysis.reducers import has_identity_init
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.dtypes import BF16, F32, S32, U32, DType
-from compiler.hlo.identities import MONOIDS, identity
+from compiler.hlo.dtypes import F32, S32, U32
+from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
@@ -16,6 +16,7 @@ from compiler.passes.expanders.bit_casts import change_width
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
 from compiler.passes.expanders.start_values import started_once
@@ -145,7 +146,7 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
 
 def _ragged_dot(instr: Instr) -> Instr | None:
     """A loop over groups; each masks its own rows of the ragged dimension."""
-    plain = _of_floats(instr)
+    plain = of_floats(instr)
     if plain is not None:
         return plain
     e = Emitter.at(instr)
@@ -187,32 +188,8 @@ def _ragged_dot(instr: Instr) -> Instr | None:
     return e.loop(groups, [lhs, rhs, stops, counts, total], step)[-1]
 
 
-def _of_floats(instr: Instr) -> Instr | None:
-    """A float product of floats that have a zero: what is padded or left out is filled with it."""
-    types = [operand.array.dtype for operand in instr.operands[:2]]
-    result = instr.array.dtype
-    if not result.is_float or any(t.is_complex for t in types):
-        return None
-    wide = result if result.bits > F32.bits else F32
-    is_mixed = types[0].is_float != types[1].is_float
-
-    def wanted(dtype: DType) -> DType:
-        if is_mixed and not dtype.is_float:
-            return wide
-        return BF16 if identity("add", dtype) is None else dtype
-
-    made = F32 if identity("add", result) is None else result
-    if [*types, result] == [*map(wanted, types), made]:
-        return None
-    e = Emitter.at(instr)
-    sides = [e.cast(o, wanted(t)) for o, t in zip(instr.operands, types, strict=False)]
-    operands = [*sides, *instr.operands[2:]]
-    shape = instr.array.with_dtype(made)
-    return e.cast(e.instruction(instr.opcode, operands, dict(instr.attrs), shape), result)
-
-
 def _convolution(instr: Instr) -> Instr | None:
-    return _of_floats(instr) or batch_groups_to_features(instr)
+    return of_floats(instr) or batch_groups_to_features(instr)
 
 
 def _running_sum(e: Emitter, values: Instr) -> Instr:
@@ -375,7 +352,7 @@ _TABLE: dict[str, Expansion] = {
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
     "bitcast-convert": change_width,
-    "dot": _of_floats,
+    "dot": of_floats,
     "dynamic-slice": plain_indices,
     "dynamic-update-slice": plain_indices,
     "gather": plain_indices,
