@@ -17,8 +17,8 @@ T.views.compare = { name: "Compare", when: () => T.mains.length > 1, draw: () =>
     { name: "change", num: true, value: (r) => Math.abs(r.tb - r.ta), show: (r) => h("span", { class: r.tb > r.ta ? "up" : r.tb < r.ta ? "down" : "soft" }, `${r.tb >= r.ta ? "+" : "−"}${us(Math.abs(r.tb - r.ta))}`) },
     { name: "", value: (r) => (r.ta ? r.tb / r.ta : 9e9), show: (r) => times(r.ta, r.tb) }, { name: "why", show: (r) => why(r.ca, r.cb) },
   ], list.map((r) => ({ ...r, ta: ms(a, r.ca.total), tb: ms(b, r.cb.total) })), { sort: 3, most: 60 });
-  return h("div", {}, T.panel("", h("p", {}, h("b", {}, "A "), name(a)), strip(a, ta), h("p", {}, h("b", {}, "B "), name(b), " ", times(ta, tb)), strip(b, tb), T.legend(T.addUp(a.causes, b.causes), a.cycles + b.cycles), h("p", {}, why(a.causes, b.causes))),
-    h("div", { class: "two" }, h("div", {}, T.panel("Totals", h("table", {}, h("tr", {}, ["", "A", "B", ""].map((x) => h("th", { class: x ? "num" : "" }, x))), totals.map((r) => h("tr", {}, r.map((x, i) => h("td", { class: i ? "num" : "name" }, x))))))), h("div", {}, lines.length ? T.panel("Source lines", table("line", lines)) : "")), T.panel("Kernels", table("kernel", rows)));
+  return h("div", {}, T.panel("", h("p", {}, h("b", {}, "A "), name(a)), strip(a, ta), h("p", {}, h("b", {}, "B "), name(b), " ", times(ta, tb)), strip(b, tb), T.legend(T.addUp(a.causes, b.causes)), h("p", {}, why(a.causes, b.causes))),
+    h("div", { class: lines.length ? "two" : "" }, h("div", {}, T.panel("Totals", h("table", {}, h("tr", {}, ["", "A", "B", ""].map((x) => h("th", { class: x ? "num" : "" }, x))), totals.map((r) => h("tr", {}, r.map((x, i) => h("td", { class: i ? "num" : "name" }, x))))))), h("div", {}, lines.length ? T.panel("Source lines", table("line", lines)) : "")), T.panel("Kernels", table("kernel", rows)));
 } };
 T.addUp = (x, y) => { const found = { ...x }; for (const [k, v] of Object.entries(y)) found[k] = (found[k] || 0) + v; return found; };
 T.summed = (causes) => ({ ...causes, total: Object.values(causes).reduce((x, y) => x + y, 0) });

@@ -18,7 +18,7 @@ const h = T.h;
 T.count = (n) => Math.round(n).toLocaleString("en-US");
 T.short = (n) => n >= 1e12 ? (n / 1e12).toFixed(n < 1e14 ? 1 : 0) + " T" : n >= 1e9 ? (n / 1e9).toFixed(n < 1e10 ? 2 : n < 1e11 ? 1 : 0) + " G" : n >= 1e6 ? (n / 1e6).toFixed(n < 1e7 ? 2 : 1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(n < 1e4 ? 2 : 1) + " k" : String(Math.round(n));
 T.bytes = (n) => n >= 1 << 30 ? (n / 2 ** 30).toFixed(2) + " GiB" : n >= 1 << 20 ? (n / 2 ** 20).toFixed(1) + " MiB" : n >= 1024 ? (n / 1024).toFixed(1) + " KiB" : n + " B";
-T.share = (x) => (100 * x).toFixed(x < 0.0995 ? 1 : x < 0.9995 ? 1 : 0) + " %";
+T.share = (x) => (100 * x).toFixed(x < 0.9995 ? 1 : 0) + "\u00a0%";
 T.time = (cycles) => { const s = cycles / T.main.chip.clock_hz; return s >= 1 ? s.toFixed(3) + " s" : s >= 1e-3 ? (1e3 * s).toFixed(3) + " ms" : s >= 1e-6 ? (1e6 * s).toFixed(2) + " µs" : (1e9 * s).toFixed(0) + " ns"; };
 
 T.causes = ["mxu", "mxu_result", "mxu_weights", "vector", "scalar", "latency", "dma_in", "dma_out", "ici", "loop", "launch", "main"];
@@ -29,11 +29,14 @@ T.worst = (causes) => Object.entries(causes).sort((a, b) => b[1] - a[1])[0] || [
 
 T.bar = (causes, total, tall) => h("div", { class: tall ? "bar tall" : "bar" }, T.causes.filter((c) => causes[c] > 0).map((c) =>
   h("i", { style: { width: 100 * causes[c] / Math.max(total, 1) + "%", background: T.colour(c) }, "data-tip": `${c}: ${T.count(causes[c])} cycles, ${T.share(causes[c] / Math.max(total, 1))}\n${T.about[c]}` })));
-T.legend = (causes, total) => h("div", { class: "legend" }, T.causes.filter((c) => causes[c] > 0.002 * total).sort((a, b) => causes[b] - causes[a]).map((c) =>
-  h("span", { "data-tip": T.about[c] }, h("i", { class: "dot", style: { background: T.colour(c) } }), `${c} ${T.share(causes[c] / total)}`)));
+T.legend = (causes, total) => h("div", { class: "legend" }, T.causes.filter((c) => causes[c] > 0.002 * (total || 1)).sort((a, b) => causes[b] - causes[a]).map((c) =>
+  h("span", { "data-tip": T.about[c] }, h("i", { class: "dot", style: { background: T.colour(c) } }), total ? `${c} ${T.share(causes[c] / total)}` : c)));
 
+/* What needs an element's size waits until the view is in the document; frames do not come to a tab behind others. */
+T.later = [];
+T.shown = (then) => T.later.push(then);
 /* The address: `#view=kernels&kernel=fusion.2&bundle=41`. Without a view the first key says it. */
-T.of = { kernel: "kernel", hlo: "graph", pass: "passes", line: "costs", op: "costs", buffer: "memory", site: "kernels" };
+T.of = { kernel: "kernel", hlo: "graph", pass: "passes", line: "costs", op: "costs", site: "kernels" };
 T.read = () => {
   const state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   state.view = state.view || T.of[Object.keys(state)[0]] || "overview";

@@ -1,6 +1,6 @@
 "use strict";
 /* Costs in the user's own terms: source lines, and the tree of operation names. */
-T.views.costs = { name: "Source", draw: () => h("div", {}, T.panel("Operations by name", T.opTree()), T.panel("Source lines", T.lineTable(Infinity))) };
+T.views.costs = { name: "Source", draw: () => h("div", {}, T.panel("Source lines", T.lineTable(Infinity, 25)), T.panel("Operations by name", T.opTree())) };
 T.opTree = () => {
   const root = { name: "", path: "", cycles: 0, causes: {}, children: new Map() };
   const add = (node, c) => { node.cycles += c.cycles; for (const [k, v] of Object.entries(c.causes)) node.causes[k] = (node.causes[k] || 0) + v; };

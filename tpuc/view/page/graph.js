@@ -137,7 +137,7 @@ T.drawGraph = (shown, opened, wanted) => {
   }
   let k = 1, tx = 0, ty = 0, drag = null;
   const set = () => world.setAttribute("transform", `translate(${tx},${ty}) scale(${k})`);
-  requestAnimationFrame(() => { const cw = svg.clientWidth, ch = svg.clientHeight; k = Math.min(1, Math.max(0.6, Math.min(cw / w, ch / height))); tx = (cw - w * k) / 2; ty = height * k < ch ? (ch - height * k) / 2 : 0; const to = center || dear; if (to && (w * k > cw || height * k > ch)) { k = Math.max(k, 0.7); tx = cw / 2 - to.x * k; ty = ch / 2 - to.y * k; } set(); });
+  T.shown(() => { const cw = svg.clientWidth, ch = svg.clientHeight; k = Math.min(1, Math.max(0.6, Math.min(cw / w, ch / height))); tx = (cw - w * k) / 2; ty = height * k < ch ? (ch - height * k) / 2 : 0; const to = center || dear; if (to && (w * k > cw || height * k > ch)) { k = Math.max(k, 0.7); tx = w * k > cw ? Math.min(0, Math.max(cw - w * k, cw / 2 - to.x * k)) : (cw - w * k) / 2; ty = height * k > ch ? Math.min(0, Math.max(ch - height * k, ch / 2 - to.y * k)) : (ch - height * k) / 2; } set(); });
   svg.addEventListener("wheel", (e) => { e.preventDefault(); const f = Math.exp(-e.deltaY * 0.0015), r = svg.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top; tx = x - (x - tx) * f; ty = y - (y - ty) * f; k *= f; set(); }, { passive: false });
   svg.addEventListener("mousedown", (e) => { drag = { x: e.clientX - tx, y: e.clientY - ty }; });
   svg.addEventListener("mousemove", (e) => { if (drag) { tx = e.clientX - drag.x; ty = e.clientY - drag.y; set(); } });

@@ -39,6 +39,16 @@ T.vmemMap = (k) => {
   return h("div", { class: "panel" }, h("h2", {}, `${T.bytes(512 * used)} of ${T.bytes(512 * rows)} of VMEM`), svg, k.spill_rows ? h("p", { class: "soft" }, `and ${T.bytes(512 * k.spill_rows)} for spilled registers`) : "");
 };
 
+/* Cycles of loops and branches, and the innermost one that has half of all: where to look first. */
+T.blocks = (code) => {
+  const cycles = new Map(), open = []; let total = 0, dearest = 0;
+  code.forEach((row, i) => {
+    if (row[0] === "open") { open.push(i); cycles.set(i, 0); } else if (row[0] === "close") open.pop();
+    else if (row[2] >= 0) { total += row[2] + row[3]; for (const at of open) cycles.set(at, cycles.get(at) + row[2] + row[3]); }
+  });
+  for (const [at, took] of cycles) if (2 * took >= total && total) dearest = at;
+  return { cycles, total, dearest };
+};
 T.bundles = (k) => {
   const used = k.slots.map(() => 0);
   for (const row of k.code) if (row[0] === "b") for (let i = 5; i < row.length; i++) used[row[i][0]] = Math.max(used[row[i][0]], row.slice(5).filter((op) => op[0] === row[i][0]).length);
@@ -64,9 +74,10 @@ T.bundles = (k) => {
   const isMine = source ? (s) => s === source : place ? (s) => (k.origins[s] || []).some((o) => T.place(o) === place) : null;
   const marked = isMine && k.sources.some(isMine) ? k.sources.map(isMine) : null;
   const most = times ? Math.max(1, ...k.code.map((r) => (r[0] === "b" ? r[2] + r[3] : 0))) : 1;
+  const blocks = T.blocks(k.code);
   const line = (i) => {
-    const row = k.code[i];
-    if (row[0] !== "b") return h("div", { class: "part", style: { paddingLeft: 8 + 16 * row[1] + "px" } }, row[0] === "open" ? `${row[2]} {` : "}");
+    const row = k.code[i], took = blocks.cycles.get(i);
+    if (row[0] !== "b") return h("div", { class: "part", style: { paddingLeft: 8 + 16 * row[1] + "px" } }, row[0] === "open" ? [`${row[2]} {`, took ? h("span", { class: "took" }, `${T.count(took)} cycles, ${T.share(took / blocks.total)}`) : ""] : "}");
     const ops = row.slice(5), on = numbers[i] === wanted;
     const cell = (c) => { const mine = ops.filter((op) => op[0] === c); return h("span", { title: mine.map((op) => k.texts[op[1]] + (k.sources[op[2]] ? "   from " + k.sources[op[2]] : "")).join("\n") }, mine.map((op, j) => [j ? h("span", { class: "soft" }, " ; ") : "", h("span", { class: marked && !marked[op[2]] ? "dim" : "" }, k.texts[op[1]])])); };
     const timing = times ? [h("span", { class: "right", style: { background: `linear-gradient(to left, color-mix(in srgb, var(--c-vector) 35%, transparent) ${100 * (row[2] + row[3]) / most}%, transparent 0)` } }, row[2] < 0 ? "" : T.count(row[2] + row[3])), h("span", {}, row[3] ? [h("i", { class: "dot", style: { background: T.colour(row[4]) } }), `${T.count(row[3])} ${row[4]}`] : "")] : "";
@@ -74,6 +85,6 @@ T.bundles = (k) => {
   };
   const list = T.list(k.code.length, 20, line, { className: "bundles", head, tall: "100%" });
   const show = wanted >= 0 ? numbers.indexOf(wanted) : marked ? k.code.findIndex((r) => r[0] === "b" && r.slice(5).some((op) => marked[op[2]])) : -1;
-  if (show >= 0) list.show(show);
+  if (show >= 0) list.show(show); else if (blocks.dearest > 0) list.show(blocks.dearest, 0);
   return list;
 };

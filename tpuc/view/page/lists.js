@@ -16,9 +16,9 @@ T.list = (count, height, line, { className = "", head, tall = "60vh" } = {}) => 
   const options = { count, getScrollElement: () => holder, estimateSize: () => height, overscan: 20, scrollToFn: VirtualCore.elementScroll, observeElementRect: VirtualCore.observeElementRect, observeElementOffset: VirtualCore.observeElementOffset, onChange: draw };
   const virtual = new VirtualCore.Virtualizer(options);
   virtual._didMount();
-  requestAnimationFrame(() => { virtual._willUpdate(); draw(); if (holder.wanted >= 0) holder.show(holder.wanted); });
+  T.shown(() => { virtual._willUpdate(); draw(); if (holder.wanted >= 0) holder.show(holder.wanted, holder.above); });
   holder.wanted = -1;
-  holder.show = (index) => { holder.wanted = index; if (holder.isConnected) { holder.scrollTop = Math.max(0, index * height - holder.clientHeight / 3); } };
+  holder.show = (index, above = 1 / 3) => { holder.wanted = index; holder.above = above; if (holder.isConnected) { holder.scrollTop = Math.max(0, index * height - holder.clientHeight * above); } };
   holder.redraw = (n) => { if (n !== undefined) virtual.setOptions({ ...options, count: n }); for (const node of made.values()) node.remove(); made.clear(); virtual._willUpdate(); draw(); };
   return holder;
 };

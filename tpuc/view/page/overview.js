@@ -8,19 +8,32 @@ T.views.overview = { name: "Overview", draw: () => {
     [T.bytes(m.totals["HBM peak bytes"]), "HBM needed"],
     ...(m.totals.joules ? [[`${(1e3 * m.totals.joules).toPrecision(4)} mJ`, `energy, ${m.totals.watts.toFixed(0)} W on average${m.totals["assumed energies"].length ? " (assumed)" : ""}`]] : []), [worst[0], `takes ${T.share(worst[1] / m.cycles)}`],
   ].map(([big, small]) => h("div", { class: "card" }, h("b", {}, big), h("span", {}, small)));
-  const slowest = [...m.sites].sort((a, b) => b.cycles - a.cycles).slice(0, 12);
+  const alike = T.alike(m.sites), slowest = alike.sort((a, b) => b.cycles - a.cycles).slice(0, 12);
   const notes = [...m.remarks.slice(0, 6).map((r) => h("p", { class: "soft" }, r)), m.remarks.length > 6 ? h("p", { class: "soft" }, `${m.remarks.length - 6} more remarks: see Passes`) : ""];
   return h("div", {}, h("div", { class: "cards" }, cards),
     T.panel("Where the cycles go", T.bar(m.causes, m.cycles, true), T.legend(m.causes, m.cycles)),
     h("div", { class: "two" },
-      h("div", {}, T.panel("Slowest kernels", T.siteTable(slowest, true), m.sites.length > 12 ? h("p", {}, T.link(`all ${m.sites.length}`, { view: "kernels" })) : ""), T.panel("Dearest lines", T.lineTable(10))),
+      h("div", {}, T.panel("Slowest kernels", T.siteTable(slowest, true), m.sites.length > slowest.length ? h("p", {}, T.link(`all ${m.sites.length} kernels`, { view: "kernels" }), h("span", { class: "soft" }, alike.length < m.sites.length ? "; those of the same code are one row here" : "")) : ""), T.panel("Dearest lines", T.lineTable(10))),
       h("div", {}, T.panel("Roofline", T.roofline(m.sites), h("p", { class: "soft" }, "Each circle is a kernel, as large as its share of the cycles, below its roof by as much as it loses; its colour is what binds it.")), m.remarks.length ? T.panel("Remarks of the compiler", notes) : "")));
 } };
 T.views.kernels = { name: "Kernels", draw: () => T.panel(`${T.main.sites.length} kernels`, T.siteTable(T.main.sites, false)) };
 
+/* Call sites of the same code, as the layers of a model have them, added up. */
+T.alike = (sites) => {
+  const found = new Map();
+  for (const s of sites) {
+    const to = found.get(s.kernel);
+    if (!to) { found.set(s.kernel, { ...s, sites: 1, busy: s.mxu * s.cycles }); continue; }
+    to.sites++; to.busy += s.mxu * s.cycles; to.causes = T.addUp(to.causes, s.causes);
+    for (const key of ["calls", "cycles", "roofline_cycles"]) to[key] += s[key];
+    to.mxu = to.cycles ? to.busy / to.cycles : 0;
+  }
+  return [...found.values()];
+};
+T.siteNote = (s) => s.note.replace(s.kernel + " ", "") + (s.kernel !== s.name && !(s.sites > 1) ? ` · code of ${s.kernel}` : "");
 T.siteTable = (sites, brief) => {
   const total = T.main.cycles, columns = [
-    { name: "kernel", value: (s) => s.name, show: (s) => T.link(s.name, { kernel: s.kernel, site: s.name }) },
+    { name: "kernel", value: (s) => s.name, show: (s) => [T.link(s.name, { kernel: s.kernel, site: s.name }), s.sites > 1 ? h("span", { class: "soft" }, ` × ${s.sites}`) : ""] },
     brief ? null : { name: "calls", num: true, value: (s) => s.calls },
     { name: "cycles", num: true, value: (s) => s.cycles },
     { name: "share", num: true, value: (s) => s.cycles, show: (s) => T.share(s.cycles / total) },
@@ -30,9 +43,9 @@ T.siteTable = (sites, brief) => {
     brief ? null : { name: "HBM", num: true, value: (s) => s.hbm_bytes, show: (s) => T.bytes(s.hbm_bytes) },
     brief ? null : { name: "least", num: true, value: (s) => s.least_bytes, show: (s) => T.bytes(s.least_bytes), tip: "bytes that it must move" },
     brief ? null : { name: "lost", num: true, value: (s) => s.cycles - s.roofline_cycles, show: (s) => T.count(Math.max(0, s.cycles - s.roofline_cycles)), tip: "cycles beyond its roof" },
-    { name: "what", wide: true, value: (s) => s.note.replace(s.name + " ", "") },
+    { name: "what", wide: true, value: T.siteNote },
   ].filter((c) => c);
-  return T.table(columns, sites, { sort: columns.findIndex((c) => c.name === "cycles"), pick: (s) => T.go({ ...T.state, site: s.name }), on: (s) => s.name === T.state.site });
+  return T.table(columns, sites, { sort: columns.findIndex((c) => c.name === "cycles"), pick: (s) => T.go({ ...T.state, site: s.name, kernel: s.kernel }), on: (s) => s.name === T.state.site });
 };
 
 T.roofline = (sites) => {
@@ -43,8 +56,8 @@ T.roofline = (sites) => {
   });
   if (!dots.length) return h("p", { class: "soft" }, "No kernel computes.");
   const ridge = chip.peak_flops / chip.hbm_bytes_per_second;
-  const x0 = Math.log10(Math.min(0.05, ...dots.map((d) => d.x))), x1 = Math.log10(Math.max(ridge * 6, ...dots.map((d) => d.x)));
-  const y1 = Math.log10(chip.peak_flops * 2), y0 = Math.min(y1 - 4, Math.log10(Math.min(...dots.map((d) => d.y))) - 0.3);
+  const x0 = Math.log10(Math.min(0.05, ...dots.map((d) => d.x))), x1 = Math.log10(Math.max(ridge * 6, ...dots.map((d) => 1.8 * d.x)));
+  const y1 = Math.log10(chip.peak_flops * 5), y0 = Math.min(y1 - 4, Math.log10(Math.min(...dots.map((d) => d.y))) - 0.3);
   const X = (v) => l + (w - l - r) * (Math.log10(v) - x0) / (x1 - x0), Y = (v) => t + (height - t - b) * (y1 - Math.log10(v)) / (y1 - y0);
   const svg = h("svg:svg", { viewBox: `0 0 ${w} ${height}`, width: "100%", role: "img", "aria-label": "roofline plot" });
   for (let e = Math.ceil(x0); e <= x1; e++) svg.append(h("svg:line", { class: "axis", x1: X(10 ** e), x2: X(10 ** e), y1: t, y2: height - b }), h("svg:text", { class: "faint", x: X(10 ** e), y: height - b + 14, "text-anchor": "middle" }, e >= 0 && e < 4 ? String(10 ** e) : `1e${e}`));
@@ -53,20 +66,22 @@ T.roofline = (sites) => {
   const roof = (peak, label, dash) => {
     const knee = peak / chip.hbm_bytes_per_second, from = Math.max(10 ** x0, 10 ** y0 / chip.hbm_bytes_per_second);
     const points = [[from, from * chip.hbm_bytes_per_second], [knee, peak], [10 ** x1, peak]].map(([x, y]) => `${X(x)},${Y(y)}`);
-    svg.append(h("svg:polyline", { points: points.join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": dash }), h("svg:text", { x: w - r - 4, y: Y(peak) - 5, "text-anchor": "end" }, label));
+    svg.append(h("svg:polyline", { points: points.join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": dash }));
+    return h("svg:text", { class: "halo", x: w - r - 4, y: Y(peak) - 14, "text-anchor": "end" }, label);
   };
-  roof(chip.peak_flops, `matrix units ${T.short(chip.peak_flops)}FLOP/s`); roof(chip.vector_ops_per_second, `vector unit ${T.short(chip.vector_ops_per_second)}op/s`, "5 3");
+  const labels = [roof(chip.peak_flops, `matrix units ${T.short(chip.peak_flops)}FLOP/s`), roof(chip.vector_ops_per_second, `vector unit ${T.short(chip.vector_ops_per_second)}op/s`, "5 3")];
   const most = Math.max(...dots.map((d) => d.s.cycles));
-  for (const d of dots.sort((a, b2) => b2.s.cycles - a.s.cycles)) svg.append(h("svg:circle", { cx: X(d.x), cy: Y(Math.max(d.y, 10 ** y0)), r: 3 + 13 * Math.sqrt(d.s.cycles / most), fill: T.colour(T.worst(d.s.causes)[0]), "fill-opacity": 0.65, stroke: T.state.site === d.s.name ? "var(--ink)" : "var(--panel)", "stroke-width": T.state.site === d.s.name ? 3 : 1, style: "cursor:pointer", "data-tip": `${d.s.name}\n${T.count(d.s.cycles)} cycles, ${T.share(d.s.roofline_cycles / d.s.cycles)} of its roof (${d.s.roofline})\nbound by ${T.worst(d.s.causes)[0]}`, onclick: () => T.go({ ...T.state, site: d.s.name }) }));
+  for (const d of dots.sort((a, b2) => b2.s.cycles - a.s.cycles)) svg.append(h("svg:circle", { cx: X(d.x), cy: Y(Math.max(d.y, 10 ** y0)), r: 3 + 13 * Math.sqrt(d.s.cycles / most), fill: T.colour(T.worst(d.s.causes)[0]), "fill-opacity": 0.65, stroke: T.state.site === d.s.name ? "var(--ink)" : "var(--panel)", "stroke-width": T.state.site === d.s.name ? 3 : 1, style: "cursor:pointer", "data-tip": `${d.s.name}\n${T.count(d.s.cycles)} cycles, ${T.share(d.s.roofline_cycles / d.s.cycles)} of its roof (${d.s.roofline})\nbound by ${T.worst(d.s.causes)[0]}`, onclick: () => T.go({ ...T.state, site: d.s.name, kernel: d.s.kernel }) }));
+  svg.append(...labels);
   return svg;
 };
 
-T.lineTable = (most) => {
+T.lineTable = (count, most) => {
   const rows = [...T.lineCosts.values()].sort((a, b) => b.cycles - a.cycles), total = T.main.cycles;
   if (rows.length === 1 && rows[0].key === "(not known)") return h("p", { class: "soft" }, "The model does not say where its operations come from (HLO metadata, StableHLO loc). From JAX: lowered.as_text(debug_info=True).");
   return T.table([
     { name: "line", value: (r) => r.key, show: (r) => [T.link(T.shortPlace(r.key), { line: r.key }, { title: r.key }), " ", h("code", { class: "soft" }, (T.main.lines[r.key] || "").slice(0, 60))] },
     { name: "cycles", num: true, value: (r) => r.cycles }, { name: "share", num: true, value: (r) => r.cycles, show: (r) => T.share(r.cycles / total) },
     { name: "where they go", show: (r) => T.bar(r.causes, r.cycles) },
-  ], rows.slice(0, most), { sort: 1, pick: (r) => T.go({ ...T.state, line: r.key }), on: (r) => r.key === T.state.line });
+  ], rows.slice(0, count), { sort: 1, most: most && Math.max(most, 1 + rows.findIndex((r) => r.key === T.state.line)), pick: (r) => T.go({ ...T.state, line: r.key }), on: (r) => r.key === T.state.line });
 };

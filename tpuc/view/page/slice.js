@@ -1,11 +1,11 @@
 "use strict";
 /* The chips of a slice: how long each took, what each link carried, the program's collectives. */
 T.views.slice = { name: "Slice", when: () => !!T.main.slice, draw: () => {
-  const s = T.main.slice, [nx, ny, nz] = s.size, cell = Math.max(70, Math.min(150, 900 / Math.max(nx, 1))), plane = nx * cell + 40, w = plane * nz, height = ny * cell + 30;
+  const s = T.main.slice, [nx, ny, nz] = s.size, cell = Math.max(70, Math.min(150, 1200 / Math.max(nx * nz, 1))), plane = nx * cell + 40, w = plane * nz, height = ny * cell + 30;
   const most = Math.max(...s.core_cycles), least = Math.min(...s.core_cycles), carried = new Map(s.links.map(([chip, axis, way, n]) => [`${chip}/${axis}/${way}`, n])), busiest = Math.max(1, ...carried.values());
   const at = (c) => { const [x, y, z] = s.chips[c]; return [z * plane + 20 + x * cell + cell / 2, 15 + y * cell + cell / 2]; };
   const index = new Map(s.chips.map((c, i) => [c.join(), i])), perChip = Math.max(1, s.core_cycles.length / s.chips.length);
-  const svg = h("svg:svg", { viewBox: `0 0 ${w} ${height}`, width: "100%", style: `max-width:${Math.max(w, 480)}px;max-height:62vh` });
+  const svg = h("svg:svg", { viewBox: `0 0 ${w} ${height}`, width: "100%", style: `display:block;margin:0 auto;max-width:${Math.max(w, 480)}px;max-height:62vh` });
   s.chips.forEach((place, c) => [0, 1, 2].forEach((axis) => [1, -1].forEach((way) => {
     const n = carried.get(`${c}/${axis}/${way}`) || 0, to = [...place];
     to[axis] = (to[axis] + way + s.size[axis]) % s.size[axis];

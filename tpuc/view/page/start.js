@@ -4,18 +4,21 @@ T.order = ["overview", "kernels", "kernel", "passes", "graph", "timeline", "memo
 T.available = () => T.order.filter((v) => T.views[v] && (!T.views[v].when || T.views[v].when()));
 T.draw = async () => {
   T.state = T.read();
-  T.choose(+T.state.doc || 0);
+  T.choose(T.mains[+T.state.doc] ? +T.state.doc : 0);
   if (!T.available().includes(T.state.view)) T.state.view = "overview";
   const view = T.views[T.state.view], main = document.getElementById("view");
   const tabs = T.available().map((v, i) => h("a", { href: T.address({ view: v, ...T.selected() }), "aria-current": v === T.state.view ? "page" : undefined, title: `key ${i + 1}` }, T.views[v].name));
   document.getElementById("tabs").replaceChildren(...tabs);
-  const made = await view.draw();
+  const turn = (T.turn = (T.turn || 0) + 1), made = await view.draw();
+  if (turn !== T.turn) return; /* another view was asked for meanwhile */
   main.style.overflow = view.full ? "hidden" : "auto";
   main.replaceChildren(made);
-  if (view.after) view.after(made);
+  for (const then of T.later.splice(0)) then();
+  const on = view.full ? null : made.querySelector("tr.on, .node.on");
+  if (on) on.scrollIntoView({ block: "nearest" });
   T.inspect();
 };
-T.selected = () => { const { site, kernel, hlo, line, op, buffer, doc } = T.state; return { site, kernel, hlo, line, op, buffer, doc }; };
+T.selected = () => { const { site, kernel, hlo, line, op, doc } = T.state; return { site, kernel, hlo, line, op, doc }; };
 /* Of two documents the one that the views show. */
 T.choose = (doc) => {
   if (T.main === T.mains[doc] || !T.mains[doc]) return;
@@ -57,7 +60,7 @@ T.aboutHlo = async (name) => {
     return h("section", {}, h("h2", {}, "%" + name), T.facts([["operation", row[1]], ["in", `${c.name} (${which.slice(6)})`]]), h("p", {}, h("code", {}, row[2])), h("h3", {}, "operands"), h("p", {}, names(row[3].map((i) => c.instructions[i][0]))), h("h3", {}, "users"), h("p", {}, names(users)), row[4] ? [h("h3", {}, "attributes"), h("p", { class: "mono", style: { wordBreak: "break-word" } }, row[4])] : "",
       h("h3", {}, "see it"), h("p", {}, T.spaced([T.link("graph", { hlo: name, graph: which.slice(6) }), T.link("in the passes", { view: "passes", hlo: name, step: T.state.step }), site && T.link(`bundles of ${site}`, { kernel: T.sites.get(site).kernel, site, hlo: name }), site && T.link("kernel", { view: "kernels", site })].filter((x) => x))), row[6].length ? [h("h3", {}, "comes from"), T.originList(row[6])] : "");
   }
-  return h("section", {}, h("h2", {}, "%" + name), h("p", { class: "soft" }, "only within the passes: neither in the model nor in what came of it"));
+  return h("section", {}, h("h2", {}, "%" + name), h("p", { class: "soft" }, "neither in the model nor in what runs; what passes make and undo again is in their texts alone"));
 };
 T.aboutBundle = async (kernel, number) => {
   const k = await T.part("kernel." + kernel), row = k && k.code.filter((r) => r[0] === "b")[number];
@@ -116,4 +119,8 @@ T.start = async () => {
   await T.draw();
   document.documentElement.dataset.ready = Math.round(performance.now());
 };
-T.start().catch((error) => { document.getElementById("view").replaceChildren(h("p", { class: "hint" }, "The page cannot be drawn: " + error)); throw error; });
+/* A view that fails says so, instead of showing what was there before. */
+T.failed = (error) => { document.documentElement.dataset.error = String(error && error.stack || error); document.getElementById("view").replaceChildren(h("p", { class: "hint" }, "This view cannot be drawn: " + error)); };
+addEventListener("unhandledrejection", (e) => T.failed(e.reason));
+addEventListener("error", (e) => { if (e.error) T.failed(e.error); });
+T.start();

@@ -3,17 +3,22 @@
 T.views.timeline = { name: "Timeline", full: true, draw: () => {
   const m = T.main, rows = m.calls.rows, calls = [];
   for (let i = 0; i < rows.length; i += 4) calls.push({ site: m.sites[rows[i]], start: rows[i + 1], cycles: rows[i + 2], calls: rows[i + 3] });
-  const tracks = ["calls", "grid steps", "DMA in", "DMA out", "between chips", "waits", ...Array.from({ length: m.chip.mxus }, (_, i) => `MXU ${i}`)];
-  const left = 92, top = 30, high = 24, gap = 6, canvas = h("canvas", { tabindex: "0", style: { width: "100%", height: "100%", cursor: "grab" } });
+  const tracks = ["calls", "grid steps", "DMA in", "DMA out", ...(m.slice ? ["between chips"] : []), "waits", ...Array.from({ length: m.chip.mxus }, (_, i) => `MXU ${i}`)];
+  const left = 92, top = 30, gap = 6, row = Object.fromEntries(tracks.map((name, i) => [name, i])), most = top + tracks.length * (44 + gap) + 8;
+  const canvas = h("canvas", { tabindex: "0", style: { width: "100%", height: "100%", cursor: "grab" } });
+  let high = 24;
   const view = T.timeView && T.timeView.cycles === m.cycles ? T.timeView : (T.timeView = { from: 0, to: m.cycles, cycles: m.cycles });
   const selected = calls.filter((c) => c.site.name === T.state.site);
   if (selected.length && T.state.zoom !== "no" && view.to - view.from > 3.5 * selected[0].cycles && T.zoomed !== T.state.site) { T.zoomed = T.state.site; view.from = Math.max(0, selected[0].start - selected[0].cycles); view.to = selected[0].start + 2 * selected[0].cycles; }
   const times = new Map(), status = h("span", { class: "soft grow" }), perMxu = Math.max(1, Math.round((m.chip.mxu_units || m.chip.mxus) / m.chip.mxus));
+  /* A name, or of a numbered one its number, or nothing. */
+  const fitting = (c, text, room) => [text, text.replace(/^.*(?=\.\d+$)/, "")].find((x) => c.measureText(x).width <= room) || "";
   let boxes = [], hover = null;
   const load = (kernel) => { if (!times.has(kernel)) { times.set(kernel, null); T.part("time." + kernel).then((t) => { times.set(kernel, t); draw(); }); } return times.get(kernel); };
   const draw = () => {
     if (!canvas.isConnected) return;
     const scale = devicePixelRatio || 1, w = canvas.clientWidth, height = canvas.clientHeight;
+    high = Math.max(16, Math.min(44, Math.floor((height - top - 8) / tracks.length) - gap));
     canvas.width = w * scale; canvas.height = height * scale;
     const c = canvas.getContext("2d");
     c.scale(scale, scale);
@@ -33,7 +38,7 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
       c.fillStyle = colour; c.fillRect(x0, y, wide, high);
       if (wide > 3) { c.strokeStyle = T.css("--panel"); c.lineWidth = 0.6; c.strokeRect(x0, y, wide, high); }
       boxes.push({ x0, x1: x0 + Math.max(wide, 3), y, about });
-      if (text && wide > 34) { c.save(); c.beginPath(); c.rect(x0, y, wide, high); c.clip(); c.fillStyle = "#fff"; c.textAlign = "left"; c.fillText(text, x0 + 4, y + high / 2); c.restore(); }
+      if (text && wide > 20) { c.save(); c.beginPath(); c.rect(x0, y, wide, high); c.clip(); c.fillStyle = "#fff"; c.textAlign = "left"; c.fillText(fitting(c, text, wide - 6), x0 + 4, y + high / 2); c.restore(); }
     };
     let lastX = -9;
     const inView = calls.filter((k) => k.start + k.cycles >= view.from && k.start <= view.to);
@@ -53,14 +58,14 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
       const s = k.start, visible = (a, b) => s + b >= view.from && s + a <= view.to;
       for (let i = 0; i < t.steps.length; i += 2) if (visible(t.steps[i], t.steps[i + 1])) box(1, s + t.steps[i], s + t.steps[i + 1], (i / 2) % 2 ? colours.loop : colours.latency, { call: k, text: `grid step ${i / 2} of ${k.site.name}\n${T.count(t.steps[i + 1] - t.steps[i])} cycles` }, String(i / 2));
       for (let i = 0; i < t.transfers.length; i += 7) {
-        const [issue, from, to, done, size, cause, name] = t.transfers.slice(i, i + 7), track = cause === "dma_out" ? 3 : cause === "ici" ? 4 : 2;
+        const [issue, from, to, done, size, cause, name] = t.transfers.slice(i, i + 7), track = row[cause === "dma_out" ? "DMA out" : cause === "ici" ? "between chips" : "DMA in"];
         if (!visible(issue, done)) continue;
         c.globalAlpha = 0.28; box(track, s + issue, s + done, colours[cause], { call: k, text: "" }); c.globalAlpha = 1;
         boxes.pop();
-        box(track, s + from, s + to, colours[cause], { call: k, text: `${t.moved[name]}: ${T.bytes(size)} ${track === 3 ? "to HBM" : track === 4 ? "to another chip" : "from HBM"}\nissued at +${T.count(issue)}, in the engine +${T.count(from)} to +${T.count(to)}, done at +${T.count(done)}` }, t.moved[name]);
+        box(track, s + from, s + to, colours[cause], { call: k, text: `${t.moved[name]}: ${T.bytes(size)} ${cause === "dma_out" ? "to HBM" : cause === "ici" ? "to another chip" : "from HBM"}\nissued at +${T.count(issue)}, in the engine +${T.count(from)} to +${T.count(to)}, done at +${T.count(done)}` }, t.moved[name]);
       }
-      for (let i = 0; i < t.waits.length; i += 2) if (visible(t.waits[i], t.waits[i + 1])) box(5, s + t.waits[i], s + t.waits[i + 1], colours.dma_in, { call: k, text: `waits ${T.count(t.waits[i + 1] - t.waits[i])} cycles for a transfer` });
-      for (let i = 0; i < t.bursts.length; i += 3) if (visible(t.bursts[i + 1], t.bursts[i + 2])) box(6 + Math.min(m.chip.mxus - 1, Math.floor(t.bursts[i] / perMxu)), s + t.bursts[i + 1], s + t.bursts[i + 2], colours.mxu, { call: k, text: `passes on unit ${t.bursts[i]}\n${T.count(t.bursts[i + 2] - t.bursts[i + 1])} cycles` });
+      for (let i = 0; i < t.waits.length; i += 2) if (visible(t.waits[i], t.waits[i + 1])) box(row.waits, s + t.waits[i], s + t.waits[i + 1], colours.dma_in, { call: k, text: `waits ${T.count(t.waits[i + 1] - t.waits[i])} cycles for a transfer` });
+      for (let i = 0; i < t.bursts.length; i += 3) if (visible(t.bursts[i + 1], t.bursts[i + 2])) box(row["MXU 0"] + Math.min(m.chip.mxus - 1, Math.floor(t.bursts[i] / perMxu)), s + t.bursts[i + 1], s + t.bursts[i + 2], colours.mxu, { call: k, text: `passes on unit ${t.bursts[i]}\n${T.count(t.bursts[i + 2] - t.bursts[i + 1])} cycles` });
       if (!t.is_whole && visible(t.cycles, k.cycles)) box(1, s + t.cycles, s + k.cycles, line, { call: k, text: `not followed beyond ${T.count(t.cycles)} cycles` });
     }
     c.restore();
@@ -83,6 +88,6 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
   canvas.addEventListener("keydown", (e) => { const by = 0.2 * (view.to - view.from); if (e.key === "ArrowLeft" || e.key === "a") clamp(view.from - by, view.to - by); else if (e.key === "ArrowRight" || e.key === "d") clamp(view.from + by, view.to + by); else if (e.key === "+" || e.key === "w") zoom(0.6, 0.5); else if (e.key === "-" || e.key === "s") zoom(1.7, 0.5); else return; e.preventDefault(); e.stopPropagation(); });
   new ResizeObserver(draw).observe(canvas);
   return h("section", { style: { display: "flex", flexDirection: "column", height: "100%" } }, h("div", { class: "row", style: { marginBottom: "8px" } }, status, h("button", { onclick: () => clamp(0, m.cycles) }, "whole run"), selected.length ? h("button", { onclick: () => { const k = selected[0]; clamp(k.start - 0.03 * k.cycles, k.start + 1.03 * k.cycles); } }, `first call of ${T.state.site}`) : ""),
-    h("div", { class: "frame", style: { flex: 1, minHeight: 0 } }, canvas), h("p", { class: "soft", style: { margin: "6px 0 0" } }, "wheel zooms, drag moves, a click selects, two open a call; arrows and + − by keyboard. Faint: from issue until the flag is done; solid: in the engine."));
+    h("div", { class: "frame", style: { flex: `0 1 ${most}px`, minHeight: 0 } }, canvas), T.legend(m.causes), h("p", { class: "soft", style: { margin: "6px 0 0" } }, "wheel zooms, drag moves, a click selects, two open a call; arrows and + − by keyboard. Faint: from issue until the flag is done; solid: in the engine."));
 } };
 T.nice = (x) => { const e = 10 ** Math.floor(Math.log10(Math.max(x, 1))), f = x / e; return (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10) * e; };

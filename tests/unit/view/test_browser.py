@@ -1,0 +1,110 @@
+"""Pages in a real browser, without a network: every view, deep links, search, keys, themes.
+
+A script is put into the page that goes through it as a reader does (`walk.js`); the browser prints the
+document that results. Skipped where no Chromium is installed.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tpuc.cli import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+Seen = dict[str, Any]
+VIEWS = ["Overview", "Kernels", "Code", "Passes", "Graph", "Timeline", "Memory", "Source"]
+BUNDLE, LINE, PASS = "#kernel=fusion.5&bundle=41", "#line=examples/attention.py:31", "#pass=fusion"
+WRONG = [
+    "#kernel=nope",
+    "#hlo=nope",
+    f"{BUNDLE}99999",
+    "#doc=7",
+    "#pass=nope",
+    "#view=nope",
+    "#hlo=%zz",
+]
+
+
+def walk(folder: Path, arguments: Sequence[str], links: Sequence[str]) -> Seen:
+    """Make a page, go through it in the browser, and return what `walk.js` saw."""
+    page = folder / "page.html"
+    done = CliRunner().invoke(cli, ["view", *arguments, "-o", str(page)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    script = (
+        f"window.WALK = {json.dumps(list(links))};"
+        + Path(__file__).with_name("walk.js").read_text()
+    )
+    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    options = [
+        "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", "--window-size=1400,860",
+        f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000", "--dump-dom", f"file://{page}",
+    ]  # fmt: skip
+    run = subprocess.run(
+        [BROWSER, *options], capture_output=True, text=True, timeout=240, check=True
+    )
+    found = re.search(r'<pre id="seen">(.*?)</pre>', run.stdout, re.DOTALL)
+    assert found, run.stderr[-2000:]
+    seen: Seen = json.loads(html.unescape(found.group(1)))
+    return seen
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("page")
+    return walk(folder, [str(ROOT / "examples" / "attention.mlir")], [BUNDLE, LINE, PASS, *WRONG])
+
+
+def test_every_view_is_drawn_without_an_error_and_within_the_window(seen: Seen) -> None:
+    assert list(seen["views"]) == VIEWS and not seen["errors"]
+    for name, view in seen["views"].items():
+        assert view["view"] == name and view["drawn"] and not view["wide"], name
+    assert seen["ready"] < 3000
+
+
+def test_an_address_opens_what_it_names(seen: Seen) -> None:
+    bundle, line = seen["links"][BUNDLE], seen["links"][LINE]
+    assert (
+        bundle["view"] == "Code" and bundle["about"].startswith("bundle 41") and bundle["on"] == 1
+    )
+    assert line["view"] == "Source" and "softmax" in line["about"] and line["on"] >= 1
+    assert seen["links"][PASS]["view"] == "Passes"
+
+
+def test_an_address_of_nothing_is_a_page_still(seen: Seen) -> None:
+    assert "There is no kernel nope" in seen["links"]["#kernel=nope"]["text"]
+    assert "neither in the model" in seen["links"]["#hlo=nope"]["about"]
+    assert all(seen["links"][link]["text"] for link in WRONG)
+
+
+def test_search_keys_and_themes(seen: Seen) -> None:
+    assert len(seen["hits"]) > 7 and seen["found"].startswith("#kernel=fusion")
+    assert seen["row"]["on"] == 1 and seen["opened"]["view"] == "Code"
+    chosen = seen["row"]["about"].split("\n")[0]
+    assert seen["opened"]["about"].startswith(chosen)
+    assert seen["themes"][0] != seen["themes"][1]
+
+
+def test_a_comparison_and_a_slice_are_drawn(tmp_path: Path) -> None:
+    model = str(ROOT / "examples" / "slice" / "tp_mlp_train.hlo")
+    seen = walk(
+        tmp_path, [model, "--target", "v5e:4x2", "--target", "v6e:4x2"], ["#view=slice&doc=1"]
+    )
+    assert list(seen["views"]) == [*VIEWS, "Slice", "Compare"] and not seen["errors"]
+    bad = {n: v["text"] for n, v in seen["views"].items() if not v["drawn"] or v["wide"]}
+    assert not bad
+    assert "v6e:4x2" in seen["links"]["#view=slice&doc=1"]["text"]
