@@ -140,8 +140,10 @@ def _lowered(
                 )
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
-            if any(i.opcode == "while" for i in fusions):
-                kernel_options = replace(kernel_options, loops_in_vmem=False)
+            loops = frozenset(i.name for i in fusions if i.opcode == "while")
+            if loops:
+                left = kernel_options.loops_in_main | loops
+                kernel_options = replace(kernel_options, loops_in_main=left)
                 continue
             if release_vmem(module, WindowPlanner(chip, options.precision)):
                 continue

@@ -14,11 +14,12 @@ PRECISIONS = ("default", "high", "highest")
 @dataclass(frozen=True)
 class KernelOptions:
     """`precision` of f32 dots: one, three or six bf16 passes. `loops_in_vmem`: loops whose arrays
-    fit VMEM are one kernel. `elements_together`: scatters of single elements take a register of
-    updates at a time."""
+    fit VMEM are one kernel, but for those named in `loops_in_main`. `elements_together`: scatters
+    of single elements take a register of updates at a time."""
 
     precision: str = "default"
     loops_in_vmem: bool = True
+    loops_in_main: frozenset[str] = frozenset()
     elements_together: bool = True
 
     def __post_init__(self) -> None:

@@ -361,7 +361,10 @@ class LoopKernels:
 
     def kernel_for(self, loop: HloInstruction) -> str | None:
         """The name of the kernel that runs a loop; None where main runs it."""
-        if not self.library.target.options.loops_in_vmem or self.buffers.holds_vmem(loop):
+        options = self.library.target.options
+        if not options.loops_in_vmem or loop.name in options.loops_in_main:
+            return None
+        if self.buffers.holds_vmem(loop):
             return None
         if loop not in self._names:
             self._names[loop] = self._made(loop)

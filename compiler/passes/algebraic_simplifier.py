@@ -12,6 +12,7 @@ from compiler.hlo.ir import HloModule
 from compiler.passes import (
     rules_arithmetic,
     rules_indexing,
+    rules_known_places,
     rules_motion,
     rules_peeling,
     rules_pooling,
@@ -31,6 +32,7 @@ RULES = RuleSet(
         rules_pooling,
         rules_peeling,
         rules_indexing,
+        rules_known_places,
         rules_scatter,
         rules_update,
         rules_motion,

@@ -11,10 +11,10 @@ What reads a new constant is simplified at once, which may leave more to fold.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from compiler.analysis.known_values import Literal, value_of
 from compiler.hlo.call_graph import drop_unreachable, reachable
-from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
+from compiler.hlo.evaluator import EvaluationOptions
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
@@ -23,8 +23,6 @@ from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, has_side_effect, replace
 from compiler.rewrite.rewriter import rewrite_computation
-
-Literal = npt.NDArray[np.generic]
 
 MAX_FOLDED_ELEMENTS = 1024
 _SYMBOLIC = with_any(Trait.SYMBOLIC | Trait.GIVEN | Trait.FORWARDS)
@@ -103,7 +101,7 @@ def _is_known(instr: HloInstruction) -> bool:
 def _folded(instr: HloInstruction, options: EvaluationOptions | None) -> HloInstruction:
     """The instruction's value as a constant."""
     values = [_literal(operand) for operand in instr.operands]
-    return emit(instr, "constant", instr.shape, (), {"literal": _value(instr, values, options)})
+    return emit(instr, "constant", instr.shape, (), {"literal": value_of(instr, values, options)})
 
 
 def _literal(instr: HloInstruction) -> Literal:
@@ -111,20 +109,4 @@ def _literal(instr: HloInstruction) -> Literal:
     literal = instr.attrs.get("literal")
     if isinstance(literal, np.ndarray):
         return literal
-    return _value(instr, [_literal(operand) for operand in instr.operands])
-
-
-def _value(
-    instr: HloInstruction, values: list[Literal], options: EvaluationOptions | None = None
-) -> Literal:
-    """What the evaluator makes of an instruction with known operands."""
-    alone = HloComputation("folded")
-    parts: list[HloInstruction] = []
-    for number, operand in enumerate(instr.operands):
-        attrs: dict[str, object] = {"parameter_number": number}
-        parts.append(alone.add(HloInstruction("parameter", f"p{number}", operand.shape, (), attrs)))
-    alone.root = alone.add(
-        HloInstruction(instr.opcode, instr.name, instr.shape, parts, dict(instr.attrs))
-    )
-    (value,) = evaluate_computation(alone, values, options)
-    return np.asarray(value)
+    return value_of(instr, [_literal(operand) for operand in instr.operands])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.analysis.index_columns import index_columns
 from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
@@ -166,6 +167,8 @@ def _row_access(
 
     Every other dimension is one of the batch, in order, or has one element.
     """
+    if len(along) > 1 and not batching[0]:
+        return _counted_access(indices, dims, along, vector_dim)
     if len(along) != 1 or batching[1] != tuple(range(len(batching[1]))):
         return None
     others = [d for d, n in enumerate(dims) if d != along[0] and (n != 1 or d in batching[0])]
@@ -177,10 +180,33 @@ def _row_access(
         return None
     if vector_dim < indices.array.rank and indices.array.dims[vector_dim] != 1:
         return None
-    return _RowAccess(dim, _wide(make.reshape(indices, rows), dims[dim]), rows)
+    return _RowAccess(dim, wide_index(make.reshape(indices, rows), dims[dim]), rows)
 
 
-def _wide(index: HloInstruction, size: int) -> HloInstruction:
+def _counted_access(
+    indices: HloInstruction, dims: Dims, along: Dims, vector_dim: int
+) -> _RowAccess | None:
+    """The same where components of the index count the rows, as in ``x[arange(n), labels]``."""
+    columns = dict(zip(along, index_columns(indices, vector_dim), strict=True))
+    for dim in reversed(along):
+        others = [d for d, n in enumerate(dims) if d != dim and (n != 1 or d in columns)]
+        rows = [columns[d] for d in others if d in columns]
+        if len(rows) < len(others) or any(column.first != 0 for column in rows):
+            continue
+        numbers = columns[dim].numbers
+        counted = [column.along for column in rows if column.along is not None]
+        sizes = [numbers[k] for k in counted]
+        if len(counted) < len(rows) or sizes != [dims[d] for d in others]:
+            continue
+        if counted != sorted(set(counted)) or math.prod(sizes) != math.prod(numbers):
+            continue
+        row_dims = tuple(n for d, n in enumerate(dims) if d != dim)
+        index = wide_index(make.reshape(columns[dim].node(), row_dims), dims[dim])
+        return _RowAccess(dim, index, row_dims)
+    return None
+
+
+def wide_index(index: HloInstruction, size: int) -> HloInstruction:
     """Indices as s32, which counts every dimension; those outside of 0..size-1 stay outside."""
     dtype = index.array.dtype
     if dtype.bits >= 32 and dtype != S32:
@@ -290,7 +316,7 @@ def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> 
 @rule("scatter-one-per-row", Op("scatter"))
 def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A select: each row has exactly one update, so nothing is combined twice."""
-    if len(instr.operands) != 3:
+    if len(instr.operands) != 3 or len(instr.scatter_dims_to_operand_dims) != 1:
         return None
     operand, indices, update = instr.operands
     if any(update.array.dims[d] != 1 for d in instr.update_window_dims):

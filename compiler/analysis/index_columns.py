@@ -1,0 +1,83 @@
+"""What is known of index vectors, component by component: the same for all, or the vector's number.
+
+x[arange(n), labels]    component 0 counts: index vector k starts at k
+x.at[i, i + 1]          component 1 counts from 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.analysis.known_values import known_value
+from compiler.hlo.ir import HloInstruction
+from compiler.rewrite import make
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One component of all index vectors, which dimensions `numbers` number.
+
+    `first` is the start of vector 0 where all starts are known: they are the same, or count from
+    there along dimension `along`.
+    """
+
+    indices: HloInstruction
+    vector_dim: int
+    component: int
+    numbers: Dims
+    first: int | None = None
+    along: int | None = None
+
+    def node(self) -> HloInstruction:
+        """The component as an array of dimensions `numbers`."""
+        source, dim, component = _piece(self.indices, self.vector_dim, self.component)
+        if dim < source.array.rank and source.array.dims[dim] > 1:
+            bounds = [(0, n, 1) for n in source.array.dims]
+            bounds[dim] = (component, component + 1, 1)
+            source = make.slice_(source, tuple(bounds))
+        return make.reshape(source, self.numbers)
+
+
+def index_columns(indices: HloInstruction, vector_dim: int) -> list[Column]:
+    """The components of an index array, in order."""
+    dims = indices.array.dims
+    if vector_dim >= len(dims):
+        return [_column(indices, vector_dim, 0, dims)]
+    numbers = (*dims[:vector_dim], *dims[vector_dim + 1 :])
+    return [_column(indices, vector_dim, c, numbers) for c in range(dims[vector_dim])]
+
+
+def _piece(
+    indices: HloInstruction, vector_dim: int, component: int
+) -> tuple[HloInstruction, int, int]:
+    """The array that a component comes from, and which one of it it is."""
+    while indices.opcode == "concatenate" and indices.dimensions == (vector_dim,):
+        for piece in indices.operands:
+            size = piece.array.dims[vector_dim]
+            if component < size:
+                break
+            component -= size
+        indices = piece
+    return indices, vector_dim, component
+
+
+def _column(indices: HloInstruction, vector_dim: int, component: int, numbers: Dims) -> Column:
+    column = Column(indices, vector_dim, component, numbers)
+    source, dim, number = _piece(indices, vector_dim, component)
+    values = known_value(source)
+    if values is None or not values.size or not source.array.dtype.is_integer:
+        return column
+    starts = (values if dim >= values.ndim else values.take(number, dim)).astype(np.int64)
+    first = int(starts.reshape(-1)[0])
+    if (starts == first).all():
+        return replace(column, first=first)
+    for along, size in enumerate(starts.shape):
+        count = np.arange(first, first + size)
+        spread = count.reshape([-1 if d == along else 1 for d in range(starts.ndim)])
+        if (starts == spread).all():
+            return replace(column, first=first, along=along)
+    return column
