@@ -213,3 +213,17 @@ def test_a_machine_leaves_no_thread_behind() -> None:
         if thread.name == "tpuc-run":
             thread.join(0.2)
     assert threading.active_count() <= before
+
+
+def test_a_large_transfer_into_a_window_that_a_later_kernel_reads() -> None:
+    """Read in place it would be gone when its kernel ends."""
+    head = f'target "v5e" hbm {HBM_BYTES} smem 1024 args 0\n'
+    windows = WINDOWS.replace("rows 0 + 64", "rows 0 + 64 kept")
+    fill = kernel_text(LOAD, windows, HEAD).replace('"k"', '"fill"')
+    copy = "".join(
+        block(f"vld v5 = [w0 + s0 + {8 * n}] stride 1", "nop 3", f"vst [w1 + s0 + {8 * n}] stride 1, v5")
+        for n in range(8)
+    )  # fmt: skip
+    read = kernel_text(copy + STORE, windows, HEAD)
+    main = 'call "fill" site "a"\ncall "k" site "b"'
+    assert agree(parse_program(f"{head}{fill}{read}\nmain {{\n{main}\n}}\n")).fault is None

@@ -8,6 +8,8 @@ ends it: the copy is made then (`SETTLE`). That happens when HBM below a referen
 written, when a store or a transfer touches part of its rows, and when a load reaches over its end.
 Values are those of copies made at once, whatever a program does. Two threads may settle a window
 at the same time; both ways to read it give the same data meanwhile.
+
+References end with the kernel, so what it leaves to later ones in a kept window is copied at once.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ def referred_rows(descriptor: DmaDescriptor) -> int:
 
 def windows_in_place(kernel: Kernel) -> dict[int, InPlace]:
     """The windows of a kernel that are read in place, by number."""
-    uses = _Uses()
+    uses = _Uses(excluded={number for number, w in enumerate(kernel.windows) if w.kept})
     _follow(kernel, kernel.body, False, uses)
     chosen = sorted(uses.referable.keys() - uses.excluded)[:MAX_WINDOWS]
     found = {}
