@@ -24,8 +24,8 @@ from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
 ROWS = 16
 _PARAMETERS = "ptr noalias %out, ptr noalias %lhs, ptr noalias %weights, ptr noalias %next"
 
-_K_BLOCKS = 4
-_PAIRS = 16  # of k in a block, and rows of weights
+K_BLOCKS = 4
+BLOCK_PAIRS = 16  # of k in a block, and rows of weights
 _FLUSHING_MXCSR = 0x8040  # flush results to zero, read denormals as zero
 _FLUSHING_FPCR = 1 << 24
 _UNDERFLOW_FPSR = 1 << 3
@@ -35,8 +35,12 @@ _TINY_BELOW = "0x380FFFFFF0000000"  # 2**-126 - 2**-151 rounds up with an unboun
 _EXACT_LANES = 8
 
 
+Halves = Callable[[Emitter, str], tuple[str, str]]
+"""The f32 of the low and of the high bf16 of each word."""
+
+
 @dataclass(frozen=True)
-class _Vector:
+class Vector:
     """LLVM types of `lanes` lanes."""
 
     lanes: int
@@ -64,25 +68,25 @@ class _Arithmetic:
     """
 
     layout: WeightLayout
-    vector: _Vector
+    vector: Vector
     rows: int
     vectors: int
-    halves: Callable[[Emitter, str], tuple[str, str]]
+    halves: Halves
     fma: Callable[[Emitter, str, str, str], str]
     add: Callable[[Emitter, str, str], str]
 
 
 def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
     """``void name(out, lhs, weights, next)`` with f32 FMAs; `exact` names the form for rare cases."""
-    vector = _Vector(host.vector_lanes)
+    vector = Vector(host.vector_lanes)
     rows, vectors = {16: (4, 2), 8: (2, 2), 4: (4, 2)}[vector.lanes]
     arithmetic = _Arithmetic(
         layout,
         vector,
         rows,
         vectors,
-        partial(_halves, vector),
-        partial(_fma, vector),
+        partial(halves_of, vector),
+        partial(fma, vector),
         partial(_add, vector),
     )
     e = Emitter()
@@ -96,7 +100,7 @@ def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
 
 def exact_text(name: str, layout: WeightLayout) -> str:
     """``void name(out, lhs, weights, next)`` on any host: f64 arithmetic with explicit flushing."""
-    vector = _Vector(_EXACT_LANES)
+    vector = Vector(_EXACT_LANES)
     e = Emitter()
     _pass(
         e,
@@ -110,7 +114,7 @@ def exact_text(name: str, layout: WeightLayout) -> str:
 
 def pass_function(name: str, e: Emitter, lanes: int) -> str:
     """The function of a pass whose arithmetic `e` has: NaN results become the MXU's one NaN."""
-    vector = _Vector(lanes)
+    vector = Vector(lanes)
     width = 4 * lanes
     with e.loop(ROWS * ROW_BYTES // width) as i:
         at = e.offset("%out", e.value(f"mul i64 {i}, {width}"))
@@ -164,20 +168,20 @@ def _flush_with_fpcr(e: Emitter, arithmetic: _Arithmetic, exact: str) -> None:
 def _pass(e: Emitter, arithmetic: _Arithmetic) -> None:
     """Blocks of k outermost: the totals lie in ``%out``, the chains of a block in registers."""
     e.do(f"%left = alloca [{ROWS * ROW_BYTES} x i8], align 64")
-    _expand_rows(e, arithmetic)
+    expand_rows(e, arithmetic.vector, arithmetic.halves)
     size = ROWS * ROW_BYTES
     e.do(f"call void @llvm.memset.p0.i64(ptr align 64 %out, i8 0, i64 {size}, i1 false)")
     chunk_bytes = 4 * arithmetic.vector.lanes * arithmetic.vectors
     with (
-        e.loop(_K_BLOCKS) as block,
+        e.loop(K_BLOCKS) as block,
         e.loop(ROW_BYTES // chunk_bytes) as column,
         e.loop(ROWS // arithmetic.rows) as group,
     ):
         columns = e.value(f"mul i64 {column}, {chunk_bytes}")
         rows = e.value(f"mul i64 {group}, {arithmetic.rows * ROW_BYTES}")
-        pairs = e.value(f"mul i64 {block}, {_PAIRS * ROW_BYTES}")
+        pairs = e.value(f"mul i64 {block}, {BLOCK_PAIRS * ROW_BYTES}")
         left = e.offset("%left", rows)
-        left = e.offset(left, e.value(f"mul i64 {block}, {_PAIRS * 8}"))
+        left = e.offset(left, e.value(f"mul i64 {block}, {BLOCK_PAIRS * 8}"))
         weights = e.offset("%weights", e.value(f"add i64 {pairs}, {columns}"))
         chains = _chains(e, arithmetic, left, weights)
         _add_to_totals(
@@ -198,7 +202,7 @@ def _chains(e: Emitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[s
     """Even and odd chain of each row and vector over the 32 k of a block."""
     words, width, step_words = a.vector.words, 4 * a.vector.lanes, a.layout.words
     starts = ["zeroinitializer"] * (2 * a.rows * a.vectors)
-    with e.folding(_PAIRS // step_words, a.vector.floats, starts) as (step, sums, results):
+    with e.folding(BLOCK_PAIRS // step_words, a.vector.floats, starts) as (step, sums, results):
         results += sums
         weights_at = e.offset(weights, e.value(f"mul i64 {step}, {step_words * ROW_BYTES}"))
         halves = [
@@ -211,26 +215,26 @@ def _chains(e: Emitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[s
         left_at = e.offset(left, e.value(f"mul i64 {step}, {8 * step_words}"))
         for row in range(a.rows):
             for k, (word, half) in enumerate(a.layout.places):
-                factor = _spread(e, a.vector, left_at, row * ROW_BYTES + 4 * k)
+                factor = spread(e, a.vector, left_at, row * ROW_BYTES + 4 * k)
                 for chunk in range(a.vectors):
                     chain = 2 * (row * a.vectors + chunk) + k % 2
                     results[chain] = a.fma(e, factor, halves[chunk][word][half], results[chain])
     return list(zip(results[::2], results[1::2], strict=True))
 
 
-def _expand_rows(e: Emitter, a: _Arithmetic) -> None:
-    """The left side as f32: 8 low rows, then 8 high rows."""
-    width = 4 * a.vector.lanes
+def expand_rows(e: Emitter, vector: Vector, halves: Halves) -> None:
+    """The left side as f32 in ``%left``: 8 low rows, then 8 high rows."""
+    width = 4 * vector.lanes
     with e.loop(ROWS * ROW_BYTES // 2 // width) as i:
         at = e.value(f"mul i64 {i}, {width}")
-        words = e.load(a.vector.words, e.offset("%lhs", at), width)
+        words = e.load(vector.words, e.offset("%lhs", at), width)
         target = e.offset("%left", at)
-        for half, floats in enumerate(a.halves(e, words)):
+        for half, floats in enumerate(halves(e, words)):
             place = e.offset(target, half * ROWS * ROW_BYTES // 2)
-            e.store(a.vector.floats, floats, place, width)
+            e.store(vector.floats, floats, place, width)
 
 
-def _spread(e: Emitter, vector: _Vector, base: str, byte_offset: int) -> str:
+def spread(e: Emitter, vector: Vector, base: str, byte_offset: int) -> str:
     """One f32 of memory in every lane."""
     loaded = e.load("float", e.offset(base, byte_offset), 4)
     first = e.value(f"insertelement {vector.floats} poison, float {loaded}, i64 0")
@@ -243,29 +247,31 @@ def _spread(e: Emitter, vector: _Vector, base: str, byte_offset: int) -> str:
 # f32 arithmetic, flushed by the CPU
 
 
-def _halves(vector: _Vector, e: Emitter, words: str) -> tuple[str, str]:
+def halves_of(vector: Vector, e: Emitter, words: str) -> tuple[str, str]:
+    """The f32 of the low and of the high bf16 of each word."""
     low = e.value(f"shl {vector.words} {words}, splat (i32 16)")
     high = e.value(f"and {vector.words} {words}, splat (i32 -65536)")
     return _as_floats(vector, e, low), _as_floats(vector, e, high)
 
 
-def _as_floats(vector: _Vector, e: Emitter, words: str) -> str:
+def _as_floats(vector: Vector, e: Emitter, words: str) -> str:
     return e.value(f"bitcast {vector.words} {words} to {vector.floats}")
 
 
-def _fma(vector: _Vector, e: Emitter, a: str, b: str, c: str) -> str:
+def fma(vector: Vector, e: Emitter, a: str, b: str, c: str) -> str:
+    """``a * b + c`` by the CPU."""
     typed = ", ".join(f"{vector.floats} {x}" for x in (a, b, c))
     return e.value(f"call {vector.floats} @llvm.fma.v{vector.lanes}f32({typed})")
 
 
-def _add(vector: _Vector, e: Emitter, a: str, b: str) -> str:
+def _add(vector: Vector, e: Emitter, a: str, b: str) -> str:
     return e.value(f"fadd {vector.floats} {a}, {b}")
 
 
 # exact arithmetic, flushed here
 
 
-def _flushed(vector: _Vector, e: Emitter, floats: str) -> str:
+def _flushed(vector: Vector, e: Emitter, floats: str) -> str:
     """Denormals become zeros of their sign."""
     words = e.value(f"bitcast {vector.floats} {floats} to {vector.words}")
     exponent = e.value(f"and {vector.words} {words}, splat (i32 {_INFINITE})")
@@ -277,12 +283,12 @@ def _flushed(vector: _Vector, e: Emitter, floats: str) -> str:
     return _as_floats(vector, e, kept)
 
 
-def _flushed_halves(vector: _Vector, e: Emitter, words: str) -> tuple[str, str]:
-    low, high = _halves(vector, e, words)
+def _flushed_halves(vector: Vector, e: Emitter, words: str) -> tuple[str, str]:
+    low, high = halves_of(vector, e, words)
     return _flushed(vector, e, low), _flushed(vector, e, high)
 
 
-def _exact_fma(vector: _Vector, e: Emitter, a: str, b: str, c: str) -> str:
+def _exact_fma(vector: Vector, e: Emitter, a: str, b: str, c: str) -> str:
     """``a * b + c`` rounded to odd in f64, then to f32, then flushed.
 
     The product is exact in f64, and the two-sum's error says whether the sum is not: if so and its

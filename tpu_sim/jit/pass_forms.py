@@ -15,12 +15,14 @@ from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.integer_passes import portable_text
 from tpu_sim.jit.mxu_chains import exact_text, fma_text
 from tpu_sim.jit.mxu_dots import bf16_dot_text, byte_dot_text, word_dot_text
+from tpu_sim.jit.mxu_few_registers import single_chain_text
 from tpu_sim.jit.mxu_kernels import integer_tiles_text, tiles_text
 from tpu_sim.jit.weight_layout import layout_of
 
 _PREFIX = "tpuc_kernel_v1_"
 MATMUL_TILES = _PREFIX + "matmul_tiles"
 MATMUL_DOT = _PREFIX + "matmul_dot"
+MATMUL_CHAIN = _PREFIX + "matmul_chain"
 MATMUL_FMA = _PREFIX + "matmul_fma"
 MATMUL_EXACT = _PREFIX + "matmul_exact"
 
@@ -49,6 +51,9 @@ def _bf16_forms(host: Host) -> tuple[PassForm, ...]:
         forms.append(PassForm(MATMUL_TILES, tiles_text))
     elif host.has("avx512bf16"):
         forms.append(PassForm(MATMUL_DOT, bf16_dot_text))
+    if host.arch is Arch.X86_64 and host.vector_lanes == 8:
+        chain = partial(single_chain_text, lanes=host.vector_lanes, layout=layout)
+        forms.append(PassForm(MATMUL_CHAIN, chain))
     fma = partial(fma_text, host=host, layout=layout, exact=MATMUL_EXACT)
     return (
         *forms,

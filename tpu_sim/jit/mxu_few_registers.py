@@ -1,0 +1,137 @@
+"""The MXU pass with f32 FMAs where there are 16 vector registers: one chain at a time.
+
+The order is that of `mxu_chains`. Both chains of a block of outputs would leave registers for 2 rows of
+2 vectors, and each weight would be made f32 for every 2 rows. One chain leaves them for 4 rows, and the
+weights of 32 k and 2 vectors are made f32 once: the first 4 rows store them, the others load them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.mxu_chains import (
+    BLOCK_PAIRS,
+    K_BLOCKS,
+    ROWS,
+    Vector,
+    expand_rows,
+    flushing_by_mxcsr,
+    fma,
+    halves_of,
+    pass_function,
+    spread,
+)
+from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
+
+_ROWS = 4
+_VECTORS = 2
+_STEPS_TOGETHER = 4
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Pointers to what 4 rows need of 32 k: their left side, and their part of ``%out``.
+
+    `weights` are the words, for the group that makes f32 of them.
+    """
+
+    left: str
+    out: str
+    weights: str = ""
+
+
+class _Pass:
+    def __init__(self, lanes: int, layout: WeightLayout) -> None:
+        self.e = Emitter()
+        self.vector = Vector(lanes)
+        self.layout = layout
+        self.width = _FLOAT_BYTES * lanes
+        self.chunk_bytes = _VECTORS * self.width
+        self.steps = BLOCK_PAIRS // layout.words
+
+    def write(self) -> None:
+        """Chunks of columns outermost, then blocks of k, then groups of rows."""
+        e, size = self.e, ROWS * ROW_BYTES
+        e.do(f"%left = alloca [{size} x i8], align 64")
+        e.do(f"%wide = alloca [{2 * BLOCK_PAIRS * self.chunk_bytes} x i8], align 64")
+        e.do(f"%even = alloca [{_ROWS * self.chunk_bytes} x i8], align 64")
+        expand_rows(e, self.vector, partial(halves_of, self.vector))
+        e.do(f"call void @llvm.memset.p0.i64(ptr align 64 %out, i8 0, i64 {size}, i1 false)")
+        with e.loop(ROW_BYTES // self.chunk_bytes) as column, e.loop(K_BLOCKS) as block:
+            columns = e.value(f"mul i64 {column}, {self.chunk_bytes}")
+            out = e.offset("%out", columns)
+            weights = e.value(f"mul i64 {block}, {BLOCK_PAIRS * ROW_BYTES}")
+            weights = e.offset(e.offset("%weights", columns), weights)
+            left = e.offset("%left", e.value(f"mul i64 {block}, {2 * BLOCK_PAIRS * _FLOAT_BYTES}"))
+            self._group(_Group(left, out, weights))
+            with e.loop(ROWS // _ROWS - 1) as number:
+                rows = e.value(f"mul i64 {e.value(f'add i64 {number}, 1')}, {_ROWS * ROW_BYTES}")
+                self._group(_Group(e.offset(left, rows), e.offset(out, rows)))
+
+    def _group(self, group: _Group) -> None:
+        """Both chains of 32 k, added to the totals in ``%out``."""
+        e, floats = self.e, self.vector.floats
+        for number, even in enumerate(self._chain(group, 0)):
+            e.store(floats, even, e.offset("%even", number * self.width), self.width)
+        for number, odd in enumerate(self._chain(group, 1)):
+            row, chunk = divmod(number, _VECTORS)
+            at = e.offset(group.out, row * ROW_BYTES + chunk * self.width)
+            even = e.load(floats, e.offset("%even", number * self.width), self.width)
+            both = e.value(f"fadd {floats} {even}, {odd}")
+            total = e.value(f"fadd {floats} {e.load(floats, at, self.width)}, {both}")
+            e.store(floats, total, at, self.width)
+
+    def _chain(self, group: _Group, parity: int) -> list[str]:
+        """The chain over the k of a parity, for each row and vector."""
+        e = self.e
+        together = min(_STEPS_TOGETHER, self.steps)
+        k_count = 2 * self.layout.words
+        starts = ["zeroinitializer"] * (_ROWS * _VECTORS)
+        with e.folding(self.steps // together, self.vector.floats, starts) as (i, sums, results):
+            results += sums
+            left = e.offset(
+                group.left, e.value(f"mul i64 {i}, {together * k_count * _FLOAT_BYTES}")
+            )
+            for number in range(together * self.layout.words):
+                step, of_step = divmod(number, self.layout.words)
+                k = 2 * of_step + parity
+                factors = self._factors(group, i, (step, k), together)
+                for row in range(_ROWS):
+                    at = row * ROW_BYTES + _FLOAT_BYTES * (step * k_count + k)
+                    value = spread(e, self.vector, left, at)
+                    for chunk, factor in enumerate(factors):
+                        sum_ = row * _VECTORS + chunk
+                        results[sum_] = fma(self.vector, e, value, factor, results[sum_])
+        return list(results)
+
+    def _factors(
+        self, group: _Group, trip: str, place: tuple[int, int], together: int
+    ) -> list[str]:
+        """The weights of k of a step as f32: made and stored by the first group, else loaded."""
+        e, (step, k) = self.e, place
+        words = self.layout.words
+        wide = e.offset("%wide", e.value(f"mul i64 {trip}, {together * words * self.chunk_bytes}"))
+        wide = e.offset(wide, ((k % 2) * BLOCK_PAIRS + step * words + k // 2) * self.chunk_bytes)
+        floats, width = self.vector.floats, self.width
+        if not group.weights:
+            return [e.load(floats, e.offset(wide, n * width), width) for n in range(_VECTORS)]
+        word, half = self.layout.places[k]
+        rows = e.value(f"mul i64 {trip}, {together * words * ROW_BYTES}")
+        source = e.offset(e.offset(group.weights, rows), (step * words + word) * ROW_BYTES)
+        found = []
+        for at in range(0, self.chunk_bytes, width):
+            both = halves_of(self.vector, e, e.load(self.vector.words, e.offset(source, at), width))
+            e.store(floats, both[half], e.offset(wide, at), width)
+            found.append(both[half])
+        return found
+
+
+def single_chain_text(name: str, lanes: int, layout: WeightLayout) -> str:
+    """``void name(out, lhs, weights, next)`` for x86 without AVX-512."""
+    code = _Pass(lanes, layout)
+    with flushing_by_mxcsr(code.e):
+        code.write()
+    return pass_function(name, code.e, lanes)
