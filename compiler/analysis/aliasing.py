@@ -4,6 +4,7 @@ A *slot* is one array of an instruction's value: the instruction and the number 
 its shape. Slots that must lie in the same memory form one set:
 
     tuple, get-tuple-element, bitcast    hand their operand on
+    start and done of an exchange        the start hands on its operands, the done the start's results
     while                                initial state, body and condition parameter, body result
                                          and the while's result are one state
     conditional                          operands and branch parameters; branch results and result
@@ -90,7 +91,10 @@ class SlotSets:
 
 
 def forwarded(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
-    """Pairs (operand slot, result slot) of an instruction that only hands values on."""
+    """Pairs (operand slot, result slot) of arrays that an instruction only hands on.
+
+    The start of an exchange hands on its operands beside the results that it begins; its done hands on these.
+    """
     match instr.opcode:
         case "bitcast":
             yield (instr.operands[0], 0), (instr, 0)
@@ -104,6 +108,13 @@ def forwarded(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
             start = element_offset(instr.operands[0].shape, instr.index)
             for leaf in range(leaf_count(instr.shape)):
                 yield (instr.operands[0], start + leaf), (instr, leaf)
+        case "collective-permute-start":
+            for number, operand in enumerate(instr.operands):
+                yield (operand, 0), (instr, number)
+        case "collective-permute-done":
+            count = leaf_count(instr.shape)
+            for leaf in range(count):
+                yield (instr.operands[0], count + leaf), (instr, leaf)
 
 
 def must_share(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:

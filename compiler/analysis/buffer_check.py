@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import donated_slots, forwarded, leaf_count
@@ -29,7 +30,7 @@ from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import VerifyError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves
 
 _TRIPS = 2
@@ -112,10 +113,11 @@ class _Replay:
     def _space(self, space: int) -> _Space:
         return self.memory.setdefault(space, _Space())
 
-    def _written(self, instr: HloInstruction) -> list[Token]:
-        """New tokens in all places of an instruction's result."""
-        tokens = [next(self._tokens) for _ in range(leaf_count(instr.shape))]
-        for leaf, token in enumerate(tokens):
+    def _written(self, instr: HloInstruction, places: Sequence[int] | None = None) -> list[Token]:
+        """New tokens in the places of an instruction's results, of all or of some leaves."""
+        written = range(leaf_count(instr.shape)) if places is None else places
+        tokens = [next(self._tokens) for _ in written]
+        for leaf, token in zip(written, tokens, strict=True):
             place = self.assignment.allocation(instr, leaf)
             self.writers[token] = instr
             if place.size_bytes:
@@ -156,12 +158,22 @@ class _Replay:
             return [found[leaf] for leaf in range(len(found))]
         for operand in instr.operands:
             self._expect(operand, values[operand], f"%{instr.name}")
+        if OPCODES[instr.opcode].has(Trait.ASYNC):
+            return self._half(instr, values)
         if instr.opcode == "while":
             return self._loop(instr, values[instr.operands[0]])
         if instr.opcode == "conditional":
             return self._conditional(instr, values)
         self._check_overlap(instr)
         return self._written(instr)
+
+    def _half(self, instr: HloInstruction, values: Values) -> list[Token]:
+        """A start makes its results and keeps its operands; a done hands on what the start made."""
+        kept = {b[1]: values[a[0]][a[1]] for a, b in forwarded(instr)}
+        count = leaf_count(instr.shape)
+        made = [leaf for leaf in range(count) if leaf not in kept]
+        tokens = dict(zip(made, self._written(instr, made), strict=True)) | kept
+        return [tokens[leaf] for leaf in range(count)]
 
     def _check_overlap(self, instr: HloInstruction) -> None:
         places = [self.assignment.allocation(instr, i) for i in range(leaf_count(instr.shape))]

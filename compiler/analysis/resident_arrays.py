@@ -20,6 +20,7 @@ from compiler.hlo.shape import leaves
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
+_KERNELS = with_any(Trait.KERNEL | Trait.ASYNC)
 _LATENCY_BYTES = 4096
 """What a transfer costs beside its bytes, in bytes."""
 _UNKNOWN_TRIPS = 10
@@ -171,7 +172,7 @@ def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
     """Whether a loop could run in one kernel, its state in VMEM throughout."""
     if not state_fits(loop, vmem_bytes):
         return False
-    kernels = [i for i in _inside(loop) if OPCODES[i.opcode].has(Trait.KERNEL)]
+    kernels = [i for i in _inside(loop) if i.opcode in _KERNELS]
     return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)
 
 
@@ -187,6 +188,8 @@ def _has_stages(instr: HloInstruction) -> bool:
     """Whether a kernel of a loop can be stages of one."""
     if instr.opcode == "copy" or instr.attrs.get("kind") in PLANNED_KINDS:
         return True
-    called = instr.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    return called.root_instruction.opcode == "dynamic-update-slice"
+    called = instr.attrs.get("calls")
+    return (
+        isinstance(called, HloComputation)
+        and called.root_instruction.opcode == "dynamic-update-slice"
+    )

@@ -52,6 +52,8 @@ class ControlLowering:
             "constant": self._constant,
             "fusion": self._fusion,
             "copy": self._copy,
+            "collective-permute-start": self._exchange_start,
+            "collective-permute-done": self._exchange_done,
             "while": self._while,
             "conditional": self._conditional,
             "call": self._call,
@@ -170,6 +172,14 @@ class ControlLowering:
             b.emit("sst", 0, smem_word(targets[0]), b.emit("sld", 0, smem_word(sources[0])))
             return
         self._call_kernel(instr, self._kernel_name(instr), sources, targets)
+
+    def _exchange_start(self, instr: HloInstruction) -> None:
+        operands = self._operand_slices(instr)
+        results = self._slices(instr)[len(operands) :]
+        self._call_kernel(instr, self._kernel_name(instr), operands, results)
+
+    def _exchange_done(self, instr: HloInstruction) -> None:
+        self._call_kernel(instr, self._kernel_name(instr), (), ())
 
     def _partition_id(self, instr: HloInstruction) -> None:
         b, (place,) = self.builder, self._slices(instr)

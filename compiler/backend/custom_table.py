@@ -7,7 +7,8 @@ from compiler.backend.custom_gather import emit_gather
 from compiler.backend.custom_scatter import emit_scatter
 from compiler.backend.custom_update import emit_update
 from compiler.backend.exchange.gather import emit_all_gather
-from compiler.backend.exchange.kernels import emit_all_to_all, emit_permute
+from compiler.backend.exchange.kernels import emit_all_to_all
+from compiler.backend.exchange.permute import emit_permute
 from compiler.backend.exchange.reduce import emit_reduce_scatter
 from compiler.backend.fourier.kernel import emit_fft
 

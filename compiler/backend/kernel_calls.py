@@ -55,12 +55,18 @@ class KernelInterface:
 
 
 def kernel_interface(instr: HloInstruction, rows: Rows = ()) -> KernelInterface:
-    """The interface of the kernel that runs `instr`, a fusion or copy of array operands.
+    """The interface of the kernel that runs `instr`: a fusion, copy or half of an exchange.
 
+    A start is told of the operands and of the results that it begins, a done of nothing.
     `rows` are where those leaves of operands and results start that lie in VMEM, in their order.
     """
+    if instr.opcode.endswith("-done"):
+        return KernelInterface((), ())
     places = iter(rows)
     shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
+    if OPCODES[instr.opcode].has(Trait.ASYNC):
+        made = [_argument(i, s, places) for i, s in enumerate(leaves(instr.shape))]
+        return KernelInterface(tuple(made[: len(shapes)]), tuple(made[len(shapes) :]))
     arguments = [_argument(i, s, places) for i, s in enumerate([*shapes, *leaves(instr.shape)])]
     return KernelInterface(tuple(arguments[: len(shapes)]), tuple(arguments[len(shapes) :]))
 

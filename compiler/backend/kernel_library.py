@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.copy import lower_copy
+from compiler.backend.exchange_halves import lower_done, lower_start
 from compiler.backend.kernel import lower_fusion
 from compiler.backend.kernel_calls import Rows
 from compiler.backend.kernel_options import KernelTarget
@@ -37,6 +38,13 @@ class KernelRequest:
     rows: Rows = ()
     twin: str | None = None
     lower: Callable[[], LloKernel] | None = None
+
+
+_LOWER = {
+    "copy": lower_copy,
+    "collective-permute-start": lower_start,
+    "collective-permute-done": lower_done,
+}
 
 
 class KernelLibrary:
@@ -74,7 +82,7 @@ class KernelLibrary:
         request = self.requests[name]
         if request.lower is not None:
             return request.lower()
-        lower = lower_copy if request.instr.opcode == "copy" else lower_fusion
+        lower = _LOWER.get(request.instr.opcode, lower_fusion)
         llo = lower(name, request.instr, request.in_place, request.rows, self.target)
         work = kernel_work(request.instr, request.in_place)
         llo.element_ops, llo.least_bytes = work.element_ops, work.least_bytes
@@ -92,7 +100,8 @@ class KernelLibrary:
         called = instr.attrs.get("calls")
         body = computation_key(called) if isinstance(called, HloComputation) else ()
         config = instr.backend_config  # the windows are in it
-        return (instr.opcode, instr.kind, shapes, body, in_place, config)
+        pairs = instr.attrs.get("source_target_pairs")  # of an exchange in halves
+        return (instr.opcode, instr.kind, shapes, body, in_place, config, pairs)
 
     def _free_name(self, name: str) -> str:
         """The instruction's name in the letters of an assembly label, unique in the program."""

@@ -40,6 +40,7 @@ from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, w
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
@@ -52,6 +53,9 @@ _MOST_INSTRUCTIONS = 64
 _MOST_CONVERTED = 256
 """Registers of an array that a bitcast may have to move."""
 _STAGES = frozenset({"kLoop", "kInput", "kOutput"})
+
+_HALVES = with_trait(Trait.ASYNC)
+"""They are kernels, and none runs in another one."""
 
 Place = tuple[int, object]
 
@@ -69,6 +73,8 @@ class LoopKernel(ControlLowering):
         self.precision = library.target.options.precision
         self._no_code = NO_CODE - {"bitcast"}
         self._lower_opcode["bitcast"] = self._bitcast
+        for opcode in _HALVES & self._lower_opcode.keys():
+            del self._lower_opcode[opcode]
         self._arrays: dict[Place, VmemArray] = {}
         self._rows = 0
         self._times = 1

@@ -78,8 +78,9 @@ FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
 
 SCHEDULED_OPCODES = frozenset(
     {
-        "bitcast", "conditional", "constant", "copy", "fusion", "get-tuple-element",
-        "parameter", "partition-id", "tuple", "while",
+        "bitcast", "collective-permute-done", "collective-permute-start", "conditional",
+        "constant", "copy", "fusion", "get-tuple-element", "parameter", "partition-id",
+        "tuple", "while",
     }
 )  # fmt: skip
 """What may stand outside of fusions once the module is scheduled."""

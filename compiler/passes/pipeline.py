@@ -19,6 +19,7 @@ from compiler.passes.call_inliner import inline_calls
 from compiler.passes.collectives.combiner import combine_collectives
 from compiler.passes.collectives.expander import expand_collectives
 from compiler.passes.collectives.flattening import flatten_replicas
+from compiler.passes.collectives.latency_hiding import hide_latency
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.context import Chip
 from compiler.passes.control_unsharing import unshare_control
@@ -133,6 +134,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("tiling", tile_fusions),
         FunctionPass("loop-double-buffering", double_buffer_loops),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
+        FunctionPass("latency-hiding", hide_latency, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
         FunctionPass("vmem-residency", keep_in_vmem),
     )
@@ -204,6 +206,7 @@ PIPELINE: tuple[str, ...] = (
     "tiling",
     "loop-double-buffering",
     "scheduling",
+    "latency-hiding",
     "copy-insertion",
     "vmem-residency",
 )
@@ -216,6 +219,7 @@ AFTER_A_SPLIT: tuple[str, ...] = (
     "memory-space-assignment",
     "tiling",
     "scheduling",
+    "latency-hiding",
     "copy-insertion",
 )
 """What a module goes through again when a kernel of it breaks a limit and is split."""
@@ -228,6 +232,9 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("spmd-partitioner", "single-device", "notes of shardings are gone after it"),
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
+    ("scheduling", "latency-hiding", "it moves starts and dones within a good order"),
+    ("tiling", "latency-hiding", "windows say how long a kernel runs"),
+    ("latency-hiding", "copy-insertion", "what a start holds until its done is not overwritten"),
     ("single-device", "replica-flattener", "groups of one are gone"),
     ("replica-flattener", "collective-expander", "it lists groups and joins starts and dones"),
     ("replica-flattener", "collective-combiner", "it lists groups and joins starts and dones"),

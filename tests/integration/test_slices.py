@@ -12,6 +12,7 @@ import tpuc
 from compiler.frontends.models import parse_model
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.evaluator import evaluate_devices
+from compiler.options import CompileOptions
 from runtime.machines import MachineOptions
 from runtime.slice_executable import SliceExecutable
 from tpu_sim.machine.faults import DeadlockFault
@@ -239,3 +240,58 @@ def test_a_receive_without_its_send_is_refused() -> None:
     )
     with pytest.raises(tpuc.UnsupportedError, match="%v: 0 sends of channel 3"):
         compiled(text(body))
+
+
+RING = "{{0,1},{1,3},{3,2},{2,0}}"
+HALVES = f"""HloModule m, replica_count=4
+condition {{
+  s = (s32[], f32[64,512], f32[64,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT l = pred[] compare(i, n), direction=LT
+}}
+body {{
+  s = (s32[], f32[64,512], f32[64,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  x = f32[64,512] get-tuple-element(s), index=1
+  y = f32[64,512] get-tuple-element(s), index=2
+  p = f32[64,512] collective-permute(x), source_target_pairs={RING}
+  t = f32[64,512] add(x, y)
+  ROOT r = (s32[], f32[64,512], f32[64,512]) tuple(j, p, t)
+}}
+ENTRY main {{
+  x = f32[64,512] parameter(0)
+  y = f32[64,512] parameter(1)
+  w = f32[512,512] parameter(2)
+  zero = s32[] constant(0)
+  z = (s32[], f32[64,512], f32[64,512]) tuple(zero, x, y)
+  l = (s32[], f32[64,512], f32[64,512]) while(z), condition=condition, body=body
+  a = f32[64,512] get-tuple-element(l), index=1
+  b = f32[64,512] get-tuple-element(l), index=2
+  p = f32[64,512] collective-permute(y), source_target_pairs={RING}
+  q = f32[64,512] collective-permute(a), source_target_pairs={{{{2,0}},{{0,2}},{{1,3}}}}
+  d = f32[64,512] dot(b, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  e = f32[64,512] add(d, p)
+  ROOT r = (f32[64,512], f32[64,512]) tuple(e, q)
+}}
+"""
+
+
+@pytest.mark.parametrize("machine", ["llvm", "numpy"])
+def test_permutes_in_halves_bring_what_whole_ones_do(machine: str) -> None:
+    arguments = [values("f32", (4, *dims)) for dims in ((64, 512), (64, 512), (512, 512))]
+    exe = check(HALVES, *arguments, machine=machine)
+    assert exe.text("hlo").count(" collective-permute-start(") == 3
+
+
+def test_what_a_permute_hides_behind_is_not_waited_for() -> None:
+    arguments = [values("f32", (4, *dims)) for dims in ((64, 512), (64, 512), (512, 512))]
+    cycles = []
+    for skip in ((), ("latency-hiding",)):
+        options = CompileOptions(precision="highest", skip=skip)
+        exe = tpuc.compile(HALVES, target=TARGET, options=options)
+        exe(*arguments)
+        cycles.append(exe.report.cycles)
+    assert cycles[0] < 0.9 * cycles[1]

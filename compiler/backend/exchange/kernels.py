@@ -1,4 +1,4 @@
-"""all-to-all and collective-permute of whole slots: transfers, flags, no arithmetic.
+"""What kernels that exchange data have in common, and all-to-all of whole slots: flags, no arithmetic.
 
 A slot is a part of an array that lies in one piece: index i of dimension 0. Every core runs the same
 code; what differs, such as the slot it is to send next, is a row of a table that it reads first. It
@@ -62,8 +62,8 @@ class Exchange:
         return found
 
     def _note(self, groups: Groups) -> None:
-        operand = self.kernel.root.operands[0].array
-        size = operand.element_count * operand.dtype.bits // 8
+        arrays = [operand.array for operand in self.kernel.root.operands]
+        size = sum(array.element_count * array.dtype.bits // 8 for array in arrays)
         self.plan.exchanges[self.builder.name] = (self.kernel.root.opcode, size, groups)
 
     def granules(self, parts: int = 1) -> int:
@@ -159,29 +159,3 @@ def emit_all_to_all(kernel: CustomKernel) -> None:
     if routes:
         x.wait(FIRST_DATA_FLAG)
     x.wait(LOCAL)
-
-
-def emit_permute(kernel: CustomKernel) -> None:
-    """Emit a collective-permute: one transfer; a core that nothing comes to fills its result with
-    zeros."""
-    x = Exchange(kernel)
-    forth, back = [-1] * x.cores, [-1] * x.cores
-    for source, target in x.pairs():
-        forth[source], back[target] = target, source
-    granules = x.granules()
-    b = x.builder
-    route = x.plan.route(forth, [forth], FORWARD)
-    is_partial = any(source < 0 for source in back)
-    if is_partial:
-        x.start_table([[int(source < 0)] for source in back])
-    x.signal(x.plan.route(back, [back], BACKWARD), x.ready)
-    x.wait(x.ready)
-    x.start(route, x.source, x.target, b.sconst(FIRST_DATA_FLAG), granules)
-    if is_partial:
-        x.await_table()
-        with b.if_(x.word(0)):
-            zeros, _ = x.plan.table([[0]])
-            fill = DmaDescriptor(HBM, HBM, 1, (DmaDim(granules, 0, 1),))
-            b.emit("dma.start", b.descriptor(fill), b.sconst(zeros), x.target, LOCAL, 0, 0, 0)
-            x.wait(LOCAL)
-    x.wait(FIRST_DATA_FLAG)

@@ -37,7 +37,8 @@ def unroll_parallel_loops(kernel: LloKernel, chip: Chip) -> bool:
     """Unroll, in place, the loops of a kernel where it helps; whether anything changed."""
     table = op_table(chip)
     names = RegisterNames(kernel, table)
-    is_exchange = any(d.route != NO_ROUTE for d in kernel.descriptors)
+    starts_none = not kernel.descriptors  # so its waits are for what others send
+    is_exchange = starts_none or any(d.route != NO_ROUTE for d in kernel.descriptors)
     unroller = _Unroller(table, chip, kernel.variables, names, is_exchange)
     kernel.body = rewrite(kernel.body, unroller.node, unroller.merged)
     return unroller.is_changed
