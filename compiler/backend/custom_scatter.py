@@ -8,6 +8,9 @@
                 combine what falls into the block       combine
                                                         write them back
 
+Where tiles around updates are the same or apart, those of several updates are fetched, and written back,
+together: an update whose tiles an earlier one of the group has is combined with what that one made.
+
 The index vectors are staged in SMEM; an update that is not wholly inside the operand is skipped, as
 HLO says. `compiler.backend.scatter_cut` says how chunks and blocks are made to fit VMEM, and which
 of the two it is; an update larger than VMEM goes piece by piece.
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
@@ -207,7 +211,7 @@ class Scatter:
         b.new_block()
         self._stream_flag = b.flag()
         self._held = [
-            b.window(f"around.{o.name}", buffer_rows(o.array, extent))
+            b.window(f"around.{o.name}", self.cut.group * buffer_rows(o.array, extent))
             for o, extent in zip(self.dims.operands, self.around, strict=True)
         ]
 
@@ -242,6 +246,14 @@ class Scatter:
                     self._one_update(
                         emitter, context.outputs, first, b.saddi(place, number), is_masked=True
                     )
+            begin, trips = b.sadd(begin, done), b.ssub(trips, done)
+        if self.cut.group > 1:
+            done = b.sandi(trips, -self.cut.group)
+            groups = b.sshri(trips, self.cut.group.bit_length() - 1)
+            with b.loop_dynamic(groups, "groups") as group:
+                place = b.sadd(begin, b.smuli(group, self.cut.group))
+                numbers = [b.saddi(place, k) for k in range(self.cut.group)]
+                self._group_of_updates(emitter, first, numbers)
             begin, trips = b.sadd(begin, done), b.ssub(trips, done)
         with b.loop_dynamic(trips, "updates") as number:
             self._one_update(emitter, context.outputs, first, b.sadd(begin, number))
@@ -296,24 +308,10 @@ class Scatter:
         block in VMEM leaves its first row or matrix as it is.
         """
         b = self.builder
-        d = self.dims
-        starts: dict[int, SReg] = {}
-        inside = b.sconst(1)
-        for component, dim in enumerate(d.index_map):
-            starts[dim] = self._component(b.sadd(first, number), component)
-            last = d.operand.array.dims[dim] - d.window_size(dim)
-            if last < 0:
-                return
-            inside = b.sand(inside, b.emit("scmp.le.u32", starts[dim], b.sconst(last)))
-        if d.operand_batch:
-            starts[0] = emit_index(b, self._batch(), emitter.sregs)
-        variable = Var(f"update{number}", 0, self.cut.chunk - 1)
-        emitter.sregs[variable] = number
-        lead: tuple[Expr, ...] = ()
-        if d.batch_dims:
-            lead = (self._origin(_CHUNK) + var(variable),)
-        if d.operand_batch:
-            lead = (self._batch(), *lead)
+        found = self._place_of(emitter, first, number)
+        if found is None:
+            return
+        starts, lead, inside = found
         if is_masked:
             self._rows(emitter, targets, starts, lead, inside)
             return
@@ -328,8 +326,81 @@ class Scatter:
                 b.new_block()
                 self._move(emitter, held, to_vmem=False)
 
-    def _held_arrays(self, emitter: VectorEmitter, starts: dict[int, SReg]) -> list[VmemArray]:
-        """The tiles around the step's piece of an update, of every operand."""
+    def _group_of_updates(
+        self, emitter: VectorEmitter, first: SReg, numbers: Sequence[SReg]
+    ) -> None:
+        """Combine several updates whose tiles come and go together."""
+        b = self.builder
+        made: list[tuple[dict[int, SReg], tuple[Expr, ...], SReg, list[VmemArray]]] = []
+        keys: list[SReg] = []
+        owners: list[SReg] = []
+        for k, number in enumerate(numbers):
+            found = self._place_of(emitter, first, number)
+            if found is None:
+                return
+            held = self._held_arrays(emitter, found[0], slot=b.sconst(k))
+            for array, result in zip(held, self.kernel.interface.results, strict=True):
+                self._transfer(emitter, array, result, to_vmem=True)
+            key: SReg = 0
+            for low, size in zip(held[0].origin, held[0].shape.dims, strict=True):
+                key = b.sadd(b.smuli(key, size), emit_index(b, low, emitter.sregs))
+            owner = b.sconst(k)
+            for earlier in reversed(range(k)):
+                is_same = b.scmp("eq", "s32", key, keys[earlier])
+                owner = b.ssel(is_same, owners[earlier], owner)
+            made.append((*found, held))
+            keys.append(key)
+            owners.append(owner)
+        b.emit("dma.wait", self._stream_flag, 0)
+        for (starts, lead, inside, held), owner in zip(made, owners, strict=True):
+            with b.if_(inside):
+                shared = [
+                    replace(array, base=b.smuli(owner, self._slot_rows(n)))
+                    for n, array in enumerate(held)
+                ]
+                self._rows(emitter, shared, starts, lead)
+        b.new_block()
+        for k, ((_, _, _, held), owner) in enumerate(zip(made, owners, strict=True)):
+            with b.if_(b.scmp("eq", "s32", owner, b.sconst(k))):
+                for array, result in zip(held, self.kernel.interface.results, strict=True):
+                    self._transfer(emitter, array, result, to_vmem=False)
+        b.emit("dma.wait", self._stream_flag, 0)
+        b.new_block()
+
+    def _slot_rows(self, number: int) -> int:
+        """VMEM rows between the tiles of two updates of a group."""
+        return self.builder.window_rows(self._held[number]) // self.cut.group
+
+    def _place_of(
+        self, emitter: VectorEmitter, first: SReg, number: SReg
+    ) -> tuple[dict[int, SReg], tuple[Expr, ...], SReg] | None:
+        """Of an index vector: the starts along dimensions, the leading indices of its update, and
+        whether that lies inside. None: no update can."""
+        b = self.builder
+        d = self.dims
+        starts: dict[int, SReg] = {}
+        inside = b.sconst(1)
+        for component, dim in enumerate(d.index_map):
+            starts[dim] = self._component(b.sadd(first, number), component)
+            last = d.operand.array.dims[dim] - d.window_size(dim)
+            if last < 0:
+                return None
+            inside = b.sand(inside, b.emit("scmp.le.u32", starts[dim], b.sconst(last)))
+        if d.operand_batch:
+            starts[0] = emit_index(b, self._batch(), emitter.sregs)
+        variable = Var(f"update{number}", 0, self.cut.chunk - 1)
+        emitter.sregs[variable] = number
+        lead: tuple[Expr, ...] = ()
+        if d.batch_dims:
+            lead = (self._origin(_CHUNK) + var(variable),)
+        if d.operand_batch:
+            lead = (self._batch(), *lead)
+        return starts, lead, inside
+
+    def _held_arrays(
+        self, emitter: VectorEmitter, starts: dict[int, SReg], slot: SReg = 0
+    ) -> list[VmemArray]:
+        """The tiles around the step's piece of an update, of every operand, in buffer `slot`."""
         found: list[VmemArray] = []
         for number, (shape, window) in enumerate(zip(self.shapes, self._held, strict=True)):
             extent = self.around[number]
@@ -337,7 +408,8 @@ class Scatter:
                 self._first_held(emitter, starts.get(d, 0), f"around{number}.{d}", shape, extent)
                 for d in range(shape.rank)
             ]
-            found.append(VmemArray(shape, window, 0, tuple(origin), extent, guard=GUARD_ROWS))
+            base = self.builder.smuli(slot, self._slot_rows(number)) if slot else 0
+            found.append(VmemArray(shape, window, base, tuple(origin), extent, guard=GUARD_ROWS))
         return found
 
     def _first_held(
@@ -357,20 +429,25 @@ class Scatter:
             return const(0)
         place = b.sadd(start, emit_index(b, self.parts.origin[d], emitter.sregs))
         tile = b.smin(b.sdivi(place, unit), b.sconst(last))
-        variable = Var(name, 0, last)
+        variable = Var(f"{name}.s{tile}", 0, last)
         emitter.sregs[variable] = tile
         return var(variable) * unit
 
     def _move(self, emitter: VectorEmitter, held: Sequence[VmemArray], *, to_vmem: bool) -> None:
         """Fetch the tiles around an update, or write them back, and wait."""
         b = self.builder
-        results = self.kernel.interface.results
-        for array, result in zip(held, results, strict=True):
-            window = OperandWindow(self.kernel.root, array.shape, array.origin, array.extent)
-            transfer = BoxTransfer(window, result.index, array.window, to_vmem=to_vmem)
-            transfer.start(b, emitter.sregs, 0, self._stream_flag)
+        for array, result in zip(held, self.kernel.interface.results, strict=True):
+            self._transfer(emitter, array, result, to_vmem=to_vmem)
         b.emit("dma.wait", self._stream_flag, 0)
         b.new_block()
+
+    def _transfer(
+        self, emitter: VectorEmitter, array: VmemArray, result: Argument, *, to_vmem: bool
+    ) -> None:
+        """Start to fetch the tiles in an array's buffer, or to write them back."""
+        window = OperandWindow(self.kernel.root, array.shape, array.origin, array.extent)
+        transfer = BoxTransfer(window, result.index, array.window, to_vmem=to_vmem)
+        transfer.start(self.builder, emitter.sregs, array.base, self._stream_flag)
 
     def _rows(
         self,

@@ -5,6 +5,7 @@
     blocks    resident: the block of the operand that lies in VMEM while all updates pass by;
               streamed: none, the tiles around each update come and go by DMA
     parts     streamed: the part of a piece whose tiles come and go together
+    group     streamed: updates whose tiles come and go together
 
 Resident blocks cost one pass over the updates each, streamed updates a round trip to HBM each.
 """
@@ -30,6 +31,8 @@ _UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates
 _MAX_STAGED_WORDS = 65536
 _SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
 _COMPONENT_CYCLES = 6  # more for each component of its index
+_GROUPS = (16, 8, 4, 2)
+_UPDATE_CYCLES = 60  # to find where an update's tiles lie, and to combine it
 _TRIP_CYCLES = 2  # DMA latencies of a round trip to HBM and back
 
 
@@ -42,6 +45,7 @@ class ScatterCut:
     pieces: Dims
     blocks: Dims | None
     parts: Dims
+    group: int = 1
 
 
 class ScatterCutter:
@@ -84,11 +88,13 @@ class ScatterCutter:
                 f"%{self.dims.scatter.name}: no block of it fits beside what stays"
             )
         chunk, pieces = self._update_part(_UPDATE_SHARES[0])
-        streamed = self._streamed_cycles(pieces)
+        left = self.budget - self._update_rows(chunk, pieces)
+        parts = self._streamed_part(pieces, left)
+        group = self._group(parts, left)
+        streamed = self._streamed_cycles(pieces, group)
         if best is not None and cycles <= streamed:
             return cycles, best
-        left = self.budget - self._update_rows(chunk, pieces)
-        return streamed, ScatterCut(chunk, pieces, None, self._streamed_part(pieces, left))
+        return streamed, ScatterCut(chunk, pieces, None, parts, group)
 
     def _resident(self) -> Iterator[ScatterCut]:
         """Cuts with blocks that stay: the less VMEM updates take, the fewer blocks there are."""
@@ -243,12 +249,28 @@ class ScatterCutter:
             for o in self.dims.operands
         )
 
-    def _streamed_cycles(self, pieces: Dims) -> float:
+    def _group(self, parts: Dims, left: int) -> int:
+        """Updates whose tiles are in VMEM at once: their boxes must be the same or apart."""
+        if parts != self.windows or self.dims.vectors == 1:
+            return 1
+        if len({operand.array.dtype.packing for operand in self.dims.operands}) > 1:
+            return 1
+        for operand in self.dims.operands:
+            held = self.held_around(operand, parts)
+            sides = zip(operand.array.dims, held, parts, strict=True)
+            if any(part > 1 and extent < size for size, extent, part in sides):
+                return 1
+        fits = (
+            n for n in _GROUPS if n <= self.dims.vectors and n * self._around_rows(parts) <= left
+        )
+        return next(fits, 1)
+
+    def _streamed_cycles(self, pieces: Dims, group: int) -> float:
         copied = 0.0 if self.in_place else self._copy_cycles()
         parts = math.prod(-(-n // p) for n, p in zip(self.windows, pieces, strict=True))
         around = self._around_rows(pieces) * 2 * 512 / self.chip.hbm_bytes_per_cycle
         trip = _TRIP_CYCLES * (self.chip.dma_latency_cycles + self.chip.dma_wait_cycles)
-        return copied + self._updates() * parts * (trip + around)
+        return copied + self._updates() * parts * (trip / group + _UPDATE_CYCLES + around)
 
 
 def _windows_of(operand: HloInstruction) -> int:
