@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runtime.call_details import CallDetails
 from runtime.protobuf import bytes_field, double_field, number_field, text_field
+from runtime.xspace_memory import hlo_proto
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import write_whole
 from tpu_sim.isa.origins import OriginTable, origin_table
@@ -24,7 +25,7 @@ from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 SUFFIX = ".xplane.pb"
 _PROGRAM = 1
 """What the program is called in stats; there is one."""
-Stat = int | float | str
+Stat = int | float | str | bytes
 Stats = Mapping[str, Stat]
 
 
@@ -58,7 +59,15 @@ def xspace(program: Program, chip: Chip, result: ExecutionResult) -> bytes:
             tracks.setdefault(detail.track, []).append(event)
     for track, events in tracks.items():
         plane.line(track, sorted(events, key=lambda event: event[1]))
-    return bytes_field(1, plane.message()) + text_field(4, "tpuc")
+    planes = bytes_field(1, plane.message()) + bytes_field(1, _modules(program, chip, name))
+    return planes + text_field(4, "tpuc")
+
+
+def _modules(program: Program, chip: Chip, name: str) -> bytes:
+    """The plane where xprof looks for the module and its buffers."""
+    plane = _Plane("/host:metadata", chip)
+    plane.kind(f"{name}({_PROGRAM})", name, {"Hlo Proto": hlo_proto(program)})
+    return plane.message(2)
 
 
 _Event = tuple[int, int, int, Stats]
@@ -125,9 +134,9 @@ class _Plane:
             parts.append(bytes_field(4, event + self._stats(4, stats)))
         self._lines.append(b"".join(parts))
 
-    def message(self) -> bytes:
-        """The XPlane."""
-        head = number_field(1, 1) + text_field(2, self.name) + self._stats(6, self.stats)
+    def message(self, number: int = 1) -> bytes:
+        """The XPlane of that number."""
+        head = number_field(1, number) + text_field(2, self.name) + self._stats(6, self.stats)
         kinds = b"".join(
             bytes_field(4, number_field(1, n) + bytes_field(2, self._kind(n, name, shown, stats)))
             for name, (n, shown, stats) in self._kinds.items()
@@ -156,6 +165,8 @@ class _Plane:
         head = number_field(1, self._names.setdefault(name, len(self._names) + 1))
         if isinstance(value, str):
             return head + text_field(5, value)
+        if isinstance(value, bytes):
+            return head + bytes_field(6, value)
         if isinstance(value, float):
             return head + double_field(2, value)
         return head + number_field(4, value)

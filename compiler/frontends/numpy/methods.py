@@ -68,6 +68,22 @@ class ArrayMethods(NDArrayOperatorsMixin):
         """The last two axes swapped."""
         return self._call(np.swapaxes, -1, -2)
 
+    @property
+    def real(self) -> Self:
+        """As np.real."""
+        return self._call(np.real)
+
+    @property
+    def imag(self) -> Self:
+        """As np.imag."""
+        return self._call(np.imag)
+
+    def conj(self) -> Self:
+        """As np.conj."""
+        return self._call(np.conj)
+
+    conjugate = conj
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d array")

@@ -273,6 +273,14 @@ class Tracer(ArrayMethods):
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
 
 
+_INSTEAD = {
+    "np.roots": "how many roots there are depends on values, and a chip has no eigenvalues of general "
+    "matrices; call it on the host, on np.asarray(..) of what comes out",
+    "np.trim_zeros": "its size depends on values; keep the zeros, or cut to a known size with x[a:b]",
+}
+"""What to do instead of functions whose results have no size before they run."""
+
+
 def unsupported_function(name: str) -> UnsupportedError:
     """The error for a NumPy function that has no rule."""
     if name in SIZED:
@@ -281,4 +289,5 @@ def unsupported_function(name: str) -> UnsupportedError:
         )
     if name in _CHANGING:
         return UnsupportedError(f"{name} changes an array: write x = x.at[...].set(value)")
-    return UnsupportedError(f"{name} cannot be traced; write it with functions that can")
+    advice = _INSTEAD.get(name, "write it with functions that can")
+    return UnsupportedError(f"{name} cannot be traced; {advice}")

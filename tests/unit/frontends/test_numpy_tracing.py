@@ -532,3 +532,19 @@ def test_a_training_step_of_an_mlp() -> None:
 
     params = {"w1": f32(12, 16), "b1": f32(16), "w2": f32(16, 10)}
     agree(loss_and_update, params, f32(8, 12), RNG.integers(0, 10, 8).astype(np.int32))
+
+
+def test_parts_and_conjugates_of_arrays_as_methods() -> None:
+    z = (f32(2, 3) + 1j * f32(2, 3)).astype(np.complex64)
+    for x in (z, f32(4), i32(3)):
+        found = run(lambda x: (x.real, x.imag, x.conj(), x.conjugate()), x)
+        for got, want in zip(found, (x.real, x.imag, x.conj(), x.conj()), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "advice"), [(np.roots, "on the host"), (np.trim_zeros, "known size")]
+)
+def test_what_has_no_size_says_what_to_do(function: Callable[..., Any], advice: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"np.{function.__name__}.*{advice}"):
+        trace(function, (f32(3),))

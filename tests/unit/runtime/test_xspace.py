@@ -11,6 +11,7 @@ import pytest
 from runtime.api import compile
 from runtime.report import Traced
 from runtime.xspace import xspace
+from runtime.xspace_memory import lives
 from tests.unit.runtime.test_origin_costs import LAYERS
 
 Fields = dict[int, list[int | bytes]]
@@ -57,7 +58,7 @@ def _message(value: int | bytes) -> Fields:
 
 class Plane:
     def __init__(self, data: bytes) -> None:
-        (plane,) = _fields(data)[1]
+        plane, self.modules = _fields(data)[1]
         fields = _message(plane)
         (self.name,) = fields[2]
         self.stat_names = {e[1][0]: _message(e[2][0])[2][0] for e in map(_message, fields[5])}
@@ -141,3 +142,39 @@ def test_the_name_of_the_file_says_the_format(tmp_path: Path) -> None:
     assert (tmp_path / "run.xplane.pb").read_bytes() == xspace(*report.traced)
     report.write_trace(tmp_path / "run.json")
     assert (tmp_path / "run.json").read_text().startswith("{")
+
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.mark.parametrize("model", ["transformer_block.hlo", "attention.mlir", "mlp.hlo"])
+def test_what_the_memory_viewer_adds_up_is_what_the_program_needs(model: str) -> None:
+    found = compile(EXAMPLES / model).estimate().traced
+    assert found is not None
+    plane = _message(Plane(xspace(*found)).modules)
+    assert plane[2] == [b"/host:metadata"]
+    (kind,) = (_message(_message(entry)[2][0]) for entry in plane[4])
+    proto = _message(_message(kind[5][0])[6][0])
+    module, buffers = _message(proto[1][0]), _message(proto[3][0])
+    sizes = {row[1][0]: row[2][0] for row in map(_message, buffers[1])}
+    defined = {row[1][0]: _message(row[3][0])[4][0] for row in map(_message, buffers[1])}
+    (entry,) = map(_message, module[3])
+    assert set(defined.values()) <= {_message(row)[35][0] for row in entry[2]}
+    given = [row for row in map(_message, buffers[3]) if 5 in row or 12 in row]
+    (trace,) = map(_message, buffers[4])
+    now = peak = sum(int(row[2][0]) for row in given)
+    for event in map(_message, trace[1]):
+        size = int(sizes[event[2][0]])
+        now += -size if event[1][0] else size
+        peak = max(peak, now)
+    assert 0.97 * found[0].hbm_bytes <= peak <= found[0].hbm_bytes
+    assert now == sum(int(row[2][0]) for row in given), "all that is made is freed at the end"
+
+
+def test_a_temporary_lives_from_its_call_to_the_last_that_takes_it() -> None:
+    program = compile(EXAMPLES / "transformer_block.hlo").program
+    sites, found = lives(program)
+    (temp,) = (life for life in found if life.buffer.kind == "temp")
+    assert sites[temp.first] == temp.buffer.name and temp.first < temp.last < len(sites) - 1
+    (result,) = (life for life in found if life.buffer.kind == "output")
+    assert result.buffer.offset_bytes == temp.buffer.offset_bytes and result.first > temp.last
