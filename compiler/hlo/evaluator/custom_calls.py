@@ -22,7 +22,10 @@ def _identity(instr: HloInstruction, operands: Operands) -> Value:
     wanted = [shape.dims for shape in leaves(instr.shape)]
     found = [np.shape(operand) for operand in operands[: len(wanted)]]
     if wanted != found:
-        raise unsupported(instr, "it changes shapes between devices; partition the module first")
+        raise unsupported(
+            instr,
+            "it changes shapes between the devices of a mesh; evaluate the partitioned module",
+        )
     return tuple(operands) if isinstance(instr.shape, TupleShape) else operands[0]
 
 

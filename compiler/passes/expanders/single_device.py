@@ -158,8 +158,9 @@ def _note(instr: Instr) -> Instr | None:
         return None
     if not _has_operand_shapes(instr):
         raise UnsupportedError(
-            f"%{instr.name}: {instr.attrs['custom_call_target']} changes shapes between devices; "
-            "partition the module first",
+            f"%{instr.name}: {instr.attrs['custom_call_target']} enters or leaves a part that is written for "
+            "each device of a mesh (shard_map, sdy.manual_computation); compile for a slice of as many "
+            "chips, as in --target v5e-8 or tpuc.compile(..., target='v5e-8')",
             instr.span,
         )
     return result_of(Emitter.at(instr), instr, instr.operands)
