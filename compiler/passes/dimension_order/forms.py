@@ -2,8 +2,9 @@
 
 An elementwise operation takes all in the order of its result; a slice or a reduce gives what it
 takes. A dot of many small matrices is computed in lanes when its result lies along one of their
-dimensions (`is_in_lanes`). What has no form of its own (a gather, a dot on the matrix unit, a custom
-call) wants all descending.
+dimensions (`is_in_lanes`). Gathers and scatters take any order in which slices have the minor dimension
+whole (`indexed.py`). What has no form of its own (a sort, a dot on the matrix unit, a custom call) wants all
+descending.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.dimension_order.indexed import (
+    gather_orders,
+    indexed_ties,
+    is_indexed,
+    scatter_orders,
+)
 from compiler.passes.dimension_order.orders import Dims, Order, descending, restricted
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import reshape_groups
@@ -169,6 +176,16 @@ def dot_places(dot: Instr) -> tuple[dict[int, int], dict[int, int]]:
     return first, second
 
 
+def _gather(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    found = gather_orders(instr, orders)
+    return plain(instr) if found is None else Form(*found)
+
+
+def _scatter(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    found = scatter_orders(instr, wanted)
+    return plain(instr) if found is None else Form(*found)
+
+
 _FORMS = {
     "iota": _created,
     "constant": _created,
@@ -183,15 +200,23 @@ _FORMS = {
     "dynamic-update-slice": _update,
     "reshape": _reshape,
     "dot": _dot,
+    "gather": _gather,
+    "scatter": _scatter,
 }
 """Operations with a form of their own; the others are `plain`."""
+_KERNELS = frozenset({"gather", "scatter"})
 
 
 def is_movable(instr: Instr) -> bool:
     """Whether an operation has a form other than the plain one."""
     if instr.opcode == "dot":
         return may_be_in_lanes(instr)
-    return instr.opcode in _FORMS or is_elementwise(instr)
+    return is_fused(instr) or is_indexed(instr)
+
+
+def is_fused(instr: Instr) -> bool:
+    """Whether an operation is likely a part of a kernel with those beside it; a small dot is, in lanes."""
+    return (instr.opcode in _FORMS or is_elementwise(instr)) and instr.opcode not in _KERNELS
 
 
 def ties(instr: Instr) -> Iterator[tuple[End, End]]:
@@ -209,7 +234,9 @@ def ties(instr: Instr) -> Iterator[tuple[End, End]]:
     elif instr.opcode == "dot":
         if may_be_in_lanes(instr):
             yield from _dot_ties(instr)
-    elif is_elementwise(instr) or instr.opcode in _FORMS:
+    elif is_indexed(instr):
+        yield from indexed_ties(instr)
+    elif is_fused(instr):
         rank = result_shape(instr).rank
         for slot, operand in enumerate(instr.operands):
             if operand.array.rank == rank and (is_elementwise(instr) or slot in _data_slots(instr)):

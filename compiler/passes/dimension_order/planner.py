@@ -20,11 +20,13 @@ from compiler.passes.dimension_order.forms import (
     Form,
     form,
     is_elementwise,
+    is_fused,
     is_in_lanes,
     is_movable,
     may_be_in_lanes,
     result_shape,
 )
+from compiler.passes.dimension_order.indexed import indexed_cycles, is_indexed
 from compiler.passes.dimension_order.orders import (
     TILE_BYTES,
     TILE_TRANSFER_CYCLES,
@@ -144,7 +146,9 @@ class OrderPlan:
         own = self._own_cycles(instr, taken)
         breaks_lanes = instr.opcode == "reshape" and own > 0
         total = reorder_cycles(shape, taken.result, wanted, breaks_lanes)
-        if total and not is_movable(instr):  # it is stored as it comes out, too
+        if total and not (
+            is_movable(instr) and is_fused(instr)
+        ):  # it is stored as it comes out, too
             total += 2 * transfer_cycles(shape, taken.result)
         for operand, order, lies in zip(
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
@@ -179,6 +183,8 @@ class OrderPlan:
         count = vregs(physical(shape.dims, taken.result))
         if instr.opcode == "dot":
             return self._dot_cycles(instr, taken.result)
+        if is_indexed(instr):
+            return indexed_cycles(instr, taken.operands)
         if instr.opcode in ("reduce", "reshape", "broadcast"):
             operand, order = instr.operands[0].array, taken.operands[0]
             lies = physical(operand.dims, order)
@@ -347,11 +353,11 @@ def _is_stored(instr: Instr) -> bool:
     """Whether a result likely goes through memory: fusion keeps the others in registers."""
     if instr.opcode in _SPLAT:
         return False
-    if not is_movable(instr) or instr.opcode == "dot" or not instr.users:
+    if not is_movable(instr) or not is_fused(instr) or instr.opcode == "dot" or not instr.users:
         return True
     if instr.opcode == "dynamic-update-slice":  # in the place of its operand
         return True
-    return any(not is_movable(u) or u.opcode in _STORED_FOR for u in instr.users)
+    return any(not is_movable(u) or not is_fused(u) or u.opcode in _STORED_FOR for u in instr.users)
 
 
 def _takes_room(instr: Instr) -> bool:

@@ -23,6 +23,7 @@ from compiler.passes.dimension_order.forms import (
     is_in_lanes,
     result_shape,
 )
+from compiler.passes.dimension_order.indexed import gather_attributes, scatter_attributes
 from compiler.passes.dimension_order.orders import Order, descending, physical
 from compiler.passes.dimension_order.planner import OrderPlan
 from compiler.passes.dot_canonicalizer import dot_sides
@@ -186,6 +187,14 @@ def _listed(name: str) -> Callable[[Instr, Form], Attrs]:
     return reordered
 
 
+def _gather(instr: Instr, taken: Form) -> Attrs:
+    return gather_attributes(instr, taken.operands, taken.result)
+
+
+def _scatter(instr: Instr, taken: Form) -> Attrs:
+    return scatter_attributes(instr, taken.operands)
+
+
 def _nothing(instr: Instr, taken: Form) -> Attrs:
     return {}
 
@@ -201,6 +210,8 @@ _ATTRIBUTES: dict[str, Callable[[Instr, Form], Attrs]] = {
     "dynamic-slice": _listed("dynamic_slice_sizes"),
     "dynamic-update-slice": _nothing,
     "concatenate": _concatenate,
+    "gather": _gather,
+    "scatter": _scatter,
 }
 
 

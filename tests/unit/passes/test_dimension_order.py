@@ -93,6 +93,44 @@ ENTRY main {
   ROOT r = (f32[5,22], f32[5,6,4]) tuple(l, d)
 }
 """.replace("@", "lhs_contracting_dims={2}, rhs_contracting_dims={1}")
+SLICES = """HloModule m
+last {
+  a = f32[] parameter(0)
+  ROOT b = f32[] parameter(1)
+}
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY main {
+  p = f32[9,7,6] parameter(0)
+  i = s32[2,5] parameter(1)
+  u = f32[5,9,2] parameter(2)
+  j = s32[4,3] parameter(3)
+  v = f32[4,3,7,6] parameter(4)
+  k = s32[9,8] parameter(5)
+  w = f32[9,8,6] parameter(6)
+  s = f32[9,7,6] sine(p)
+  t = f32[9,7,6] scatter(s, i, u), update_window_dims={1,2}, inserted_window_dims={1},
+    scatter_dims_to_operand_dims={1,2}, index_vector_dim=0, to_apply=last
+  x = f32[9,7,6] scatter(t, j, v), update_window_dims={2,3}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=sum
+  y = f32[9,7,6] scatter(x, k, w), update_window_dims={2}, inserted_window_dims={1},
+    scatter_dims_to_operand_dims={1}, index_vector_dim=2, input_batching_dims={0},
+    scatter_indices_batching_dims={0}, to_apply=sum
+  c = f32[9,7,6] negate(y)
+  g = f32[5,9,2] gather(c, i), offset_dims={1,2}, collapsed_slice_dims={1}, start_index_map={1,2},
+    index_vector_dim=0, slice_sizes={9,1,2}
+  h = f32[4,5,3,6] gather(c, j), offset_dims={1,3}, collapsed_slice_dims={0}, start_index_map={1},
+    index_vector_dim=2, slice_sizes={1,5,6}
+  n = f32[5,9,2] negate(g)
+  o = f32[4,5,3,6] sine(h)
+  e = f32[9,8,6] gather(c, k), offset_dims={2}, collapsed_slice_dims={1}, start_index_map={1},
+    index_vector_dim=2, operand_batching_dims={0}, start_indices_batching_dims={0}, slice_sizes={1,1,6}
+  ROOT r = (f32[5,9,2], f32[4,5,3,6], f32[9,8,6]) tuple(n, o, e)
+}
+"""
 
 
 def in_random_orders(module: HloModule, seed: int, share: float) -> int:
@@ -122,7 +160,7 @@ def check_any_order(module: HloModule, seed: int, share: float = 1.0) -> int:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("text", [LOOP, BRANCHES], ids=["loop", "branches"])
+@pytest.mark.parametrize("text", [LOOP, BRANCHES, SLICES], ids=["loop", "branches", "slices"])
 def test_any_orders_keep_values(text: str, seed: int) -> None:
     share = 1.0 if seed % 2 else 0.5
     assert check_any_order(parse_module(text), seed, share) or share < 1
