@@ -65,7 +65,7 @@ def gather_dims(gather: HloInstruction) -> GatherDims:
 
 STAGED_WORDS = 131072
 """Most index words that a kernel of rows brings to the scalar unit at once."""
-_SHARE = 0.6  # of VMEM that a resident operand, or indices that are staged whole, may take
+HELD_SHARE = 0.6  # of VMEM that a resident operand, or indices that are staged whole, may take
 _BYTES_AN_ELEMENT = 25_000  # that HBM moves while one element is sent for
 _MOST_PADDING = 4  # times its elements that an array of indices may take
 _LEAST_PADDED = 1 << 20  # bytes; below, another kernel takes longer
@@ -106,9 +106,9 @@ def is_large(d: GatherDims, vmem_bytes: int) -> bool:
     if has_rows(d):
         held = 2 * byte_size(d.indices.array.with_layout(None))
         words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
-        return words > STAGED_WORDS or held > _SHARE * vmem_bytes or is_wide(d, vmem_bytes)
+        return words > STAGED_WORDS or held > HELD_SHARE * vmem_bytes or is_wide(d, vmem_bytes)
     size = VREG_TILE_BYTES * box_vreg_tiles(d.operand.array, d.operand.array.dims)
-    return size > _SHARE * vmem_bytes or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
+    return size > HELD_SHARE * vmem_bytes or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
 
 
 def is_padded(d: GatherDims) -> bool:

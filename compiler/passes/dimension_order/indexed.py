@@ -10,9 +10,11 @@ a narrow column across many tiles becomes whole rows of few. The indices stay as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from compiler.analysis.gather_dims import gather_dims
+from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
+from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -20,6 +22,7 @@ from compiler.passes.dimension_order.orders import (
     Order,
     descending,
     physical,
+    transfer_cycles,
     vregs,
 )
 
@@ -28,6 +31,8 @@ Forms = tuple[tuple[Order, ...], Order]
 Attrs = dict[str, object]
 _TILE_CYCLES = 40.0
 """To send for a tile of a slice, or to change it; measured on slices of 3072 tiles and of 9."""
+_LOAD_CYCLES = 160.0
+"""To load a register whose elements lie anywhere in VMEM, with their addresses; measured on 1536 of them."""
 
 
 def is_indexed(instr: Instr) -> bool:
@@ -64,20 +69,28 @@ def scatter_orders(instr: Instr, wanted: Order) -> Forms | None:
     return (wanted, descending(d.indices.array.rank), updates), wanted
 
 
-def indexed_cycles(instr: Instr, operands: tuple[Order, ...]) -> float:
-    """Cycles to read or change the tiles of all slices, the array lying in the first of these orders."""
+def indexed_cycles(
+    instr: Instr, operands: tuple[Order, ...], result: Order, vmem_bytes: int
+) -> float:
+    """Cycles to read or change the tiles of all slices, arrays lying in these orders.
+
+    Of an operand that fits in VMEM a gather may load its elements by address instead, a register at a time.
+    """
     if instr.opcode == "gather":
         g = gather_dims(instr)
-        numbers = [instr.array.dims[i] for i in g.batch_dims]
         sizes: tuple[int, ...] = g.slice_sizes
+        numbers = [instr.array.dims[i] for i in g.batch_dims]
     else:
         s = scatter_dims(instr)
-        numbers = [s.updates.array.dims[i] for i in s.batch_dims]
         sizes = tuple(s.window_size(i) for i in range(s.operand.array.rank))
-    total = _TILE_CYCLES * vregs(physical(sizes, operands[0]))
-    for number in numbers:
-        total *= number
-    return total
+        numbers = [s.updates.array.dims[i] for i in s.batch_dims]
+    tiles = math.prod(numbers) * vregs(physical(sizes, operands[0]))
+    cycles = _TILE_CYCLES * tiles
+    held = VREG_TILE_BYTES * vregs(physical(instr.operands[0].array.dims, operands[0]))
+    if instr.opcode == "gather" and held <= HELD_SHARE * vmem_bytes:
+        loaded = vregs(physical(instr.array.dims, result))
+        cycles = min(cycles, _LOAD_CYCLES * loaded + transfer_cycles(g.operand.array, operands[0]))
+    return cycles
 
 
 def indexed_ties(instr: Instr) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

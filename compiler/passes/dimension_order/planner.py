@@ -77,11 +77,12 @@ _PASS_CYCLES = 2.0
 class OrderPlan:
     """The order of each array, and what the program costs with it."""
 
-    def __init__(self, module: HloModule, hbm_bytes: int) -> None:
+    def __init__(self, module: HloModule, hbm_bytes: int, vmem_bytes: int) -> None:
         self.arrays = Arrays(module)
         self.orders: Orders = {}
         self.module = module
         self._weights = _weights(module)
+        self._vmem_bytes = vmem_bytes
         self._room_cycles = hbm_bytes / _ROOM_SHARE / TILE_BYTES * TILE_TRANSFER_CYCLES
         self._least_saved = _LEAST_SAVED_CYCLES
         self._homes: dict[Instr, tuple[int, ...]] = {}
@@ -184,7 +185,7 @@ class OrderPlan:
         if instr.opcode == "dot":
             return self._dot_cycles(instr, taken.result)
         if is_indexed(instr):
-            return indexed_cycles(instr, taken.operands)
+            return indexed_cycles(instr, taken.operands, taken.result, self._vmem_bytes)
         if instr.opcode in ("reduce", "reshape", "broadcast"):
             operand, order = instr.operands[0].array, taken.operands[0]
             lies = physical(operand.dims, order)

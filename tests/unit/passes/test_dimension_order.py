@@ -23,6 +23,7 @@ from tests.support.run_hlo import check_text, compile_text
 from tpu_sim.isa.chips import load_chip
 
 HBM_BYTES = 1 << 34
+VMEM_BYTES = 1 << 27
 BEFORE = PIPELINE[: PIPELINE.index("dimension-order")]
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 LOOP = """HloModule m
@@ -136,7 +137,7 @@ ENTRY main {
 def in_random_orders(module: HloModule, seed: int, share: float) -> int:
     """Give all arrays that may have one a random order; return how many instructions changed."""
     rng = random.Random(seed)
-    plan = OrderPlan(module, HBM_BYTES)
+    plan = OrderPlan(module, HBM_BYTES, VMEM_BYTES)
     for home, members in plan.arrays.members.items():
         if home not in plan.arrays.fixed and rng.random() < share:
             order = list(plan.order(*members[0]))
