@@ -17,10 +17,9 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.indexed import (
-    gather_orders,
+    indexed_orders,
     indexed_ties,
     is_indexed,
-    scatter_orders,
 )
 from compiler.passes.dimension_order.orders import Dims, Order, descending, restricted
 from compiler.passes.dot_canonicalizer import dot_sides
@@ -63,7 +62,8 @@ def form(instr: Instr, orders: Sequence[Order], wanted: Order) -> Form:
         return Form(tuple(wanted if o.array.rank else () for o in instr.operands), wanted)
     if instr.opcode in _FORMS:
         return _FORMS[instr.opcode](instr, tuple(orders), wanted)
-    return plain(instr)
+    found = indexed_orders(instr, tuple(orders), wanted) if is_indexed(instr) else None
+    return plain(instr) if found is None else Form(*found)
 
 
 def plain(instr: Instr) -> Form:
@@ -176,16 +176,6 @@ def dot_places(dot: Instr) -> tuple[dict[int, int], dict[int, int]]:
     return first, second
 
 
-def _gather(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
-    found = gather_orders(instr, orders)
-    return plain(instr) if found is None else Form(*found)
-
-
-def _scatter(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
-    found = scatter_orders(instr, wanted)
-    return plain(instr) if found is None else Form(*found)
-
-
 _FORMS = {
     "iota": _created,
     "constant": _created,
@@ -200,11 +190,8 @@ _FORMS = {
     "dynamic-update-slice": _update,
     "reshape": _reshape,
     "dot": _dot,
-    "gather": _gather,
-    "scatter": _scatter,
 }
 """Operations with a form of their own; the others are `plain`."""
-_KERNELS = frozenset({"gather", "scatter"})
 
 
 def is_movable(instr: Instr) -> bool:
@@ -216,7 +203,7 @@ def is_movable(instr: Instr) -> bool:
 
 def is_fused(instr: Instr) -> bool:
     """Whether an operation is likely a part of a kernel with those beside it; a small dot is, in lanes."""
-    return (instr.opcode in _FORMS or is_elementwise(instr)) and instr.opcode not in _KERNELS
+    return instr.opcode in _FORMS or is_elementwise(instr)
 
 
 def ties(instr: Instr) -> Iterator[tuple[End, End]]:

@@ -42,10 +42,20 @@ def is_indexed(instr: Instr) -> bool:
     return instr.opcode == "gather"
 
 
-def gather_orders(instr: Instr, orders: tuple[Order, ...]) -> Forms | None:
-    """The orders in which a gather takes its operand as it lies; None where its lanes are picked."""
+def indexed_orders(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Forms | None:
+    """The orders of the operands and of the result, where slices have the minor dimension whole.
+
+    A gather takes its operand as it lies, a scatter gives the order that is wanted.
+    """
+    return (
+        _gather_orders(instr, orders[0])
+        if instr.opcode == "gather"
+        else _scatter_orders(instr, wanted)
+    )
+
+
+def _gather_orders(instr: Instr, order: Order) -> Forms | None:
     d = gather_dims(instr)
-    order = orders[0]
     if not order or d.operand_batch or not _keeps_lanes(order, d.slice_sizes, d.operand):
         return None
     batch = tuple(d.batch_dims)
@@ -53,10 +63,7 @@ def gather_orders(instr: Instr, orders: tuple[Order, ...]) -> Forms | None:
     return (order, descending(d.indices.array.rank)), (*batch, *window)
 
 
-def scatter_orders(instr: Instr, wanted: Order) -> Forms | None:
-    """The orders in which a scatter gives `wanted`; None where its updates pick lanes."""
-    if not isinstance(instr.shape, ArrayShape):
-        return None
+def _scatter_orders(instr: Instr, wanted: Order) -> Forms | None:
     d = scatter_dims(instr)
     sizes = tuple(d.window_size(i) for i in range(d.operand.array.rank))
     is_batched = d.operand_batch and wanted[: len(d.operand_batch)] != d.operand_batch
