@@ -22,6 +22,7 @@ from compiler.passes.expanders.factorizations import (
 from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
+from compiler.passes.expanders.topk_groups import can_group, topk_by_groups
 
 Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]
@@ -134,13 +135,16 @@ def _reduced_dim(instr: Instr, result: ArrayShape) -> int:
 
 
 def expand_topk(instr: Instr) -> Instr | None:
-    """A topk too large for rounds of maximum: a stable sort in total order, cut."""
+    """A topk too large for rounds of maximum: a stable sort in total order, cut; of long rows, of
+    the groups that matter."""
     operand, k = instr.operands[0], instr.k
     is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
     if is_largest and 0 < k <= MAX_K:
         return None
+    if can_group(instr):
+        return topk_by_groups(instr)
     e = Emitter.at(instr)
     dim = operand.array.rank - 1
     place = e.positions(operand.array.dims, dim)

@@ -46,17 +46,17 @@ def _is_expandable(instr: HloInstruction) -> bool:
 def _expanded(instr: HloInstruction) -> HloInstruction:
     operand, k = instr.operands[0], instr.k
     is_float = operand.array.dtype.is_float
-    search = _Search(instr, _order_key(instr, operand) if is_float else operand)
+    search = _Search(instr, order_key(instr, operand) if is_float else operand)
     rounds = [search.next() for _ in range(k)]
     values = _stacked(instr, [value for value, _ in rounds])
     if is_float:
-        values = _of_order_key(instr, values, operand.array.dtype)
+        values = of_order_key(instr, values, operand.array.dtype)
     indices = _stacked(instr, [index for _, index in rounds])
     shape = TupleShape((values.shape, indices.shape))
     return emit(instr, "tuple", shape, (values, indices))
 
 
-def _order_key(near: HloInstruction, operand: HloInstruction) -> HloInstruction:
+def order_key(near: HloInstruction, operand: HloInstruction) -> HloInstruction:
     """Floats of at most 32 bits as s32 in the total order."""
     shape = operand.array.with_layout(None)
     wide = operand
@@ -66,7 +66,8 @@ def _order_key(near: HloInstruction, operand: HloInstruction) -> HloInstruction:
     return _flipped(near, bits)
 
 
-def _of_order_key(near: HloInstruction, key: HloInstruction, dtype: DType) -> HloInstruction:
+def of_order_key(near: HloInstruction, key: HloInstruction, dtype: DType) -> HloInstruction:
+    """The floats of a type that have these keys."""
     value = emit(near, "bitcast-convert", key.array.with_dtype(F32), (_flipped(near, key),))
     if dtype == F32:
         return value
