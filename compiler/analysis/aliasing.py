@@ -108,10 +108,13 @@ def forwarded(instr: HloInstruction) -> Iterator[tuple[Slot, Slot]]:
             start = element_offset(instr.operands[0].shape, instr.index)
             for leaf in range(leaf_count(instr.shape)):
                 yield (instr.operands[0], start + leaf), (instr, leaf)
-        case "collective-permute-start":
+        case "collective-permute-start" | "async-start":
             for number, operand in enumerate(instr.operands):
                 yield (operand, 0), (instr, number)
-        case "collective-permute-done":
+        case "async-update":
+            for leaf in range(leaf_count(instr.shape)):
+                yield (instr.operands[0], leaf), (instr, leaf)
+        case "collective-permute-done" | "async-done":
             count = leaf_count(instr.shape)
             for leaf in range(count):
                 yield (instr.operands[0], count + leaf), (instr, leaf)

@@ -1,4 +1,10 @@
-"""The sync flag of an exchange in halves: `exchange_flag` in the backend_config of its start and done."""
+"""The sync flags of an exchange in halves, in the backend_config of its start, updates and done.
+
+    {"exchange_flag": 4, "phase": 1, "phases": 4}
+
+It uses the flags from `exchange_flag` on. One of several phases has updates between start and done: `phase`
+says which part of the work a half begins.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,57 @@ from compiler.analysis.window_config import read_config, write_config
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 
-MOST_UNDER_WAY = 64
-"""Exchanges whose start ran and whose done did not; each has a flag of its own."""
+MOST_FLAGS_UNDER_WAY = 192
+"""Flags of exchanges whose start ran and whose done did not."""
+GATHER_FLAGS = 24
+"""Of one all-gather; a permute has one."""
+MOST_GATHERED = 20
+"""Devices of a group whose gather has flags enough."""
 _KEY = "exchange_flag"
 
 
+def start_of(half: HloInstruction) -> HloInstruction:
+    """The start of the exchange that an update or a done goes on with; a start itself."""
+    while not half.opcode.endswith("-start"):
+        half = half.operands[0]
+    return half
+
+
+def flag_count(half: HloInstruction) -> int:
+    """How many flags an exchange in halves uses."""
+    return 1 if half.opcode.startswith("collective-permute") else GATHER_FLAGS
+
+
 def exchange_flag(half: HloInstruction) -> int:
-    """Which of the flags 0 .. `MOST_UNDER_WAY` - 1 a start and its done use."""
+    """The first of the flags that a start and its done use, from 0 on."""
     flag = read_config(half).get(_KEY)
-    if not isinstance(flag, int) or not 0 <= flag < MOST_UNDER_WAY:
-        raise CompileError(
-            f"%{half.name}: {_KEY} is {flag}, want 0 to {MOST_UNDER_WAY - 1}", half.span
-        )
+    if not isinstance(flag, int) or not 0 <= flag <= MOST_FLAGS_UNDER_WAY - flag_count(half):
+        most = MOST_FLAGS_UNDER_WAY - flag_count(half)
+        raise CompileError(f"%{half.name}: {_KEY} is {flag}, want 0 to {most}", half.span)
     return flag
 
 
 def set_exchange_flag(half: HloInstruction, flag: int) -> None:
     """Give a half its flag."""
     write_config(half, {**read_config(half), _KEY: flag})
+
+
+def phases(half: HloInstruction) -> tuple[int, int]:
+    """Which phase a half begins, and of how many; a done begins the one behind the last."""
+    config = read_config(half)
+    phase, count = config.get("phase", 0), config.get("phases", 1)
+    if not (isinstance(phase, int) and isinstance(count, int) and 0 <= phase <= count):
+        raise CompileError(f"%{half.name}: phase {phase} of {count}, want 0 to {count}", half.span)
+    return phase, count
+
+
+def set_phase(half: HloInstruction, phase: int, count: int) -> None:
+    """Say which phase a half begins."""
+    write_config(half, {**read_config(half), "phase": phase, "phases": count})
+
+
+def group_size(exchange: HloInstruction) -> int:
+    """The devices in a group of a collective whose groups are listed."""
+    groups = exchange.attrs["replica_groups"]
+    assert isinstance(groups, tuple)
+    return len(groups[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.analysis.async_flags import group_size, phases, start_of
 from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.vmem_scope import uses_vmem
@@ -27,10 +28,15 @@ class RunningTimes:
             self._known[instr] = self._found(instr)
         return self._known[instr]
 
-    def transfer(self, start: HloInstruction) -> float:
-        """Cycles from the end of a start until all has come."""
-        chip = self._chip
-        return exchanged_bytes(start) / chip.ici_bytes_per_cycle + chip.ici_hop_cycles
+    def transfer(self, half: HloInstruction) -> float:
+        """Cycles from the end of a start or update until all that it waits for next has come."""
+        chip, start = self._chip, start_of(half)
+        size = exchanged_bytes(start)
+        if start.opcode == "async-start":  # of a gather: slots that go both ways round a ring
+            devices = group_size(start.calls.root_instruction)
+            ways = 1 if devices == 2 else 2
+            size = size * (devices - 1) / (ways * phases(start)[1])
+        return size / chip.ici_bytes_per_cycle + chip.ici_hop_cycles
 
     @property
     def hop(self) -> float:
@@ -69,7 +75,7 @@ def _is_exchange(root: HloInstruction) -> bool:
     return OPCODES[root.opcode].has(Trait.COLLECTIVE)
 
 
-def exchanged_bytes(start: HloInstruction) -> int:
+def exchanged_bytes(start: HloInstruction) -> float:
     """Bytes that a device sends between a start and its done."""
     arrays = [leaf for operand in start.operands for leaf in leaves(operand.shape)]
-    return sum(a.element_count * a.dtype.bits // 8 for a in arrays)
+    return sum(a.element_count * a.dtype.bits / 8 for a in arrays)

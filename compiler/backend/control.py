@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.analysis.aliasing import leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
@@ -23,7 +24,7 @@ from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
-from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import ARGUMENT_WORDS, SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, core_word
@@ -52,8 +53,11 @@ class ControlLowering:
             "constant": self._constant,
             "fusion": self._fusion,
             "copy": self._copy,
-            "collective-permute-start": self._exchange_start,
+            "collective-permute-start": self._exchange,
             "collective-permute-done": self._exchange_done,
+            "async-start": self._exchange,
+            "async-update": self._exchange,
+            "async-done": self._exchange_done,
             "while": self._while,
             "conditional": self._conditional,
             "call": self._call,
@@ -173,10 +177,11 @@ class ControlLowering:
             return
         self._call_kernel(instr, self._kernel_name(instr), sources, targets)
 
-    def _exchange_start(self, instr: HloInstruction) -> None:
-        operands = self._operand_slices(instr)
-        results = self._slices(instr)[len(operands) :]
-        self._call_kernel(instr, self._kernel_name(instr), operands, results)
+    def _exchange(self, instr: HloInstruction) -> None:
+        """A start or update; its value is a tuple of operands and results."""
+        assert isinstance(instr.shape, TupleShape)
+        arrays, count = self._slices(instr), leaf_count(instr.shape.elements[0])
+        self._call_kernel(instr, self._kernel_name(instr), arrays[:count], arrays[count:])
 
     def _exchange_done(self, instr: HloInstruction) -> None:
         self._call_kernel(instr, self._kernel_name(instr), (), ())

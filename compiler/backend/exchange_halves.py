@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from compiler.analysis.async_flags import exchange_flag, phases, start_of
 from compiler.analysis.fusion_body import fusion_body
 from compiler.backend.custom import CustomKernel
+from compiler.backend.exchange.gather import emit_gather_phase
 from compiler.backend.exchange.permute import emit_done, emit_start
+from compiler.backend.exchange.plan import FIRST_ASYNC_FLAG
 from compiler.backend.kernel import InPlace
 from compiler.backend.kernel_calls import Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.shape import TupleShape
+from compiler.hlo.shape import Shape, TupleShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
 
@@ -19,22 +22,8 @@ def lower_start(
 ) -> LloKernel:
     """The kernel that begins an exchange of arrays in HBM."""
     builder = _builder(name, start, target)
-    interface = kernel_interface(start)
-    builder.arg_count = interface.count
-    fusion = whole_exchange(start)
-    root = fusion.calls.root_instruction
-    kernel = CustomKernel(
-        builder,
-        target.chip,
-        fusion,
-        fusion_body(fusion),
-        root,
-        interface,
-        (),
-        target.smem,
-        target.exchange,
-    )
-    emit_start(kernel, start)
+    builder.arg_count = kernel_interface(start).count
+    emit_start(_kernel(builder, start, target), start)
     return builder.finish()
 
 
@@ -47,6 +36,17 @@ def lower_done(
     return builder.finish()
 
 
+def lower_phase(
+    name: str, half: HloInstruction, in_place: InPlace, rows: Rows, target: KernelTarget
+) -> LloKernel:
+    """The kernel of a start, update or done of an all-gather."""
+    builder = _builder(name, half, target)
+    builder.arg_count = kernel_interface(half).count
+    first = FIRST_ASYNC_FLAG + exchange_flag(half)
+    emit_gather_phase(_kernel(builder, start_of(half), target), first, *phases(half))
+    return builder.finish()
+
+
 def _builder(name: str, half: HloInstruction, target: KernelTarget) -> LloBuilder:
     builder = LloBuilder(name, target.chip)
     builder.source = half.name
@@ -54,21 +54,46 @@ def _builder(name: str, half: HloInstruction, target: KernelTarget) -> LloBuilde
     return builder
 
 
+def _kernel(builder: LloBuilder, start: HloInstruction, target: KernelTarget) -> CustomKernel:
+    """What an emitter gets of an exchange; its places are arguments as the start's."""
+    fusion = whole_exchange(start)
+    return CustomKernel(
+        builder,
+        target.chip,
+        fusion,
+        fusion_body(fusion),
+        fusion.calls.root_instruction,
+        kernel_interface(start),
+        (),
+        target.smem,
+        target.exchange,
+    )
+
+
 def whole_exchange(start: HloInstruction) -> HloInstruction:
     """A fusion of the exchange that a start begins, of parameters of its own."""
-    called = HloComputation(f"{start.name}.whole")
-    made, given = [], []
-    for number, operand in enumerate(start.operands):
-        attrs: dict[str, object] = {"parameter_number": number}
-        made.append(called.add(HloInstruction("parameter", operand.name, operand.shape, (), attrs)))
-        given.append(HloInstruction("parameter", operand.name, operand.shape, (), attrs))
     assert isinstance(start.shape, TupleShape)
     shape = start.shape.elements[1]
+    given = [
+        HloInstruction("parameter", o.name, o.shape, (), {"parameter_number": number})
+        for number, o in enumerate(start.operands)
+    ]
+    called = start.attrs.get("calls") or _called(start, shape)
+    attrs: dict[str, object] = {"kind": "kCustom", "calls": called}
+    fusion = HloInstruction("fusion", start.name, shape, given, attrs)
+    fusion.location = start.location
+    return fusion
+
+
+def _called(start: HloInstruction, shape: Shape) -> HloComputation:
+    """A computation of the operation whose start is an opcode of its own."""
+    called = HloComputation(f"{start.name}.whole")
+    made = [
+        called.add(HloInstruction("parameter", o.name, o.shape, (), {"parameter_number": number}))
+        for number, o in enumerate(start.operands)
+    ]
     opcode = start.opcode.removesuffix("-start")
     root = HloInstruction(opcode, start.name, shape, made, dict(start.attrs))
     root.location = start.location
     called.root = called.add(root)
-    fusion_attrs: dict[str, object] = {"kind": "kCustom", "calls": called}
-    fusion = HloInstruction("fusion", start.name, shape, given, fusion_attrs)
-    fusion.location = start.location
-    return fusion
+    return called

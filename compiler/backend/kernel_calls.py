@@ -18,7 +18,7 @@ from compiler.analysis.tiled_layout import SMEM, VMEM, memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 
 Rows = tuple[int, ...]
 
@@ -57,16 +57,17 @@ class KernelInterface:
 def kernel_interface(instr: HloInstruction, rows: Rows = ()) -> KernelInterface:
     """The interface of the kernel that runs `instr`: a fusion, copy or half of an exchange.
 
-    A start is told of the operands and of the results that it begins, a done of nothing.
+    A start or update is told of operands and results, a done of nothing.
     `rows` are where those leaves of operands and results start that lie in VMEM, in their order.
     """
-    if instr.opcode.endswith("-done"):
-        return KernelInterface((), ())
     places = iter(rows)
-    shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
     if OPCODES[instr.opcode].has(Trait.ASYNC):
+        if not isinstance(instr.shape, TupleShape) or instr.opcode.endswith("-done"):
+            return KernelInterface((), ())
         made = [_argument(i, s, places) for i, s in enumerate(leaves(instr.shape))]
-        return KernelInterface(tuple(made[: len(shapes)]), tuple(made[len(shapes) :]))
+        count = len(leaves(instr.shape.elements[0]))
+        return KernelInterface(tuple(made[:count]), tuple(made[count:]))
+    shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
     arguments = [_argument(i, s, places) for i, s in enumerate([*shapes, *leaves(instr.shape)])]
     return KernelInterface(tuple(arguments[: len(shapes)]), tuple(arguments[len(shapes) :]))
 

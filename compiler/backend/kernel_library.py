@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compiler.analysis.async_flags import start_of
 from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.copy import lower_copy
-from compiler.backend.exchange_halves import lower_done, lower_start
+from compiler.backend.exchange_halves import lower_done, lower_phase, lower_start
 from compiler.backend.kernel import lower_fusion
 from compiler.backend.kernel_calls import Rows
 from compiler.backend.kernel_options import KernelTarget
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.keys import Key, computation_key
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.kernels.plan import KernelPlan
 from compiler.llo.ir import LloKernel
 
@@ -44,6 +46,9 @@ _LOWER = {
     "copy": lower_copy,
     "collective-permute-start": lower_start,
     "collective-permute-done": lower_done,
+    "async-start": lower_phase,
+    "async-update": lower_phase,
+    "async-done": lower_phase,
 }
 
 
@@ -100,7 +105,12 @@ class KernelLibrary:
         called = instr.attrs.get("calls")
         body = computation_key(called) if isinstance(called, HloComputation) else ()
         config = instr.backend_config  # the windows are in it
-        pairs = instr.attrs.get("source_target_pairs")  # of an exchange in halves
+        pairs: object = None
+        if OPCODES[instr.opcode].has(Trait.ASYNC):
+            start = start_of(instr)
+            pairs = start.attrs.get("source_target_pairs")
+            whole = start.attrs.get("calls")
+            body = computation_key(whole) if isinstance(whole, HloComputation) else ()
         return (instr.opcode, instr.kind, shapes, body, in_place, config, pairs)
 
     def _free_name(self, name: str) -> str:

@@ -78,9 +78,9 @@ FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
 
 SCHEDULED_OPCODES = frozenset(
     {
-        "bitcast", "collective-permute-done", "collective-permute-start", "conditional",
-        "constant", "copy", "fusion", "get-tuple-element", "parameter", "partition-id",
-        "tuple", "while",
+        "async-done", "async-start", "async-update", "bitcast", "collective-permute-done",
+        "collective-permute-start", "conditional", "constant", "copy", "fusion",
+        "get-tuple-element", "parameter", "partition-id", "tuple", "while",
     }
 )  # fmt: skip
 """What may stand outside of fusions once the module is scheduled."""

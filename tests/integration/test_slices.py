@@ -295,3 +295,45 @@ def test_what_a_permute_hides_behind_is_not_waited_for() -> None:
         exe(*arguments)
         cycles.append(exe.report.cycles)
     assert cycles[0] < 0.9 * cycles[1]
+
+
+GATHERS = """HloModule m, replica_count=4
+ENTRY main {
+  x = f32[64,256] parameter(0)
+  w = f32[256,256] parameter(1)
+  g = f32[256,256] all-gather(x), replica_groups={}, dimensions={0}
+  h = f32[128,256] all-gather(x), replica_groups={{0,3},{2,1}}, dimensions={0}
+  d = f32[64,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  n = f32[64,256] negate(d)
+  ROOT r = (f32[256,256], f32[128,256], f32[64,256]) tuple(g, h, n)
+}
+"""
+
+
+@pytest.mark.parametrize("machine", ["llvm", "numpy"])
+def test_gathers_in_halves_bring_what_whole_ones_do(machine: str) -> None:
+    arguments = [values("f32", (4, *dims)) for dims in ((64, 256), (256, 256))]
+    exe = check(GATHERS, *arguments, machine=machine)
+    assert exe.text("hlo").count(" async-start(") == 2
+
+
+@pytest.mark.parametrize("target", ["v5e:4x2", "v5e:3x2", "v5p:2x2x2", "v5e:8x1"])
+def test_gathers_in_phases_on_other_networks(target: str) -> None:
+    """The steps of a ring or of a box, spread over several kernels."""
+    size = 6 if target == "v5e:3x2" else 8
+    source = f"""HloModule m, replica_count={size}
+    ENTRY main {{
+      x = f32[512,512] parameter(0)
+      w = f32[512,512] parameter(1)
+      g = f32[{size * 512},512] all-gather(x), replica_groups={{}}, dimensions={{0}}
+      d = f32[512,512] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      e = f32[512,512] dot(d, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      f = f32[512,512] dot(e, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      ROOT r = (f32[{size * 512},512], f32[512,512]) tuple(g, f)
+    }}"""
+    exe = compiled(source, target=target)
+    x, w = values("f32", (size, 512, 512)), values("f32", (size, 512, 512))
+    gathered, _ = exe(x, w)
+    for device in range(size):
+        np.testing.assert_array_equal(np.asarray(gathered)[device], x.reshape(-1, 512))
+    assert " async-update(" in exe.text("hlo")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 from compiler.backend.exchange.box import Box, Colour, colours, starts_after
@@ -102,10 +104,10 @@ class BoxGather:
             row.append(rank * self.granules)
         return len(self.rows[0]) - 1
 
-    def emit(self, x: Exchange) -> None:
-        """Emit the kernel."""
+    def begin(self, x: Exchange, local: int) -> None:
+        """Tell the neighbours, hear of them, and bring this core's own slot to its place."""
         b = x.builder
-        routes = [route for pair in self.box.route_numbers(x.plan) for route in pair]
+        routes = self._routes(x)
         x.start_table(self.rows)
         for number, axis in enumerate(self.box.axes):
             for way in axis.directions:
@@ -113,29 +115,58 @@ class BoxGather:
                 x.signal(routes[back], x.ready)
         x.await_table()
         own = b.sadd(x.target, x.word(0))
-        x.start(NO_ROUTE, x.source, own, b.sconst(LOCAL), self.granules)
+        x.start(NO_ROUTE, x.source, own, b.sconst(local), self.granules)
         x.wait(x.ready)
-        is_local = True
+
+    def events(self) -> list[tuple[bool, Round]]:
+        """Starts (True) and ends of rounds, in the order in which they are about to happen."""
         ends = [(r.end, 0, k) for k, r in enumerate(self.rounds)]
         starts = [(r.start, 1, k) for k, r in enumerate(self.rounds)]
-        for _, is_start, k in sorted(starts + ends):
-            current = self.rounds[k]
+        return [(bool(is_start), self.rounds[k]) for _, is_start, k in sorted(starts + ends)]
+
+    def parts(self) -> list[list[tuple[bool, Round]]]:
+        """The events in parts, each of which waits and then sends; the last one only waits."""
+        found: list[list[tuple[bool, Round]]] = [[]]
+        for is_start, current in self.events():
+            if not is_start and found[-1] and found[-1][-1][0]:
+                found.append([])
+            found[-1].append((is_start, current))
+        return found
+
+    def emit(self, x: Exchange) -> None:
+        """Emit the kernel."""
+        self.begin(x, LOCAL)
+        if not self.emit_events(x, self.events(), LOCAL):
+            x.wait(LOCAL)
+
+    def emit_parts(self, x: Exchange, wanted: slice, local: int) -> None:
+        """Wait for rounds and send, some of `parts`."""
+        self.emit_events(x, chain.from_iterable(self.parts()[wanted]), local)
+
+    def emit_events(self, x: Exchange, events: Iterable[tuple[bool, Round]], local: int) -> bool:
+        """Wait for rounds and send; whether this core's own slot was waited for."""
+        routes = self._routes(x)
+        is_local = True
+        for is_start, current in events:
             if not is_start:
                 for send in current.sends:
-                    x.wait(send.flag)
+                    x.wait(send.flag + x.flag_offset)
                 continue
             if current.gathered and is_local:
-                x.wait(LOCAL)
+                x.wait(local)
                 is_local = False
             for send in current.sends:
                 self._send(x, current, send, routes[send.route])
-        if is_local:
-            x.wait(LOCAL)
+        return not is_local
+
+    def _routes(self, x: Exchange) -> list[int]:
+        return [route for pair in self.box.route_numbers(x.plan) for route in pair]
 
     def _send(self, x: Exchange, current: Round, send: Send, route: int) -> None:
         b = x.builder
         place = b.saddi(b.sadd(x.target, x.word(send.word)), send.first)
         source = b.saddi(x.source, send.first) if current.is_operand else place
+        flag = b.sconst(send.flag + x.flag_offset)
         dims = tuple(DmaDim(count, step, step) for count, step in current.gathered)
         descriptor = DmaDescriptor(HBM, HBM, send.end - send.first, dims, route=route)
-        b.emit("dma.start", b.descriptor(descriptor), source, place, 0, b.sconst(send.flag), 0, 0)
+        b.emit("dma.start", b.descriptor(descriptor), source, place, 0, flag, 0, 0)

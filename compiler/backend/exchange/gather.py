@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
+from compiler.analysis.async_flags import GATHER_FLAGS
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.box import box_of
 from compiler.backend.exchange.box_gather import BoxGather
@@ -16,6 +19,7 @@ from compiler.backend.exchange.kernels import (
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.hlo.replica_groups import Groups
 from compiler.llo.ir import SReg
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import NO_ROUTE
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
 
@@ -35,6 +39,40 @@ def emit_all_gather(kernel: CustomKernel) -> None:
     emit_ring_gather(x, groups)
 
 
+def emit_gather_phase(kernel: CustomKernel, first_flag: int, phase: int, phases: int) -> None:
+    """Emit one of the kernels of a gather in halves, whose flags are those from `first_flag` on.
+
+    What the gather waits for and sends is spread over `phases` kernels, and one more that only waits.
+    """
+    x = Exchange(kernel)
+    groups = x.groups()
+    x.flag_offset = first_flag - FIRST_DATA_FLAG
+    local = first_flag + GATHER_FLAGS - 1
+    gather = _gather(x, groups, kernel.chip)
+    last = len(gather.parts()) - 1
+    first, end = (last * number // phases for number in (phase, phase + 1))
+    if phase == 0:
+        gather.begin(x, local)
+    elif phase < phases:
+        x.start_table(gather.rows)
+        x.await_table()
+    if phase < phases:
+        gather.emit_parts(x, slice(first, end), local)
+    else:
+        gather.emit_parts(x, slice(last, None), local)
+        x.wait(local)
+
+
+def _gather(x: Exchange, groups: Groups, chip: Chip) -> BoxGather | RingGather:
+    """The quicker way for which there are flags."""
+    box = box_of(x.plan.cores, groups)
+    if box is not None:
+        gather = BoxGather(box, x.granules(), chip)
+        if gather.flags < GATHER_FLAGS and gather.cycles < ring_cycles(x, groups):
+            return gather
+    return RingGather(x, groups)
+
+
 def ring_cycles(x: Exchange, groups: Groups) -> int:
     """About what slots take that go round one ring, half of them each way."""
     rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
@@ -46,57 +84,105 @@ def ring_cycles(x: Exchange, groups: Groups) -> int:
     return (size - 1) // 2 * (cost.cycles(sent) + cost.latency) + (rest if size % 2 == 0 else 0)
 
 
-def emit_ring_gather(x: Exchange, groups: Groups) -> None:
-    """Slots go round a ring, half of them each way."""
-    rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
-    size, granules = len(groups[0]), x.granules()
-    ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
-    beside = ways if size > 2 else ways[:1]
-    routes = [x.plan.route(way, beside, port) for way, port in zip(ways, _PORTS, strict=True)]
-    steps = size // 2
-    rows: list[list[int]] = [[] for _ in range(x.cores)]
-    for group, ring in zip(groups, rings, strict=True):
-        rank = {core: number for number, core in enumerate(group)}
-        for place, core in enumerate(ring):
-            onward = [rank[ring[(place - s) % size]] for s in range(steps)]
-            back = [rank[ring[(place + s) % size]] for s in range(steps)]
-            rows[core] = [rank[core], *onward, *back]
-    b = x.builder
-    x.start_table(rows)
-    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
-        x.signal(routes[1 - direction], x.ready + direction)
-    x.await_table()
-    own = x.slot(x.target, x.word(0), granules)
-    x.start(NO_ROUTE, x.source, own, b.sconst(LOCAL), granules)
-    for direction in (FORWARD, BACKWARD) if size > 2 else (FORWARD,):
-        x.wait(x.ready + direction)
+Part = tuple[int, int, int, int]
+"""Of a step: the direction, and what is sent of a slot: step, first granule, granules."""
 
-    def send(direction: int, step: SReg, at: int, first: int, count: int) -> None:
+
+class RingGather:
+    """Slots go round a ring, half of them each way."""
+
+    def __init__(self, x: Exchange, groups: Groups) -> None:
+        rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
+        self.size, self.granules = len(groups[0]), x.granules()
+        ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
+        beside = ways if self.size > 2 else ways[:1]
+        self.routes = [
+            x.plan.route(way, beside, port) for way, port in zip(ways, _PORTS, strict=True)
+        ]
+        self.directions = _PORTS if self.size > 2 else (FORWARD,)
+        self.steps = self.size // 2
+        self.whole = (self.size - 1) // 2
+        """Steps in which both directions bring whole slots; of an even number one more brings halves."""
+        self.rows: list[list[int]] = [[] for _ in range(x.cores)]
+        for group, ring in zip(groups, rings, strict=True):
+            rank = {core: number for number, core in enumerate(group)}
+            for place, core in enumerate(ring):
+                onward = [rank[ring[(place - s) % self.size]] for s in range(self.steps)]
+                back = [rank[ring[(place + s) % self.size]] for s in range(self.steps)]
+                self.rows[core] = [rank[core], *onward, *back]
+
+    def begin(self, x: Exchange, local: int) -> None:
+        """Tell the neighbours, hear of them, and bring this core's own slot to its place."""
+        x.start_table(self.rows)
+        for direction in self.directions:
+            x.signal(self.routes[1 - direction], x.ready + direction)
+        x.await_table()
+        own = x.slot(x.target, x.word(0), self.granules)
+        x.start(NO_ROUTE, x.source, own, x.builder.sconst(local), self.granules)
+        for direction in self.directions:
+            x.wait(x.ready + direction)
+
+    def parts(self) -> list[list[tuple[bool, Part]]]:
+        """Starts (True) and ends of transfers in parts, each of which waits and then sends."""
+        steps = [self.step(number) for number in range(self.steps)]
+        starts = [[(True, part) for part in step] for step in steps]
+        ends = [[(False, part) for part in step] for step in steps]
+        return [a + b for a, b in zip([[], *ends], [*starts, []], strict=True)]
+
+    def step(self, number: int) -> list[Part]:
+        """What goes each way in a step."""
+        if number < self.whole:
+            return [(direction, number, 0, self.granules) for direction in self.directions]
+        half = self.granules if self.size == 2 else -(-self.granules // 2)
+        parts = [(FORWARD, number, 0, half), (BACKWARD, number, half, self.granules - half)]
+        return [part for part in parts if part[3]]
+
+    def emit_parts(self, x: Exchange, wanted: slice, _local: int) -> None:
+        """Wait for transfers and send, some of `parts`."""
+        events = chain.from_iterable(self.parts()[wanted])
+        for is_start, (direction, step, first, count) in events:
+            flag = FIRST_DATA_FLAG + x.flag_offset + step + direction * self.steps
+            if is_start:
+                self.send(x, direction, 0, step, (first, count), x.builder.sconst(flag))
+            else:
+                x.wait(flag)
+
+    def send(
+        self, x: Exchange, direction: int, step: SReg, at: int, part: tuple[int, int], flag: SReg
+    ) -> None:
         """Pass a slot on, or a part of it; the first one comes from the operand itself."""
-        slot = x.slot(x.target, x.word(1 + at + direction * steps, step), granules)
+        b, (first, count) = x.builder, part
+        slot = x.slot(x.target, x.word(1 + at + direction * self.steps, step), self.granules)
         slot = b.saddi(slot, first) if first else slot
         source = slot if at or step else (b.saddi(x.source, first) if first else x.source)
-        flag = FIRST_DATA_FLAG + at + direction * STEP_FLAGS
-        number = b.saddi(step, flag) if step else b.sconst(flag)
-        x.start(routes[direction], source, slot, number, count)
+        x.start(self.routes[direction], source, slot, flag, count)
+
+
+def emit_ring_gather(x: Exchange, groups: Groups) -> None:
+    """Slots go round a ring, half of them each way; whole steps are a loop."""
+    b, ring = x.builder, RingGather(x, groups)
+    ring.begin(x, LOCAL)
+
+    def send(direction: int, step: SReg, at: int, part: tuple[int, int]) -> None:
+        number = FIRST_DATA_FLAG + at + direction * STEP_FLAGS
+        flag = b.saddi(step, number) if step else b.sconst(number)
+        ring.send(x, direction, step, at, part, flag)
 
     def receive(direction: int, step: SReg, at: int) -> None:
         x.wait(FIRST_DATA_FLAG + at + direction * STEP_FLAGS, step)
 
-    whole = (size - 1) // 2
+    whole = ring.whole
     for first, trips in ((0, min(whole, 1)), (1, whole - 1)):
         if trips > 0:
             with b.loop(trips, "step") as step:
-                for direction in (FORWARD, BACKWARD):
-                    send(direction, step, first, 0, granules)
-                for direction in (FORWARD, BACKWARD):
+                for direction in _PORTS:
+                    send(direction, step, first, (0, ring.granules))
+                for direction in _PORTS:
                     receive(direction, step, first)
-    if size % 2 == 0:
-        half = granules if size == 2 else -(-granules // 2)
-        parts = [(FORWARD, 0, half), (BACKWARD, half, granules - half)]
-        parts = [part for part in parts if part[2]]
-        for direction, start, count in parts:
-            send(direction, 0, whole, start, count)
-        for direction, _, _ in parts:
+    if ring.size % 2 == 0:
+        parts = [(way, (start, count)) for way, _, start, count in ring.step(whole)]
+        for direction, part in parts:
+            send(direction, 0, whole, part)
+        for direction, _ in parts:
             receive(direction, 0, whole)
     x.wait(LOCAL)

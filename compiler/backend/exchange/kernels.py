@@ -42,6 +42,8 @@ class Exchange:
         self.ready = self.plan.ready_flag(b.name)
         self.source = b.argument(kernel.interface.operands[0].index)
         self.target = b.argument(kernel.interface.results[0].index)
+        self.flag_offset = 0
+        """How far the data flags of this exchange are from those of others; not 0 in halves."""
         self._words = 0
 
     def groups(self) -> Groups:

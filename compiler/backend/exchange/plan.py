@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.analysis.async_flags import MOST_UNDER_WAY
+from compiler.analysis.async_flags import MOST_FLAGS_UNDER_WAY
 from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
@@ -19,7 +19,7 @@ _FIRST_READY, _KERNELS, _READY_FLAGS = 16, 60, 4
 FIRST_ASYNC_FLAG = _FIRST_READY + _KERNELS * _READY_FLAGS
 """Flags below are those that tell other cores that this one is ready, and the kernel's own below
 these. Here begin those of exchanges in halves, which are under way while other kernels run."""
-FIRST_DATA_FLAG = FIRST_ASYNC_FLAG + MOST_UNDER_WAY
+FIRST_DATA_FLAG = FIRST_ASYNC_FLAG + MOST_FLAGS_UNDER_WAY
 """Data flags serve all kernels: nobody sends before the receiver said that it is ready."""
 
 

@@ -124,7 +124,7 @@ _ALL_GATHER = (*_COLLECTIVE, *DIMENSIONS, *_GLOBAL_IDS)
 _PERMUTE = (*_CHANNEL, *words("source_target_pairs slice_sizes"))
 
 OPS = (
-    variadic("all-gather", 1, _all_gather, _GROUPED, _ALL_GATHER),
+    variadic("all-gather", 1, _all_gather, _GROUPED | T.OVERLAPS, _ALL_GATHER),
     Op("all-gather-done", 1, _done_second, _COMM_ASYNC),
     variadic("all-gather-start", 1, declared, _COMM_ASYNC, _ALL_GATHER),
     variadic("all-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),
@@ -138,7 +138,7 @@ OPS = (
         _GROUPED,
         (*_COLLECTIVE, *words("has_dynamic_root")),
     ),
-    variadic("collective-permute", 1, _collective_permute, _COMM, _PERMUTE),
+    variadic("collective-permute", 1, _collective_permute, _COMM | T.OVERLAPS, _PERMUTE),
     Op("collective-permute-done", 1, _done_second, _COMM_ASYNC),
     variadic("collective-permute-start", 1, declared, _COMM_ASYNC, _PERMUTE),
     variadic("collective-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),

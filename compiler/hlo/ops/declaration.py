@@ -80,6 +80,8 @@ class Trait(enum.Flag):
     """Control flow that hands one value, often a tuple, to each of its computations."""
     CARRIES = enum.auto()
     """Computes nothing: its arrays are those of others, or come from outside."""
+    OVERLAPS = enum.auto()
+    """A collective of transfers that begin and end without arithmetic: other kernels run meanwhile."""
     OPAQUE = enum.auto()
     """Its value does not follow from operands and attributes."""
 

@@ -6,26 +6,42 @@
     p = f32[8,128] collective-permute-done(s)
 
 The start hands on its operands beside the results, so both stay where they are until the done.
+An all-gather passes on what has come, step by step: it is an ``async-start``, an ``async-update`` for each
+further part of its steps, and an ``async-done``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.async_flags import MOST_GATHERED, group_size, set_phase
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.chips import Chip
 
-_SPLIT = ("collective-permute",)
+_MOST_PHASES = 8
+_LEAST_PHASE = 4096
+"""Cycles of a link that a phase is worth."""
 
 
 @dataclass(frozen=True, eq=False)
 class Halves:
-    """A kernel that exchanges data, and the two instructions that stand for it."""
+    """A kernel that exchanges data, and what stands for it: start, updates and done."""
 
     whole: HloInstruction
-    start: HloInstruction
-    done: HloInstruction
+    chain: tuple[HloInstruction, ...]
+
+    @property
+    def start(self) -> HloInstruction:
+        """The first of them."""
+        return self.chain[0]
+
+    @property
+    def done(self) -> HloInstruction:
+        """The last of them."""
+        return self.chain[-1]
 
 
 def can_split(instr: HloInstruction) -> bool:
@@ -34,19 +50,40 @@ def can_split(instr: HloInstruction) -> bool:
         return False
     called = instr.calls
     root = called.root_instruction
-    return root.opcode in _SPLIT and [*root.operands] == [*called.parameters]
+    if not OPCODES[root.opcode].has(Trait.OVERLAPS) or [*root.operands] != [*called.parameters]:
+        return False
+    return "replica_groups" not in root.attrs or 2 <= group_size(root) <= MOST_GATHERED
 
 
-def split(whole: HloInstruction) -> Halves:
-    """Put a start and a done in the place of a kernel, at the end of its computation; the kernel has no
-    users then, and is still there."""
+def split(whole: HloInstruction, chip: Chip) -> Halves:
+    """Put halves in the place of a kernel, at the end of its computation; the kernel has no users
+    then, and is still there."""
     root = whole.calls.root_instruction
-    given: tuple[Shape, ...] = tuple(operand.shape for operand in whole.operands)
-    shape = TupleShape((given[0] if len(given) == 1 else TupleShape(given), whole.shape))
-    start = emit(whole, f"{root.opcode}-start", shape, whole.operands, dict(root.attrs))
-    done = emit(whole, f"{root.opcode}-done", whole.shape, (start,))
-    whole.replace_all_uses_with(done)
-    return Halves(whole, start, done)
+    given = TupleShape(tuple(operand.shape for operand in whole.operands))
+    if root.opcode == "collective-permute":
+        first: Shape = given if len(given.elements) > 1 else given.elements[0]
+        shape = TupleShape((first, whole.shape))
+        start = emit(whole, f"{root.opcode}-start", shape, whole.operands, dict(root.attrs))
+        halves = [start, emit(whole, f"{root.opcode}-done", whole.shape, (start,))]
+    else:
+        shape = TupleShape((given, whole.shape))
+        attrs: dict[str, object] = {"calls": whole.calls}
+        count = _phases(root, chip)
+        halves = [emit(whole, "async-start", shape, whole.operands, attrs)]
+        for _ in range(count - 1):
+            halves.append(emit(whole, "async-update", shape, halves[-1:]))
+        halves.append(emit(whole, "async-done", whole.shape, halves[-1:]))
+        for number, half in enumerate(halves):
+            set_phase(half, number, count)
+    whole.replace_all_uses_with(halves[-1])
+    return Halves(whole, tuple(halves))
+
+
+def _phases(gather: HloInstruction, chip: Chip) -> int:
+    """In how many parts a gather is done: as many as a ring has steps, if each is worth its kernel."""
+    devices = group_size(gather)
+    sent = gather.array.element_count * gather.array.dtype.bits / 16 / chip.ici_bytes_per_cycle
+    return max(1, min(devices // 2, _MOST_PHASES, int(sent / _LEAST_PHASE)))
 
 
 def join(halves: Halves) -> None:

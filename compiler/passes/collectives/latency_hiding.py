@@ -13,7 +13,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from compiler.analysis.aliasing import shared_slots
-from compiler.analysis.async_flags import MOST_UNDER_WAY, set_exchange_flag
+from compiler.analysis.async_flags import (
+    MOST_FLAGS_UNDER_WAY,
+    flag_count,
+    set_exchange_flag,
+    start_of,
+)
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.running_time import RunningTimes
 from compiler.analysis.tiled_layout import byte_size
@@ -23,9 +28,10 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
 from compiler.passes.collectives.halves import Halves, can_split, join, remove, split
 from compiler.passes.context import PassContext
+from tpu_sim.isa.chips import Chip
 
-_MOST = 8
-"""Exchanges under way in one computation; those of its callers may be as many each."""
+_MOST, _MOST_FLAGS = 8, 80
+"""Exchanges under way in one computation, and their flags; those of its callers may be as many each."""
 _NO_TIME = with_any(Trait.GIVEN | Trait.FORWARDS)
 
 
@@ -35,7 +41,7 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
         return False
     times = RunningTimes(context.planner.chip)
     changed = [
-        _Overlap(computation, times)
+        _Overlap(computation, times, context.planner.chip)
         for computation in control_computations(module)
         if _has_exchanges(computation)
     ]
@@ -83,33 +89,40 @@ def _peak_bytes(module: HloModule) -> int:
 
 
 def _number_flags(module: HloModule) -> bool:
-    """Give each pair a flag that no other pair has while it is under way; False where there are too few."""
+    """Give each exchange flags that no other one has while it is under way; False where there are too few."""
     taken: dict[HloComputation, frozenset[int]] = {module.entry: frozenset()}
     for computation in reversed(control_computations(module)):  # callers first
-        busy = taken[computation]
-        free = deque(flag for flag in range(MOST_UNDER_WAY) if flag not in busy)
-        flags: dict[HloInstruction, int] = {}
+        flags: dict[HloInstruction, range] = {}
         for instr in computation:
-            if instr.opcode.endswith("-start"):
-                if not free:
+            busy = taken[computation].union(*flags.values())
+            if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
+                taken |= dict.fromkeys(instr.called_computations(), busy)
+            elif OPCODES[instr.opcode].has(Trait.ASYNC):
+                start = start_of(instr)
+                found = flags[start] if start in flags else _free_flags(flag_count(instr), busy)
+                if found is None:
                     return False
-                flags[instr] = free.popleft()
-                set_exchange_flag(instr, flags[instr])
-            elif instr.opcode.endswith("-done"):
-                flag = flags.pop(instr.operands[0])
-                set_exchange_flag(instr, flag)
-                free.append(flag)
-            elif OPCODES[instr.opcode].has(Trait.HANDS_STATE):
-                taken |= dict.fromkeys(instr.called_computations(), busy | {*flags.values()})
+                flags[start] = found
+                set_exchange_flag(instr, found.start)
+                if instr.opcode.endswith("-done"):
+                    del flags[start]
     return True
+
+
+def _free_flags(count: int, busy: frozenset[int]) -> range | None:
+    for first in range(MOST_FLAGS_UNDER_WAY - count + 1):
+        if busy.isdisjoint(range(first, first + count)):
+            return range(first, first + count)
+    return None
 
 
 class _Overlap:
     """One computation: the order before, and the order with exchanges in halves."""
 
-    def __init__(self, computation: HloComputation, times: RunningTimes) -> None:
+    def __init__(self, computation: HloComputation, times: RunningTimes, chip: Chip) -> None:
         self.computation = computation
         self.times = times
+        self.chip = chip
         self.before = list(computation)
         self.pairs: list[Halves] = []
         self.kept: list[Halves] = []
@@ -117,7 +130,7 @@ class _Overlap:
 
     def apply(self) -> None:
         """Split what can be split, order all, and join again what hides too little."""
-        self.pairs = [split(instr) for instr in self.before if can_split(instr)]
+        self.pairs = [split(instr, self.chip) for instr in self.before if can_split(instr)]
         wholes = {pair.whole for pair in self.pairs}
         instrs = [i for i in self._in_places() if i not in wholes]
         order = _Scheduler(instrs, self.times).order()
@@ -125,29 +138,35 @@ class _Overlap:
         joined: dict[HloInstruction, Halves] = {}
         for pair in self.pairs:
             between = order[position[pair.start] + 1 : position[pair.done]]
-            if sum(map(self.times.of, between)) > self.times.of(pair.done):
+            if self._is_worth_it(pair, between):
                 self.kept.append(pair)
             else:
                 join(pair)
                 joined[pair.start] = pair
-        halves = {half for pair in joined.values() for half in (pair.start, pair.done)}
         has_halves = bool(self.kept) or any(i.opcode.endswith("-start") for i in self.before)
-        final = [joined[i].whole if i in joined else i for i in order]
-        self.unused = [i for p in joined.values() for i in (p.done, p.start)]
+        gone = {half for pair in joined.values() for half in pair.chain[1:]}
+        final = [joined[i].whole if i in joined else i for i in order if i not in gone]
+        self.unused = [i for p in joined.values() for i in reversed(p.chain)]
         self.unused += [p.whole for p in self.kept]
-        final = [i for i in final if i not in halves] if has_halves else self.before
-        self.computation.instructions = dict.fromkeys(final)
+        self.computation.instructions = dict.fromkeys(final if has_halves else self.before)
+
+    def _is_worth_it(self, pair: Halves, between: Sequence[HloInstruction]) -> bool:
+        """Whether what runs meanwhile hides more than the kernels behind the first one cost."""
+        later = pair.chain[1:]
+        costs = sum(map(self.times.of, later))
+        runs = sum(self.times.of(instr) for instr in between if instr not in later)
+        return min(runs, sum(map(self.times.transfer, pair.chain[:-1]))) > costs
 
     def _in_places(self) -> list[HloInstruction]:
         """The order before, with halves where their kernels stand."""
-        halves = {pair.whole: (pair.start, pair.done) for pair in self.pairs}
+        halves = {pair.whole: pair.chain for pair in self.pairs}
         return [i for old in self.before for i in halves.get(old, (old,))]
 
     def undo(self) -> None:
         """Put everything back."""
         for pair in self.kept:
             join(pair)
-        halves = [half for pair in self.pairs for half in (pair.done, pair.start)]
+        halves = [half for pair in self.pairs for half in reversed(pair.chain)]
         self._take_out(halves, self.before)
 
     def finish(self) -> bool:
@@ -171,7 +190,7 @@ class _Scheduler:
         self.waiting = {i: len(set(i.operands)) for i in instrs}
         self.early = self._leads_to_a_start()
         self.now = 0.0
-        self.under_way = 0
+        self.under_way = self.flags = 0
         self.arrival: dict[HloInstruction, float] = {}
         self.links: dict[object, float] = {}
         self.ready: list[tuple[int, HloInstruction]] = []
@@ -217,7 +236,7 @@ class _Scheduler:
         place = self.position[instr]
         if instr.opcode.endswith("-start"):
             self.starts.append(instr)
-        elif instr.opcode.endswith("-done"):
+        elif OPCODES[instr.opcode].has(Trait.ASYNC):
             heapq.heappush(self.dones, (self.arrival[instr.operands[0]], place, instr))
         else:
             is_first = instr in self.early or instr.opcode in _NO_TIME
@@ -226,21 +245,33 @@ class _Scheduler:
     def _next(self) -> HloInstruction:
         if self.first:
             return heapq.heappop(self.first)[1]
-        if self.starts and self.under_way < _MOST:
+        if self.starts and self._has_room(self.starts[0]):
             return self.starts.popleft()
         has_come = bool(self.dones) and self.dones[0][0] <= self.now
         if has_come or not self.ready:
             return heapq.heappop(self.dones)[2]
         return heapq.heappop(self.ready)[1]
 
+    def _has_room(self, start: HloInstruction) -> bool:
+        return self.under_way < _MOST and self.flags + flag_count(start) <= _MOST_FLAGS
+
     def _run(self, instr: HloInstruction) -> None:
-        if instr.opcode.endswith("-done"):
+        is_half = OPCODES[instr.opcode].has(Trait.ASYNC)
+        is_start, is_done = (
+            is_half and instr.opcode.endswith("-start"),
+            instr.opcode.endswith("-done"),
+        )
+        if is_half and not is_start:
             self.now = max(self.now, self.arrival[instr.operands[0]])
-            self.under_way -= 1
         self.now += self.times.of(instr)
-        if instr.opcode.endswith("-start"):
-            self.under_way += 1
-            way = instr.attrs.get("source_target_pairs")
+        if not is_half:
+            return
+        change = is_start - is_done
+        self.under_way += change
+        self.flags += change * flag_count(instr)
+        if not is_done:
+            start = start_of(instr)
+            way = start.attrs.get("source_target_pairs")
             begin = max(self.now, self.links.get(way, 0.0))
             self.arrival[instr] = begin + self.times.transfer(instr)
             self.links[way] = self.arrival[instr] - self.times.hop
