@@ -162,11 +162,22 @@ class _Body:
         if instr in self.builder.recomputed and instr not in self.builder.values:
             return True
         nodes = self.builder.nodes
+        if self._is_filled_by_kernel(instr):
+            return True
         if nodes[instr].role is not Role.VIRTUAL:
             return False
         if not is_free_reshape(instr):
             return True
         return self._is_copied(instr.operands[0])
+
+    def _is_filled_by_kernel(self, instr: HloInstruction) -> bool:
+        """Whether a scatter starts from this constant, which it does not read, also where it is stored."""
+        return any(
+            custom.opcode == "scatter"
+            and instr in custom.operands
+            and instr not in self.builder.nodes[custom].leaves
+            for custom in self.group.nodes
+        )
 
     def _copy(self, instr: HloInstruction) -> HloInstruction:
         operands = [self.made[o] for o in instr.operands]
