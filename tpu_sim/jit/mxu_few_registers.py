@@ -33,12 +33,13 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class _Group:
-    """Pointers to what 4 rows need of 32 k: their left side, and their part of ``%out``.
+    """Pointers to what 4 rows need of 32 k: their left side, and where totals come from and go to.
 
     `weights` are the words, for the group that makes f32 of them.
     """
 
     left: str
+    before: str
     out: str
     weights: str = ""
 
@@ -59,17 +60,30 @@ class _Pass:
         e.do(f"%wide = alloca [{2 * BLOCK_PAIRS * self.chunk_bytes} x i8], align 64")
         e.do(f"%even = alloca [{_ROWS * self.chunk_bytes} x i8], align 64")
         expand_rows(e, self.vector, partial(halves_of, self.vector))
-        e.do(f"call void @llvm.memset.p0.i64(ptr align 64 %out, i8 0, i64 {size}, i1 false)")
+        e.do(f"%zeros = alloca [{(_ROWS - 1) * ROW_BYTES + self.chunk_bytes} x i8], align 64")
+        for number in range(_ROWS * _VECTORS):
+            zero = e.offset("%zeros", self._place(number))
+            e.store(self.vector.floats, "zeroinitializer", zero, self.width)
         with e.loop(ROW_BYTES // self.chunk_bytes) as column, e.loop(K_BLOCKS) as block:
             columns = e.value(f"mul i64 {column}, {self.chunk_bytes}")
             out = e.offset("%out", columns)
             weights = e.value(f"mul i64 {block}, {BLOCK_PAIRS * ROW_BYTES}")
             weights = e.offset(e.offset("%weights", columns), weights)
             left = e.offset("%left", e.value(f"mul i64 {block}, {2 * BLOCK_PAIRS * _FLOAT_BYTES}"))
-            self._group(_Group(left, out, weights))
+            is_first = e.value(f"icmp eq i64 {block}, 0")
+            self._group(_Group(left, self._before(is_first, out), out, weights))
             with e.loop(ROWS // _ROWS - 1) as number:
                 rows = e.value(f"mul i64 {e.value(f'add i64 {number}, 1')}, {_ROWS * ROW_BYTES}")
-                self._group(_Group(e.offset(left, rows), e.offset(out, rows)))
+                own = e.offset(out, rows)
+                self._group(_Group(e.offset(left, rows), self._before(is_first, own), own))
+
+    def _before(self, is_first: str, out: str) -> str:
+        return self.e.value(f"select i1 {is_first}, ptr %zeros, ptr {out}")
+
+    def _place(self, number: int) -> int:
+        """Where a row and vector of a group lies among totals."""
+        row, chunk = divmod(number, _VECTORS)
+        return row * ROW_BYTES + chunk * self.width
 
     def _group(self, group: _Group) -> None:
         """Both chains of 32 k, added to the totals in ``%out``."""
@@ -77,12 +91,12 @@ class _Pass:
         for number, even in enumerate(self._chain(group, 0)):
             e.store(floats, even, e.offset("%even", number * self.width), self.width)
         for number, odd in enumerate(self._chain(group, 1)):
-            row, chunk = divmod(number, _VECTORS)
-            at = e.offset(group.out, row * ROW_BYTES + chunk * self.width)
             even = e.load(floats, e.offset("%even", number * self.width), self.width)
             both = e.value(f"fadd {floats} {even}, {odd}")
-            total = e.value(f"fadd {floats} {e.load(floats, at, self.width)}, {both}")
-            e.store(floats, total, at, self.width)
+            at = self._place(number)
+            before = e.load(floats, e.offset(group.before, at), self.width)
+            total = e.value(f"fadd {floats} {before}, {both}")
+            e.store(floats, total, e.offset(group.out, at), self.width)
 
     def _chain(self, group: _Group, parity: int) -> list[str]:
         """The chain over the k of a parity, for each row and vector."""
