@@ -3,6 +3,9 @@
 The order is that of `mxu_chains`. Both chains of a block of outputs would leave registers for 2 rows of
 2 vectors, and each weight would be made f32 for every 2 rows. One chain leaves them for 4 rows, and the
 weights of 32 k and 2 vectors are made f32 once: the first 4 rows store them, the others load them.
+
+Contractions shorter than 128 are filled up with zeros. Where a left side is zero in all of 32 k and the
+weights are finite, the chains are zeros of some sign and their sum is +0: it is added as that.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ _ROWS = 4
 _VECTORS = 2
 _STEPS_TOGETHER = 4
 _FLOAT_BYTES = 4
+_MAGNITUDES = 0x7FFF
+_EXPONENT = 0x7F80
+"""Of a bf16: all ones in what is not finite."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class _Pass:
         for number in range(_ROWS * _VECTORS):
             zero = e.offset("%zeros", self._place(number))
             e.store(self.vector.floats, "zeroinitializer", zero, self.width)
+        self._find_zeros()
         with e.loop(ROW_BYTES // self.chunk_bytes) as column, e.loop(K_BLOCKS) as block:
             columns = e.value(f"mul i64 {column}, {self.chunk_bytes}")
             out = e.offset("%out", columns)
@@ -71,11 +78,68 @@ class _Pass:
             weights = e.offset(e.offset("%weights", columns), weights)
             left = e.offset("%left", e.value(f"mul i64 {block}, {2 * BLOCK_PAIRS * _FLOAT_BYTES}"))
             is_first = e.value(f"icmp eq i64 {block}, 0")
-            self._group(_Group(left, self._before(is_first, out), out, weights))
-            with e.loop(ROWS // _ROWS - 1) as number:
-                rows = e.value(f"mul i64 {e.value(f'add i64 {number}, 1')}, {_ROWS * ROW_BYTES}")
-                own = e.offset(out, rows)
-                self._group(_Group(e.offset(left, rows), self._before(is_first, own), own))
+            is_zero = e.load("i1", e.offset("%is_zero", block))
+            with e.when(is_zero):
+                self._add_zeros(is_first, out)
+            with e.when(e.value(f"xor i1 {is_zero}, true")):
+                self._group(_Group(left, self._before(is_first, out), out, weights))
+                with e.loop(ROWS // _ROWS - 1) as group:
+                    following = e.value(f"add i64 {group}, 1")
+                    below = e.value(f"mul i64 {following}, {_ROWS * ROW_BYTES}")
+                    own = e.offset(out, below)
+                    before = self._before(is_first, own)
+                    self._group(_Group(e.offset(left, below), before, own))
+
+    def _find_zeros(self) -> None:
+        """Which blocks of k add +0, in ``%is_zero``: a left side of zeros, weights that are finite."""
+        e = self.e
+        e.do(f"%is_zero = alloca [{K_BLOCKS} x i1]")
+        with e.loop(K_BLOCKS) as block:
+            flag = e.offset("%is_zero", block)
+            e.store("i1", "false", flag)
+            size = ROW_BYTES // K_BLOCKS
+            left = e.offset("%lhs", e.value(f"mul i64 {block}, {size}"))
+            found = self._folded(left, (ROWS // 2, ROW_BYTES), size, "or", _MAGNITUDES)
+            with e.when(e.value(f"icmp eq i16 {found}, 0")):
+                first = e.value(f"mul i64 {block}, {BLOCK_PAIRS * ROW_BYTES}")
+                weights = e.offset("%weights", first)
+                most = self._folded(weights, (BLOCK_PAIRS, ROW_BYTES), ROW_BYTES, "umax", _EXPONENT)
+                e.store("i1", e.value(f"icmp ult i16 {most}, {_EXPONENT}"), flag)
+
+    def _folded(
+        self, start: str, rows: tuple[int, int], size: int, operation: str, bits: int
+    ) -> str:
+        """Those `bits` of all bf16 in `size` bytes of each row, folded: an i16."""
+        e, lanes = self.e, 2 * self.vector.lanes
+        halves = f"<{lanes} x i16>"
+        count, stride = rows
+        with e.folding(count, halves, ["zeroinitializer"]) as (row, totals, nexts):
+            source = e.offset(start, e.value(f"mul i64 {row}, {stride}"))
+            total = totals[0]
+            for at in range(0, size, self.width):
+                loaded = e.load(halves, e.offset(source, at), self.width)
+                kept = e.value(f"and {halves} {loaded}, splat (i16 {bits})")
+                total = e.value(self._fold_text(operation, halves, total, kept))
+            nexts.append(total)
+        return e.value(f"call i16 @llvm.vector.reduce.{operation}.v{lanes}i16({halves} {nexts[0]})")
+
+    def _fold_text(self, operation: str, halves: str, a: str, b: str) -> str:
+        if operation == "or":
+            return f"or {halves} {a}, {b}"
+        name = f"llvm.{operation}.v{2 * self.vector.lanes}i16"
+        return f"call {halves} @{name}({halves} {a}, {halves} {b})"
+
+    def _add_zeros(self, is_first: str, out: str) -> None:
+        """A block whose chains are zeros: totals of -0 become +0."""
+        e, floats = self.e, self.vector.floats
+        with e.loop(ROWS // _ROWS) as group:
+            own = e.offset(out, e.value(f"mul i64 {group}, {_ROWS * ROW_BYTES}"))
+            before = self._before(is_first, own)
+            for number in range(_ROWS * _VECTORS):
+                at = self._place(number)
+                total = e.load(floats, e.offset(before, at), self.width)
+                total = e.value(f"fadd {floats} {total}, zeroinitializer")
+                e.store(floats, total, e.offset(own, at), self.width)
 
     def _before(self, is_first: str, out: str) -> str:
         return self.e.value(f"select i1 {is_first}, ptr %zeros, ptr {out}")
