@@ -33,10 +33,19 @@ def box_vreg_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> int:
 
 
 def arrangement(shape: ArrayShape) -> tuple[object, ...]:
-    """What the order of an array's elements in VMEM depends on."""
+    """What the order of an array's elements in VMEM depends on.
+
+    A vector lies there as rows of 128 elements do; matrices of whole tiles lie as one matrix.
+    """
+    unit = SUBLANES * shape.dtype.packing
+    if shape.rank == 1 and shape.dims[0] % (unit * LANES) == 0:
+        return (shape.dtype.name, 1, shape.dims[0] // LANES, LANES)
     if shape.rank < 2:
         return (shape.dtype.name, shape.dims)
-    return (shape.dtype.name, math.prod(shape.dims[:-2]), *shape.dims[-2:])
+    *majors, rows, columns = shape.dims
+    if rows % unit == 0:
+        return (shape.dtype.name, 1, math.prod(majors) * rows, columns)
+    return (shape.dtype.name, math.prod(majors), rows, columns)
 
 
 def stream_rows(plan: WindowPlan, window: OperandWindow) -> int:

@@ -211,3 +211,19 @@ def test_loops_may_be_left_to_main(monkeypatch: pytest.MonkeyPatch) -> None:
     in_main = partial(KernelOptions, loops_in_vmem=False)
     monkeypatch.setattr(driver, "KernelOptions", in_main)
     assert not _kernels(text)
+
+
+def test_a_vector_lies_as_rows_of_128_do() -> None:
+    text = """HloModule sort
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=LT, type=TOTALORDER
+}
+
+ENTRY e {
+  x = f32[524288] parameter(0)
+  ROOT r = f32[524288] sort(x), dimensions={0}, to_apply=less
+}
+"""
+    assert len(_kernels(text)) == 1

@@ -123,6 +123,8 @@ class _Network:
 
     def _partner(self, e: Emitter, value: Instr, stage: Stage) -> Instr:
         j = stage.distance
+        if stage.is_mirror and 2 * j == self.padded:
+            return e.reverse(value, (self.axis,))
         inside = (2 * j,) if stage.is_mirror else (2, j)
         split = (*self.major, self.padded // (2 * j), *inside, *self.minor)
         return e.reshape(e.reverse(e.reshape(value, split), (self.axis + 1,)), self.box)
