@@ -218,7 +218,7 @@ def _index(program: Program, dims: Sequence[int]) -> tuple[Callable[[Any], Any],
 
 
 _COMBINERS: tuple[Callable[[Any, Any], Any], ...] = (
-    lax.add, lax.max, lax.min, lax.mul, lambda a, b: jnp.where(a > b, a, b),
+    lax.add, lax.max, lax.min, lax.mul, lambda a, b: jnp.where((a > b) | (a != a), a, b),
     lambda a, b: lax.add(a, b), lambda a, b: lax.bitwise_or(a, b), lambda a, b: lax.bitwise_xor(a, b),
 )  # fmt: skip
 

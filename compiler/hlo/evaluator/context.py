@@ -17,7 +17,7 @@ import numpy.typing as npt
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import BF16, DType
 from compiler.hlo.evaluator.exchange import Device
-from compiler.hlo.evaluator.numerics import cast_exactly_once
+from compiler.hlo.evaluator.numerics import cast_exactly_once, convert
 from compiler.hlo.ir import HloComputation, HloInstruction
 
 # The element type is a run-time fact of the HLO; NumPy's stubs cannot carry it.
@@ -72,7 +72,13 @@ Handler: TypeAlias = Callable[[Context, HloInstruction, Operands], Value]
 
 def finish(ctx: Context, instr: HloInstruction, result: Array) -> Array:
     """Give a computed array the instruction's element type: the one rounding of the operation."""
-    return cast_exactly_once(result, storage_dtype(ctx, instr.array.dtype))
+    target = instr.array.dtype
+    of_floats = any(o.array.dtype.is_float for o in instr.operands)
+    if of_floats and (target.is_integer or target.kind == "pred"):
+        return convert(
+            result, target
+        )  # a product of floats as an integer is limited, as converts are
+    return cast_exactly_once(result, storage_dtype(ctx, target))
 
 
 def storage_dtype(ctx: Context, dtype: DType) -> np.dtype[np.generic]:
