@@ -48,9 +48,12 @@ class ImageOrder:
 
 
 def image_order(convolution: HloInstruction) -> ImageOrder:
-    """The order for a convolution."""
+    """The order for a convolution; one whose image and result lie so keeps it."""
     labels, window = convolution.dim_labels, convolution.window
     image = convolution.operands[0].array
+    inside = ImageOrder(batch_inside=True)
+    if inside.image(labels) == inside.result(labels) == tuple(range(image.rank)):
+        return inside
     positions = tuple(convolution.array.dims[d] for d in labels.output_spatial)
     batch, features = image.dims[labels.input_batch], image.dims[labels.input_feature]
     out = convolution.array.dims[labels.output_feature]

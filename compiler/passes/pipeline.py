@@ -14,6 +14,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.verifier import Level
 from compiler.partitioner.partitioner import partition_module
 from compiler.pass_pipeline import Edge, check_order, find_passes
+from compiler.passes.activation_order import order_activations
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.collectives.combiner import combine_collectives
@@ -98,6 +99,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("algebraic-simplifier", simplify_algebra),
         FunctionPass("constant-folding", fold_constants),
         FunctionPass("while-simplifier", simplify_whiles),
+        FunctionPass("activation-order", order_activations),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("convolution-folding", fold_convolutions),
         FunctionPass("tap-expander", expand_taps),
@@ -173,6 +175,7 @@ PIPELINE: tuple[str, ...] = (
     "fft-expander",
     "rng-expander",
     "while-simplifier",
+    "activation-order",
     "convolution-canonicalizer",
     "port-layout",
     "convolution-folding",
@@ -252,6 +255,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
     ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
+    ("activation-order", "convolution-canonicalizer", "it lists the dimensions of convolutions"),
+    ("activation-order", "convolution-folding", "a fold reads the image as it is listed"),
     ("convolution-canonicalizer", "tap-expander", "a patch is cheaper than taps side by side"),
     ("convolution-canonicalizer", "convolution-folding", "a patch needs no folding"),
     ("convolution-folding", "tap-expander", "it makes convolutions"),

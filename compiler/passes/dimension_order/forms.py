@@ -112,6 +112,15 @@ def _update(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     return Form((wanted, wanted, *((),) * (len(orders) - 2)), wanted)
 
 
+def _convolution(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form(orders, wanted)  # its labels say which dimension is which
+
+
+def _reduce_window(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    count = len(instr.operands) // 2
+    return Form((wanted,) * count + ((),) * count, wanted)
+
+
 def _reshape(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     source, target = instr.operands[0].array.dims, instr.array.dims
     given = carried(source, target, orders[0])
@@ -190,6 +199,9 @@ _FORMS = {
     "dynamic-update-slice": _update,
     "reshape": _reshape,
     "dot": _dot,
+    "convolution": _convolution,
+    "reduce-window": _reduce_window,
+    "select-and-scatter": _update,
 }
 """Operations with a form of their own; the others are `plain`."""
 

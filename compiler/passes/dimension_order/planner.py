@@ -79,6 +79,7 @@ class OrderPlan:
 
     def __init__(self, module: HloModule, hbm_bytes: int, vmem_bytes: int) -> None:
         self.arrays = Arrays(module)
+        self.computations = self.arrays.computations
         self.orders: Orders = {}
         self.module = module
         self._weights = _weights(module)

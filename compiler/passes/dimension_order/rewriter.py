@@ -8,13 +8,16 @@ takes an array in another order than it lies in, a transpose stands between, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
+from compiler.hlo.attributes import Window
 from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.dtypes import F32, DType
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, array_leaves
 from compiler.passes.dimension_order.forms import (
@@ -25,7 +28,6 @@ from compiler.passes.dimension_order.forms import (
 )
 from compiler.passes.dimension_order.indexed import gather_attributes, scatter_attributes
 from compiler.passes.dimension_order.orders import Order, descending, physical
-from compiler.passes.dimension_order.planner import OrderPlan
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
@@ -33,10 +35,28 @@ from compiler.rewrite.graph import emit, remove_dead
 Instr = HloInstruction
 
 
+class Orders(Protocol):
+    """What is to be rewritten: an order for each array, and a form for each operation."""
+
+    @property
+    def module(self) -> HloModule:
+        """The program."""
+
+    @property
+    def computations(self) -> Sequence[HloComputation]:
+        """Its control flow."""
+
+    def order(self, instr: Instr, index: int = 0) -> Order:
+        """The order of an instruction's array, or of one in its tuple."""
+
+    def form(self, instr: Instr) -> Form:
+        """How an operation takes its operands and gives its result."""
+
+
 class OrderRewriter:
     """Makes all operations anew first, then gives loops and tuples the new shapes."""
 
-    def __init__(self, plan: OrderPlan) -> None:
+    def __init__(self, plan: Orders) -> None:
         self._plan = plan
         self._made: dict[Instr, Instr] = {}
         self._views: dict[tuple[Instr, Order], Instr] = {}
@@ -45,7 +65,7 @@ class OrderRewriter:
         """Rewrite everything that has or takes an array of another order; return how much."""
         touched = {
             computation: [i for i in computation if self._is_touched(i)]
-            for computation in self._plan.arrays.computations
+            for computation in self._plan.computations
         }
         for computation, instructions in touched.items():
             self._remake(computation, instructions)
@@ -195,6 +215,30 @@ def _scatter(instr: Instr, taken: Form) -> Attrs:
     return scatter_attributes(instr, taken.operands)
 
 
+def _window(instr: Instr, taken: Form) -> Attrs:
+    dims = instr.window.dims
+    return {"window": Window(tuple(dims[d] for d in taken.operands[0]))}
+
+
+def _labels(instr: Instr, taken: Form) -> Attrs:
+    """The roles of a convolution's dimensions where they are now."""
+    image, kernel, result = (*taken.operands, taken.result)
+    old = instr.dim_labels
+    labels = replace(
+        old,
+        input_batch=image.index(old.input_batch),
+        input_feature=image.index(old.input_feature),
+        input_spatial=tuple(map(image.index, old.input_spatial)),
+        kernel_input_feature=kernel.index(old.kernel_input_feature),
+        kernel_output_feature=kernel.index(old.kernel_output_feature),
+        kernel_spatial=tuple(map(kernel.index, old.kernel_spatial)),
+        output_batch=result.index(old.output_batch),
+        output_feature=result.index(old.output_feature),
+        output_spatial=tuple(map(result.index, old.output_spatial)),
+    )
+    return {"dim_labels": labels}
+
+
 def _nothing(instr: Instr, taken: Form) -> Attrs:
     return {}
 
@@ -212,6 +256,9 @@ _ATTRIBUTES: dict[str, Callable[[Instr, Form], Attrs]] = {
     "concatenate": _concatenate,
     "gather": _gather,
     "scatter": _scatter,
+    "convolution": _labels,
+    "reduce-window": _window,
+    "select-and-scatter": _window,
 }
 
 
