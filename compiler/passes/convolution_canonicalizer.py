@@ -167,10 +167,10 @@ def _as_turned_dot(instr: HloInstruction, conv: _Conv) -> HloInstruction:
     )
     out = matrix.array.dims[-1]
     dims = (*conv.positions, batch, out)
-    count = math.prod(dims[:-1])
-    sides = make.reshape(rows, (count, features)), make.reshape(matrix, (features, out))
-    dot = emit(instr, "dot", instr.array.with_dims((count, out)), sides, _dot_attrs(instr, 1))
-    return make.transpose(make.reshape(dot, dims), inverse(order.result(labels)))
+    sides = rows, make.reshape(matrix, (features, out))
+    attrs = _dot_attrs(instr, len(dims) - 1)
+    dot = emit(instr, "dot", instr.array.with_dims(dims), sides, attrs)
+    return make.transpose(dot, inverse(order.result(labels)))
 
 
 def _patches(image: HloInstruction, conv: _Conv) -> HloInstruction:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.window_request import carried_request
@@ -196,10 +197,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     depth = math.prod(d.size for d in window) * features
     parts: list[HloInstruction] = []
     for place in itertools.product(*(range(n) for n in positions)):
-        bounds = tuple(
-            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
-            for p, d in zip(place, window, strict=False)
-        )
+        bounds = tuple(_met(p, d) for p, d in zip(place, window, strict=False))
         met = make.slice_(padded, (*bounds, (0, features, 1), (0, batch, 1)))
         parts.append(make.reshape(met, (depth, batch)))
     shape = padded.array.with_dims((depth, len(parts) * batch))
@@ -244,30 +242,33 @@ def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstru
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     window = instr.window.dims
     dtype = F32 if instr.array.dtype.is_float else S32
-    order = (*labels.kernel_spatial, labels.kernel_output_feature)
     turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
     if turned:
         kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
-    kernel = make.transpose(kernel, (labels.kernel_input_feature, *order))
-    features, *extent, groups = kernel.array.dims
-    image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
-    batch, *sizes, _ = image.array.dims
-    image = make.reshape(image, (batch, *sizes, groups, features))
-    rank = len(sizes)
-    image = make.transpose(image, (0, rank + 2, *range(1, rank + 2)))
-    around = (WindowDim(1), WindowDim(1), *window, WindowDim(1))
-    padded = padded_operand(image, make.constant(image, image.array.dtype, 0), around)
-    dims = (batch, features, *extent, groups)
-    weights = make.broadcast(make.convert(kernel, dtype), dims, tuple(range(1, rank + 3)))
+    lies = sorted((labels.kernel_input_feature, *labels.kernel_spatial))
+    kernel = make.transpose(kernel, (*lies, labels.kernel_output_feature))
+    groups = kernel.array.dims[-1]
+    around = tuple(
+        window[labels.kernel_spatial.index(d)] if d in labels.kernel_spatial else WindowDim(1)
+        for d in lies
+    )
+    image = _group_last(image, labels, lies, groups)
+    batch = image.array.dims[0]
+    met_around = (WindowDim(1), *around, WindowDim(1))
+    padded = padded_operand(image, make.constant(image, image.array.dtype, 0), met_around)
+    dims = (batch, *kernel.array.dims)
+    rank = len(lies)
+    weights = make.broadcast(make.convert(kernel, dtype), dims, tuple(range(1, rank + 2)))
     add = make.reducer(instr, "add", dtype)
-    reduced = {"dimensions": tuple(range(1, rank + 2)), "to_apply": add}
+    reduced = {"dimensions": tuple(range(1, rank + 1)), "to_apply": add}
     parts: list[HloInstruction] = []
     for place in itertools.product(*(range(n) for n in positions)):
+        starts = dict(zip(labels.kernel_spatial, place, strict=True))
         bounds = tuple(
-            (p * d.stride, p * d.stride + (d.size - 1) * d.window_dilation + 1, d.window_dilation)
-            for p, d in zip(place, window, strict=True)
+            _met(starts[d], w) if d in starts else (0, kernel.array.dims[n], 1)
+            for n, (d, w) in enumerate(zip(lies, around, strict=True))
         )
-        met = make.slice_(padded, ((0, batch, 1), (0, features, 1), *bounds, (0, groups, 1)))
+        met = make.slice_(padded, ((0, batch, 1), *bounds, (0, groups, 1)))
         shape = weights.array
         product = emit(instr, "multiply", shape, (make.convert(met, dtype), weights))
         zero = make.constant(instr, dtype, 0)
@@ -278,6 +279,27 @@ def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstru
     result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
     sums = make.reshape(joined, tuple(instr.array.dims[d] for d in result))
     return make.transpose(make.convert(sums, instr.array.dtype), inverse(result))
+
+
+def _group_last(
+    image: HloInstruction, labels: ConvDims, lies: Sequence[int], groups: int
+) -> HloInstruction:
+    """The image as ``[batch, dimensions as the kernel's `lies`.., groups]``, its features per group."""
+    order = (labels.input_batch, *labels.input_spatial, labels.input_feature)
+    image = make.transpose(image, order)
+    batch, *sizes, features = image.array.dims
+    rank = len(sizes)
+    image = make.reshape(image, (batch, *sizes, groups, features // groups))
+    places = [
+        1 + labels.kernel_spatial.index(d) if d in labels.kernel_spatial else rank + 2 for d in lies
+    ]
+    return make.transpose(image, (0, *places, rank + 1))
+
+
+def _met(place: int, dim: WindowDim) -> tuple[int, int, int]:
+    """Along one dimension, what the window meets at an output position."""
+    first = place * dim.stride
+    return first, first + (dim.size - 1) * dim.window_dilation + 1, dim.window_dilation
 
 
 def _kernel_matrix(
