@@ -29,7 +29,6 @@ from compiler.passes.dimension_order.forms import (
     Form,
     carried,
     form,
-    is_elementwise,
     is_movable,
     plain,
 )
@@ -39,10 +38,6 @@ from compiler.passes.image_order import ImageOrder, image_order
 
 Instr = HloInstruction
 _INSIDE = ImageOrder(batch_inside=True)
-_AS_IT_LIES = frozenset({"slice", "reverse", "pad", "reduce-window", "dynamic-slice"})
-"""Operations that give their result in the order of their first operand."""
-_ALIKE = {"concatenate": None, "dynamic-update-slice": 2, "select-and-scatter": 2}
-"""Operations whose first operands, so many or all, lie as the result does."""
 
 
 def order_activations(module: HloModule, context: PassContext) -> bool:
@@ -80,16 +75,16 @@ class ActivationOrders:
 
     def form(self, instr: Instr) -> Form:
         """How an operation takes its operands and gives its result."""
-        if not isinstance(instr.shape, ArrayShape):
+        if not _may_move(instr):
             return plain(instr)
         orders = [self.order(o) for o in instr.operands]
         return form(instr, orders, self.order(instr))
 
     def _give(self, instr: Instr, order: Order) -> None:
         """Let an array lie so, unless it has an order or cannot have one."""
-        if instr in self.orders or instr.opcode in HANDED_ON or not is_movable(instr):
+        if instr in self.orders or instr.opcode in HANDED_ON or not _may_move(instr):
             return
-        if isinstance(instr.shape, ArrayShape) and order != descending(instr.array.rank):
+        if order != descending(instr.array.rank):
             self.orders[instr] = order
             self._pending.append(instr)
 
@@ -104,52 +99,46 @@ class ActivationOrders:
             self._give(operand, taken)
 
 
+def _may_move(instr: Instr) -> bool:
+    """Whether an operation makes one array, in other orders than the descending one."""
+    return isinstance(instr.shape, ArrayShape) and instr.opcode != "dot" and is_movable(instr)
+
+
 def _result_order(user: Instr, slot: int, order: Order) -> Order | None:
     """The order a result has best where the operand in `slot` lies in `order`; None: no matter."""
-    if not isinstance(user.shape, ArrayShape) or not is_movable(user):
+    if not _may_move(user):
         return None
-    if is_elementwise(user):
-        return order if user.operands[slot].array.rank == user.array.rank else None
-    if user.opcode in _ALIKE:
-        return order if slot in _alike(user) else None
-    if slot:
-        return None
-    if user.opcode in _AS_IT_LIES:
-        return order
     if user.opcode == "convolution":
         labels = user.dim_labels
-        is_ours = _keeps_order(user) and order == _INSIDE.image(labels)
+        is_ours = slot == 0 and _keeps_order(user) and order == _INSIDE.image(labels)
         return _INSIDE.result(labels) if is_ours else None
     if user.opcode == "reshape":
         return carried(user.operands[0].array.dims, user.array.dims, order)
-    if user.opcode in ("transpose", "reduce"):
-        orders = [order, *(() for _ in user.operands[1:])]
-        return form(user, orders, descending(user.array.rank)).result
-    return None
+    rank = user.array.rank
+    lies = [descending(o.array.rank) for o in user.operands]
+    lies[slot] = order
+    taken = form(user, lies, order if len(order) == rank else descending(rank))
+    return taken.result if taken.operands[slot] == order else None
 
 
 def _operand_orders(instr: Instr, order: Order) -> Iterator[tuple[Instr, Order]]:
     """The operands that best lie so where the result lies in `order`."""
-    if is_elementwise(instr):
-        yield from ((o, order) for o in instr.operands if o.array.rank == instr.array.rank)
-    elif instr.opcode in _ALIKE:
-        yield from ((instr.operands[slot], order) for slot in _alike(instr))
-    elif instr.opcode in _AS_IT_LIES:
-        yield instr.operands[0], order
+    if instr.opcode == "convolution":
+        labels = instr.dim_labels
+        if _keeps_order(instr) and order == _INSIDE.result(labels):
+            yield instr.operands[0], _INSIDE.image(labels)
     elif instr.opcode == "transpose":
         yield instr.operands[0], tuple(instr.dimensions[d] for d in order)
     elif instr.opcode == "reshape":
         taken = carried(instr.array.dims, instr.operands[0].array.dims, order)
         if taken is not None:
             yield instr.operands[0], taken
-    elif instr.opcode == "convolution":
-        labels = instr.dim_labels
-        if _keeps_order(instr) and order == _INSIDE.result(labels):
-            yield instr.operands[0], _INSIDE.image(labels)
-
-
-def _alike(instr: Instr) -> range:
-    return range(_ALIKE[instr.opcode] or len(instr.operands))
+    else:
+        ranks = [o.array.rank for o in instr.operands]
+        lies = [order if rank == len(order) else descending(rank) for rank in ranks]
+        found = form(instr, lies, order)
+        if found.result == order:
+            yield from zip(instr.operands, found.operands, strict=True)
 
 
 def _keeps_order(convolution: Instr) -> bool:

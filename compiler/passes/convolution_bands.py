@@ -7,6 +7,7 @@ place.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from compiler.hlo.ir import HloInstruction
@@ -46,6 +47,10 @@ def gathered(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> H
     ``[.., size, .., features]`` becomes ``[.., blocks, .., length * features]``; `folds` has one
     entry for each dimension, None for `dim`.
     """
+    starts = [0 if fold is None else fold.first for fold in folds]
+    is_there = all(s < n for s, n in zip(starts, image.array.dims, strict=True))
+    if is_there and dim < image.array.rank - 1:
+        return _gathered_rows(image, folds, dim)
     edges = [_edges(n, fold) for n, fold in zip(image.array.dims, folds, strict=True)]
     whole = padded(image, tuple(edges))
     parts = []
@@ -57,6 +62,52 @@ def gathered(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> H
         )
         parts.append(make.slice_(whole, bounds))
     return _joined(parts, dim)
+
+
+def _gathered_rows(image: HloInstruction, folds: Sequence[Fold | None], dim: int) -> HloInstruction:
+    """The same where `dim` is no lane: what a block reads is whole blocks of elements one behind
+    another, which move as rows, not an element of each block after the other."""
+    for place, fold in reversed(list(enumerate(folds))):
+        if fold is not None:
+            image = _overlapping_blocks(image, place, fold)
+    axes: list[int] = []
+    inner: list[int] = []
+    for fold in folds:
+        axes.append(len(axes) + len(inner))
+        if fold is not None:
+            inner.append(len(axes) + len(inner))
+    at = axes[dim]
+    order = [axis for axis in axes if axis != at]
+    order[dim:dim] = [*inner, at]
+    turned = make.transpose(image, tuple(order))
+    sizes = turned.array.dims
+    count = len(inner) + 1
+    return make.reshape(
+        turned, (*sizes[:dim], math.prod(sizes[dim : dim + count]), *sizes[dim + count :])
+    )
+
+
+def _overlapping_blocks(image: HloInstruction, place: int, fold: Fold) -> HloInstruction:
+    """``[.., size, ..]`` as ``[.., blocks, length, ..]``: blocks of a step, and the first of the next."""
+    more = 0 if fold.blocks == 1 else -(-fold.length // fold.step) - 1
+    step = fold.length if fold.blocks == 1 else fold.step
+    total = step * (fold.blocks + more)
+    size = image.array.dims[place]
+    rank = image.array.rank
+    edges = [(0, 0, 0)] * rank
+    edges[place] = (max(0, -fold.first), max(0, fold.first + total - size), 0)
+    bounds = [(0, n, 1) for n in image.array.dims]
+    bounds[place] = (max(0, fold.first), min(size, fold.first + total), 1)
+    whole = padded(make.slice_(image, tuple(bounds)), tuple(edges))
+    dims = whole.array.dims
+    cut = make.reshape(whole, (*dims[:place], fold.blocks + more, step, *dims[place + 1 :]))
+    parts = []
+    for number in range(more + 1):
+        taken = [(0, n, 1) for n in cut.array.dims]
+        taken[place] = (number, number + fold.blocks, 1)
+        taken[place + 1] = (0, min(step, fold.length - number * step), 1)
+        parts.append(make.slice_(cut, tuple(taken)))
+    return _joined(parts, place + 1)
 
 
 def _edges(size: int, fold: Fold | None) -> tuple[int, int, int]:
