@@ -29,7 +29,7 @@ from compiler.passes.dimension_order.forms import (
     Form,
     carried,
     form,
-    is_movable,
+    is_fused,
     plain,
 )
 from compiler.passes.dimension_order.orders import Order, descending
@@ -101,7 +101,7 @@ class ActivationOrders:
 
 def _may_move(instr: Instr) -> bool:
     """Whether an operation makes one array, in other orders than the descending one."""
-    return isinstance(instr.shape, ArrayShape) and instr.opcode != "dot" and is_movable(instr)
+    return isinstance(instr.shape, ArrayShape) and instr.opcode != "dot" and is_fused(instr)
 
 
 def _result_order(user: Instr, slot: int, order: Order) -> Order | None:

@@ -23,6 +23,9 @@ VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
 VECTOR_TILE = 1024  # elements of a vector's tile
 WINDOW_ROWS = 32  # rows of the smallest window worth having
 _MOVING_OPS = 32  # of a vreg that is put together of parts, moved by a padding, or turned
+_PACKED_TURN_OPS = (
+    64  # of a vreg of 16-bit elements turned beside a sum; stored ones are turned as blocks
+)
 PASS_OPS = 32  # VALU operations per vreg that take as long as to move it
 REPLAY_BUDGET = 45  # VALU operations per vreg that a dot's prologue may cost in all
 REPLAY_WINDOW = 1024  # columns of the other operand that one pass over a prologue serves
@@ -369,7 +372,9 @@ class Legality:
             if cost >= STAGED and OPCODES[node.opcode].has(Trait.ELEMENTWISE):
                 continue  # its value stays in VMEM for all that read it
             total += cost
-            if OPCODES[node.opcode].has(Trait.PIECEWISE) or _turns_rows(node):
+            if _turns_rows(node):
+                total += _PACKED_TURN_OPS if node.array.dtype.bits == 16 else _MOVING_OPS
+            elif OPCODES[node.opcode].has(Trait.PIECEWISE):
                 total += _MOVING_OPS
             for operand in node.operands:
                 is_inside = operand in group.nodes or self.nodes[operand].role is Role.VIRTUAL
