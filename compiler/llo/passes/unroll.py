@@ -66,7 +66,7 @@ class _Unroller:
         for node in body:
             last = out[-1] if out else None
             if isinstance(node, LloBlock) and isinstance(last, LloBlock):
-                if self.is_exchange and node.ops[0].row is DMA_WAIT:
+                if self.is_exchange and node.ops and node.ops[0].row is DMA_WAIT:
                     out.append(node)
                     continue
                 if self._is_scalar(node) or self._is_scalar(last):
