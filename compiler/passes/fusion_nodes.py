@@ -26,6 +26,7 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.dims import without_ones
 
 MAX_VIRTUAL_OPS = 16
 MAX_VIRTUAL_LEAVES = 5
@@ -94,6 +95,11 @@ def is_index_or_elementwise(instr: HloInstruction) -> bool:
         return False
     if instr.opcode in _SHAPE_OPS or instr.opcode in _MOVES or is_scalar_constant(instr):
         return True
+    return _is_by_element(instr)
+
+
+def _is_by_element(instr: HloInstruction) -> bool:
+    """Whether each element comes from those at its own index."""
     if instr.opcode == "bitcast-convert":
         return instr.array.dims == instr.operands[0].array.dims
     return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
@@ -349,7 +355,7 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
     if users < 2 or instr.array.element_count < _TURNED_ELEMENTS:
         return False
     while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
-        if users >= _TURNED_USERS and instr.opcode == "transpose" and _moves_rows(instr):
+        if users >= _TURNED_USERS and _moves_rows(instr):
             return True
         if not instr.operands or nodes[instr.operands[0]].role is not Role.VIRTUAL:
             return False
@@ -365,9 +371,9 @@ def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, Node])
     pending = [instr]
     while pending:
         node = pending.pop()
-        if node.opcode == "transpose" and _moves_rows(node):
+        if _moves_rows(node):
             return True
-        is_followed = node.opcode == "transpose" or OPCODES[node.opcode].has(Trait.ELEMENTWISE)
+        is_followed = node.opcode == "transpose" or _is_by_element(node)
         for operand in node.operands if is_followed else ():
             is_large = operand.array.element_count >= _TURNED_ELEMENTS
             if operand not in seen and is_large and nodes[operand].role is Role.VIRTUAL:
@@ -417,10 +423,16 @@ def _is_spread_group(instr: HloInstruction) -> bool:
     )
 
 
-def _moves_rows(transpose: HloInstruction) -> bool:
-    """Whether another dimension becomes one of the last two."""
-    rank = transpose.array.rank
-    return transpose.dimensions[-2:] != tuple(range(rank - 2, rank))
+def _moves_rows(instr: HloInstruction) -> bool:
+    """Whether each register of the result is put together of rows of several: another dimension becomes
+    one of the last two, or rows become parts of longer or shorter ones."""
+    rank = instr.array.rank
+    if instr.opcode == "transpose":
+        return instr.dimensions[-2:] != tuple(range(rank - 2, rank))
+    if instr.opcode != "reshape" or is_free_reshape(instr):
+        return False
+    before, after = (without_ones(i.array.dims) for i in (instr.operands[0], instr))
+    return before[-1:] != after[-1:]
 
 
 def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:

@@ -25,7 +25,7 @@ from compiler.passes.fusion_decision import (
     leaf_is_array,
 )
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, Role
+from compiler.passes.fusion_nodes import Access, Node, Role, is_turned_image
 
 MAX_RECOMPUTED_OPS = 16
 MIN_BYTES_BEFORE_DOT = 64 << 20  # below, a dot's operand is better stored than recomputed
@@ -119,7 +119,7 @@ class OutputPruner:
         return instr.opcode != "get-tuple-element" and not OPCODES[instr.opcode].has(Trait.STAGE)
 
     def _is_worthwhile(self, group: Group, instr: HloInstruction, recipe: _Recipe) -> bool:
-        if recipe.op_count > MAX_RECOMPUTED_OPS:
+        if recipe.op_count > MAX_RECOMPUTED_OPS or is_turned_image(instr, self.nodes):
             return False
         if any(not leaf_is_array(s) for s in recipe.stored):
             return False
