@@ -87,6 +87,34 @@ def _scatter_of_elements(g: Generator) -> HloInstruction:
     return g.emit("scatter", (operand, indices, updates), attrs)
 
 
+def _scatter_that_counts(g: Generator) -> HloInstruction:
+    """Rows at places of which one coordinate counts, and the other is data, counts, too, or stays."""
+    dtype, count, width = g.dtype(), g.integer(1, 40), g.choose((1, 3, 130))
+    first, room = g.integer(0, 3), g.choose((1, 5, 64))
+    rows = first + count + g.integer(0, 2)
+    kind = g.choose(reducer_kinds(dtype))
+    if dtype.is_complex and kind == "multiply":
+        raise Impossible  # rounded in another way by itself than in an array, by the host
+    order = g.permutation(2)
+    dims = [(rows, room)[d] for d in order]
+    operand = g.value(Wanted(dtype, (*dims, width)))
+    updates = g.value(Wanted(dtype, (count, width)))
+    numbers = g.emit("iota", (), {"iota_dimension": 0}, Wanted(S32, (count, 1)))
+    counted = g.emit("add", (numbers, g.splat(Wanted(S32, (count, 1)), first)))
+    other = g.indices(Wanted(S32, (count, 1)), room)
+    if g.chance(0.2):
+        other = g.splat(Wanted(S32, (count, 1)), g.integer(0, room - 1))
+    indices = g.emit("concatenate", (counted, other), {"dimensions": (1,)})
+    attrs: dict[str, object] = {
+        "update_window_dims": (1,),
+        "inserted_window_dims": (0, 1),
+        "scatter_dims_to_operand_dims": tuple(order.index(d) for d in range(2)),
+        "index_vector_dim": 1,
+        "to_apply": reducer(g, kind, dtype),
+    }
+    return g.emit("scatter", (operand, indices, updates), attrs)
+
+
 def _tiny_rows(g: Generator) -> HloInstruction:
     """Reductions of elementwise values of broadcasts, with a last dimension of few elements."""
     dtype, size = g.dtype(), g.integer(2, 8)
@@ -162,5 +190,6 @@ MAKERS: dict[str, Maker] = {
     "concatenate-parts": _adjacent_slices,
     "sink-reshape-through-concatenate": _split_parts,
     "scatter-into-few-places": _scatter_of_elements,
+    "scatter-at-counted-places": _scatter_that_counts,
     "update-of-its-own-neighbours": _update_of_neighbours,
 }
