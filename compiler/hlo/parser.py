@@ -40,6 +40,7 @@ _IN_WORDS = {
     "RESULT": "an instruction (`%name = ...`)",
     "RPAR": "`)`",
     "SHAPE": "a shape",
+    "PARAMETERS": "parameters in parentheses",
     "STACK_FRAMES": "a table of stack frames",
     "_COMMA": "`,`",
     "__ANON_0": "`->`",

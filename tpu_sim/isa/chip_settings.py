@@ -217,7 +217,9 @@ def _measured(
     """A number, or a quantity in one of the units, which `scale` then turns into the file's unit."""
     found = _QUANTITY.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(
+            f"{text!r} is no quantity: want a number, with a unit or without (16MiB, 1.2TB/s, 940MHz, 500ns)"
+        )
     number, unit = float(found["number"]), found["unit"]
     if not unit:
         return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 import click
@@ -73,16 +74,10 @@ def run(
     arguments = list(each) if check else []  # else the host never holds them all
     expected = expected_results(expect, executable.result_shapes)
     is_read = bool(outputs) or check or expected is not None
-    with working("executing"), quiet():
-        run = executable.call(arguments or each, on_device=not is_read)
-        results = [np.asarray(result) for result in run.results] if is_read else []
-        report = run.report()
+    results, report = _executed(executable, arguments or each, is_read=is_read)
     if outputs:
         save_arrays(outputs, results)
-    if trace:
-        report.write_trace(trace)
-    if chakra:
-        _write_chakra(executable, report, chakra)
+    _write_traces(executable, report, trace, chakra)
     precision = executable.program.metadata.get("precision", "default")
     wanted = _evaluated_anew(model, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
@@ -93,6 +88,24 @@ def run(
     else:
         listing.show(executable, report, model, None if inputs else seed, by)
     judge(differences, tolerance, quiet=as_json)
+
+
+def _executed(
+    executable: Executable, arguments: Iterable[Array], *, is_read: bool
+) -> tuple[list[Array], Report]:
+    """The results of a call, none unless they are read, and its report."""
+    with working("executing"), quiet():
+        run = executable.call(arguments, on_device=not is_read)
+        return [np.asarray(result) for result in run.results] if is_read else [], run.report()
+
+
+def _write_traces(
+    executable: Executable, report: Report, trace: str | None, chakra: str | None
+) -> None:
+    if trace:
+        report.write_trace(trace)
+    if chakra:
+        _write_chakra(executable, report, chakra)
 
 
 def estimate(
@@ -147,10 +160,7 @@ def estimate(
     warn_of_made_up(executable.made_up, is_run=False)
     with working("estimating"):
         report = executable.estimate(trips)
-    if trace:
-        report.write_trace(trace)
-    if chakra:
-        _write_chakra(executable, report, chakra)
+    _write_traces(executable, report, trace, chakra)
     if as_json:
         record = report.to_json() | {"model": model} | listing.record(executable, report)
         print_json(record, None, 0.0)
