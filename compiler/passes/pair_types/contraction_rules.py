@@ -26,7 +26,8 @@ Instr = HloInstruction
 def _contraction(scope: Scope, instr: Instr) -> Value:
     operands = [scope.value(operand) for operand in instr.operands]
     if any(isinstance(v, Pair) and v.dtype.is_complex for v in operands):
-        return _complex(instr, [_as_complex(instr, v) for v in operands])
+        product = _complex(instr, [_as_complex(instr, v) for v in operands])
+        return product if instr.array.dtype.is_complex else _real_part(instr, product)
     if instr.opcode != "dot":
         raise refuse(instr, "convolutions of 64-bit integers have no expansion; use s32 or f32")
     i = Int64(Emitter(instr))
@@ -36,6 +37,13 @@ def _contraction(scope: Scope, instr: Instr) -> Value:
     if is_wide(instr.shape):
         return total.retyped(dtype)
     return from_int64(i, total, instr.array.dtype)
+
+
+def _real_part(instr: Instr, product: Pair) -> Instr:
+    """What is left of a complex product that is declared as real numbers, as a conversion leaves it."""
+    if product.first.array.dtype == instr.array.dtype:
+        return product.first
+    return emit(instr, "convert", instr.array.with_layout(None), (product.first,))
 
 
 def _as_complex(instr: Instr, value: Value) -> Pair:
