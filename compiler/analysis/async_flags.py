@@ -62,7 +62,7 @@ def set_phase(half: HloInstruction, phase: int, count: int) -> None:
 
 
 def group_size(exchange: HloInstruction) -> int:
-    """The devices in a group of a collective whose groups are listed."""
+    """The devices in a group of a collective whose groups are listed; 0 where none is, and all are one."""
     groups = exchange.attrs["replica_groups"]
     assert isinstance(groups, tuple)
-    return len(groups[0])
+    return len(groups[0]) if groups else 0

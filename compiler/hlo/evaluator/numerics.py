@@ -36,6 +36,8 @@ def cast_exactly_once(array: npt.NDArray[Any], target: np.dtype[np.generic]) -> 
     dtype = from_numpy(target)
     if dtype.is_integer and dtype.bits < 8:
         return wrap_narrow(array, dtype)
+    if np.iscomplexobj(array) and not dtype.is_complex:
+        array = array.real
     return array.astype(target)
 
 

@@ -238,9 +238,11 @@ def test_what_was_gathered_is_stored() -> None:
         body = fusion.attrs.get("calls")
         if not isinstance(body, HloComputation):
             continue
-        if any(i.opcode == "concatenate" and len(i.operands) > 8 for i in body):
+        joined = [len(i.operands) for i in body if i.opcode == "concatenate"]
+        if any(i.opcode == "dot" for i in body):
+            assert max(joined, default=0) < 8, "a row of taps at most"
+        elif joined:
             seen += 1
-            assert not any(i.opcode == "dot" for i in body)
             assert body.root_instruction.opcode == "transpose"
             width = plan_windows(fusion, load_chip("v5e")).outputs[0].extent[-1]
             assert width == fusion.array.dims[-1]
