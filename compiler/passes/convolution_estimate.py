@@ -40,7 +40,7 @@ _TRANSPOSED_BLOCK = 80.0
 """Cycles of a 128x128 block of bf16 in the transpose unit."""
 _GATHERED_BLOCK = 160.0
 """Cycles of one whose rows are put together from slices."""
-_KERNEL_CYCLES = 4000.0
+KERNEL_CYCLES = 4000.0
 """What one more kernel costs: launch, first and last block."""
 _MEMORY_SHARE = 0.85
 """Of the bandwidth of device memory that a kernel gets which moves data."""
@@ -130,7 +130,7 @@ def convolution_cycles(sizes: ConvSizes, chip: Chip) -> float:
         turning += movement_cycles(sizes.image_bytes, read, 0, chip)
     if inside and not sizes.is_result_made:
         turning += movement_cycles(written, written, 0, chip)
-    return _KERNEL_CYCLES + busy + turning
+    return KERNEL_CYCLES + busy + turning
 
 
 def moved_bytes(rows: int, lanes: int, item_bytes: int) -> int:
@@ -146,7 +146,7 @@ def memory_cycles(count: int, chip: Chip) -> float:
 def movement_cycles(read: int, written: int, pieces: float, chip: Chip) -> float:
     """Cycles of a kernel that reads and writes so many bytes and moves so many vregs."""
     moving = memory_cycles(read + written, chip)
-    return _KERNEL_CYCLES + max(moving, pieces * GATHERED_PIECES)
+    return KERNEL_CYCLES + max(moving, pieces * GATHERED_PIECES)
 
 
 def turned_movement_cycles(read: int, written: int, blocks: int, chip: Chip) -> float:
@@ -182,4 +182,4 @@ def gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
     read = image + moved_bytes(depth, sizes.out, sizes.item_bytes)
     plain = image if sizes.along is None else sizes.image_bytes
     turning = movement_cycles(plain, image, 0, chip)
-    return _KERNEL_CYCLES + max(product + turned + pieces, memory_cycles(read, chip)) + turning
+    return KERNEL_CYCLES + max(product + turned + pieces, memory_cycles(read, chip)) + turning

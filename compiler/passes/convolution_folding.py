@@ -47,6 +47,7 @@ from compiler.passes.convolution_estimate import (
     turned_movement_cycles,
 )
 from compiler.passes.convolution_folds import Fold, fold_of, gradient_fold
+from compiler.passes.convolution_group_merging import merge_groups
 from compiler.passes.convolution_guards import (
     guarded,
     needs_finite_image,
@@ -94,25 +95,28 @@ def fold_convolutions(module: HloModule, context: PassContext) -> bool:
         return False
     for computation in reachable(module):
         for instr in list(computation):
-            if not _is_foldable(instr):
+            if not _may_change(instr):
                 continue
-            sizes = sizes_of(instr, planner.precision)
-            folded = _folded(instr, sizes, planner.chip)
-            if folded is not None:
-                replace_instr(*folded)
-                context.counts["folded"] += 1
+            if instr.feature_group_count > 1:
+                made, kind = merge_groups(instr, planner.chip), "merged"
+            else:
+                sizes = sizes_of(instr, planner.precision)
+                made, kind = _folded(instr, sizes, planner.chip), "folded"
+            if made is not None:
+                replace_instr(*made)
+                context.counts[kind] += 1
         computation.sort()
     sort_computations(module)
-    return bool(context.counts["folded"])
+    return bool(sum(context.counts.values()))
 
 
-def _is_foldable(instr: HloInstruction) -> bool:
-    """Floats, one group, enough features for a product, and no window asked for by name."""
+def _may_change(instr: HloInstruction) -> bool:
+    """Floats, no groups of the batch, enough features for a product, and no window asked for by
+    name."""
     if instr.opcode != "convolution" or 0 in instr.array.dims or has_few_features(instr):
         return False
-    groups = (instr.feature_group_count, instr.batch_group_count)
     is_float = all(i.array.dtype.is_float for i in (instr, *instr.operands))
-    return groups == (1, 1) and is_float and REQUEST not in read_config(instr)
+    return instr.batch_group_count == 1 and is_float and REQUEST not in read_config(instr)
 
 
 def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from compiler.hlo.parser import parse_module
-from compiler.passes import convolution_folding
+from compiler.passes import convolution_folding, convolution_group_merging
 from compiler.passes.context import PassContext
 from compiler.passes.expanders import tap_expander
+from compiler.passes.expanders.simple_expansions import expand_simple
 from tests.support.run_hlo import check_text, compile_text, expected, run_text
 from tpu_sim.isa.chips import load_chip
 
@@ -226,3 +227,73 @@ def test_what_is_not_finite_stays_in_its_windows(
     for machine in ("numpy", "llvm"):
         (got,) = run_text(text, arrays, "default", machine).outputs
         np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
+GROUPED = {
+    "two by two": (
+        (16, 6, 6, 64), (3, 3, 8, 64), (16, 6, 6, 64), FORWARD, "size=3x3 pad=1_1x1_1",
+        ", feature_group_count=8",
+    ),
+    "more features out, strided": (
+        (3, 7, 9, 8), (3, 2, 2, 24), (3, 4, 4, 24), FORWARD, "size=3x2 stride=2x2 pad=1_1x0_0",
+        ", feature_group_count=4",
+    ),
+    "all in one, one tap": (
+        (4, 5, 5, 12), (1, 1, 3, 8), (4, 5, 5, 8), FORWARD, "size=1x1", ", feature_group_count=4",
+    ),
+    "two left": (
+        (2, 5, 5, 192), (3, 3, 24, 160), (2, 3, 3, 160), FORWARD, "size=3x3", ", feature_group_count=8",
+    ),
+    "features first, turned": (
+        (2, 12, 6, 7), (16, 3, 3, 3), (2, 16, 6, 7), "bf01_oi01->bf01",
+        "size=3x3 pad=1_1x1_1 rhs_reversal=1x0", ", feature_group_count=4",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_lie_together(name: str, is_finite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One infinity makes no NaN in other groups than its own."""
+    monkeypatch.setattr(convolution_group_merging, "KERNEL_CYCLES", 0)
+    image, kernel, result, labels, window, more = GROUPED[name]
+    text = _text(image, kernel, result, labels, window, "f32", more)
+    module = parse_module(text)
+    assert convolution_folding.fold_convolutions(module, PassContext(load_chip("v5e")))
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-2, 3, d).astype(np.float32) for d in (image, kernel)]
+    if not is_finite:
+        arrays[0].flat[rng.integers(arrays[0].size)] = np.inf
+        arrays[1].flat[rng.integers(arrays[1].size)] = np.nan
+    (want,) = expected(text, arrays, "default")
+    assert np.isfinite(want).all() == is_finite
+    for machine in ("numpy", "llvm"):
+        (got,) = run_text(text, arrays, "default", machine).outputs
+        np.testing.assert_array_equal(got, want)
+
+
+GROUPED_GRADIENTS = {
+    "all in one": (
+        (8, 6, 6, 16), (8, 6, 6, 24), (3, 3, 2, 24), "f01b_i01o->01bf", "size=6x6 pad=1_1x1_1", 8,
+    ),
+    "two left": (
+        (192, 5, 4, 4), (4, 5, 4, 128), (3, 3, 24, 128), "b01f_i01o->01bf", "size=5x4 pad=1_1x1_1", 8,
+    ),
+    "features first": (
+        (6, 2, 5), (2, 12, 5), (2, 3, 12), "bf0_io0->b0f", "size=5 pad=1_1", 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROUPED_GRADIENTS)
+def test_gradients_of_kernels_in_groups(name: str) -> None:
+    image, kernel, result, labels, window, groups = GROUPED_GRADIENTS[name]
+    text = _text(image, kernel, result, labels, window, "f32", f", batch_group_count={groups}")
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-2, 3, d).astype(np.float32) for d in (image, kernel)]
+    check_text(text, arrays, "default")
+    module = parse_module(text)
+    expand_simple(module, PassContext(load_chip("v5e")))
+    convolutions = [i for i in module.entry if i.opcode == "convolution"]
+    assert len(convolutions) == (2 if name == "two left" else 1)
+    assert all(c.feature_group_count == c.batch_group_count == 1 for c in convolutions)

@@ -3,14 +3,89 @@
 With ``batch_group_count = G`` the g-th part of the output features is the convolution of the g-th
 part of the batch (kernel gradients of grouped convolutions are that). The parts of the batch laid
 side by side as features, it is a convolution in G feature groups.
+
+The gradient of a kernel of few features a group is computed for several groups together, as if each met
+the features of all: what a group has of its own is taken out of that.
 """
 
 from __future__ import annotations
 
+import math
+
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import ConvDims
+from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.emitter import Emitter
+
+LANES = 128
+_MOST_APART = 32
+"""Convolutions that a gradient in groups becomes."""
+
+
+def groups_together(groups: int, features: int, out: int) -> int:
+    """How many groups of so many features in and out lie side by side within the lanes.
+
+    1 where a group has one feature out: that is no product (`tap_expander`).
+    """
+    if out == 1:
+        return 1
+    most = max(1, LANES // max(features, out))
+    return max(m for m in range(1, min(most, groups) + 1) if groups % m == 0)
+
+
+def gradient_without_groups(instr: HloInstruction) -> HloInstruction | None:
+    """A kernel's gradient in groups of the batch as convolutions without; None for anything else."""
+    groups, labels = instr.batch_group_count, instr.dim_labels
+    if groups == 1 or instr.feature_group_count != 1:
+        return None
+    taps = math.prod(d.size for d in instr.window.dims)
+    places = math.prod(instr.array.dims[d] for d in labels.output_spatial)
+    features = instr.array.dims[labels.output_batch]
+    out = instr.array.dims[labels.output_feature] // groups
+    together = groups_together(groups, features, out)
+    count = groups // together
+    if out == 1 or places >= taps or count > _MOST_APART:
+        return None
+    e = Emitter.at(instr)
+    parts: list[HloInstruction] = []
+    for number in range(count):
+        image, kernel = (
+            _part(e, operand, dim, number, count)
+            for operand, dim in zip(
+                instr.operands, (labels.input_batch, labels.kernel_output_feature), strict=True
+            )
+        )
+        parts.append(_own_blocks(e, instr, image, kernel, together))
+    return e.join(parts, labels.output_feature)
+
+
+def _part(e: Emitter, array: HloInstruction, dim: int, number: int, count: int) -> HloInstruction:
+    size = array.array.dims[dim] // count
+    return e.part(array, dim, number * size, (number + 1) * size)
+
+
+def _own_blocks(
+    e: Emitter, instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, groups: int
+) -> HloInstruction:
+    """The convolution of `groups` groups of the batch: what each has with its own features out."""
+    labels = instr.dim_labels
+    batch, feature = labels.output_batch, labels.output_feature
+    dims = list(instr.array.dims)
+    dims[batch] *= groups
+    dims[feature] = kernel.array.dims[labels.kernel_output_feature]
+    attrs = {k: v for k, v in instr.attrs.items() if k not in ("batch_group_count", "metadata")}
+    shape = instr.array.with_dims(tuple(dims))
+    made = e.instruction("convolution", (image, kernel), attrs, shape)
+    if groups == 1:
+        return made
+    rows = (*dims[:batch], groups, dims[batch] // groups, *dims[batch + 1 :])
+    lanes = feature + (feature > batch)
+    places = e.iota(S32, (dims[feature],), 0)
+    owner = e.divide(places, e.like(places, dims[feature] // groups))
+    apart = e.reshape(made, rows)
+    is_own = e.compare(e.iota(S32, rows, batch), e.broadcast(owner, rows, (lanes,)), "EQ")
+    return e.total(e.select(is_own, apart, e.like(apart, 0)), batch)
 
 
 def batch_groups_to_features(instr: HloInstruction) -> HloInstruction | None:

@@ -13,7 +13,10 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.bit_casts import change_width
-from compiler.passes.expanders.convolution_groups import batch_groups_to_features
+from compiler.passes.expanders.convolution_groups import (
+    batch_groups_to_features,
+    gradient_without_groups,
+)
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.float_products import of_floats
@@ -189,7 +192,7 @@ def _ragged_dot(instr: Instr) -> Instr | None:
 
 
 def _convolution(instr: Instr) -> Instr | None:
-    return of_floats(instr) or batch_groups_to_features(instr)
+    return of_floats(instr) or gradient_without_groups(instr) or batch_groups_to_features(instr)
 
 
 def _running_sum(e: Emitter, values: Instr) -> Instr:

@@ -154,10 +154,7 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     order = image_order(instr)
     result = order.result(labels)
     dims = tuple(instr.array.dims[d] for d in result)
-    if (
-        groups == instr.array.dims[labels.output_feature] > 1
-        and places < taps <= places * MAX_SLICES
-    ):
+    if groups == instr.array.dims[labels.output_feature] > 1 and places < min(taps, MAX_SLICES):
         return _depthwise_by_position(instr, labels)
     if min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES):
         return make.transpose(_in_a_loop(instr, labels, order, dims), inverse(result))

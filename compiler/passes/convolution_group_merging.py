@@ -1,0 +1,96 @@
+"""Group merging: groups of few features become groups that fill the lanes.
+
+    32 groups of 4 features in and 4 out, 3x3        one convolution of 128 features and 128 out
+    kernel f32[3,3,4,128]                            f32[3,3,128,128], zeros beside 32 blocks
+
+As a product by itself each group has a few of 128 lanes and as many row tiles as all of them together.
+The zeros meet features of other groups, so that one infinity would make NaN in all groups that
+lie together: where the image is not finite the convolution is computed as it was
+(`convolution_guards`). Gradients of kernels are merged where their groups are those of the batch
+(`expanders.convolution_groups`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.hlo.attributes import ConvDims
+from compiler.hlo.cloning import clone
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.passes.convolution_estimate import KERNEL_CYCLES, product_cycles
+from compiler.passes.convolution_guards import guarded
+from compiler.passes.expanders.convolution_groups import groups_together
+from compiler.passes.expanders.emitter import Emitter
+from tpu_sim.isa.chips import Chip
+
+_MORE_KERNELS = 3
+"""What makes the kernel, checks the image and decides, beside the convolution."""
+
+
+def merge_groups(instr: HloInstruction, chip: Chip) -> tuple[HloInstruction, HloInstruction] | None:
+    """What is replaced by what if the groups of a convolution are to lie together; else None."""
+    groups, labels = instr.feature_group_count, instr.dim_labels
+    image, kernel = instr.operands
+    features = kernel.array.dims[labels.kernel_input_feature]
+    out = instr.array.dims[labels.output_feature] // groups
+    together = groups_together(groups, features, out)
+    if together == 1 or not _is_worthwhile(instr, features, out, together, chip):
+        return None
+    identity = tuple(range(image.array.rank))
+    return guarded(
+        instr,
+        (image, kernel),
+        identity,
+        [image],
+        lambda x, k: _merged(instr, x, k, together),
+        lambda x, k: clone(instr, _home(x), [x, k]),
+    )
+
+
+def _is_worthwhile(
+    instr: HloInstruction, features: int, out: int, together: int, chip: Chip
+) -> bool:
+    """Whether the product is shorter by more than the kernels that come with it."""
+    taps = math.prod(d.size for d in instr.window.dims)
+    rows = instr.array.element_count // instr.array.dims[instr.dim_labels.output_feature]
+    apart = together * product_cycles(rows, taps * features, out, chip)
+    merged = product_cycles(rows, taps * features * together, out * together, chip)
+    saved = (apart - merged) * (instr.feature_group_count // together)
+    return saved > _MORE_KERNELS * KERNEL_CYCLES
+
+
+def _home(near: HloInstruction) -> HloComputation:
+    assert near.computation is not None
+    return near.computation
+
+
+def _merged(
+    instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, together: int
+) -> HloInstruction:
+    """The convolution in fewer groups."""
+    e = Emitter(instr, _home(image))
+    groups = instr.feature_group_count // together
+    blocks = _blocks(e, kernel, instr.dim_labels, groups, together)
+    attrs = {k: v for k, v in instr.attrs.items() if k not in ("feature_group_count", "metadata")}
+    if groups > 1:
+        attrs["feature_group_count"] = groups
+    return e.instruction("convolution", (image, blocks), attrs, instr.array)
+
+
+def _blocks(
+    e: Emitter, kernel: HloInstruction, labels: ConvDims, groups: int, together: int
+) -> HloInstruction:
+    """The kernel with the features of `together` groups, zeros where a group meets another's."""
+    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
+    turned = e.transpose(kernel, order)
+    *taps, features, all_out = turned.array.dims
+    out = all_out // (groups * together)
+    dims = (*taps, together, features, groups, together, out)
+    rank = len(taps)
+    split = e.reshape(turned, (*taps, features, groups, together, out))
+    spread = e.broadcast(split, dims, (*range(rank), *range(rank + 1, rank + 5)))
+    is_own = e.compare(e.iota(S32, dims, rank), e.iota(S32, dims, rank + 3), "EQ")
+    kept = e.select(is_own, spread, e.like(spread, 0))
+    whole = e.reshape(kept, (*taps, together * features, all_out))
+    return e.transpose(whole, tuple(order.index(d) for d in range(rank + 2)))
