@@ -21,7 +21,7 @@ from benchmarks.machine_fuzz.flow import (
 from benchmarks.machine_fuzz.issue import Issue
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.instruction import MEANINGS, ROWS, Crossing, Kind, Row, Slot
+from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row, Slot
 from tpu_sim.isa.program import VMEM, Block, DmaDescriptor
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
 
@@ -143,7 +143,7 @@ class BlockWriter:
                 return self._bounded(row, operands)
             arguments.append(np.array([known[0] & 0xFFFFFFFF], np.uint32))
         with np.errstate(all="ignore"):
-            result = MEANINGS[row.name](self._scalars, *arguments)
+            result = row.does(self._scalars, *arguments)
         number = int(np.asarray(result).view(np.int32)[0])
         return number, number
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.encoding import decode_bundles, encode_bundles
 from tpu_sim.isa.errors import HazardError
-from tpu_sim.isa.instruction import Crossing, Instr, Row, Slot, define, effect, meaning
+from tpu_sim.isa.instruction import Crossing, Instr, Row, Slot, define
 from tpu_sim.isa.program import (
     HBM,
     VMEM,
@@ -93,15 +92,10 @@ def assert_is_known(row: Row, *operands: int) -> None:
 
 
 def toy_function() -> Row:
-    row = define(
-        "vtoy.s32", 250, Slot.VALU, "d:vd a:vs b:vs k:i32", "imul", "d = a * b + k, wrapping"
-    )
-
-    @meaning(row)
-    def _(m: Any, a: Any, b: Any, k: int) -> Any:
-        return m.iadd(m.imul(a, b), m.const_i(k))
-
-    return row
+    return define(
+        "vtoy.s32", 250, Slot.VALU, "d:vd a:vs b:vs k:i32", "imul", "d = a * b + k, wrapping",
+        lambda m, a, b, k: m.iadd(m.imul(a, b), m.const_i(k)),
+    )  # fmt: skip
 
 
 def test_a_function_of_lanes() -> None:
@@ -147,12 +141,10 @@ def test_the_checker_knows_its_latency_and_the_scheduler_keeps_it() -> None:
 def test_a_load_with_an_effect_of_its_own() -> None:
     row = define(
         "vld.rev", 250, Slot.LOAD, "d:vd w:win s:ss k:i32 stride:imm", "load",
-        "vld from the last row to the first", crossing=Crossing.STATE, uses=(resources.VMEM,),
+        "vld from the last row to the first",
+        lambda core, w, s, k, stride: core.load_rows(w, s, k + 7 * stride, -stride),
+        crossing=Crossing.STATE, uses=(resources.VMEM,),
     )  # fmt: skip
-
-    @effect(row)
-    def _(core: Any, w: int, s: Any, k: int, stride: int) -> Any:
-        return core.load_rows(w, s, k + 7 * stride, -stride)
 
     assert_is_known(row, 3, 0, 0, 4, 1)
     builder = BlockBuilder(CHIP)
@@ -165,13 +157,11 @@ def test_a_load_with_an_effect_of_its_own() -> None:
 def test_a_kind_of_dma() -> None:
     row = define(
         "dma.start.plain", 250, Slot.MISC, "desc:desc src:ss dst:ss flag:flag f:ss", "dma",
-        "dma.start of a descriptor without dynamic counts", crossing=Crossing.STATE,
-        defines=(resources.TRANSFER, resources.FLAG), held="dma_issue_cycles",
+        "dma.start of a descriptor without dynamic counts",
+        lambda core, desc, src, dst, flag, f: core.start(desc, src, dst, flag, f, f, f),
+        crossing=Crossing.STATE, defines=(resources.TRANSFER, resources.FLAG),
+        held="dma_issue_cycles",
     )  # fmt: skip
-
-    @effect(row)
-    def _(core: Any, desc: int, src: Any, dst: Any, flag: int, f: Any) -> Any:
-        return core.start(desc, src, dst, flag, f, f, f)
 
     assert_is_known(row, 0, 1, 2, 0, 0)
     builder = BlockBuilder(CHIP)

@@ -14,7 +14,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.interp.transpose import transposed_halves
-from tpu_sim.isa.instruction import EFFECTS, MEANINGS, Instr, Kind, Slot
+from tpu_sim.isa.instruction import Instr, Kind, Slot
 from tpu_sim.isa.resources import EUP, XLU, Resource
 
 _READS = {Kind.VS, Kind.MS, Kind.SS}
@@ -84,10 +84,10 @@ class LloMachine:
             if o.kind not in _WRITES
         ]
         if row.is_state:
-            result = EFFECTS[row.name](self, *values)
+            result = row.does(self, *values)
         else:
             lanes = self._scalar if row.slot is Slot.SCALAR else self._vector
-            result = MEANINGS[row.name](lanes, *values)
+            result = row.does(lanes, *values)
         if row.pushes in self._queues:
             self._queues[row.pushes].append(result)
         elif row.operands and row.operands[0].kind in _WRITES:
@@ -114,7 +114,9 @@ class LloMachine:
         assert words.min() >= 0 and words.max() < self.windows[win].size, "indexed load"
         return self.windows[win].reshape(-1)[words]
 
-    def store_rows(self, win: int, s: object, k: int, stride: int, a: object, m: object) -> None:
+    def store_rows(
+        self, win: int, s: object, k: int, stride: int, a: object, m: object = None
+    ) -> None:
         for i, row in enumerate(self._rows(win, s, k, stride)):
             mask = slice(None) if m is None else np.asarray(m)[i]
             self.windows[win][row][mask] = np.asarray(a)[i][mask]

@@ -8,9 +8,9 @@ from typing import Any
 
 from compiler.llo.op_table import op_table
 from compiler.llo.row_plan import row_plan
-from tpu_sim.isa.instruction import EFFECTS, MEANINGS, ROW_OF_CODE, ROWS
+from tpu_sim.isa.instruction import ROW_OF_CODE, ROWS
 
-_TABLES: tuple[dict[Any, Any], ...] = (ROWS, ROW_OF_CODE, MEANINGS, EFFECTS)
+_TABLES: tuple[dict[Any, Any], ...] = (ROWS, ROW_OF_CODE)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tpu_sim.interp.numpy_core import Commit, NumpyCore
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.instruction import EFFECTS, MEANINGS, Instr, Kind, Row, Slot
+from tpu_sim.isa.instruction import Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle, Kernel
 from tpu_sim.isa.resources import EUP, FLAG, MRF
 from tpu_sim.isa.timing import unit_issue, wait_end
@@ -98,10 +98,10 @@ class BundleExecutor:
         """Let an instruction read; what is left to do."""
         row, core = instr.row, self._core
         if row.is_state:
-            result = EFFECTS[row.name](core, *self._sources(instr, self._state.sreg))
+            result = row.does(core, *self._sources(instr, self._state.sreg))
         else:
             lanes = self._scalar if row.slot is Slot.SCALAR else self._vector
-            result = MEANINGS[row.name](lanes, *self._sources(instr, self._sreg_lanes))
+            result = row.does(lanes, *self._sources(instr, self._sreg_lanes))
         commits, core.later = core.later, []
         if row.write is not None:
             commits.append(self._write(row.write.register_class, instr.operands[0], result))

@@ -91,7 +91,7 @@ class NumpyCore:
         return self._state.vmem[rows]
 
     def store_rows(
-        self, window: int, s: int, k: int, stride: int, a: U32, mask: Mask | None
+        self, window: int, s: int, k: int, stride: int, a: U32, mask: Mask | None = None
     ) -> None:
         """See `Core`."""
         rows = self._window_rows(window, s + k + _SUBLANES * stride)

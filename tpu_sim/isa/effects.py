@@ -1,6 +1,6 @@
 """`Core`: what the effects of state instructions are written in.
 
-An effect is code right below its row. It never sees NumPy or LLVM: vregs, masks and scalars are
+An effect stands in its row. It never sees NumPy or LLVM: vregs, masks and scalars are
 opaque values, and each machine implements these few methods. `tpu_sim.interp` reads and writes a
 core's state; `tpu_sim.jit` notes or emits native code that does, in the places where it treats
 resources of the kind, and implements only what can come there.
@@ -32,7 +32,9 @@ class Core(Protocol[V, M, S]):
     def load_rows(self, window: int, s: S, k: int, stride: int) -> V:
         """Eight rows of a window."""
 
-    def store_rows(self, window: int, s: S, k: int, stride: int, a: V, mask: M | None) -> None:
+    def store_rows(
+        self, window: int, s: S, k: int, stride: int, a: V, mask: M | None = None
+    ) -> None:
         """Write rows in ascending order of sublanes, where the mask is set."""
 
     def load_words(self, window: int, s: S, index: V) -> V:

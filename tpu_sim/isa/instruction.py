@@ -2,9 +2,9 @@
 
 A row gives an instruction's name, opcode, slot, operands, latency class, and the resources that it
 uses and defines. Encoder, decoder, assembler, scheduler, hazard checker, both machines and
-``docs/isa.md`` read rows; nothing else says what an instruction is. What it does is a function right
-below its row: the meaning of a lane instruction, written once against `tpu_sim.isa.semantics.Lanes`,
-or the effect of a state instruction (memory, queues, MXU, DMA), against `tpu_sim.isa.effects.Core`.
+``docs/isa.md`` read rows; nothing else says what an instruction is. What it does is a function in its
+row: the meaning of a lane instruction, written once against `tpu_sim.isa.semantics.Lanes`, or the
+effect of a state instruction (memory, queues, MXU, DMA), against `tpu_sim.isa.effects.Core`.
 
 The same `Instr` is an LLO operation when its register numbers are virtual and part of a bundle
 when they are physical.
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TypeVar
 
 from tpu_sim.isa.resources import QUEUES, UNIT_STEPS, Resource
 
@@ -109,9 +108,18 @@ class RegisterOperand:
     register_class: str
 
 
+Does = Callable[..., object]
+"""What an instruction does; `Row` says how it is called."""
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
     """One instruction. There is one `Row` object per instruction, so rows compare by identity.
+
+    `does` is called as ``does(lanes, *sources)`` with one value per VS/MS operand, one scalar value per
+    SS operand and one Python number per immediate, in row order; it returns the destination's value.
+    A state instruction's is called with a `tpu_sim.isa.effects.Core` in place of the lanes; without a
+    destination it returns what the core's method returned.
 
     `latency` names a latency class of the chip file: cycles from issue until the result, the queue
     entry or what it `defines` may be read. What it `frees` is open again in the next cycle.
@@ -125,6 +133,7 @@ class Row:
     operands: tuple[Operand, ...]
     latency: str
     doc: str
+    does: Does
     crossing: Crossing = Crossing.NONE
     uses: frozenset[Resource] = frozenset()
     defines: frozenset[Resource] = frozenset()
@@ -264,16 +273,9 @@ class Instr:
     source: str = ""  # the HLO instruction it came from, for texts and reports only
 
 
-Meaning = Callable[..., object]
-F = TypeVar("F", bound=Meaning)
-
 ROWS: dict[str, Row] = {}
 ROW_OF_CODE: dict[tuple[Slot, int], Row] = {}
 """Rows by slot and opcode."""
-MEANINGS: dict[str, Meaning] = {}
-"""By row what a lane instruction computes."""
-EFFECTS: dict[str, Meaning] = {}
-"""By row what a state instruction does."""
 
 
 def _row_called(name: str) -> Row:
@@ -287,6 +289,7 @@ def define(
     operands: str,
     latency: str,
     doc: str,
+    does: Does,
     *,
     crossing: Crossing = Crossing.NONE,
     uses: Iterable[Resource] = (),
@@ -301,42 +304,14 @@ def define(
     and is never used again (``tests/isa/opcodes.json`` pins them).
     """
     row = Row(
-        name, opcode, slot, parse_operands(operands), latency, doc, crossing, frozenset(uses),
-        frozenset(defines), frozenset(frees), held, required,
+        name, opcode, slot, parse_operands(operands), latency, doc, does, crossing,
+        frozenset(uses), frozenset(defines), frozenset(frees), held, required,
     )  # fmt: skip
     assert name not in ROWS, f"row {name} is defined twice"
     clash = ROW_OF_CODE.get((slot, opcode))
     assert clash is None, f"rows {clash and clash.name} and {name} share opcode {opcode}"
     ROWS[name] = ROW_OF_CODE[slot, opcode] = row
     return row
-
-
-def _register(table: dict[str, Meaning], rows: tuple[Row, ...]) -> Callable[[F], F]:
-    def register(function: F) -> F:
-        for row in rows:
-            assert row.name not in table, f"{row.name} is said twice"
-            table[row.name] = function
-        return function
-
-    return register
-
-
-def meaning(*rows: Row) -> Callable[[F], F]:
-    """Register the decorated function as the meaning of `rows`.
-
-    It is called as ``f(lanes, *sources)``: one value per VS/MS operand, one scalar value per SS
-    operand, one Python number per immediate, in row order; it returns the destination's value.
-    """
-    return _register(MEANINGS, rows)
-
-
-def effect(*rows: Row) -> Callable[[F], F]:
-    """Register the decorated function as the effect of `rows`.
-
-    It is called like a meaning, with a `tpu_sim.isa.effects.Core` in place of the lanes; it returns
-    the destination's value, or what the core's method returned if there is none.
-    """
-    return _register(EFFECTS, rows)
 
 
 def parse_operands(spec: str) -> tuple[Operand, ...]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from tpu_sim.isa.instruction import Does
+
 I = TypeVar("I")  # noqa: E741 - the letter of the field: integer lanes
 F = TypeVar("F")
 B = TypeVar("B")
@@ -212,3 +214,39 @@ class Lanes(Protocol[I, F, B]):
 
     def sublane_permute(self, x: I, index: I) -> I:
         """y[s,l] = x[index[s,l] mod 8, l]."""
+
+
+def calls(method: str) -> Does:
+    """What calls a primitive, or a method of `tpu_sim.isa.effects.Core`, with the operands as they are."""
+    return lambda m, *operands: getattr(m, method)(*operands)
+
+
+def by_constant(primitive: str) -> Does:
+    """A primitive of integers whose second operand is an immediate, the same in every lane."""
+    return lambda m, a, k: getattr(m, primitive)(a, m.const_i(k))
+
+
+def floats(primitive: str) -> Does:
+    """A primitive of the operands as f32."""
+    return lambda m, *operands: m.as_i(getattr(m, primitive)(*map(m.as_f, operands)))
+
+
+def floats_by_constant(primitive: str) -> Does:
+    """A primitive of f32 whose second operand is an immediate: f32 bits, the same in every lane."""
+    return lambda m, a, k: m.as_i(getattr(m, primitive)(m.as_f(a), m.as_f(m.const_i(k))))
+
+
+COMPARES = tuple(
+    (dtype, predicate)
+    for dtype in ("f32", "s32", "u32")
+    for predicate in ("eq", "ne", "lt", "le", "gt", "ge")
+)
+"""The type and predicate of every compare, in the order of their opcodes."""
+
+
+def compares(predicate: str, dtype: str) -> Does:
+    """A mask of how two operands compare; floats ordered, but ne is true when either side is NaN."""
+    if dtype == "f32":
+        return lambda m, a, b: m.fcmp(predicate, m.as_f(a), m.as_f(b))
+    primitive = f"icmp_{dtype[0]}"
+    return lambda m, a, b: getattr(m, primitive)(predicate, a, b)

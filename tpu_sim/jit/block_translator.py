@@ -12,7 +12,7 @@ from typing import cast
 
 from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
-from tpu_sim.isa.instruction import EFFECTS, SREG, VMASK, Instr, Row
+from tpu_sim.isa.instruction import SREG, VMASK, Instr, Row
 from tpu_sim.isa.program import NO_ROUTE, SMEM, Block, Bundle
 from tpu_sim.isa.resources import FLAG, LANE_QUEUES, MRF, TRANSPOSED
 from tpu_sim.isa.rows.misc import DMA_START
@@ -42,7 +42,7 @@ _ROW_ACCESSES = RowAccesses()
 
 def _row_access(row: Row, arguments: tuple[Argument, ...]) -> tuple[Address, tuple[Use, ...]]:
     """The address of a load or store, and the values that it stores."""
-    return cast(tuple[Address, tuple[Use, ...]], EFFECTS[row.name](_ROW_ACCESSES, *arguments))
+    return cast(tuple[Address, tuple[Use, ...]], row.does(_ROW_ACCESSES, *arguments))
 
 
 def _phase(instr: Instr) -> int:
@@ -120,7 +120,7 @@ class BlockTranslator:
                 self._rename(instr)
         self._commit()
         for row, arguments in transfers:
-            EFFECTS[row.name](self, *arguments)
+            row.does(self, *arguments)
         self._clock.issue(timed)
 
     def _commit(self) -> None:
@@ -148,7 +148,7 @@ class BlockTranslator:
         """Emit a scalar instruction."""
         row = instr.row
         if row.is_state:
-            result = EFFECTS[row.name](self._smem, *self._operands(instr)[0])
+            result = row.does(self._smem, *self._operands(instr)[0])
         else:
             result = self._scalars.value(instr)
         if isinstance(result, Scalar):
@@ -239,7 +239,7 @@ class BlockTranslator:
     def _rename(self, instr: Instr) -> None:
         """Follow a value from a queue or register to another, or to or from a spill slot."""
         row = instr.row
-        value = EFFECTS[row.name](self._names, *self._operands(instr)[0])
+        value = row.does(self._names, *self._operands(instr)[0])
         if row.write is not None:
             assert isinstance(value, int)
             self._names.define(row.write.register_class, instr.operands[0], value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tpu_sim.isa.instruction import MEANINGS, ROWS, Crossing, Kind, Row
+from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row
 from tpu_sim.jit.crossing import CHUNKS, LANES, Chunks, ColumnLanes, RowLanes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes
@@ -68,7 +68,7 @@ def _function(row: Row) -> str:
         arguments += ["%amount", 0]
     is_row = row.crossing is Crossing.LANES
     crossing = RowLanes(lanes, "%buffer") if is_row else ColumnLanes(lanes)
-    result = cast(Chunks, MEANINGS[row.name](crossing, *arguments))
+    result = cast(Chunks, row.does(crossing, *arguments))
     for chunk, place in zip(result, _places(e, "out"), strict=True):
         e.store(_CHUNK, chunk, place, _CHUNK_BYTES)
     header = f"void @{crossing_kernel(row.name)}({', '.join(parameters)})"

@@ -31,6 +31,41 @@ def signed32(value: int) -> int:
     return (value + 0x80000000) % 0x100000000 - 0x80000000
 
 
+Primitive = Callable[..., str]
+
+
+def _floats(opcode: str) -> Primitive:
+    def primitive(lanes: LlvmLanes, a: str, b: str) -> str:
+        result = lanes.emitter.value(f"{opcode} {lanes.float_type} {a}, {b}")
+        return result if lanes.nan is None else lanes.with_nan(result, lanes.nan)
+
+    return primitive
+
+
+def _float_call(name: str) -> Primitive:
+    def primitive(lanes: LlvmLanes, *values: str) -> str:
+        typed = [f"{lanes.float_type} {value}" for value in values]
+        result = lanes.call(f"{name}.{lanes.suffix}f32", lanes.float_type, *typed)
+        return result if lanes.nan is None else lanes.with_nan(result, lanes.nan)
+
+    return primitive
+
+
+def _operation(opcode: str, of: str = "int_type") -> Primitive:
+    def primitive(lanes: LlvmLanes, a: str, b: str) -> str:
+        return lanes.emitter.value(f"{opcode} {getattr(lanes, of)} {a}, {b}")
+
+    return primitive
+
+
+def _integer_call(name: str) -> Primitive:
+    def primitive(lanes: LlvmLanes, *values: str) -> str:
+        typed = [f"{lanes.int_type} {value}" for value in values]
+        return lanes.call(f"{name}.{lanes.suffix}i32", lanes.int_type, *typed)
+
+    return primitive
+
+
 class LlvmLanes:
     """Primitives on one chunk of `width` lanes, appended to an emitter.
 
@@ -53,7 +88,7 @@ class LlvmLanes:
         self.mask_type = self._typed("i1")
         self._wide_type = self._typed("i64")
         self._double_type = self._typed("double")
-        self._suffix = f"v{width}" if width > 1 else ""
+        self.suffix = f"v{width}" if width > 1 else ""
         self._reinterpreted: dict[str, str] = {}
 
     def _typed(self, element: str) -> str:
@@ -62,25 +97,13 @@ class LlvmLanes:
     def _constant(self, element: str, literal: str) -> str:
         return f"splat ({element} {literal})" if self.width > 1 else literal
 
-    def _call(self, name: str, result: str, *typed: str) -> str:
+    def call(self, name: str, result: str, *typed: str) -> str:
+        """A call of an intrinsic with arguments ``type value``."""
         return self.emitter.value(f"call {result} @llvm.{name}({', '.join(typed)})")
 
-    def _float_call(self, name: str, *values: str) -> str:
-        typed = [f"{self.float_type} {v}" for v in values]
-        return self._given(self._call(f"{name}.{self._suffix}f32", self.float_type, *typed))
-
-    def _int_call(self, name: str, *values: str) -> str:
-        typed = [f"{self.int_type} {v}" for v in values]
-        return self._call(f"{name}.{self._suffix}i32", self.int_type, *typed)
-
-    def _float(self, opcode: str, a: str, b: str) -> str:
-        return self._given(self.emitter.value(f"{opcode} {self.float_type} {a}, {b}"))
-
-    def _given(self, result: str) -> str:
-        """A result of float arithmetic, its NaN as they are to be."""
-        return (
-            result if self.nan is None else self.as_f(self.settle_nan(self.as_i(result), self.nan))
-        )
+    def with_nan(self, result: str, nan: int) -> str:
+        """A result of float arithmetic, each NaN of it with these bits."""
+        return self.as_f(self.settle_nan(self.as_i(result), nan))
 
     def settle_nan(self, x: str, nan: int = CANONICAL_NAN) -> str:
         """The bits of f32 `x`, those of every NaN made equal."""
@@ -90,6 +113,35 @@ class LlvmLanes:
 
     def _int(self, opcode: str, a: str, b: str) -> str:
         return self.emitter.value(f"{opcode} {self.int_type} {a}, {b}")
+
+    # primitives that LLVM has
+
+    fadd = _floats("fadd")
+    fsub = _floats("fsub")
+    fmul = _floats("fmul")
+    fdiv = _floats("fdiv")
+    fma = _float_call("fma")
+    fsqrt = _float_call("sqrt")
+    fmaximum = _float_call("maximum")
+    fminimum = _float_call("minimum")
+    ffloor = _float_call("floor")
+    fceil = _float_call("ceil")
+    fround_even = _float_call("roundeven")
+    ftrunc = _float_call("trunc")
+    iadd = _operation("add")
+    isub = _operation("sub")
+    imul = _operation("mul")
+    iand = _operation("and")
+    ior = _operation("or")
+    ixor = _operation("xor")
+    imin_s = _integer_call("smin")
+    imax_s = _integer_call("smax")
+    imin_u = _integer_call("umin")
+    imax_u = _integer_call("umax")
+    popcnt = _integer_call("ctpop")
+    mand = _operation("and", "mask_type")
+    mor = _operation("or", "mask_type")
+    mxor = _operation("xor", "mask_type")
 
     # constants and reinterpretation
 
@@ -126,55 +178,7 @@ class LlvmLanes:
                 self._reinterpreted[known] = x
         return known
 
-    # f32 arithmetic
-
-    def fadd(self, a: str, b: str) -> str:
-        """a + b."""
-        return self._float("fadd", a, b)
-
-    def fsub(self, a: str, b: str) -> str:
-        """a - b."""
-        return self._float("fsub", a, b)
-
-    def fmul(self, a: str, b: str) -> str:
-        """a * b."""
-        return self._float("fmul", a, b)
-
-    def fdiv(self, a: str, b: str) -> str:
-        """a / b."""
-        return self._float("fdiv", a, b)
-
-    def fma(self, a: str, b: str, c: str) -> str:
-        """a * b + c with one rounding."""
-        return self._float_call("fma", a, b, c)
-
-    def fsqrt(self, a: str) -> str:
-        """Square root."""
-        return self._float_call("sqrt", a)
-
-    def fmaximum(self, a: str, b: str) -> str:
-        """IEEE maximum."""
-        return self._float_call("maximum", a, b)
-
-    def fminimum(self, a: str, b: str) -> str:
-        """IEEE minimum."""
-        return self._float_call("minimum", a, b)
-
-    def ffloor(self, a: str) -> str:
-        """Round down."""
-        return self._float_call("floor", a)
-
-    def fceil(self, a: str) -> str:
-        """Round up."""
-        return self._float_call("ceil", a)
-
-    def fround_even(self, a: str) -> str:
-        """Round to nearest, ties to even."""
-        return self._float_call("roundeven", a)
-
-    def ftrunc(self, a: str) -> str:
-        """Round toward zero."""
-        return self._float_call("trunc", a)
+    # made of several
 
     def f_to_s(self, a: str) -> str:
         """Saturating conversion to signed."""
@@ -207,20 +211,6 @@ class LlvmLanes:
         """f32 of an unsigned integer."""
         return self.emitter.value(f"uitofp {self.int_type} {a} to {self.float_type}")
 
-    # i32 arithmetic
-
-    def iadd(self, a: str, b: str) -> str:
-        """a + b."""
-        return self._int("add", a, b)
-
-    def isub(self, a: str, b: str) -> str:
-        """a - b."""
-        return self._int("sub", a, b)
-
-    def imul(self, a: str, b: str) -> str:
-        """Low half of a * b."""
-        return self._int("mul", a, b)
-
     def imulhi_u(self, a: str, b: str) -> str:
         """High half of unsigned a * b."""
         wide = [
@@ -230,18 +220,6 @@ class LlvmLanes:
         shift = self._constant("i64", "32")
         high = self.emitter.value(f"lshr {self._wide_type} {product}, {shift}")
         return self.emitter.value(f"trunc {self._wide_type} {high} to {self.int_type}")
-
-    def iand(self, a: str, b: str) -> str:
-        """a & b."""
-        return self._int("and", a, b)
-
-    def ior(self, a: str, b: str) -> str:
-        """a | b."""
-        return self._int("or", a, b)
-
-    def ixor(self, a: str, b: str) -> str:
-        """a ^ b."""
-        return self._int("xor", a, b)
 
     def shl(self, a: str, b: str) -> str:
         """a << b."""
@@ -308,30 +286,10 @@ class LlvmLanes:
         quotient = e.value(f"trunc {self._wide_type} {whole} to {self.int_type}")
         return self.select(is_zero, self.const_i(-1), quotient)
 
-    def imin_s(self, a: str, b: str) -> str:
-        """Signed minimum."""
-        return self._int_call("smin", a, b)
-
-    def imax_s(self, a: str, b: str) -> str:
-        """Signed maximum."""
-        return self._int_call("smax", a, b)
-
-    def imin_u(self, a: str, b: str) -> str:
-        """Unsigned minimum."""
-        return self._int_call("umin", a, b)
-
-    def imax_u(self, a: str, b: str) -> str:
-        """Unsigned maximum."""
-        return self._int_call("umax", a, b)
-
     def clz(self, a: str) -> str:
         """Leading zeros; 32 for 0."""
-        name = f"ctlz.{self._suffix}i32"
-        return self._call(name, self.int_type, f"{self.int_type} {a}", "i1 false")
-
-    def popcnt(self, a: str) -> str:
-        """Set bits."""
-        return self._int_call("ctpop", a)
+        name = f"ctlz.{self.suffix}i32"
+        return self.call(name, self.int_type, f"{self.int_type} {a}", "i1 false")
 
     # masks
 
@@ -356,18 +314,6 @@ class LlvmLanes:
         return self.emitter.value(
             f"select {self.mask_type} {mask}, {self.int_type} {a}, {self.int_type} {b}"
         )
-
-    def mand(self, a: str, b: str) -> str:
-        """Mask and."""
-        return self.emitter.value(f"and {self.mask_type} {a}, {b}")
-
-    def mor(self, a: str, b: str) -> str:
-        """Mask or."""
-        return self.emitter.value(f"or {self.mask_type} {a}, {b}")
-
-    def mxor(self, a: str, b: str) -> str:
-        """Mask xor."""
-        return self.emitter.value(f"xor {self.mask_type} {a}, {b}")
 
     def mnot(self, a: str) -> str:
         """Mask not."""

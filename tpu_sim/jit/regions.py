@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from tpu_sim.isa.instruction import MEANINGS
+from tpu_sim.isa.instruction import ROWS
 from tpu_sim.jit.component import (
     Component,
     LocalOp,
@@ -439,7 +439,7 @@ class _ChunkScope:
                     arguments.append(text)
                 case number:
                     arguments.append(number)
-        return cast(str, MEANINGS[op.name](self._lanes, *arguments))
+        return cast(str, ROWS[op.name].does(self._lanes, *arguments))
 
     def _set_position(self) -> None:
         self._has_position = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from tpu_sim.isa.instruction import MEANINGS, Instr, Kind
+from tpu_sim.isa.instruction import Instr, Kind
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes, signed32
 from tpu_sim.jit.values import Address, Scalar, Use, constant_scalar
@@ -59,7 +59,7 @@ class ScalarCode:
         arguments: list[str | int] = []
         for operand, value in zip(instr.row.operands[1:], instr.operands[1:], strict=True):
             arguments.append(self._read(value).text if operand.kind is Kind.SS else value)
-        text = cast(str, MEANINGS[instr.row.name](self._lanes, *arguments))
+        text = cast(str, instr.row.does(self._lanes, *arguments))
         if text.startswith("%"):
             return Scalar(text, text, 0)
         return constant_scalar(int(text))
@@ -75,7 +75,7 @@ class RowAccesses:
         return _row_address(window, s, k, stride), ()
 
     def store_rows(
-        self, window: int, s: Scalar, k: int, stride: int, a: Use, mask: Use | None
+        self, window: int, s: Scalar, k: int, stride: int, a: Use, mask: Use | None = None
     ) -> tuple[Address, tuple[Use, ...]]:
         """See `Core`."""
         return _row_address(window, s, k, stride), (a,) if mask is None else (a, mask)

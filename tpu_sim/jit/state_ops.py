@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from tpu_sim.isa.instruction import EFFECTS
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.isa.resources import ACTIVE, MRF, Resource
 from tpu_sim.jit.command_kernels import PASS_KINDS, Kind
@@ -182,7 +181,7 @@ class StateOps:
         """Append one state operation."""
         assert op.row is not None
         self._op = op
-        EFFECTS[op.row.name](self, *op.arguments)
+        op.row.does(self, *op.arguments)
 
     # MXU
 
@@ -234,7 +233,7 @@ class StateOps:
     def leaf_place(self, op: ValueOp) -> Place | RingPlace:
         """Where the result that a LEAF pops or reads lies."""
         assert op.row is not None
-        place = EFFECTS[op.row.name](_Leaf(self, op.queue_number), *op.arguments)
+        place = op.row.does(_Leaf(self, op.queue_number), *op.arguments)
         assert isinstance(place, RingPlace | tuple)
         return place
 

@@ -7,180 +7,19 @@ the scalar unit use, for one element.
 from __future__ import annotations
 
 import math
+import operator
 import struct
-from collections.abc import Callable
 
 _MASK = 0xFFFFFFFF
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-}
+_COMPARE = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
 
 
 def signed(word: int) -> int:
     """A word as a signed number."""
     return word - (1 << 32) if word >> 31 else word
-
-
-class IntLanes:
-    """See the module; names are those of `Lanes`."""
-
-    # Words and floats.
-
-    def const_i(self, value: int) -> int:
-        """See `Lanes`."""
-        return value & _MASK
-
-    def as_f(self, x: int) -> float:
-        """See `Lanes`."""
-        return float(struct.unpack("<f", struct.pack("<I", x))[0])
-
-    def as_i(self, x: float) -> int:
-        """See `Lanes`."""
-        return int(struct.unpack("<I", struct.pack("<f", _rounded(x)))[0])
-
-    def s_to_f(self, a: int) -> float:
-        """See `Lanes`."""
-        return _rounded(float(signed(a)))
-
-    def u_to_f(self, a: int) -> float:
-        """See `Lanes`."""
-        return _rounded(float(a))
-
-    def f_to_s(self, a: float) -> int:
-        """See `Lanes`."""
-        return _saturated(a, -(1 << 31), (1 << 31) - 1) & _MASK
-
-    def f_to_u(self, a: float) -> int:
-        """See `Lanes`."""
-        return _saturated(a, 0, _MASK)
-
-    # Floats.
-
-    def fadd(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        return _rounded(a + b)
-
-    def fsub(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        return _rounded(a - b)
-
-    def fmul(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        return _rounded(a * b)
-
-    def fdiv(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        if b == 0:
-            sign = math.copysign(1.0, a) * math.copysign(1.0, b)
-            return math.nan if a == 0 or a != a else math.copysign(math.inf, sign)
-        return _rounded(a / b)
-
-    def fmaximum(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        return math.nan if a != a or b != b else max((a, b), key=_ordered)
-
-    def fminimum(self, a: float, b: float) -> float:
-        """See `Lanes`."""
-        return math.nan if a != a or b != b else min((a, b), key=_ordered)
-
-    def fcmp(self, predicate: str, a: float, b: float) -> bool:
-        """See `Lanes`."""
-        return _COMPARE[predicate](a, b)
-
-    # Integers.
-
-    def iadd(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return (a + b) & _MASK
-
-    def isub(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return (a - b) & _MASK
-
-    def imul(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return (a * b) & _MASK
-
-    def idiv_s(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        if b == 0:
-            return _MASK
-        x, y = signed(a), signed(b)
-        quotient = abs(x) // abs(y)
-        return (quotient if (x < 0) == (y < 0) else -quotient) & _MASK
-
-    def irem_s(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        if b == 0:
-            return a
-        x, y = signed(a), signed(b)
-        rest = abs(x) % abs(y)
-        return (-rest if x < 0 else rest) & _MASK
-
-    def idiv_u(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return _MASK if b == 0 else a // b
-
-    def irem_u(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a if b == 0 else a % b
-
-    def iand(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a & b
-
-    def ior(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a | b
-
-    def ixor(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a ^ b
-
-    def shl(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return (a << b) & _MASK if b < 32 else 0
-
-    def lshr(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a >> b if b < 32 else 0
-
-    def ashr(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return (signed(a) >> min(b, 31)) & _MASK
-
-    def imin_s(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return min(a, b, key=signed)
-
-    def imax_s(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return max(a, b, key=signed)
-
-    def imin_u(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return min(a, b)
-
-    def imax_u(self, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return max(a, b)
-
-    def icmp_s(self, predicate: str, a: int, b: int) -> bool:
-        """See `Lanes`."""
-        return _COMPARE[predicate](signed(a), signed(b))
-
-    def icmp_u(self, predicate: str, a: int, b: int) -> bool:
-        """See `Lanes`."""
-        return _COMPARE[predicate](a, b)
-
-    def select(self, mask: bool, a: int, b: int) -> int:
-        """See `Lanes`."""
-        return a if mask else b
 
 
 def _rounded(x: float) -> float:
@@ -199,3 +38,62 @@ def _saturated(a: float, low: int, high: int) -> int:
     if a != a:
         return 0
     return low if a <= low else high if a >= high else int(a)
+
+
+def _quotient(a: float, b: float) -> float:
+    if b == 0:
+        sign = math.copysign(1.0, a) * math.copysign(1.0, b)
+        return math.nan if a == 0 or a != a else math.copysign(math.inf, sign)
+    return _rounded(a / b)
+
+
+def _signed_division(a: int, b: int) -> tuple[int, int]:
+    """Quotient toward zero and remainder of words; x/0 = -1, x%0 = x."""
+    if b == 0:
+        return _MASK, a
+    x, y = signed(a), signed(b)
+    quotient, rest = divmod(abs(x), abs(y))
+    return (quotient if (x < 0) == (y < 0) else -quotient) & _MASK, (
+        -rest if x < 0 else rest
+    ) & _MASK
+
+
+class IntLanes:
+    """See the module; names are those of `Lanes`."""
+
+    const_i = staticmethod(lambda value: value & _MASK)
+    as_f = staticmethod(lambda x: struct.unpack("<f", struct.pack("<I", x))[0])
+    as_i = staticmethod(lambda x: struct.unpack("<I", struct.pack("<f", _rounded(x)))[0])
+    s_to_f = staticmethod(lambda a: _rounded(float(signed(a))))
+    u_to_f = staticmethod(lambda a: _rounded(float(a)))
+    f_to_s = staticmethod(lambda a: _saturated(a, -(1 << 31), (1 << 31) - 1) & _MASK)
+    f_to_u = staticmethod(lambda a: _saturated(a, 0, _MASK))
+
+    fadd = staticmethod(lambda a, b: _rounded(a + b))
+    fsub = staticmethod(lambda a, b: _rounded(a - b))
+    fmul = staticmethod(lambda a, b: _rounded(a * b))
+    fdiv = staticmethod(_quotient)
+    fmaximum = staticmethod(lambda a, b: math.nan if a != a or b != b else max(a, b, key=_ordered))
+    fminimum = staticmethod(lambda a, b: math.nan if a != a or b != b else min(a, b, key=_ordered))
+    fcmp = staticmethod(lambda predicate, a, b: _COMPARE[predicate](a, b))
+
+    iadd = staticmethod(lambda a, b: (a + b) & _MASK)
+    isub = staticmethod(lambda a, b: (a - b) & _MASK)
+    imul = staticmethod(lambda a, b: (a * b) & _MASK)
+    idiv_s = staticmethod(lambda a, b: _signed_division(a, b)[0])
+    irem_s = staticmethod(lambda a, b: _signed_division(a, b)[1])
+    idiv_u = staticmethod(lambda a, b: _MASK if b == 0 else a // b)
+    irem_u = staticmethod(lambda a, b: a if b == 0 else a % b)
+    iand = staticmethod(operator.and_)
+    ior = staticmethod(operator.or_)
+    ixor = staticmethod(operator.xor)
+    shl = staticmethod(lambda a, b: (a << b) & _MASK if b < 32 else 0)
+    lshr = staticmethod(lambda a, b: a >> b if b < 32 else 0)
+    ashr = staticmethod(lambda a, b: (signed(a) >> min(b, 31)) & _MASK)
+    imin_s = staticmethod(lambda a, b: min(a, b, key=signed))
+    imax_s = staticmethod(lambda a, b: max(a, b, key=signed))
+    imin_u = staticmethod(min)
+    imax_u = staticmethod(max)
+    icmp_s = staticmethod(lambda predicate, a, b: _COMPARE[predicate](signed(a), signed(b)))
+    icmp_u = fcmp
+    select = staticmethod(lambda mask, a, b: a if mask else b)

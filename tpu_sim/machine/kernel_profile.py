@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.causes import LOWERED, Cause, IssueCauses, transfer_cause
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.instruction import MEANINGS, Instr, Kind, Slot
+from tpu_sim.isa.instruction import Instr, Kind, Slot
 from tpu_sim.isa.program import NO_ROUTE, Block, Bundle, If, Kernel, Loop, Node, Route, While
 from tpu_sim.isa.resources import FLAG, MRF
 from tpu_sim.isa.timing import (
@@ -292,7 +292,7 @@ class _Walk:
         return None
 
     def _scalar(self, instr: Instr) -> _Step:
-        meaning, lanes, sregs = MEANINGS[instr.row.name], self._lanes, self._sregs
+        meaning, lanes, sregs = instr.row.does, self._lanes, self._sregs
         pairs = list(zip(instr.row.operands, instr.operands, strict=True))[1:]
         sources = [(o.kind is Kind.SS, value) for o, value in pairs]
         target = instr.operands[0]

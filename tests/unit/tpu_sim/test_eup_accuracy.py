@@ -10,7 +10,7 @@ import pytest
 
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa import rows
-from tpu_sim.isa.instruction import MEANINGS
+from tpu_sim.isa.instruction import ROWS
 
 F64 = npt.NDArray[np.float64]
 
@@ -46,7 +46,7 @@ def inputs() -> npt.NDArray[np.uint32]:
 def test_error_is_at_most_two_ulp(name: str) -> None:
     x = inputs()
     with np.errstate(all="ignore"):
-        got = MEANINGS[name](NumpyLanes(x.shape), x)
+        got = ROWS[name].does(NumpyLanes(x.shape), x)
         assert isinstance(got, np.ndarray)
         value = got.view(np.float32).astype(np.float64)
         want = FUNCTIONS[name](x.view(np.float32).astype(np.float64))
@@ -63,11 +63,11 @@ def test_signs_of_zeros_and_infinities() -> None:
     x = np.array([0x80000000, 0, 0x7F800000, 0xFF800000], np.uint32)
     lanes = NumpyLanes(x.shape)
     with np.errstate(all="ignore"):
-        assert MEANINGS["vtanh.f32"](lanes, x).tolist() == [0x80000000, 0, 0x3F800000, 0xBF800000]
-        assert MEANINGS["vpow2.f32"](lanes, x).tolist() == [0x3F800000, 0x3F800000, 0x7F800000, 0]
-        assert MEANINGS["vlog2.f32"](NumpyLanes((3,)), x[:3]).tolist() == [
+        assert ROWS["vtanh.f32"].does(lanes, x).tolist() == [0x80000000, 0, 0x3F800000, 0xBF800000]
+        assert ROWS["vpow2.f32"].does(lanes, x).tolist() == [0x3F800000, 0x3F800000, 0x7F800000, 0]
+        assert ROWS["vlog2.f32"].does(NumpyLanes((3,)), x[:3]).tolist() == [
             0xFF800000,
             0xFF800000,
             0x7F800000,
         ]
-        assert MEANINGS["vrcp.f32"](lanes, x).tolist() == [0xFF800000, 0x7F800000, 0, 0x80000000]
+        assert ROWS["vrcp.f32"].does(lanes, x).tolist() == [0xFF800000, 0x7F800000, 0, 0x80000000]

@@ -9,35 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect, meaning
+from tpu_sim.isa.instruction import Crossing, Does, Row, Slot, define
 from tpu_sim.isa.resources import EUP
-from tpu_sim.isa.rows.mxu import CANONICAL_NAN
+from tpu_sim.isa.rows.mxu import CANONICAL_NAN, canonical
+from tpu_sim.isa.semantics import calls
 
 
-def _eup(name: str, opcode: int, spec: str, doc: str, latency: str = "eup") -> Row:
-    return define(name, opcode, Slot.EUP, spec, latency, doc, defines=(EUP,))
-
-
-VPOW2 = _eup("vpow2.f32", 1, "a:vs", "push 2 ** a")
-VLOG2 = _eup("vlog2.f32", 2, "a:vs", "push log2(a); NaN below 0, -inf at 0")
-VRCP = _eup("vrcp.f32", 3, "a:vs", "push 1 / a, correctly rounded")
-VRSQRT = _eup("vrsqrt.f32", 4, "a:vs", "push 1 / sqrt(a)")
-VSQRT = _eup("vsqrt.f32", 5, "a:vs", "push sqrt(a), correctly rounded")
-VTANH = _eup("vtanh.f32", 6, "a:vs", "push tanh(a)")
-VDIV_S32 = _eup("vdiv.s32", 7, "a:vs b:vs", "push a / b toward zero; x/0 = -1", "idiv")
-VREM_S32 = _eup("vrem.s32", 8, "a:vs b:vs", "push remainder with the sign of a; x%0 = x", "idiv")
-VDIV_U32 = _eup("vdiv.u32", 9, "a:vs b:vs", "push unsigned a / b; x/0 = all ones", "idiv")
-VREM_U32 = _eup("vrem.u32", 10, "a:vs b:vs", "push unsigned a % b; x%0 = x", "idiv")
-
-VPOP_EUP = define(
-    "vpop.eup", 1, Slot.POP, "d:vd", "pop", "d = oldest result of the EUP queue",
-    crossing=Crossing.STATE, uses=(EUP,),
-)  # fmt: skip
-
-
-@effect(VPOP_EUP)
-def _(core: Any) -> Any:
-    return core.pop(EUP, 0)
+def _eup(name: str, opcode: int, spec: str, doc: str, does: Does, latency: str = "eup") -> Row:
+    return define(name, opcode, Slot.EUP, spec, latency, doc, does, defines=(EUP,))
 
 
 def _polynomial(m: Any, x: Any, coefficients: tuple[float, ...]) -> Any:
@@ -52,7 +31,6 @@ _EXP2 = (1.5353362e-4, 1.3398874e-3, 9.6184373e-3, 5.5503324e-2, 2.4022648e-1, 6
 """2**r on [-0.5, 0.5]: Cephes exp2f's minimax coefficients, 1 appended."""
 
 
-@meaning(VPOW2)
 def power_of_two_lanes(m: Any, a: Any) -> Any:
     """2 ** a on f32 bits; NaN stays."""
     x = m.as_f(a)
@@ -81,8 +59,7 @@ _LOG2E_HIGH = 1.4426950216293335
 _LOG2E_LOW = 1.9259629911266175e-8
 
 
-@meaning(VLOG2)
-def _(m: Any, a: Any) -> Any:
+def _log2(m: Any, a: Any) -> Any:
     x = m.as_f(a)
     is_denormal = m.fcmp("lt", x, m.const_f(1.1754943508222875e-38))
     bits = m.select(is_denormal, m.as_i(m.fmul(x, m.const_f(8388608.0))), a)
@@ -113,34 +90,13 @@ def _log_specials(m: Any, a: Any, value: Any) -> Any:
     return m.select(bad, m.const_i(CANONICAL_NAN), value)
 
 
-def _settled(m: Any, x: Any) -> Any:
-    """The bits of a result, its NaN canonical."""
-    return m.select(m.fcmp("ne", x, x), m.const_i(CANONICAL_NAN), m.as_i(x))
-
-
-@meaning(VRCP)
-def _(m: Any, a: Any) -> Any:
-    return _settled(m, m.fdiv(m.const_f(1.0), m.as_f(a)))
-
-
-@meaning(VRSQRT)
-def _(m: Any, a: Any) -> Any:
-    return _settled(m, m.fdiv(m.const_f(1.0), m.fsqrt(m.as_f(a))))
-
-
-@meaning(VSQRT)
-def _(m: Any, a: Any) -> Any:
-    return _settled(m, m.fsqrt(m.as_f(a)))
-
-
 _TANH_SMALL = (
     -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
 )  # fmt: skip
 """(tanh(x) - x) / x**3 in x*x for |x| < 0.625: Cephes tanhf's coefficients."""
 
 
-@meaning(VTANH)
-def _(m: Any, a: Any) -> Any:
+def _tanh(m: Any, a: Any) -> Any:
     x = m.as_f(a)
     magnitude = m.as_f(m.iand(a, m.const_i(0x7FFFFFFF)))
     square = m.fmul(x, x)
@@ -156,13 +112,36 @@ def _(m: Any, a: Any) -> Any:
     return m.select(m.fcmp("ne", x, x), a, result)
 
 
-def _int_division(row: Row, primitive: str) -> None:
-    @meaning(row)
-    def _(m: Any, a: Any, b: Any) -> Any:
-        return getattr(m, primitive)(a, b)
+VPOW2 = _eup("vpow2.f32", 1, "a:vs", "push 2 ** a", power_of_two_lanes)
+VLOG2 = _eup("vlog2.f32", 2, "a:vs", "push log2(a); NaN below 0, -inf at 0", _log2)
+VRCP = _eup(
+    "vrcp.f32", 3, "a:vs", "push 1 / a, correctly rounded",
+    lambda m, a: canonical(m, m.fdiv(m.const_f(1.0), m.as_f(a))),
+)  # fmt: skip
+VRSQRT = _eup(
+    "vrsqrt.f32", 4, "a:vs", "push 1 / sqrt(a)",
+    lambda m, a: canonical(m, m.fdiv(m.const_f(1.0), m.fsqrt(m.as_f(a)))),
+)  # fmt: skip
+VSQRT = _eup(
+    "vsqrt.f32", 5, "a:vs", "push sqrt(a), correctly rounded",
+    lambda m, a: canonical(m, m.fsqrt(m.as_f(a))),
+)  # fmt: skip
+VTANH = _eup("vtanh.f32", 6, "a:vs", "push tanh(a)", _tanh)
+VDIV_S32 = _eup(
+    "vdiv.s32", 7, "a:vs b:vs", "push a / b toward zero; x/0 = -1", calls("idiv_s"), "idiv"
+)
+VREM_S32 = _eup(
+    "vrem.s32", 8, "a:vs b:vs", "push remainder with the sign of a; x%0 = x",
+    calls("irem_s"), "idiv",
+)  # fmt: skip
+VDIV_U32 = _eup(
+    "vdiv.u32", 9, "a:vs b:vs", "push unsigned a / b; x/0 = all ones", calls("idiv_u"), "idiv"
+)
+VREM_U32 = _eup(
+    "vrem.u32", 10, "a:vs b:vs", "push unsigned a % b; x%0 = x", calls("irem_u"), "idiv"
+)
 
-
-_int_division(VDIV_S32, "idiv_s")
-_int_division(VREM_S32, "irem_s")
-_int_division(VDIV_U32, "idiv_u")
-_int_division(VREM_U32, "irem_u")
+VPOP_EUP = define(
+    "vpop.eup", 1, Slot.POP, "d:vd", "pop", "d = oldest result of the EUP queue",
+    lambda core: core.pop(EUP, 0), crossing=Crossing.STATE, uses=(EUP,),
+)  # fmt: skip

@@ -8,92 +8,49 @@ also the alias class. Spill slots lie outside all windows.
 
 from __future__ import annotations
 
-from typing import Any
-
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect
+from tpu_sim.isa.instruction import Crossing, Does, Row, Slot, define
 from tpu_sim.isa.resources import SPILL, VMEM, Resource
+from tpu_sim.isa.semantics import calls
 
 
-def _load(name: str, opcode: int, spec: str, of: Resource, doc: str) -> Row:
+def _load(name: str, opcode: int, spec: str, of: Resource, doc: str, does: Does) -> Row:
     return define(
-        name, opcode, Slot.LOAD, spec, "load", doc, crossing=Crossing.STATE, uses=(of,),
+        name, opcode, Slot.LOAD, spec, "load", doc, does, crossing=Crossing.STATE, uses=(of,),
     )  # fmt: skip
 
 
-def _store(name: str, opcode: int, spec: str, to: Resource, doc: str) -> Row:
+def _store(name: str, opcode: int, spec: str, to: Resource, doc: str, does: Does) -> Row:
     return define(
-        name, opcode, Slot.STORE, spec, "store", doc, crossing=Crossing.STATE, defines=(to,),
+        name, opcode, Slot.STORE, spec, "store", doc, does, crossing=Crossing.STATE, defines=(to,),
     )  # fmt: skip
 
 
 VLD = _load(
     "vld", 1, "d:vd w:win s:ss k:i32 stride:imm", VMEM,
     "d[i, :] = row base + s + k + i*stride for sublanes i; stride 0 broadcasts one row",
+    calls("load_rows"),
 )  # fmt: skip
 VLD_IDX = define(
     "vld.idx", 2, Slot.LOAD, "d:vd w:win s:ss a:vs", "load_indexed",
     "d[i, l] = word a[i, l] (row*128 + lane) counted from row base + s; one word a lane, slow",
-    crossing=Crossing.STATE, uses=(VMEM,), held="load_indexed_cycles",
+    calls("load_words"), crossing=Crossing.STATE, uses=(VMEM,), held="load_indexed_cycles",
 )  # fmt: skip
-VLD_FILL = _load("vld.fill", 3, "d:vd n:spill", SPILL, "d = spill slot n")
-MLD_FILL = _load("mld.fill", 4, "d:md n:spill", SPILL, "mask d = spill slot n")
+VLD_FILL = _load("vld.fill", 3, "d:vd n:spill", SPILL, "d = spill slot n", calls("fill"))
+MLD_FILL = _load("mld.fill", 4, "d:md n:spill", SPILL, "mask d = spill slot n", calls("fill_mask"))
 VST = _store(
     "vst", 1, "w:win s:ss k:i32 stride:imm a:vs", VMEM,
-    "row base + s + k + i*stride = a[i, :] for sublanes i in ascending order",
+    "row base + s + k + i*stride = a[i, :] for sublanes i in ascending order", calls("store_rows"),
 )  # fmt: skip
 VST_MSK = _store(
     "vst.msk", 2, "w:win s:ss k:i32 stride:imm a:vs m:ms", VMEM,
-    "vst of the lanes where mask m is set",
+    "vst of the lanes where mask m is set", calls("store_rows"),
 )  # fmt: skip
 VST_IDX = define(
     "vst.idx", 3, Slot.STORE, "w:win s:ss a:vs b:vs m:ms", "store_indexed",
     "word a[i, l] counted from row base + s = b[i, l] where m is set, in order of i, then l; slow",
-    crossing=Crossing.STATE, defines=(VMEM,), held="store_indexed_cycles",
+    calls("store_words"), crossing=Crossing.STATE, defines=(VMEM,), held="store_indexed_cycles",
 )  # fmt: skip
-VST_SPILL = _store("vst.spill", 4, "n:spill a:vs", SPILL, "spill slot n = a")
-MST_SPILL = _store("mst.spill", 5, "n:spill a:ms", SPILL, "spill slot n = mask a")
-
-
-@effect(VLD)
-def _(core: Any, w: int, s: Any, k: int, stride: int) -> Any:
-    return core.load_rows(w, s, k, stride)
-
-
-@effect(VLD_IDX)
-def _(core: Any, w: int, s: Any, a: Any) -> Any:
-    return core.load_words(w, s, a)
-
-
-@effect(VST)
-def _(core: Any, w: int, s: Any, k: int, stride: int, a: Any) -> Any:
-    return core.store_rows(w, s, k, stride, a, None)
-
-
-@effect(VST_MSK)
-def _(core: Any, w: int, s: Any, k: int, stride: int, a: Any, m: Any) -> Any:
-    return core.store_rows(w, s, k, stride, a, m)
-
-
-@effect(VST_IDX)
-def _(core: Any, w: int, s: Any, a: Any, b: Any, m: Any) -> Any:
-    return core.store_words(w, s, a, b, m)
-
-
-@effect(VLD_FILL)
-def _(core: Any, n: int) -> Any:
-    return core.fill(n)
-
-
-@effect(MLD_FILL)
-def _(core: Any, n: int) -> Any:
-    return core.fill_mask(n)
-
-
-@effect(VST_SPILL)
-def _(core: Any, n: int, a: Any) -> Any:
-    return core.spill(n, a)
-
-
-@effect(MST_SPILL)
-def _(core: Any, n: int, a: Any) -> Any:
-    return core.spill_mask(n, a)
+VST_SPILL = _store("vst.spill", 4, "n:spill a:vs", SPILL, "spill slot n = a", calls("spill"))
+MST_SPILL = _store(
+    "mst.spill", 5, "n:spill a:ms", SPILL, "spill slot n = mask a", calls("spill_mask")
+)

@@ -18,24 +18,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect
+from tpu_sim.isa.instruction import Crossing, Row, Slot, define
 from tpu_sim.isa.resources import ACTIVE, MRF, SHADOW, WEIGHTS
+from tpu_sim.isa.semantics import calls
 
 CANONICAL_NAN = 0x7FC00000
 """The bits of the one NaN that bf16 passes give: quiet, positive, no payload. Assumed; hosts differ."""
 
 
+def canonical(m: Any, x: Any) -> Any:
+    """The bits of f32 `x`, those of every NaN `CANONICAL_NAN`."""
+    return m.select(m.fcmp("ne", x, x), m.const_i(CANONICAL_NAN), m.as_i(x))
+
+
 def _push(name: str, opcode: int, doc: str, *, is_transposed: bool) -> Row:
-    row = define(
-        name, opcode, Slot.MXU, "u:unit a:vs row:imm<8", "matpush", doc, crossing=Crossing.STATE,
-        uses=(SHADOW,), defines=(WEIGHTS,),
+    return define(
+        name, opcode, Slot.MXU, "u:unit a:vs row:imm<8", "matpush", doc,
+        lambda core, u, a, row: core.push_weights(u, a, row, is_transposed=is_transposed),
+        crossing=Crossing.STATE, uses=(SHADOW,), defines=(WEIGHTS,),
     )  # fmt: skip
-
-    @effect(row)
-    def _(core: Any, u: int, a: Any, row: int) -> Any:
-        return core.push_weights(u, a, row, is_transposed=is_transposed)
-
-    return row
 
 
 VMATPUSH = _push(
@@ -50,14 +51,9 @@ VMATPUSH_T = _push(
 )  # fmt: skip
 VMATSWAP = define(
     "vmatswap", 3, Slot.MXU, "u:unit", "matswap",
-    "make the shadow weights of MXU u the active ones and clear the shadow to zero",
+    "make the shadow weights of MXU u the active ones and clear the shadow to zero", calls("swap_weights"),
     crossing=Crossing.STATE, uses=(WEIGHTS,), defines=(ACTIVE,), frees=(SHADOW,),
 )  # fmt: skip
-
-
-@effect(VMATSWAP)
-def _(core: Any, u: int) -> Any:
-    return core.swap_weights(u)
 
 
 PASS_FORMATS: dict[str, Row] = {}
@@ -68,13 +64,9 @@ def matrix_pass(pass_format: str, opcode: int, doc: str, required: str = "") -> 
     """The row of a pass that computes in a format; it pushes two results."""
     row = PASS_FORMATS[pass_format] = define(
         f"vmatmul.{pass_format}", opcode, Slot.MXU, "u:unit a:vs", "matmul", doc,
+        lambda core, u, a: core.multiply(u, a, pass_format),
         crossing=Crossing.STATE, uses=(ACTIVE,), defines=(MRF,), required=required,
     )  # fmt: skip
-
-    @effect(row)
-    def _(core: Any, u: int, a: Any) -> Any:
-        return core.multiply(u, a, pass_format)
-
     return row
 
 
@@ -88,10 +80,5 @@ VMATMUL_U8 = matrix_pass("u8", 6, _BYTES.format("unsigned"), "int8_rate")
 VPOP_MRF = define(
     "vpop.mrf", 3, Slot.POP, "d:vd u:unit", "pop",
     "d = oldest result of MXU u (8 low rows first, then 8 high rows)",
-    crossing=Crossing.STATE, uses=(MRF,),
+    lambda core, u: core.pop(MRF, u), crossing=Crossing.STATE, uses=(MRF,),
 )  # fmt: skip
-
-
-@effect(VPOP_MRF)
-def _(core: Any, u: int) -> Any:
-    return core.pop(MRF, u)

@@ -4,270 +4,124 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpu_sim.isa.instruction import Row, Slot, define, meaning
+from tpu_sim.isa.instruction import Does, Row, Slot, define
+from tpu_sim.isa.semantics import COMPARES, by_constant, calls, compares, floats, floats_by_constant
 
 
-def _valu(name: str, opcode: int, spec: str, doc: str, latency: str = "valu") -> Row:
-    return define(name, opcode, Slot.VALU, spec, latency, doc)
+def _valu(name: str, opcode: int, spec: str, doc: str, does: Does, latency: str = "valu") -> Row:
+    return define(name, opcode, Slot.VALU, spec, latency, doc, does)
 
 
-def _float_binary(name: str, opcode: int, primitive: str, doc: str) -> Row:
-    row = _valu(name, opcode, "d:vd a:vs b:vs", doc)
+_A = "d:vd a:vs"
+_AB = "d:vd a:vs b:vs"
+_AK = "d:vd a:vs k:i32"
 
-    @meaning(row)
-    def _(m: Any, a: Any, b: Any) -> Any:
-        return m.as_i(getattr(m, primitive)(m.as_f(a), m.as_f(b)))
-
-    return row
-
-
-def _float_unary(name: str, opcode: int, primitive: str, doc: str) -> Row:
-    row = _valu(name, opcode, "d:vd a:vs", doc)
-
-    @meaning(row)
-    def _(m: Any, a: Any) -> Any:
-        return m.as_i(getattr(m, primitive)(m.as_f(a)))
-
-    return row
-
-
-def _int_binary(name: str, opcode: int, primitive: str, doc: str, latency: str = "valu") -> Row:
-    row = _valu(name, opcode, "d:vd a:vs b:vs", doc, latency)
-
-    @meaning(row)
-    def _(m: Any, a: Any, b: Any) -> Any:
-        return getattr(m, primitive)(a, b)
-
-    return row
-
-
-def _int_immediate(name: str, opcode: int, primitive: str, doc: str) -> Row:
-    row = _valu(name, opcode, "d:vd a:vs k:i32", doc)
-
-    @meaning(row)
-    def _(m: Any, a: Any, k: int) -> Any:
-        return getattr(m, primitive)(a, m.const_i(k))
-
-    return row
-
-
-VADD_F32 = _float_binary("vadd.f32", 1, "fadd", "d = a + b")
-VSUB_F32 = _float_binary("vsub.f32", 2, "fsub", "d = a - b")
-VMUL_F32 = _float_binary("vmul.f32", 3, "fmul", "d = a * b")
-VMAX_F32 = _float_binary("vmax.f32", 4, "fmaximum", "d = IEEE maximum(a, b): NaN wins, +0 > -0")
-VMIN_F32 = _float_binary("vmin.f32", 5, "fminimum", "d = IEEE minimum(a, b): NaN wins, -0 < +0")
-VFLOOR_F32 = _float_unary("vfloor.f32", 6, "ffloor", "d = floor(a)")
-VCEIL_F32 = _float_unary("vceil.f32", 7, "fceil", "d = ceil(a)")
-VROUND_F32 = _float_unary(
-    "vround.f32", 8, "fround_even", "d = a rounded to an integer, ties to even"
+VADD_F32 = _valu("vadd.f32", 1, _AB, "d = a + b", floats("fadd"))
+VSUB_F32 = _valu("vsub.f32", 2, _AB, "d = a - b", floats("fsub"))
+VMUL_F32 = _valu("vmul.f32", 3, _AB, "d = a * b", floats("fmul"))
+VMAX_F32 = _valu(
+    "vmax.f32", 4, _AB, "d = IEEE maximum(a, b): NaN wins, +0 > -0", floats("fmaximum")
 )
-VTRUNC_F32 = _float_unary("vtrunc.f32", 9, "ftrunc", "d = a rounded toward zero")
+VMIN_F32 = _valu(
+    "vmin.f32", 5, _AB, "d = IEEE minimum(a, b): NaN wins, -0 < +0", floats("fminimum")
+)
+VFLOOR_F32 = _valu("vfloor.f32", 6, _A, "d = floor(a)", floats("ffloor"))
+VCEIL_F32 = _valu("vceil.f32", 7, _A, "d = ceil(a)", floats("fceil"))
+VROUND_F32 = _valu(
+    "vround.f32", 8, _A, "d = a rounded to an integer, ties to even", floats("fround_even")
+)
+VTRUNC_F32 = _valu("vtrunc.f32", 9, _A, "d = a rounded toward zero", floats("ftrunc"))
 
-VFMA_F32 = _valu("vfma.f32", 10, "d:vd a:vs b:vs c:vs", "d = a * b + c with one rounding")
+VFMA_F32 = _valu(
+    "vfma.f32", 10, "d:vd a:vs b:vs c:vs", "d = a * b + c with one rounding",
+    lambda m, a, b, c: m.as_i(m.fma(m.as_f(a), m.as_f(b), m.as_f(c))),
+)  # fmt: skip
 
+VADDI_F32 = _valu("vaddi.f32", 11, "d:vd a:vs k:f32", "d = a + k", floats_by_constant("fadd"))
+VMULI_F32 = _valu("vmuli.f32", 12, "d:vd a:vs k:f32", "d = a * k", floats_by_constant("fmul"))
+VMAXI_F32 = _valu(
+    "vmaxi.f32", 13, "d:vd a:vs k:f32", "d = IEEE maximum(a, k)", floats_by_constant("fmaximum")
+)
+VMINI_F32 = _valu(
+    "vmini.f32", 14, "d:vd a:vs k:f32", "d = IEEE minimum(a, k)", floats_by_constant("fminimum")
+)
 
-@meaning(VFMA_F32)
-def _(m: Any, a: Any, b: Any, c: Any) -> Any:
-    return m.as_i(m.fma(m.as_f(a), m.as_f(b), m.as_f(c)))
-
-
-def _float_immediate(name: str, opcode: int, primitive: str, doc: str) -> Row:
-    row = _valu(name, opcode, "d:vd a:vs k:f32", doc)
-
-    @meaning(row)
-    def _(m: Any, a: Any, k: int) -> Any:
-        return m.as_i(getattr(m, primitive)(m.as_f(a), m.as_f(m.const_i(k))))
-
-    return row
-
-
-VADDI_F32 = _float_immediate("vaddi.f32", 11, "fadd", "d = a + k")
-VMULI_F32 = _float_immediate("vmuli.f32", 12, "fmul", "d = a * k")
-VMAXI_F32 = _float_immediate("vmaxi.f32", 13, "fmaximum", "d = IEEE maximum(a, k)")
-VMINI_F32 = _float_immediate("vmini.f32", 14, "fminimum", "d = IEEE minimum(a, k)")
-
-VFMAI_F32 = _valu("vfmai.f32", 15, "d:vd a:vs b:vs k:f32", "d = a * b + k with one rounding")
-
-
-@meaning(VFMAI_F32)
-def _(m: Any, a: Any, b: Any, k: int) -> Any:
-    return m.as_i(m.fma(m.as_f(a), m.as_f(b), m.as_f(m.const_i(k))))
+VFMAI_F32 = _valu(
+    "vfmai.f32", 15, "d:vd a:vs b:vs k:f32", "d = a * b + k with one rounding",
+    lambda m, a, b, k: m.as_i(m.fma(m.as_f(a), m.as_f(b), m.as_f(m.const_i(k)))),
+)  # fmt: skip
 
 
-VADD_S32 = _int_binary("vadd.s32", 16, "iadd", "d = a + b, wrapping")
-VSUB_S32 = _int_binary("vsub.s32", 17, "isub", "d = a - b, wrapping")
-VMUL_S32 = _int_binary("vmul.s32", 18, "imul", "d = low 32 bits of a * b", "imul")
-VMULHI_U32 = _int_binary("vmulhi.u32", 19, "imulhi_u", "d = high 32 bits of unsigned a * b", "imul")
-VAND = _int_binary("vand", 20, "iand", "d = a & b")
-VOR = _int_binary("vor", 21, "ior", "d = a | b")
-VXOR = _int_binary("vxor", 22, "ixor", "d = a ^ b")
-VSHL = _int_binary("vshl", 23, "shl", "d = a << b; 0 when b is not in 0..31")
-VSHR = _int_binary("vshr", 24, "lshr", "d = a >> b, logical; 0 when b is not in 0..31")
-VSRA = _int_binary("vsra", 25, "ashr", "d = a >> b, arithmetic; the sign when b is not in 0..31")
-VMIN_S32 = _int_binary("vmin.s32", 26, "imin_s", "d = signed minimum")
-VMAX_S32 = _int_binary("vmax.s32", 27, "imax_s", "d = signed maximum")
-VMIN_U32 = _int_binary("vmin.u32", 28, "imin_u", "d = unsigned minimum")
-VMAX_U32 = _int_binary("vmax.u32", 29, "imax_u", "d = unsigned maximum")
-VADDI_S32 = _int_immediate("vaddi.s32", 30, "iadd", "d = a + k, wrapping")
-VMULI_S32 = _int_immediate("vmuli.s32", 31, "imul", "d = low 32 bits of a * k")
-VANDI = _int_immediate("vandi", 32, "iand", "d = a & k")
-VORI = _int_immediate("vori", 33, "ior", "d = a | k")
-VXORI = _int_immediate("vxori", 34, "ixor", "d = a ^ k")
-VSHLI = _int_immediate("vshli", 35, "shl", "d = a << k")
-VSHRI = _int_immediate("vshri", 36, "lshr", "d = a >> k, logical")
-VSRAI = _int_immediate("vsrai", 37, "ashr", "d = a >> k, arithmetic")
+VADD_S32 = _valu("vadd.s32", 16, _AB, "d = a + b, wrapping", calls("iadd"))
+VSUB_S32 = _valu("vsub.s32", 17, _AB, "d = a - b, wrapping", calls("isub"))
+VMUL_S32 = _valu("vmul.s32", 18, _AB, "d = low 32 bits of a * b", calls("imul"), "imul")
+VMULHI_U32 = _valu(
+    "vmulhi.u32", 19, _AB, "d = high 32 bits of unsigned a * b", calls("imulhi_u"), "imul"
+)
+VAND = _valu("vand", 20, _AB, "d = a & b", calls("iand"))
+VOR = _valu("vor", 21, _AB, "d = a | b", calls("ior"))
+VXOR = _valu("vxor", 22, _AB, "d = a ^ b", calls("ixor"))
+VSHL = _valu("vshl", 23, _AB, "d = a << b; 0 when b is not in 0..31", calls("shl"))
+VSHR = _valu("vshr", 24, _AB, "d = a >> b, logical; 0 when b is not in 0..31", calls("lshr"))
+VSRA = _valu(
+    "vsra", 25, _AB, "d = a >> b, arithmetic; the sign when b is not in 0..31", calls("ashr")
+)
+VMIN_S32 = _valu("vmin.s32", 26, _AB, "d = signed minimum", calls("imin_s"))
+VMAX_S32 = _valu("vmax.s32", 27, _AB, "d = signed maximum", calls("imax_s"))
+VMIN_U32 = _valu("vmin.u32", 28, _AB, "d = unsigned minimum", calls("imin_u"))
+VMAX_U32 = _valu("vmax.u32", 29, _AB, "d = unsigned maximum", calls("imax_u"))
+VADDI_S32 = _valu("vaddi.s32", 30, _AK, "d = a + k, wrapping", by_constant("iadd"))
+VMULI_S32 = _valu("vmuli.s32", 31, _AK, "d = low 32 bits of a * k", by_constant("imul"))
+VANDI = _valu("vandi", 32, _AK, "d = a & k", by_constant("iand"))
+VORI = _valu("vori", 33, _AK, "d = a | k", by_constant("ior"))
+VXORI = _valu("vxori", 34, _AK, "d = a ^ k", by_constant("ixor"))
+VSHLI = _valu("vshli", 35, _AK, "d = a << k", by_constant("shl"))
+VSHRI = _valu("vshri", 36, _AK, "d = a >> k, logical", by_constant("lshr"))
+VSRAI = _valu("vsrai", 37, _AK, "d = a >> k, arithmetic", by_constant("ashr"))
 
-VCLZ = _valu("vclz", 38, "d:vd a:vs", "d = leading zero bits of a (32 for 0)")
-VPOPCNT = _valu("vpopcnt", 39, "d:vd a:vs", "d = number of set bits of a")
-
-
-@meaning(VCLZ)
-def _(m: Any, a: Any) -> Any:
-    return m.clz(a)
-
-
-@meaning(VPOPCNT)
-def _(m: Any, a: Any) -> Any:
-    return m.popcnt(a)
+VCLZ = _valu("vclz", 38, _A, "d = leading zero bits of a (32 for 0)", calls("clz"))
+VPOPCNT = _valu("vpopcnt", 39, _A, "d = number of set bits of a", calls("popcnt"))
 
 
-VCVT_F32_S32 = _valu("vcvt.f32.s32", 40, "d:vd a:vs", "d = f32 of signed a")
-VCVT_F32_U32 = _valu("vcvt.f32.u32", 41, "d:vd a:vs", "d = f32 of unsigned a")
+VCVT_F32_S32 = _valu(
+    "vcvt.f32.s32", 40, _A, "d = f32 of signed a", lambda m, a: m.as_i(m.s_to_f(a))
+)
+VCVT_F32_U32 = _valu(
+    "vcvt.f32.u32", 41, _A, "d = f32 of unsigned a", lambda m, a: m.as_i(m.u_to_f(a))
+)
 VCVT_S32_F32 = _valu(
-    "vcvt.s32.f32", 42, "d:vd a:vs", "d = s32 of f32 a: toward zero, saturating, NaN 0"
-)
+    "vcvt.s32.f32", 42, _A, "d = s32 of f32 a: toward zero, saturating, NaN 0",
+    lambda m, a: m.f_to_s(m.as_f(a)),
+)  # fmt: skip
 VCVT_U32_F32 = _valu(
-    "vcvt.u32.f32", 43, "d:vd a:vs", "d = u32 of f32 a: toward zero, saturating, NaN 0"
-)
+    "vcvt.u32.f32", 43, _A, "d = u32 of f32 a: toward zero, saturating, NaN 0",
+    lambda m, a: m.f_to_u(m.as_f(a)),
+)  # fmt: skip
 
 
-@meaning(VCVT_F32_S32)
-def _(m: Any, a: Any) -> Any:
-    return m.as_i(m.s_to_f(a))
-
-
-@meaning(VCVT_F32_U32)
-def _(m: Any, a: Any) -> Any:
-    return m.as_i(m.u_to_f(a))
-
-
-@meaning(VCVT_S32_F32)
-def _(m: Any, a: Any) -> Any:
-    return m.f_to_s(m.as_f(a))
-
-
-@meaning(VCVT_U32_F32)
-def _(m: Any, a: Any) -> Any:
-    return m.f_to_u(m.as_f(a))
-
-
-VMOV = _valu("vmov", 44, "d:vd a:vs", "d = a")
-VMOVI = _valu("vmovi", 45, "d:vd k:i32", "d = k in every lane")
-VSPLAT = _valu("vsplat", 46, "d:vd s:ss", "d = sreg s in every lane")
-VLANE = _valu("vlane", 47, "d:vd", "d = lane number 0..127")
-VSUBLANE = _valu("vsublane", 48, "d:vd", "d = sublane number 0..7")
-
-
-@meaning(VMOV)
-def _(_m: Any, a: Any) -> Any:
-    return a
-
-
-@meaning(VMOVI)
-def _(m: Any, k: int) -> Any:
-    return m.const_i(k)
-
-
-@meaning(VSPLAT)
-def _(m: Any, s: Any) -> Any:
-    return m.splat(s)
-
-
-@meaning(VLANE)
-def _(m: Any) -> Any:
-    return m.lane_index()
-
-
-@meaning(VSUBLANE)
-def _(m: Any) -> Any:
-    return m.sublane_index()
-
-
-def _compare(name: str, opcode: int, primitive: str, predicate: str, doc: str) -> Row:
-    row = _valu(name, opcode, "d:md a:vs b:vs", doc)
-
-    @meaning(row)
-    def _(m: Any, a: Any, b: Any) -> Any:
-        if primitive == "fcmp":
-            return m.fcmp(predicate, m.as_f(a), m.as_f(b))
-        return getattr(m, primitive)(predicate, a, b)
-
-    return row
-
+VMOV = _valu("vmov", 44, _A, "d = a", lambda _m, a: a)
+VMOVI = _valu("vmovi", 45, "d:vd k:i32", "d = k in every lane", calls("const_i"))
+VSPLAT = _valu("vsplat", 46, "d:vd s:ss", "d = sreg s in every lane", calls("splat"))
+VLANE = _valu("vlane", 47, "d:vd", "d = lane number 0..127", calls("lane_index"))
+VSUBLANE = _valu("vsublane", 48, "d:vd", "d = sublane number 0..7", calls("sublane_index"))
 
 VCMP: dict[tuple[str, str], Row] = {
-    (predicate, dtype): _compare(
-        f"vcmp.{predicate}.{dtype}",
-        first + number,
-        primitive,
-        predicate,
-        f"mask d = a {predicate} b as {dtype}",
+    (predicate, dtype): _valu(
+        f"vcmp.{predicate}.{dtype}", opcode, "d:md a:vs b:vs",
+        f"mask d = a {predicate} b as {dtype}", compares(predicate, dtype),
     )
-    for dtype, first, primitive in (
-        ("f32", 49, "fcmp"),
-        ("s32", 55, "icmp_s"),
-        ("u32", 61, "icmp_u"),
-    )
-    for number, predicate in enumerate(("eq", "ne", "lt", "le", "gt", "ge"))
-}
+    for opcode, (dtype, predicate) in enumerate(COMPARES, 49)
+}  # fmt: skip
 """Compares by (predicate, dtype); floats ordered, but ne is true when either side is NaN."""
 
-VSEL = _valu("vsel", 67, "d:vd m:ms a:vs b:vs", "d = a where mask m, else b")
-MAND = _valu("mand", 68, "d:md a:ms b:ms", "mask d = a and b")
-MOR = _valu("mor", 69, "d:md a:ms b:ms", "mask d = a or b")
-MXOR = _valu("mxor", 70, "d:md a:ms b:ms", "mask d = a xor b")
-MNOT = _valu("mnot", 71, "d:md a:ms", "mask d = not a")
-MMOVI = _valu("mmovi", 72, "d:md k:imm", "mask d = k (0 or 1) in every lane")
-
-
-@meaning(VSEL)
-def _(m: Any, mask: Any, a: Any, b: Any) -> Any:
-    return m.select(mask, a, b)
-
-
-@meaning(MAND)
-def _(m: Any, a: Any, b: Any) -> Any:
-    return m.mand(a, b)
-
-
-@meaning(MOR)
-def _(m: Any, a: Any, b: Any) -> Any:
-    return m.mor(a, b)
-
-
-@meaning(MXOR)
-def _(m: Any, a: Any, b: Any) -> Any:
-    return m.mxor(a, b)
-
-
-@meaning(MNOT)
-def _(m: Any, a: Any) -> Any:
-    return m.mnot(a)
-
-
-@meaning(MMOVI)
-def _(m: Any, k: int) -> Any:
-    return m.mconst(bool(k))
-
-
-VPACK_BF16 = _valu(
-    "vpack.bf16",
-    73,
-    "d:vd a:vs b:vs",
-    "d = word of bf16(a) low, bf16(b) high; f32 to bf16 RNE, a NaN that must lose bits quiet",
+VSEL = _valu("vsel", 67, "d:vd m:ms a:vs b:vs", "d = a where mask m, else b", calls("select"))
+MAND = _valu("mand", 68, "d:md a:ms b:ms", "mask d = a and b", calls("mand"))
+MOR = _valu("mor", 69, "d:md a:ms b:ms", "mask d = a or b", calls("mor"))
+MXOR = _valu("mxor", 70, "d:md a:ms b:ms", "mask d = a xor b", calls("mxor"))
+MNOT = _valu("mnot", 71, "d:md a:ms", "mask d = not a", calls("mnot"))
+MMOVI = _valu(
+    "mmovi", 72, "d:md k:imm", "mask d = k (0 or 1) in every lane", lambda m, k: m.mconst(bool(k))
 )
-VUNPACK_LO = _valu("vunpack.lo.bf16", 74, "d:vd a:vs", "d = f32 of the low bf16 of each word")
-VUNPACK_HI = _valu("vunpack.hi.bf16", 75, "d:vd a:vs", "d = f32 of the high bf16 of each word")
 
 
 def bf16_bits(m: Any, x: Any) -> Any:
@@ -283,34 +137,29 @@ def bf16_bits(m: Any, x: Any) -> Any:
     return m.iand(m.select(is_nan, nan, rounded), m.const_i(-65536))
 
 
-@meaning(VPACK_BF16)
-def _(m: Any, a: Any, b: Any) -> Any:
-    return m.ior(m.lshr(bf16_bits(m, a), m.const_i(16)), bf16_bits(m, b))
-
-
-@meaning(VUNPACK_LO)
-def _(m: Any, a: Any) -> Any:
-    return m.shl(a, m.const_i(16))
-
-
-@meaning(VUNPACK_HI)
-def _(m: Any, a: Any) -> Any:
-    return m.iand(a, m.const_i(-65536))
-
-
-VPACK_H16 = _valu("vpack.h16", 76, "d:vd a:vs b:vs", "d = low half-words: a low, b high")
-VPACK_B8 = _valu(
-    "vpack.b8", 77, "d:vd a:vs b:vs c:vs e:vs", "d = low bytes of a, b, c, e, a lowest"
-)
-
-
-@meaning(VPACK_H16)
-def _(m: Any, a: Any, b: Any) -> Any:
-    return m.ior(m.iand(a, m.const_i(0xFFFF)), m.shl(b, m.const_i(16)))
-
-
-@meaning(VPACK_B8)
-def _(m: Any, a: Any, b: Any, c: Any, e: Any) -> Any:
+def _bytes(m: Any, a: Any, b: Any, c: Any, e: Any) -> Any:
     low = m.ior(m.iand(a, m.const_i(0xFF)), m.shl(m.iand(b, m.const_i(0xFF)), m.const_i(8)))
     high = m.ior(m.iand(c, m.const_i(0xFF)), m.shl(m.iand(e, m.const_i(0xFF)), m.const_i(8)))
     return m.ior(low, m.shl(high, m.const_i(16)))
+
+
+VPACK_BF16 = _valu(
+    "vpack.bf16", 73, _AB,
+    "d = word of bf16(a) low, bf16(b) high; f32 to bf16 RNE, a NaN that must lose bits quiet",
+    lambda m, a, b: m.ior(m.lshr(bf16_bits(m, a), m.const_i(16)), bf16_bits(m, b)),
+)  # fmt: skip
+VUNPACK_LO = _valu(
+    "vunpack.lo.bf16", 74, _A, "d = f32 of the low bf16 of each word",
+    lambda m, a: m.shl(a, m.const_i(16)),
+)  # fmt: skip
+VUNPACK_HI = _valu(
+    "vunpack.hi.bf16", 75, _A, "d = f32 of the high bf16 of each word",
+    lambda m, a: m.iand(a, m.const_i(-65536)),
+)  # fmt: skip
+VPACK_H16 = _valu(
+    "vpack.h16", 76, _AB, "d = low half-words: a low, b high",
+    lambda m, a, b: m.ior(m.iand(a, m.const_i(0xFFFF)), m.shl(b, m.const_i(16))),
+)  # fmt: skip
+VPACK_B8 = _valu(
+    "vpack.b8", 77, "d:vd a:vs b:vs c:vs e:vs", "d = low bytes of a, b, c, e, a lowest", _bytes
+)

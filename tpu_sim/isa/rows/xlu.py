@@ -6,10 +6,9 @@ Each XLU slot has a transpose unit behind it, with a block being filled (shadow)
 
 from __future__ import annotations
 
-from typing import Any
-
-from tpu_sim.isa.instruction import Crossing, Row, Slot, define, effect, meaning
+from tpu_sim.isa.instruction import Crossing, Does, Row, Slot, define
 from tpu_sim.isa.resources import TRANSPOSE_INPUT, TRANSPOSE_SHADOW, TRANSPOSED, XLU
+from tpu_sim.isa.semantics import calls
 
 _FOLDS = {
     "add.f32": "fadd",
@@ -28,23 +27,25 @@ _FOLDS = {
 }
 
 
-def _xlu(name: str, opcode: int, spec: str, crossing: Crossing, doc: str) -> Row:
-    return define(name, opcode, Slot.XLU, spec, "xlu", doc, crossing=crossing, defines=(XLU,))
+def _xlu(name: str, opcode: int, spec: str, crossing: Crossing, doc: str, does: Does) -> Row:
+    return define(
+        name, opcode, Slot.XLU, spec, "xlu", doc, does, crossing=crossing, defines=(XLU,),
+    )  # fmt: skip
+
+
+def _at(primitive: str) -> Does:
+    """A primitive at a position: an sreg plus a constant."""
+    return lambda m, a, s, k: getattr(m, primitive)(a, m.scalar_add(s, k))
 
 
 def _fold(op: str, opcode: int, primitive: str, crossing: Crossing) -> Row:
     axis = crossing.value
-    row = _xlu(
+    fold = f"{axis[:-1]}_fold"
+    return _xlu(
         f"v{axis[:-1]}fold.{op}", opcode, "a:vs", crossing,
         f"push the {op} of all {axis}, in every one of them (halving tree)",
+        lambda m, a: getattr(m, fold)(a, primitive),
     )  # fmt: skip
-
-    @meaning(row)
-    def _(m: Any, a: Any) -> Any:
-        fold = m.lane_fold if crossing is Crossing.LANES else m.sublane_fold
-        return fold(a, primitive)
-
-    return row
 
 
 def _folds(first: int, crossing: Crossing) -> dict[str, Row]:
@@ -58,64 +59,36 @@ SUBLANE_FOLD = _folds(14, Crossing.SUBLANES)
 """``vsublanefold.<op>``: reduction over 8 sublanes."""
 
 VROT_LANE = _xlu("vrot.lane", 27, "a:vs s:ss k:imm", Crossing.LANES,
-                 "push y[s,l] = a[s,(l - (sreg s + k)) mod 128]")  # fmt: skip
+                 "push y[s,l] = a[s,(l - (sreg s + k)) mod 128]", _at("lane_rotate"))  # fmt: skip
 VBCAST_LANE = _xlu("vbcast.lane", 28, "a:vs s:ss k:imm", Crossing.LANES,
-                   "push y[s,l] = a[s,(sreg s + k) mod 128]")  # fmt: skip
-VPERM_LANE = _xlu(
-    "vperm.lane", 29, "a:vs i:vs", Crossing.LANES, "push y[s,l] = a[s, i[s,l] mod 128]"
-)
+                   "push y[s,l] = a[s,(sreg s + k) mod 128]", _at("lane_broadcast"))  # fmt: skip
+VPERM_LANE = _xlu("vperm.lane", 29, "a:vs i:vs", Crossing.LANES,
+                  "push y[s,l] = a[s, i[s,l] mod 128]", calls("lane_permute"))  # fmt: skip
 VROT_SUBLANE = _xlu("vrot.slane", 30, "a:vs s:ss k:imm", Crossing.SUBLANES,
-                    "push y[s,l] = a[(s - (sreg s + k)) mod 8, l]")  # fmt: skip
+                    "push y[s,l] = a[(s - (sreg s + k)) mod 8, l]", _at("sublane_rotate"))  # fmt: skip
 VBCAST_SUBLANE = _xlu("vbcast.slane", 31, "a:vs s:ss k:imm", Crossing.SUBLANES,
-                      "push y[s,l] = a[(sreg s + k) mod 8, l]")  # fmt: skip
+                      "push y[s,l] = a[(sreg s + k) mod 8, l]", _at("sublane_broadcast"))  # fmt: skip
 VPERM_SUBLANE = _xlu("vperm.slane", 32, "a:vs i:vs", Crossing.SUBLANES,
-                     "push y[s,l] = a[i[s,l] mod 8, l]")  # fmt: skip
-
-
-def _positional(row: Row, primitive: str) -> None:
-    @meaning(row)
-    def _(m: Any, a: Any, s: Any, k: int) -> Any:
-        return getattr(m, primitive)(a, m.scalar_add(s, k))
-
-
-_positional(VROT_LANE, "lane_rotate")
-_positional(VBCAST_LANE, "lane_broadcast")
-_positional(VROT_SUBLANE, "sublane_rotate")
-_positional(VBCAST_SUBLANE, "sublane_broadcast")
-
-
-@meaning(VPERM_LANE)
-def _(m: Any, a: Any, i: Any) -> Any:
-    return m.lane_permute(a, i)
-
-
-@meaning(VPERM_SUBLANE)
-def _(m: Any, a: Any, i: Any) -> Any:
-    return m.sublane_permute(a, i)
+                     "push y[s,l] = a[i[s,l] mod 8, l]", calls("sublane_permute"))  # fmt: skip
 
 
 VPOP_XLU = define(
     "vpop.xlu", 2, Slot.POP, "d:vd", "pop", "d = oldest result of the XLU queue",
-    crossing=Crossing.STATE, uses=(XLU,),
+    lambda core: core.pop(XLU, 0), crossing=Crossing.STATE, uses=(XLU,),
 )  # fmt: skip
 VXPOSE_PUSH = define(
     "vxpose.push", 100, Slot.XLU, "unit:xpose a:vs row:imm<16", "xpose_push",
     "write a as sublane rows 8*row..8*row+7 (row 0..15) of a transpose unit's shadow block",
-    crossing=Crossing.STATE, uses=(TRANSPOSE_SHADOW,), defines=(TRANSPOSE_INPUT,),
+    calls("push_block"), crossing=Crossing.STATE, uses=(TRANSPOSE_SHADOW,), defines=(TRANSPOSE_INPUT,),
 )  # fmt: skip
 
 
 def _swap(name: str, opcode: int, doc: str, element_bits: int) -> Row:
-    row = define(
-        name, opcode, Slot.XLU, "unit:xpose", "xpose_swap", doc, crossing=Crossing.STATE,
+    return define(
+        name, opcode, Slot.XLU, "unit:xpose", "xpose_swap", doc,
+        lambda core, unit: core.transpose(unit, element_bits), crossing=Crossing.STATE,
         uses=(TRANSPOSE_INPUT,), defines=(TRANSPOSED,), frees=(TRANSPOSE_SHADOW,),
     )  # fmt: skip
-
-    @effect(row)
-    def _(core: Any, unit: int) -> Any:
-        return core.transpose(unit, element_bits)
-
-    return row
 
 
 VXPOSE_SWAP = _swap(
@@ -129,21 +102,6 @@ VXPOSE_SWAP_B16 = _swap(
 )  # fmt: skip
 VXPOSE_READ = define(
     "vxpose.read", 102, Slot.XLU, "d:vd unit:xpose row:imm<16", "xpose_read",
-    "d = sublane rows 8*row..8*row+7 of the active (transposed) block",
+    "d = sublane rows 8*row..8*row+7 of the active (transposed) block", calls("read_block"),
     crossing=Crossing.STATE, uses=(TRANSPOSED,),
 )  # fmt: skip
-
-
-@effect(VPOP_XLU)
-def _(core: Any) -> Any:
-    return core.pop(XLU, 0)
-
-
-@effect(VXPOSE_PUSH)
-def _(core: Any, unit: int, a: Any, row: int) -> Any:
-    return core.push_block(unit, a, row)
-
-
-@effect(VXPOSE_READ)
-def _(core: Any, unit: int, row: int) -> Any:
-    return core.read_block(unit, row)
