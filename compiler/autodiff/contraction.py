@@ -11,8 +11,8 @@ from compiler.autodiff.values import Contribution, Instr
 from compiler.autodiff.windows import turned_window
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.simple_expansions import expansion_of
+from compiler.rewrite.emitter import Emitter
 
 
 def _dot(step: Step, g: Instr) -> Sequence[Contribution]:

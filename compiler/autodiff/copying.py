@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from compiler.autodiff.values import Instr, Value, pack, unpack
 from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 class Copying:

@@ -28,7 +28,7 @@ from compiler.autodiff.values import (
     resolve,
 )
 from compiler.hlo.ir import HloComputation
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 class Differentiator(Copying):

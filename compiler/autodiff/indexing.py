@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from compiler.autodiff.rule import Linear, Local, Rule, Step
 from compiler.autodiff.scatter import Scatter, largest_indices
 from compiler.autodiff.values import Contribution, Instr, Onto, Tangent, array_of
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 # --- gather --------------------------------------------------------------------------------------
 

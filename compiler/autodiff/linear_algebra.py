@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compiler.autodiff.rule import Linear, Local, Rule, Step
 from compiler.autodiff.values import Contribution, Instr, Tangent, array_of, tangent_sum
 from compiler.passes.expanders.blocked_factors import product
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 # --- Fourier transforms --------------------------------------------------------------------------
 

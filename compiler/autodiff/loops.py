@@ -37,8 +37,8 @@ from compiler.hlo.cloning import clone_instructions
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape, TupleShape, leaves
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.scan_expander import slice_at, with_slice
+from compiler.rewrite.emitter import Emitter
 
 
 def copied(scope: Scope, computation: HloComputation, args: Sequence[Value]) -> Value:

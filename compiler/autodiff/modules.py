@@ -22,7 +22,7 @@ from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Build = Callable[[Differentiator, Emitter, HloComputation, list[Instr]], Sequence[Instr]]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compiler.autodiff.rule import Constant, Linear, Refused, Rule, Step
 from compiler.autodiff.values import Contribution, Instr, Onto
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 _NO_OPERANDS = "it depends on nothing"
 _DYNAMIC = "the sizes of its dimensions are not known when it is differentiated"

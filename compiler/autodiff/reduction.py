@@ -23,9 +23,9 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.scan_expander import scan_expansion
 from compiler.passes.expanders.simple_expansions import expansion_of
+from compiler.rewrite.emitter import Emitter, result_of
 
 _RANDOM = "it is random"
 

@@ -30,7 +30,7 @@ from compiler.autodiff.values import (
 )
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Pullback = Callable[[Tangent], Sequence[Contribution]]
 Resolved = Callable[[Tangent], list[Tangent]]

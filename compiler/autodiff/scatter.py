@@ -16,7 +16,7 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, S32, DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Weight = Callable[[Instr], Instr]
 Weights = tuple[Weight, Weight]

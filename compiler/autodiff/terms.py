@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Number = int | float
 

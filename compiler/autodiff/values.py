@@ -13,7 +13,7 @@ from typing import TypeAlias
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Value: TypeAlias = "Instr | tuple[Value, ...]"

@@ -13,7 +13,7 @@ from compiler.autodiff.copying import Copying, needed
 from compiler.autodiff.values import Instr, Mask, Value, is_any
 from compiler.batching.table import BATCHING
 from compiler.hlo.ir import HloComputation
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 class Batcher(Copying):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler.autodiff.values import Instr, Value
 from compiler.batching.step import Rule, Step, local, plus_batch, shifted
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 def _dot(step: Step) -> Value:

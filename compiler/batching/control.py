@@ -30,7 +30,7 @@ from compiler.batching.step import Rule, Scope, everywhere, force
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 def _tuple(

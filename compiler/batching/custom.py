@@ -25,7 +25,7 @@ from compiler.autodiff.values import (
 from compiler.batching.step import Scope, everywhere, force
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import leaves
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 MakeScope = Callable[[Emitter], Scope]
 

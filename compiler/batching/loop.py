@@ -16,8 +16,8 @@ from compiler.autodiff.values import (
 from compiler.batching.step import Scope, everywhere, with_batch
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.scan_expander import slice_at, with_slice
+from compiler.rewrite.emitter import Emitter
 
 
 def one_by_one(

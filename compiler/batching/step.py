@@ -12,7 +12,7 @@ from typing import Protocol
 from compiler.autodiff.values import Instr, Mask, Value, array_of, unpack
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 class Scope(Protocol):

@@ -12,7 +12,7 @@ from compiler.hlo.replica_groups import DeviceCounts
 from compiler.hlo.shape import ArrayShape
 from compiler.partitioner.grid import Axes, Cut, Devices, Dims, Grid
 from compiler.partitioner.moves import Move
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

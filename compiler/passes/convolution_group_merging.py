@@ -21,7 +21,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.passes.convolution_estimate import KERNEL_CYCLES, product_cycles
 from compiler.passes.convolution_guards import guarded
 from compiler.passes.expanders.convolution_groups import groups_together
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
 _MORE_KERNELS = 3

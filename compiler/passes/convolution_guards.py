@@ -29,9 +29,9 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.convolution_bands import padded
 from compiler.passes.convolution_folds import Fold
-from compiler.passes.expanders.emitter import Emitter
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
 Version = Callable[[HloInstruction, HloInstruction], HloInstruction]

@@ -11,8 +11,8 @@ import math
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
 from compiler.rewrite import make
+from compiler.rewrite.emitter import Emitter
 
 Dims = tuple[int, ...]
 

@@ -56,7 +56,7 @@ REASONS = {
         "passes/dimension_order/rewriter.py",
         "conditional opt-barrier",
     ): "their operands are exchanged as they are",
-    ("passes/expanders/emitter.py", "call map"): "both apply to_apply to the operands",
+    ("rewrite/emitter.py", "call map"): "both apply to_apply to the operands",
     (
         "passes/host_transfers.py",
         "after-all constant iota tuple",

@@ -23,7 +23,7 @@ from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.verifier import verify
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 jax = pytest.importorskip("jax")

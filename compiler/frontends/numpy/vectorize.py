@@ -13,7 +13,7 @@ from compiler.frontends.numpy.nested import Leaf, trace_nested
 from compiler.frontends.numpy.ops import as_tracer, transpose
 from compiler.frontends.numpy.pytree import LEAF, TreeDef, flatten, unflatten
 from compiler.frontends.numpy.tracer import Trace, Tracer
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Axes = Any
 """An axis, or None for what all examples share: one for a whole tree, or a tree of them."""

@@ -27,7 +27,7 @@ from compiler.passes.collectives.combiner import SMALL_BYTES
 from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 Dims = tuple[int, ...]

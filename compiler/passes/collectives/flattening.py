@@ -14,7 +14,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import replace
 
 Instr = HloInstruction

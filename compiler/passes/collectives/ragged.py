@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

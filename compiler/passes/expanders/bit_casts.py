@@ -10,7 +10,7 @@ from __future__ import annotations
 from compiler.hlo.dtypes import BY_NAME, U32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 _WORDS = {32, 64}

@@ -13,7 +13,7 @@ import math
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.columns import Layout, cholesky_columns
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Dims = tuple[int, ...]

@@ -16,7 +16,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import ConvDims
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 LANES = 128
 _MOST_APART = 32

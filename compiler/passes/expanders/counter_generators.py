@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Words = tuple[Instr, ...]

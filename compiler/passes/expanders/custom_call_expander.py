@@ -13,7 +13,6 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.eigen import hermitian_eigen
-from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.factorizations import (
     lu_decomposition,
     product_of_reflectors,
@@ -23,6 +22,7 @@ from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
 from compiler.passes.expanders.topk_groups import can_group, topk_by_groups
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]

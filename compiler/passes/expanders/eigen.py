@@ -11,8 +11,8 @@ import math
 
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter, real_type
 from compiler.passes.expanders.linear_algebra import along_columns, along_rows
+from compiler.rewrite.emitter import Emitter, real_type
 
 Instr = HloInstruction
 Quarters = tuple[Instr, Instr, Instr, Instr]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.linear_algebra import (
     along_columns,
     along_rows,
@@ -14,6 +13,7 @@ from compiler.passes.expanders.linear_algebra import (
     per_batch,
     row,
 )
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Dims = tuple[int, ...]

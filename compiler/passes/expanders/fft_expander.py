@@ -22,7 +22,7 @@ from compiler.hlo.fourier import LANES, has_kernel, is_smooth, root_rows, roots
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler.hlo.dtypes import BF16, F32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 
 def of_floats(instr: HloInstruction) -> HloInstruction | None:

@@ -14,9 +14,9 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction

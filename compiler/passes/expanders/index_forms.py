@@ -9,7 +9,7 @@ from __future__ import annotations
 from compiler.hlo.dtypes import S32, U32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.ops.indexing import index_operands
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.emitter import Emitter, result_of
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction

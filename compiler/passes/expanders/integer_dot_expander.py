@@ -23,7 +23,7 @@ from compiler.hlo.representability import holds
 from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction

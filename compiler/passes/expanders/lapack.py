@@ -16,13 +16,13 @@ from compiler.hlo.lapack_calls import lapack_character, lapack_routine
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.expanders.eigen import hermitian_eigen
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.factorizations import (
     lu_decomposition,
     product_of_reflectors,
     qr_decomposition,
 )
 from compiler.passes.expanders.singular_values import singular_values
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Results = list[Instr]

@@ -14,7 +14,7 @@ from compiler.passes.context import PassContext
 from compiler.passes.expanders.blocked_factors import blocked_cholesky, blocked_solve
 from compiler.passes.expanders.columns import Layout, cholesky_columns, substitution
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

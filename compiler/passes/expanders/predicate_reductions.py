@@ -10,7 +10,7 @@ from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

@@ -18,7 +18,7 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.counter_generators import advance, count_up, philox_4x32
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 DRAWS = with_trait(Trait.NONDETERMINISTIC)

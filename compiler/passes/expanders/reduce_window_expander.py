@@ -23,7 +23,7 @@ from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 Combine = Callable[[list[Instr], list[Instr]], list[Instr]]

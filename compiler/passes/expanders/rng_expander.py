@@ -21,7 +21,7 @@ from compiler.passes.expanders.counter_generators import (
     threefry_2x32,
 )
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Dims = tuple[int, ...]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 

@@ -18,11 +18,11 @@ from compiler.passes.expanders.convolution_groups import (
     gradient_without_groups,
 )
 from compiler.passes.expanders.driver import Expansion, expand
-from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
 from compiler.passes.expanders.start_values import started_once
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 Dims = tuple[int, ...]

@@ -18,8 +18,8 @@ from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
-from compiler.passes.expanders.emitter import Emitter, result_of
 from compiler.passes.expanders.scan_expander import scan_expansion
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 

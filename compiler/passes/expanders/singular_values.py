@@ -16,9 +16,9 @@ from compiler.passes.expanders.eigen import (
     rotated_columns,
     rotations,
 )
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.factorizations import product_of_reflectors, qr_decomposition
 from compiler.passes.expanders.linear_algebra import along_columns, per_batch
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 

@@ -15,7 +15,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 MAX_CONTRACTED = 32

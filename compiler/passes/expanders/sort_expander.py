@@ -19,7 +19,7 @@ from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.emitter import Emitter, Step, result_of
+from compiler.rewrite.emitter import Emitter, Step, result_of
 
 Instr = HloInstruction
 MAX_UNROLLED_STAGES = 21  # those of 64 elements

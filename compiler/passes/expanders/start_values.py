@@ -13,7 +13,7 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
-from compiler.passes.expanders.emitter import Emitter, result_of
+from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
 

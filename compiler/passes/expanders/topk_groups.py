@@ -18,8 +18,8 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.topk_expander import of_order_key, order_key
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 _GROUP = 128

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.looped.parts import Fits, Instr, half, in_parts, value
+from compiler.rewrite.emitter import Emitter
 
 
 def dot_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:

@@ -23,11 +23,11 @@ from collections.abc import Callable
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
 from compiler.passes.looped.dots import dot_in_parts
 from compiler.passes.looped.parts import Fits, Instr, apart, in_parts, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
+from compiler.rewrite.emitter import Emitter
 
 
 def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:

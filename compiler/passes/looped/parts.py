@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
+from compiler.rewrite.emitter import Emitter
 
 Dims = tuple[int, ...]
 Instr = HloInstruction

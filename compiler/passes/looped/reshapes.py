@@ -7,7 +7,6 @@ import math
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.expanders.emitter import Emitter
 from compiler.passes.looped.parts import (
     Dims,
     Fits,
@@ -19,6 +18,7 @@ from compiler.passes.looped.parts import (
     update_of,
     value,
 )
+from compiler.rewrite.emitter import Emitter
 
 _MINOR_ELEMENTS = 1024
 

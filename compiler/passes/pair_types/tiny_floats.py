@@ -21,10 +21,10 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.bit_casts import joined_bits, split_bits
-from compiler.passes.expanders.emitter import Emitter as Bits
 from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 from compiler.rewrite import make
+from compiler.rewrite.emitter import Emitter as Bits
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
