@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.fuzz import kinds
 from benchmarks.fuzz.makers.reductions import combiner
@@ -114,6 +114,8 @@ def select_and_scatter(scope: Scope) -> Value | None:
     rng = scope.rng
     x = scope.pick((*kinds.FLOATS, *kinds.INTEGERS), least_rank=1, most_rank=4, tame=True)
     window = _window(scope, x.dims, plain=True)
+    if rng.random() < 0.1:
+        window = [replace(w, dilation=rng.choice((1, 2, 3))) for w in window]
     dims = [w.output(n) for w, n in zip(window, x.dims, strict=True)]
     if 0 in dims or math.prod(w.size for w in window) > 100:
         return None

@@ -89,6 +89,7 @@ def _convolution(q: Inference) -> Shape:
     q.require(len(window.dims) == spatial, f"want a window of {spatial} dimensions")
     groups = q.integer("feature_group_count", 1)
     batch_groups = q.integer("batch_group_count", 1)
+    q.require(groups == 1 or batch_groups == 1, "want groups of features or of batches, not both")
     in_features = rhs.dims[dims.kernel_input_feature]
     out_features = rhs.dims[dims.kernel_output_feature]
     if lhs.dims[dims.input_feature] != in_features * groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation
+from compiler.hlo.ops.custom_calls import custom_call
 from compiler.hlo.ops.declaration import (
     APPLY,
     CONVOLUTION_GROUPS,
@@ -152,7 +153,7 @@ OPS = (
     variadic(
         "custom-call",
         0,
-        declared,
+        custom_call,
         T.CALLS | T.OPAQUE,
         (
             *words("window dim_labels"),

@@ -83,6 +83,8 @@ def _select_and_scatter(q: Inference) -> Shape:
     if list(source.dims) != want:
         q.fail(f"source is {dims_text(source)}, the window takes {want} positions")
     q.require(init.rank == 0, f"initial value is {dims_text(init)}, want a scalar")
+    if any(d.base_dilation != 1 or d.reversal for d in _window(q, operand.rank).dims):
+        q.fail("a window that selects is neither reversed nor over a dilated operand")
     q.computation("select")
     q.computation("scatter")
     return operand

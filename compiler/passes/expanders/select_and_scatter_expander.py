@@ -47,7 +47,9 @@ class _Windows:
         self.select, self.scatter = instr.select, instr.scatter
         self.operand, self.counts = operand, counts
         self.window = instr.window.dims
-        self.taps: list[Dims] = list(itertools.product(*(range(d.size) for d in self.window)))
+        places = (range(0, d.size * d.window_dilation, d.window_dilation) for d in self.window)
+        self.taps: list[Dims] = list(itertools.product(*places))
+        """Where the elements of a window lie, from its first on."""
         self.is_padded = any(d.pad_low or d.pad_high for d in self.window)
 
     def selected(self, e: Emitter) -> Instr:
