@@ -146,21 +146,20 @@ def zeta(x: Expr, q: Expr) -> Expr:
         total = total + a.binary("power", -x)
     a = a + 1.0
     power = a.binary("power", -x)
-    total = total + power * a / (x - 1.0) + power * 0.5
-    factor, step = power * x / a, x
-    for divisor in _ZETA_CORRECTIONS:
-        total = total + factor / divisor
-        step = step + 1.0
-        factor = factor * step / a
-        step = step + 1.0
-        factor = factor * step / a
-    is_whole_q = q.equals(q.unary("floor"))
-    at_pole = is_whole_q.where(x.constant(INFINITY), NAN)
-    is_whole_x = x.equals(x.unary("floor"))
-    below = (is_whole_q | ~is_whole_x).where(at_pole, total)
-    result = (q <= 0.0).where(below, total)
-    result = x.equals(1.0).where(x.constant(INFINITY), result)
-    return (x < 1.0).where(x.constant(NAN), result)
+    squared, corrections = 1.0 / (a * a), x.constant(0.0)
+    for i, divisor in reversed(list(enumerate(_ZETA_CORRECTIONS))):
+        corrections = corrections + 1.0 / divisor
+        if i > 0:
+            step = x + float(2 * i - 1)
+            corrections = step * (step + 1.0) * (squared * corrections)
+    behind = total + power * a / (x - 1.0) + power * (x / a * corrections + 0.5)
+    total = (power.equals(0.0) & ~total.equals(0.0)).where(total, behind)
+    is_outside = (x < 1.0) | ((q <= 0.0) & ~x.equals(x.unary("floor")))
+    is_pole = (q <= 0.0) & q.equals(q.unary("floor"))
+    is_even = x.binary("remainder", 2.0).equals(0.0)
+    at_pole = is_even.where(x.constant(INFINITY), NAN)
+    result = is_pole.where(at_pole, is_outside.where(x.constant(NAN), total))
+    return x.equals(1.0).where(x.constant(INFINITY), result)
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:

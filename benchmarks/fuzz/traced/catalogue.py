@@ -26,6 +26,8 @@ _NOT_CALLED = frozenset({
     "gather", "scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max",
     "scatter_sub", "scatter_apply", "conv_general_dilated", "dot_general", "split_key_data",
     "broadcast_shapes",
+    # Signs and bases of their results are the implementation's own.
+    "svd", "eigh", "eig", "schur", "rsf2csf", "null_space", "orth",
 })  # fmt: skip  # what is left out here and takes functions or numbers of dimensions is in `structured`
 
 UFUNC_METHODS = ("reduce", "accumulate", "outer", "reduceat")

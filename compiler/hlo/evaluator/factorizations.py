@@ -5,6 +5,9 @@ All compute in f64 (complex128) and round once; leading dimensions are batches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import numpy as np
 
 from compiler.hlo.evaluator.context import Array, Operands, Value
@@ -14,6 +17,16 @@ from compiler.hlo.ir import HloInstruction
 def _batches(array: Array) -> Array:
     wide = np.complex128 if array.dtype.kind == "c" else np.float64
     return array.reshape(-1, *array.shape[-2:]).astype(wide)
+
+
+def of_finite(factors: Callable[[Array], tuple[Array, ...]], matrices: Array) -> tuple[Array, ...]:
+    """`factors` of each matrix; of one that is not finite, for which NumPy raises, all are NaN."""
+    is_finite = np.isfinite(matrices).all((-2, -1))
+    results = factors(np.where(is_finite[..., None, None], matrices, 0))
+    return tuple(
+        np.where(is_finite.reshape(*is_finite.shape, *[1] * (r.ndim - is_finite.ndim)), r, np.nan)
+        for r in results
+    )
 
 
 def lu_decomposition(instr: HloInstruction, operands: Operands) -> Value:
@@ -88,7 +101,8 @@ def symmetric_eigenproblem(instr: HloInstruction, operands: Operands) -> Value:
     array = np.asarray(operands[0])
     # backend_config="lower,sorted,iterations,tolerance"
     is_lower = not str(instr.attrs.get("backend_config", "1")).strip('"').startswith("0")
-    values, vectors = np.linalg.eigh(_batches(array), "L" if is_lower else "U")
+    triangle: Literal["L", "U"] = "L" if is_lower else "U"
+    values, vectors = of_finite(lambda a: np.linalg.eigh(a, triangle), _batches(array))
     real = np.float32 if array.dtype == np.complex64 else array.dtype
     return (
         vectors.reshape(array.shape).astype(array.dtype),

@@ -7,7 +7,7 @@ singular vectors, and all of U and V in mode N.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -68,7 +68,10 @@ def _orgqr(instr: HloInstruction, operands: Operands) -> tuple[Array, ...]:
 
 def _syevd(instr: HloInstruction, operands: Operands) -> tuple[Array, ...]:
     is_lower = lapack_character(instr, "uplo") == "L"
-    values, vectors = np.linalg.eigh(_wide(operands[0]), "L" if is_lower else "U")
+    triangle: Literal["L", "U"] = "L" if is_lower else "U"
+    values, vectors = factorizations.of_finite(
+        lambda a: np.linalg.eigh(a, triangle), _wide(operands[0])
+    )
     return vectors, values, _success(operands[0])
 
 
@@ -76,7 +79,9 @@ def _gesdd(instr: HloInstruction, operands: Operands) -> tuple[Array, ...]:
     """Mode A: square u and v; S: as many columns as singular values; N: they are not defined."""
     a = operands[0]
     is_full = lapack_character(instr, "mode") != "S"
-    u, s, vh = np.linalg.svd(_wide(a), full_matrices=is_full)
+    u, s, vh = factorizations.of_finite(
+        lambda matrices: np.linalg.svd(matrices, full_matrices=is_full), _wide(a)
+    )
     return a, s, u, vh, _success(a)
 
 

@@ -59,3 +59,17 @@ def test_singular_values(mode: str) -> None:
         return
     direct, expansion = both(text, [x])
     np.testing.assert_allclose(direct[1], expansion[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_factors_of_what_is_not_finite_are_nan(value: float) -> None:
+    x = matrix("f32", 2, 3, 3)
+    x = x + adjoint(x)
+    x[1, 0, 2] = x[1, 2, 0] = value
+    shapes = ["f32[2,3,3]", "f32[2,3]", "f32[2,3,3]", "f32[2,3,3]", "s32[2]"]
+    for name, results, at in (("ssyevd", [*shapes[:2], "s32[2]"], 1), ("sgesdd", shapes, 1)):
+        config = f"mode{CODES['A']}, uplo{CODES['L']}"
+        found = both(call(name, [x], results, config), [x])
+        for values in found:
+            assert np.isfinite(values[at][0]).all()
+            assert np.isnan(values[at][1]).all()

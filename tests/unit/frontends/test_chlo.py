@@ -104,6 +104,14 @@ def test_zeta_and_polygamma_at_known_values() -> None:
     check(found, np.array([math.pi**2 / 6, -2 * 1.2020569031595942, -0.5772156649, np.nan]), 2e-6)
 
 
+def test_zeta_at_poles_and_where_it_is_not_defined() -> None:
+    nan, inf = np.nan, np.inf
+    x = np.float32([2, 3, nan, inf, 0, -2, -2, 2, 2.5, 100, 1e10])
+    q = np.float32([0, -3, 0, 0, -1, -4, -4.5, -0.5, -0.5, 0.5, 2])
+    want = [inf, nan, nan, nan, inf, inf, nan, math.pi**2 / 2 + 4, nan, 1.2676506e30, nan]
+    check(run("zeta", x, q), np.array(want), 1e-5)
+
+
 def test_bessel_i1e() -> None:
     def series(x: float) -> float:
         terms = [
