@@ -46,14 +46,6 @@ def _small_dot(g: Generator) -> HloModule:
     return texts.large_dot(g, g.choose(("f32", "bf16")), _HIGHEST)
 
 
-def _pad_of_nothing(g: Generator) -> HloModule:
-    t = texts.Text(g)
-    dims = (0, *g.dims(0, 2, 40))
-    pads = "x".join(["2_1", *(["0_0"] * (len(dims) - 1))])
-    x, fill = t.input("f32", dims), t.input("f32", ())
-    return t.module(f"{texts.shape('f32', (3, *dims[1:]))} pad({x}, {fill}), padding={pads}")
-
-
 _REAL = ("pred", *INTEGERS, *FLOATS)
 _LOOSE = ANY_ORDER | Freedom.ROUNDING
 
@@ -78,7 +70,6 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("simple-expansions", "gather"): (_planned("gather", *_REAL), Freedom.NONE),
     ("simple-expansions", "imag"): (partial(texts.real_part, opcode="imag"), Freedom.NONE),
     ("simple-expansions", "map"): (texts.mapped, Freedom.NONE),
-    ("simple-expansions", "pad"): (_pad_of_nothing, Freedom.NONE),
     ("simple-expansions", "real"): (partial(texts.real_part, opcode="real"), Freedom.NONE),
     ("simple-expansions", "reduce"): (texts.two_reduces, Freedom.SIGN_OF_ZERO),
     ("simple-expansions", "reduce-window"): (texts.widened_window, ANY_ORDER),

@@ -257,6 +257,15 @@ def _join_slices(left: HloInstruction, right: HloInstruction, dim: int) -> HloIn
     return make.slice_(left.operands[0], (*a[:dim], joined, *a[dim + 1 :]))
 
 
+# pad(empty, v) == splat v
+@rule("pad-of-nothing", Op("pad", X, Y))
+def pad_of_nothing(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Padding around an array without elements is all there is."""
+    if 0 not in m["x"].array.dims:
+        return None
+    return make.broadcast(m["y"], instr.array.dims, ())
+
+
 # pad(splat v, v) == splat v
 @rule("pad-of-splat", Op("pad", Splat(name="x"), Splat(name="y")))
 def pad_of_splat(instr: HloInstruction, m: Match) -> HloInstruction | None:

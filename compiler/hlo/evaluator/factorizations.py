@@ -5,6 +5,7 @@ All compute in f64 (complex128) and round once; leading dimensions are batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,12 +17,12 @@ from compiler.hlo.ir import HloInstruction
 
 def _batches(array: Array) -> Array:
     wide = np.complex128 if array.dtype.kind == "c" else np.float64
-    return array.reshape(-1, *array.shape[-2:]).astype(wide)
+    return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:]).astype(wide)
 
 
 def of_finite(factors: Callable[[Array], tuple[Array, ...]], matrices: Array) -> tuple[Array, ...]:
     """`factors` of each matrix; of one that is not finite, for which NumPy raises, all are NaN."""
-    is_finite = np.isfinite(matrices).all((-2, -1))
+    is_finite: Array = np.asarray(np.isfinite(matrices).all((-2, -1)))
     results = factors(np.where(is_finite[..., None, None], matrices, 0))
     return tuple(
         np.where(is_finite.reshape(*is_finite.shape, *[1] * (r.ndim - is_finite.ndim)), r, np.nan)
@@ -62,7 +63,7 @@ def qr_decomposition(instr: HloInstruction, operands: Operands) -> Value:
         for k in range(len(taus)):
             taus[k] = _reflect_column(matrix, k)
     packed = batches.reshape(array.shape).astype(array.dtype)
-    return packed, scales.reshape(*array.shape[:-2], -1).astype(array.dtype)
+    return packed, scales.reshape(*array.shape[:-2], scales.shape[-1]).astype(array.dtype)
 
 
 def _reflect_column(matrix: Array, k: int) -> complex:
@@ -86,7 +87,7 @@ def product_of_reflectors(instr: HloInstruction, operands: Operands) -> Value:
     array, scales = np.asarray(operands[0]), np.asarray(operands[1])
     rows, columns = array.shape[-2:]
     batches = _batches(array)
-    taus = scales.reshape(-1, scales.shape[-1]).astype(batches.dtype)
+    taus = scales.reshape(len(batches), scales.shape[-1]).astype(batches.dtype)
     result = np.zeros_like(batches)
     for packed, tau, q in zip(batches, taus, result, strict=True):
         np.fill_diagonal(q, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.hlo.attributes import ConvDims, Window
+from compiler.hlo.attributes import ConvDims
 from compiler.hlo.ops.declaration import (
     CONVOLUTION_GROUPS,
     PRECISION,
@@ -13,7 +13,7 @@ from compiler.hlo.ops.declaration import (
     words,
 )
 from compiler.hlo.ops.declaration import Trait as T
-from compiler.hlo.ops.inference import Inference, dims_text, plain
+from compiler.hlo.ops.inference import Inference, dims_text, plain, window_of
 from compiler.hlo.shape import ArrayShape, Shape
 
 
@@ -79,16 +79,15 @@ def _ragged_dot(q: Inference) -> Shape:
 
 def _convolution(q: Inference) -> Shape:
     lhs, rhs = q.array(0), q.array(1)
-    dims, window = q.attrs.get("dim_labels"), q.attrs.get("window", Window())
+    dims = q.attrs.get("dim_labels")
     if not isinstance(dims, ConvDims):
         q.fail("want dim_labels=")
-    if not isinstance(window, Window):
-        q.fail("want window={...}")
     spatial = len(dims.input_spatial)
+    window = window_of(q, spatial)
     q.require(lhs.rank == rhs.rank == spatial + 2, f"dim_labels do not fit {dims_text(lhs)}")
-    q.require(len(window.dims) == spatial, f"want a window of {spatial} dimensions")
     groups = q.integer("feature_group_count", 1)
     batch_groups = q.integer("batch_group_count", 1)
+    q.require(groups > 0 and batch_groups > 0, "want a positive number of groups")
     q.require(groups == 1 or batch_groups == 1, "want groups of features or of batches, not both")
     in_features = rhs.dims[dims.kernel_input_feature]
     out_features = rhs.dims[dims.kernel_output_feature]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from compiler.diagnostics import CompileError
+from compiler.hlo.attributes import Window
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
@@ -127,3 +128,14 @@ def plain(dtype: DType, dims: tuple[int, ...] | list[int]) -> ArrayShape:
 def dims_text(shape: ArrayShape) -> str:
     """``f32[8,128]``, for messages."""
     return print_shape(shape, False)
+
+
+def window_of(q: Inference, rank: int) -> Window:
+    """The attribute ``window``, of `rank` dimensions; sizes, strides and dilations are positive."""
+    window = q.attrs.get("window", Window())
+    if not isinstance(window, Window) or len(window.dims) != rank:
+        q.fail(f"want a window of {rank} dimensions")
+    for d in window.dims:
+        least = min(d.size, d.stride, d.base_dilation, d.window_dilation)
+        q.require(least > 0, "want a window of positive sizes, strides and dilations")
+    return window

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compiler.hlo.attributes import Window
 from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32
 from compiler.hlo.fourier import LANES, has_kernel, root_rows
 from compiler.hlo.ops.declaration import (
@@ -22,6 +21,7 @@ from compiler.hlo.ops.inference import (
     dims_text,
     one_or_tuple,
     plain,
+    window_of,
 )
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
@@ -59,15 +59,8 @@ def _reduce(q: Inference) -> Shape:
     return one_or_tuple([plain(r.dtype, kept) for r in _accumulators(q, inits)])
 
 
-def _window(q: Inference, rank: int) -> Window:
-    window = q.attrs.get("window", Window())
-    if not isinstance(window, Window) or len(window.dims) != rank:
-        q.fail(f"want a window of {rank} dimensions")
-    return window
-
-
 def _windowed_dims(q: Inference, operand: ArrayShape) -> list[int]:
-    window = _window(q, operand.rank)
+    window = window_of(q, operand.rank)
     return [w.output_size(size) for w, size in zip(window.dims, operand.dims, strict=True)]
 
 
@@ -83,7 +76,7 @@ def _select_and_scatter(q: Inference) -> Shape:
     if list(source.dims) != want:
         q.fail(f"source is {dims_text(source)}, the window takes {want} positions")
     q.require(init.rank == 0, f"initial value is {dims_text(init)}, want a scalar")
-    if any(d.base_dilation != 1 or d.reversal for d in _window(q, operand.rank).dims):
+    if any(d.base_dilation != 1 or d.reversal for d in window_of(q, operand.rank).dims):
         q.fail("a window that selects is neither reversed nor over a dilated operand")
     q.computation("select")
     q.computation("scatter")
@@ -209,6 +202,8 @@ def _rng_bit_generator(q: Inference) -> Shape:
     if isinstance(result, TupleShape):
         state_kept = len(result.elements) == 2 and is_compatible(result.elements[0], q.shapes[0])
         q.require(state_kept, f"result is {print_shape(result, False)}, want (state, bits)")
+    bits = leaves(result)[-1].dtype
+    q.require(bits.bits >= 8, f"random bits of {bits.name}; want elements of whole bytes")
     return result
 
 

@@ -160,6 +160,8 @@ def _ragged_dot(instr: Instr) -> Instr | None:
         )
     (ragged,) = instr.lhs_ragged_dims
     groups = sizes.array.dims[0]
+    if groups == 0:
+        return e.full(instr.array.dtype, instr.array.dims, 0)
     stops = _running_sum(e, e.cast(sizes, S32))
     group_dims = instr.rhs_group_dims
 
@@ -326,16 +328,9 @@ def _scaled(e: Emitter, value: Instr, scale: Instr) -> Instr:
         places: list[int] = []
         for extent, blocks in zip(dims, scale.array.dims, strict=True):
             places.append(len(split))
-            split += [blocks, extent // blocks]
+            split += [blocks, extent // max(1, blocks)]
         spread = e.reshape(e.broadcast(factor, tuple(split), tuple(places)), dims)
     return e.multiply(e.cast(value, F32), spread)
-
-
-def _pad_of_nothing(instr: Instr) -> Instr | None:
-    """Padding around an array without elements is all there is."""
-    if 0 not in instr.operands[0].array.dims or instr.array.rank == 0:
-        return None
-    return Emitter.at(instr).broadcast(instr.operands[1], instr.array.dims)
 
 
 def _widened_window(instr: Instr) -> Instr | None:
@@ -361,7 +356,6 @@ _TABLE: dict[str, Expansion] = {
     "gather": plain_indices,
     "imag": _imag,
     "map": _mapped,
-    "pad": _pad_of_nothing,
     "convolution": _convolution,
     "ragged-dot": _ragged_dot,
     "real": _real,
