@@ -39,6 +39,8 @@ _MESH = re.compile(r"mesh\[(?P<axes>[^\]]*)\](?:, device_ids=\((?P<ids>.*?)\))? 
 _AXIS = re.compile(r"'([^']+)'=(\d+)")
 _PICKED = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 _IOTA = re.compile(r"\[([\d,]+)\]T\(([\d,]+)")
+_PARTITIONED = re.compile(r"_spmd(\.\d+)?$")
+"""XLA's mark of a computation whose shapes are a device's own."""
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 SEND_PAIRS = "_xla_send_recv_source_target_pairs"
@@ -65,6 +67,11 @@ def device_counts(module: HloModule) -> DeviceCounts:
     assert isinstance(replicas, int)
     assert isinstance(partitions, int)
     return DeviceCounts(replicas, partitions)
+
+
+def is_partitioned(module: HloModule) -> bool:
+    """Whether the module's shapes are a device's own already: so its entry's name says."""
+    return _PARTITIONED.search(module.entry_name) is not None
 
 
 def explicit_groups(value: object) -> Groups:

@@ -17,7 +17,8 @@ V8   A called computation is in the module, stands before its caller, and is not
      calls are nested at most 100 deep.
 V9   A fusion's computation is called by that fusion alone.
 V10  ``entry_computation_layout`` and ``input_output_alias`` fit the entry computation.
-V11  ``replica_groups`` name a device once; ``source_target_pairs`` name a target once.
+V11  ``replica_groups`` name a device once and have the size that shapes say; ``source_target_pairs``
+     name a target once.
 
 From `Level.LAYOUT_ASSIGNED` on:
 
@@ -47,11 +48,12 @@ from typing import NoReturn
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError, VerifyError
-from compiler.hlo.attributes import ComputationLayout, InputOutputAlias, IotaReplicaGroups
+from compiler.hlo.attributes import ComputationLayout, InputOutputAlias
 from compiler.hlo.call_graph import callers, control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.printer import print_instruction
+from compiler.hlo.replica_groups import device_counts, device_groups, explicit_groups
 from compiler.hlo.shape import (
     UNKNOWN_SIZE,
     ArrayShape,
@@ -323,11 +325,23 @@ def _fail_entry(module: HloModule, message: str) -> NoReturn:
 
 
 def _check_replica_groups(instr: HloInstruction) -> None:
-    groups = instr.attrs["replica_groups"]
-    if isinstance(groups, IotaReplicaGroups):
-        return
-    if isinstance(groups, tuple):
-        _check_distinct(instr, [device for group in groups for device in group], "device")
+    groups = explicit_groups(instr.attrs["replica_groups"])
+    _check_distinct(instr, [device for group in groups for device in group], "device")
+    assert instr.computation is not None and instr.computation.module is not None
+    counts = device_counts(instr.computation.module)
+    if counts.devices > 1 and instr.opcode in ("all-gather", "reduce-scatter"):
+        _check_growth(instr, {len(group) for group in device_groups(instr, counts)})
+
+
+def _check_growth(instr: HloInstruction, sizes: set[int]) -> None:
+    """A dimension of what all devices of a group hold is as many times that of one's."""
+    (dim,) = instr.dimensions
+    for operand, result in zip(instr.operands, leaves(instr.shape), strict=True):
+        given, made = operand.array.dims[dim], result.dims[dim]
+        all_of, one = (made, given) if instr.opcode == "all-gather" else (given, made)
+        if {one * size for size in sizes} != {all_of}:
+            found = " or ".join(map(str, sorted(sizes)))
+            _fail(11, instr, f"groups of {found} devices make no {made} of {given}")
 
 
 def _check_pairs(instr: HloInstruction) -> None:

@@ -8,14 +8,13 @@ which a caller cuts arguments and puts results together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import BufferDonor, ComputationLayout
 from compiler.hlo.call_graph import control_computations, drop_unreachable, sort_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.replica_groups import device_counts, is_partitioned
 from compiler.hlo.shape import has_size_of, leaves, subshape
 from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
@@ -40,9 +39,6 @@ HANDLERS: dict[str, Handler] = {
     **POOLING_GRADIENT,
     **WINDOWS,
 }
-
-_SUFFIX = "_spmd"
-"""XLA's mark of a computation whose shapes are a device's own."""
 
 
 def partition_module(module: HloModule, context: PassContext) -> bool:
@@ -75,11 +71,6 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
     _settle_aliases(module, context)
     eliminate_dead_code(module, context)  # what two ways to a value had both begun
     return True
-
-
-def is_partitioned(module: HloModule) -> bool:
-    """Whether the module's shapes are a device's own already: so its entry's name says."""
-    return re.search(rf"{_SUFFIX}(\.\d+)?$", module.entry_name) is not None
 
 
 def _shardings(module: HloModule) -> Iterator[HloSharding]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from operator import mul
 
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.replica_groups import device_counts, is_partitioned
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
@@ -25,9 +26,20 @@ Shapes = Sequence[ArrayShape]
 
 
 def entry_shapes(module: HloModule) -> tuple[Shapes, Shapes]:
-    """The arrays of the parameters, and of the result."""
-    parameters = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
-    return parameters, list(leaves(module.entry.root_instruction.shape))
+    """The global arrays of the parameters, and of the result; pieces of a partitioned module put together."""
+    parameters = [leaf for p in module.entry.parameters for leaf in _whole(p)]
+    return parameters, _whole(module.entry.root_instruction)
+
+
+def _whole(instr: HloInstruction) -> Shapes:
+    assert instr.computation is not None and instr.computation.module is not None
+    shapes = leaves(instr.shape)
+    if not is_partitioned(instr.computation.module):
+        return shapes
+    return [
+        ArrayShape(s.dtype, tuple(map(mul, s.dims, tile_counts(sharding, s.rank))))
+        for s, sharding in zip(shapes, _shardings(instr), strict=True)
+    ]
 
 
 def sharded_devices(module: HloModule) -> int:
@@ -51,7 +63,10 @@ def devices_text(module: HloModule) -> dict[str, str]:
 
 
 def placement_texts(module: HloModule, shapes: tuple[Shapes, Shapes]) -> dict[str, str]:
-    """The metadata of a module that was partitioned; `shapes` are those of before."""
+    """The metadata of a partitioned module; `shapes` are the global ones.
+
+    What a root without a sharding gives is taken for equal on all devices.
+    """
     partitions = device_counts(module).partitions
     inputs, outputs = shapes
     given = [s for p in module.entry.parameters for s in _shardings(p)]
@@ -63,7 +78,7 @@ def placement_texts(module: HloModule, shapes: tuple[Shapes, Shapes]) -> dict[st
 
 
 def _shardings(instr: HloInstruction) -> Sequence[HloSharding]:
-    sharding = instr.attrs["sharding"]
+    sharding = instr.attrs.get("sharding", HloSharding("replicated"))
     assert isinstance(sharding, HloSharding)
     return sharding.for_leaves(len(leaves(instr.shape))).elements or ()
 

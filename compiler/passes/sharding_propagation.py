@@ -11,6 +11,7 @@ from __future__ import annotations
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.printer import print_module
+from compiler.hlo.replica_groups import is_partitioned
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
@@ -25,6 +26,8 @@ from compiler.sharding.values import Values, values_of
 
 def propagate_shardings(module: HloModule, context: PassContext) -> bool:
     """Give every instruction the sharding that follows from what the program states."""
+    if is_partitioned(module):
+        return _drop_inner(module)
     before = print_module(module) if _is_all_stated(module) else None
     inline_calls(module, context)
     unshare(module)
@@ -48,6 +51,20 @@ def propagate_shardings(module: HloModule, context: PassContext) -> bool:
         computation.sort()
     module.entry.sort()
     return before is None or print_module(module) != before
+
+
+def _drop_inner(module: HloModule) -> bool:
+    """Of shapes that are a device's own only the borders' shardings mean anything."""
+    borders = {*module.entry.parameters, module.entry.root_instruction}
+    found = [
+        instr
+        for computation in module.computations.values()
+        for instr in computation
+        if "sharding" in instr.attrs and instr not in borders
+    ]
+    for instr in found:
+        del instr.attrs["sharding"]
+    return bool(found)
 
 
 def _is_all_stated(module: HloModule) -> bool:

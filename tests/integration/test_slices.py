@@ -68,6 +68,8 @@ COLLECTIVES = {
     "ROOT r = T[256,128] all-reduce(x), replica_groups={}, to_apply=add",
     "all-reduce in pairs": "x = T[96,300] parameter(0)\n"
     "ROOT r = T[96,300] all-reduce(x), replica_groups={{1,2},{0,3}}, to_apply=add",
+    "all-reduce in unequal groups": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,24] all-reduce(x), replica_groups={{2},{3,0,1}}, to_apply=add",
     "reduce-scatter": "x = T[6,24] parameter(0)\n"
     "ROOT r = T[6,6] reduce-scatter(x), replica_groups={{3,1,0,2}}, dimensions={1}, to_apply=add",
     "all-to-all": "x = T[8,20] parameter(0)\n"
@@ -84,6 +86,10 @@ COLLECTIVES = {
     ).replace("PAIRS", "frontend_attributes={_xla_send_recv_source_target_pairs={{0,2},{2,3}}}"),
     "broadcast": "x = T[6,24] parameter(0)\n"
     "ROOT r = T[6,24] collective-broadcast(x), replica_groups={{2,0,3}}",
+    "broadcast to nobody": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,24] collective-broadcast(x), replica_groups={{0},{2},{3}}",
+    "permute of one device": "x = T[6,24] parameter(0)\n"
+    "ROOT r = T[6,24] collective-permute(x), source_target_pairs={{0,0}}",
 }
 
 
@@ -152,6 +158,27 @@ def test_replicas_of_partitions_have_numbers_of_both() -> None:
     got, replicas, _ = exe(x)
     np.testing.assert_array_equal(got, x)
     assert list(replicas) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "T[16] all-gather(x), channel_id=1, replica_groups={{1,0}}, dimensions={0}",
+        "T[1] reduce-scatter(x), channel_id=1, replica_groups={}, dimensions={0}, to_apply=add",
+        "T[8] all-gather(x), channel_id=2, replica_groups=mesh['a'=2,'b'=2] {'b'}, dimensions={0}, "
+        "use_global_device_ids=true",
+    ],
+)
+def test_a_channel_joins_all_partitions_of_its_replicas(row: str) -> None:
+    """A module partitioned already: the shardings of its borders cut and join global arrays."""
+    body = f"""x = T[4] parameter(0), sharding={{devices=[2]<=[2]}}
+      y = {row}
+      ROOT r = T[1,{row[2 : row.index("]")]}] reshape(y), sharding={{devices=[2,1]<=[2]}}"""
+    source = text(body, header="replica_count=2, num_partitions=2").replace("main", "main_spmd")
+    x = values("f32", (2, 8))
+    (got,) = compiled(source)(x)
+    want = evaluate_devices(parse_model(source), [[piece] for piece in x.reshape(4, 4)])
+    np.testing.assert_array_equal(got.reshape(4, -1), np.stack([w[0][0] for w in want]))
 
 
 PARTITIONED = """HloModule m, num_partitions=4

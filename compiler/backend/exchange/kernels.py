@@ -13,7 +13,6 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG, ExchangePlan
 from compiler.backend.kernel_calls import no_kernel
 from compiler.backend.transfer import hbm_tiling
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core_word
@@ -49,11 +48,7 @@ class Exchange:
     def groups(self) -> Groups:
         """The groups, as numbers of cores."""
         found = device_groups(self.kernel.root, DeviceCounts(1, self.cores))
-        if len({len(group) for group in found}) != 1:
-            raise UnsupportedError(
-                f"%{self.kernel.root.name}: replica groups that differ in size; make them equal",
-                self.kernel.root.span,
-            )
+        assert len(set(map(len, found))) == 1, "collective-expander leaves equal groups"
         self._note(found)
         return found
 

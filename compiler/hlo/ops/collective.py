@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compiler.hlo.attributes import IotaReplicaGroups
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ops.declaration import APPLY, DIMENSIONS, AttributeRow, Op, flags, variadic, words
 from compiler.hlo.ops.declaration import Trait as T
@@ -14,17 +13,15 @@ from compiler.hlo.ops.inference import (
     one_or_tuple,
     plain,
 )
+from compiler.hlo.replica_groups import explicit_groups
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 
 
 def _group_size(q: Inference) -> int | None:
-    """Devices per group; None when the module does not say (all devices take part)."""
-    groups = q.attrs.get("replica_groups", ())
-    if isinstance(groups, IotaReplicaGroups):
-        return groups.dims[1]
-    if not isinstance(groups, tuple):
-        q.fail("want replica_groups={{...}}")
-    if not groups:
+    """Devices per group; None when it depends on how many devices the module has, which V11 looks at."""
+    groups = explicit_groups(q.attrs.get("replica_groups", ()))
+    is_of_replicas = q.opcode != "all-to-all" and not q.flag("use_global_device_ids")
+    if not groups or (is_of_replicas and "channel_id" in q.attrs):
         return None
     sizes = {len(group) for group in groups}
     q.require(len(sizes) == 1, "replica groups differ in size")

@@ -56,15 +56,11 @@ class Collective:
         groups = instr.attrs.get("replica_groups", ())
         assert isinstance(groups, tuple)
         self.groups: Groups = groups
-        if len({len(group) for group in groups}) > 1:
-            raise UnsupportedError(
-                f"%{instr.name}: replica groups that differ in size; make them equal", instr.span
-            )
         self.size = len(groups[0]) if groups else 0
         assert instr.computation is not None and instr.computation.module is not None
         self.devices = device_counts(instr.computation.module).devices
-        if groups and len(groups) * self.size < self.devices:
-            rest = set(range(self.devices)) - {d for group in groups for d in group}
+        rest = set(range(self.devices)) - {d for group in groups for d in group}
+        if groups and rest:
             raise UnsupportedError(
                 f"%{instr.name}: no replica group has device {min(rest)}; list all", instr.span
             )
@@ -136,11 +132,38 @@ class Collective:
 
     def is_member(self, members: Sequence[int], operand: Instr) -> Instr:
         """Whether this device is one of `members`, as a mask of the operand's dimensions."""
-        e = self.e
-        table = e.table(PRED, [device in members for device in range(self.devices)])
-        number = e.convert(e.instruction("partition-id"), S32)
-        found = e.dynamic_slice(table, (number,), (1,))
-        return e.broadcast(e.reshape(found, ()), operand.array.dims)
+        found = self.looked_up(PRED, [device in members for device in range(self.devices)])
+        return self.e.broadcast(found, operand.array.dims)
+
+    def combined_unevenly(self, operand: Instr) -> Instr:
+        """The operand combined over groups that differ in size: all devices' slots are gathered."""
+        e, uneven, dims = self.e, self.groups, operand.array.dims
+        own = {device: group for group in uneven for device in group}
+        self.groups, self.size = (tuple(range(self.devices)),), self.devices
+        slots = self.gathered(operand)
+        self.groups, self.size = uneven, len(uneven[0])
+        computation = self.instr.attrs["to_apply"]
+        assert isinstance(computation, HloComputation)
+        zeros = [e.constant(S32, 0)] * len(dims)
+        total = operand
+        for k in range(max(map(len, uneven))):
+            have = [device for device in range(self.devices) if k < len(own[device])]
+            number = self.looked_up(
+                S32, [own[d][min(k, len(own[d]) - 1)] for d in range(self.devices)]
+            )
+            other = e.dynamic_slice(slots, (number, *zeros), (1, *dims))
+            other = e.shaped(other, dims)
+            if k:
+                (more,) = e.apply(computation, (total, other))
+                other = e.select(self.is_member(have, operand), more, total)
+            total = other
+        return total
+
+    def looked_up(self, dtype: DType, values: Sequence[int]) -> Instr:
+        """This device's one of a table's values."""
+        number = self.e.convert(self.e.instruction("partition-id"), S32)
+        found = self.e.dynamic_slice(self.e.table(dtype, values), (number,), (1,))
+        return self.e.reshape(found, ())
 
     def permuted(self, operand: Instr, pairs: Sequence[tuple[int, int]]) -> Instr:
         """What the device that sends to this one has; zeros if none does."""
@@ -234,6 +257,8 @@ def _bytes(operand: Instr) -> int:
 
 def _reduced(c: Collective, operand: Instr) -> Instr:
     shape = operand.array
+    if len(set(map(len, c.groups))) > 1:
+        return c.combined_unevenly(operand)
     if shape.element_count * c.size * shape.dtype.bits <= 8 * _GATHERED_BYTES:
         return c.combined(c.gathered(operand))
     e = c.e
@@ -302,9 +327,7 @@ def _ragged(instr: Instr) -> Instr | None:
 def _rank(c: Collective) -> Instr:
     """This device's number in its group."""
     ranks = {device: k for group in c.groups for k, device in enumerate(group)}
-    table = c.e.table(S32, [ranks[device] for device in range(c.devices)])
-    number = c.e.convert(c.e.instruction("partition-id"), S32)
-    return c.e.reshape(c.e.dynamic_slice(table, (number,), (1,)), ())
+    return c.looked_up(S32, [ranks[device] for device in range(c.devices)])
 
 
 _TABLE = {

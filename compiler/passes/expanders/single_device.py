@@ -13,7 +13,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.replica_groups import device_counts, device_groups
+from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
@@ -69,11 +69,14 @@ def _require_static(module: HloModule) -> None:
 
 
 def _is_alone(instr: Instr) -> bool:
-    """Whether every group of the collective has one participant."""
-    assert instr.computation is not None
-    assert instr.computation.module is not None
-    counts = device_counts(instr.computation.module)
-    return all(len(group) == 1 for group in device_groups(instr, counts))
+    """Whether every device is in a group of its own."""
+    counts = _counts(instr)
+    return sorted(device_groups(instr, counts)) == [(d,) for d in range(counts.devices)]
+
+
+def _counts(instr: Instr) -> DeviceCounts:
+    assert instr.computation is not None and instr.computation.module is not None
+    return device_counts(instr.computation.module)
 
 
 def _same(instr: Instr) -> Instr | None:
@@ -86,25 +89,23 @@ def _same(instr: Instr) -> Instr | None:
 
 
 def _permuted(instr: Instr) -> Instr | None:
-    """Device 0 keeps its data when {0,0} is a pair, and gets zeros when nothing is sent to it."""
-    pairs = instr.source_target_pairs
-    if not _is_to_itself(instr):
-        return None
+    """Devices that send to themselves keep their data, and get zeros when nothing is sent at all."""
     e = Emitter.at(instr)
-    if pairs:
+    if _is_to_itself(instr):
         return result_of(e, instr, instr.operands)
+    if instr.source_target_pairs:
+        return None
     return result_of(e, instr, [e.like(operand, 0) for operand in instr.operands])
 
 
 def _is_to_itself(instr: Instr) -> bool:
-    return all(set(pair) == {0} for pair in instr.source_target_pairs)
+    counts = _counts(instr)
+    return sorted(device_pairs(instr, counts)) == [(d, d) for d in range(counts.devices)]
 
 
 def _number(instr: Instr) -> Instr | None:
     """The only device is number 0."""
-    assert instr.computation is not None
-    assert instr.computation.module is not None
-    if device_counts(instr.computation.module).devices != 1:
+    if _counts(instr).devices != 1:
         return None
     return Emitter.at(instr).constant(U32, 0)
 
@@ -136,7 +137,7 @@ def _collective_start(start: Instr, done: Instr) -> Instr | None:
 
 
 def _permute_start(start: Instr, done: Instr) -> Instr | None:
-    if not start.attrs.get("source_target_pairs") or not _is_to_itself(start):
+    if not _is_to_itself(start):
         return None
     return result_of(Emitter.at(done), done, start.operands)
 
