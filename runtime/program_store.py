@@ -8,8 +8,9 @@ nor the backend are imported for it, and bundles stay encoded unless somebody lo
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -52,34 +53,53 @@ class Compilation(Protocol):
 
 
 @dataclass
-class _Recompiled:
-    """The texts of a program from the store, which holds none: it is compiled when one is asked."""
+class _KeptTexts:
+    """The texts of a program in the store. HLO is kept beside it once it was asked for; else, and for LLO,
+    a program that came from the store is compiled again."""
 
+    cache: DiskCache
+    key: str
     compile: Callable[[], Compilation]
-    _compilation: Compilation | None = field(default=None, init=False)
+    compilation: Compilation | None = None
 
     def compiled(self) -> Compilation:
-        if self._compilation is None:
-            self._compilation = self.compile()
-        return self._compilation
+        if self.compilation is None:
+            self.compilation = self.compile()
+        return self.compilation
+
+    def kept_hlo(self) -> bytes | None:
+        """What the store has of it, compressed."""
+        return self.cache.load(self._hlo_key)
 
     def hlo_text(self) -> str:
-        return self.compiled().hlo_text()
+        if self.compilation is None and (kept := self.kept_hlo()) is not None:
+            return zlib.decompress(kept).decode()
+        text = self.compiled().hlo_text()
+        if is_source_as_loaded(*_SOURCE):
+            self.cache.store(self._hlo_key, zlib.compress(text.encode(), 1))
+        return text
 
     def llo_text(self) -> str:
         return self.compiled().llo_text()
 
+    @property
+    def _hlo_key(self) -> str:
+        return cache_key("hlo", self.key)
 
-def is_kept_without_texts(executable: Executable) -> bool:
-    """Whether the program comes from the store: to ask for its texts is to compile it."""
-    return isinstance(executable.texts, _Recompiled)
+
+def has_hlo_at_hand(executable: Executable) -> bool:
+    """Whether the program's HLO can be had without compiling it again."""
+    texts = executable.texts
+    if isinstance(texts, _KeptTexts):
+        return texts.compilation is not None or texts.kept_hlo() is not None
+    return texts is not None
 
 
 def compiled_module(executable: Executable) -> Compilation | None:
     """What the compiler made of an executable's model, compiled again if the program came from the store;
     None for a program that was loaded."""
     texts = executable.texts
-    if isinstance(texts, _Recompiled):
+    if isinstance(texts, _KeptTexts):
         return texts.compiled()
     return texts if isinstance(texts, Compilation) else None
 
@@ -106,13 +126,14 @@ def executable_of(
             program, digest = found
             seconds = time.perf_counter() - started
             stages = {"load": seconds}
-            texts = _Recompiled(compile)
+            texts = _KeptTexts(cache, key, compile)
             return _made(program, devices, machine, texts, seconds, stages, digest, cores)
     compiled = compile()
     kept = None if cache is None else _store(cache, key, compiled.program)
+    made = compiled if cache is None else _KeptTexts(cache, key, compile, compiled)
     seconds = time.perf_counter() - started
     stages = dict(compiled.timings)
-    return _made(compiled.program, devices, machine, compiled, seconds, stages, kept, cores)
+    return _made(compiled.program, devices, machine, made, seconds, stages, kept, cores)
 
 
 def read_checked(

@@ -1,12 +1,11 @@
 """The optimised program of an executable, in a form that jaxlib takes.
 
 JAX asks for it to show it (``compiled.as_text()``), and after every compilation for several devices to
-learn which sharding the compiler chose for each result. A program from the store holds no text: one for
-several devices then has a text with parameters, results and their shardings alone, since to make the
-whole one would be to compile anew.
+learn which sharding the compiler chose for each result. One whose text is not at hand has a text with
+parameters, results and their shardings alone, since to make the whole one would be to compile anew.
 
 How arguments lie on the device is no matter of JAX's: the configuration says that their layouts are
-the default ones.
+the default ones. Their dimensions are those of the text: the compiler may have put them in another order.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from importlib import import_module
 
-from compiler.hlo.shape_text import print_shape
+from compiler.hlo.shape import ArrayShape, Shape
+from compiler.hlo.shape_text import parse_shape, print_shape
 from runtime.executable import Executable
 from runtime.pjrt.messages import Assignment
 from runtime.pjrt.signature import Signature
 from runtime.pjrt.staged import Staged
-from runtime.program_store import is_kept_without_texts
+from runtime.ports import Port
+from runtime.program_store import has_hlo_at_hand
 from runtime.protobuf import bytes_field, fields, number_field
 from runtime.slice_executable import SliceExecutable
 from runtime.spread import Spread, Tile
@@ -35,10 +36,11 @@ def optimized_program(
 ) -> bytes:
     """An `HloModuleProtoWithConfig`. A program in stages, or one from bytes, has no one text and is shown as
     its outline."""
-    outline = _read_hlo(_outline(signature))
-    proto = outline
+    outline = proto = _read_hlo(_outline(signature.name, signature.arguments, signature.results))
     if isinstance(code, Executable) and _has_text(code):
         proto = _read_hlo(code.text("hlo"))
+        sides = (_device_shapes(ports) for ports in (code.inputs, code.outputs))
+        outline = _read_hlo(_outline(signature.name, *sides))
     if isinstance(code, SliceExecutable):
         proto += _shardings(code)
     shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
@@ -47,11 +49,11 @@ def optimized_program(
 
 
 def _has_text(code: Executable) -> bool:
-    """Whether its HLO after all passes is at hand, or what asks for it can wait, and has the parameters
-    and results that JAX knows: an array in two planes is two parameters there."""
-    if code.texts is None or (isinstance(code, SliceExecutable) and is_kept_without_texts(code)):
-        return False
-    return all(len(port.buffers) == 1 for port in (*code.inputs, *code.outputs))
+    """Whether its HLO after all passes is at hand, and has as many parameters and results as JAX knows: an
+    array in two planes is two parameters there."""
+    return has_hlo_at_hand(code) and all(
+        len(port.buffers) == 1 for port in (*code.inputs, *code.outputs)
+    )
 
 
 def _read_hlo(text: str) -> bytes:
@@ -68,17 +70,23 @@ def _read_hlo(text: str) -> bytes:
     raise RuntimeError(message)
 
 
-def _outline(signature: Signature) -> str:
+def _device_shapes(ports: Sequence[Port]) -> list[Shape]:
+    """What a program's own text has as parameters or results, in default layouts."""
+    found = [parse_shape(port.buffers[0].shape) for port in ports]
+    return [shape.with_layout(None) if isinstance(shape, ArrayShape) else shape for shape in found]
+
+
+def _outline(name: str, arguments: Sequence[Shape], results: Sequence[Shape]) -> str:
     """A module with the program's parameters and results, and one call of what is between them."""
-    inputs = [print_shape(shape) for shape in signature.arguments]
-    outputs = [print_shape(shape) for shape in signature.results]
+    inputs = [print_shape(shape) for shape in arguments]
+    outputs = [print_shape(shape) for shape in results]
     result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     head = ", ".join(f"p{number}: {shape}" for number, shape in enumerate(inputs))
     lines = [f"  %p{number} = {shape} parameter({number})" for number, shape in enumerate(inputs)]
     operands = ", ".join(f"%p{number}" for number in range(len(inputs)))
     call = f'custom-call({operands}), custom_call_target="tpuc.program"'
     body = "\n".join([*lines, f"  ROOT %results = {result} {call}"])
-    return f"HloModule {signature.name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
+    return f"HloModule {name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
 
 
 def _shardings(executable: SliceExecutable) -> bytes:
