@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.changing import CHANGED
 from compiler.frontends.numpy.indexing import normal_index
 from compiler.frontends.numpy.ops import as_tracer
 from compiler.frontends.numpy.promotion import promote_pair
@@ -136,10 +137,8 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     """A ufunc of device arrays, or its reduction."""
     if any(isinstance(x, Tracer) for x in inputs):
         return NotImplemented  # it is part of what is traced
-    if kwargs.get("out") is not None:
-        raise UnsupportedError(
-            f"np.{function.__name__}: argument 'out': a tpuc.Array is never changed"
-        )
+    if kwargs.get("out") is not None or method == "at":
+        raise _never_changed(function.__name__)
     if method == "__call__":
         _expect_scalars_fit(inputs)
     called = function if method == "__call__" else getattr(function, method)
@@ -163,6 +162,9 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
     """A function of NumPy's that has arguments with device arrays."""
     if any(isinstance(x, Tracer) for x in _flat((args, kwargs))):
         return NotImplemented
+    is_written = function in CHANGED and isinstance(args[0], Array)
+    if is_written or isinstance(kwargs.get("out"), Array):
+        raise _never_changed(function.__name__)
     if function in _READERS:
         args, kwargs = _on_host((args, kwargs))
         return function(*args, **kwargs)
@@ -171,6 +173,13 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
         sized: Any = importlib.import_module("runtime.array_api.sized")  # it calls `run`
         return getattr(sized, function.__name__)(*args, **kwargs)
     return run(function, args, kwargs)
+
+
+def _never_changed(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"np.{name} is to change an array: a tpuc.Array is never changed; use x.at[key], or what the function "
+        "returns, or do it in a tpuc.jit function"
+    )
 
 
 def _flat(tree: Any) -> Iterator[Any]:

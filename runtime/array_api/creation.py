@@ -51,7 +51,8 @@ def _converted(x: Any, want: NumpyDType | None, device: Where, copy: bool | None
     if copy is False and not (is_same and is_here):
         raise ValueError("asarray: another type or device needs a copy; want copy=None or True")
     moved = x if is_here else x.to_device(home)
-    return moved if is_same else moved.astype(want)
+    made = moved if is_same else moved.astype(want)
+    return made.copy() if copy and made is x else made
 
 
 def _holds_device_arrays(tree: Any) -> bool:
@@ -78,7 +79,7 @@ def put(host: np.ndarray[Any, Any], want: NumpyDType | None, device: Where = Non
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Where = None) -> Any:
     """The values in another type, perhaps on another device."""
-    return asarray(x, dtype=dtype, device=device)
+    return asarray(x, dtype=dtype, device=device, copy=True if copy else None)
 
 
 def array(object: Any, dtype: Any = None, *, copy: bool | None = True, device: Where = None) -> Any:

@@ -15,14 +15,29 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
+def _augmented(name: str) -> Callable[[Any, Any], Any]:
+    operator: Callable[[Any, Any], Any] = getattr(NDArrayOperatorsMixin, f"__{name}__")
+
+    def method(self: ArrayMethods, other: object) -> Any:
+        value = operator(self, other)
+        return value if value is NotImplemented else self._in_place(value, f"in-place {name}")
+
+    return method
+
+
 class ArrayMethods(NDArrayOperatorsMixin):
-    """An array that is never changed, with `shape`, `dtype` and ``x[key]``."""
+    """An array with `shape`, `dtype` and ``x[key]``."""
 
     __slots__ = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The NumPy element type."""
         raise NotImplementedError
 
     def __getitem__(self, key: object) -> Self:
@@ -94,20 +109,23 @@ class ArrayMethods(NDArrayOperatorsMixin):
 
     __hash__ = object.__hash__
 
-    # x += y makes a new array: nothing else may refer to the old one's values.
-    __iadd__ = NDArrayOperatorsMixin.__add__
-    __isub__ = NDArrayOperatorsMixin.__sub__
-    __imul__ = NDArrayOperatorsMixin.__mul__
-    __itruediv__ = NDArrayOperatorsMixin.__truediv__
-    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
-    __imod__ = NDArrayOperatorsMixin.__mod__
-    __ipow__ = NDArrayOperatorsMixin.__pow__
-    __imatmul__ = NDArrayOperatorsMixin.__matmul__
-    __iand__ = NDArrayOperatorsMixin.__and__
-    __ior__ = NDArrayOperatorsMixin.__or__
-    __ixor__ = NDArrayOperatorsMixin.__xor__
-    __ilshift__ = NDArrayOperatorsMixin.__lshift__
-    __irshift__ = NDArrayOperatorsMixin.__rshift__
+    __iadd__ = _augmented("add")
+    __isub__ = _augmented("sub")
+    __imul__ = _augmented("mul")
+    __itruediv__ = _augmented("truediv")
+    __ifloordiv__ = _augmented("floordiv")
+    __imod__ = _augmented("mod")
+    __ipow__ = _augmented("pow")
+    __imatmul__ = _augmented("matmul")
+    __iand__ = _augmented("and")
+    __ior__ = _augmented("or")
+    __ixor__ = _augmented("xor")
+    __ilshift__ = _augmented("lshift")
+    __irshift__ = _augmented("rshift")
+
+    def _in_place(self, value: Any, what: str) -> Any:
+        """What ``x += y`` makes of x, where `value` is ``x + y``: another array, unless x can change."""
+        return value
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
         result: Self = function(self, *args, **kwargs)
@@ -194,16 +212,59 @@ class ArrayMethods(NDArrayOperatorsMixin):
         """As np.take."""
         return self._call(np.take, indices, axis)
 
+    def argsort(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.argsort."""
+        return self._call(np.argsort, *args, **kwargs)
+
+    def cumprod(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.cumprod."""
+        return self._call(np.cumprod, *args, **kwargs)
+
+    def diagonal(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.diagonal."""
+        return self._call(np.diagonal, *args, **kwargs)
+
+    def nonzero(self) -> Self:
+        """As np.nonzero."""
+        return self._call(np.nonzero)
+
+    def repeat(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.repeat."""
+        return self._call(np.repeat, *args, **kwargs)
+
+    def round(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.round."""
+        return self._call(np.round, *args, **kwargs)
+
+    def searchsorted(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.searchsorted."""
+        return self._call(np.searchsorted, *args, **kwargs)
+
     def ravel(self) -> Self:
         """One dimension."""
         return self.reshape(-1)
 
     def flatten(self) -> Self:
-        """One dimension."""
+        """A copy of one dimension."""
+        return self.reshape(-1).copy()
+
+    @property
+    def flat(self) -> Self:
+        """The elements in order."""
         return self.reshape(-1)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without padding."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
     def copy(self) -> Self:
-        """The array itself: it cannot be changed."""
+        """The array itself, as it cannot be changed."""
         return self
 
 

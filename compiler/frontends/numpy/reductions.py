@@ -475,7 +475,13 @@ def _ufunc_reduce(rule: Rule) -> Rule:
     return reduce
 
 
-UFUNC_REDUCTIONS: dict[np.ufunc, Rule] = {
+def _ufunc_accumulate(opcode: str) -> Rule:
+    """ufunc.accumulate takes axis 0 unless told otherwise."""
+    scan = _cumulative_rule(opcode)
+    return lambda trace, array, axis=0, dtype=None: scan(trace, array, axis, dtype)
+
+
+_REDUCE: dict[np.ufunc, Rule] = {
     np.add: _ufunc_reduce(_sum_rule("add")),
     np.logical_and: _ufunc_reduce(_truth_rule("and")),
     np.logical_or: _ufunc_reduce(_truth_rule("or")),
@@ -483,3 +489,11 @@ UFUNC_REDUCTIONS: dict[np.ufunc, Rule] = {
     np.minimum: _ufunc_reduce(_extreme_rule("minimum")),
     np.multiply: _ufunc_reduce(_sum_rule("multiply")),
 }
+_ACCUMULATE: dict[np.ufunc, Rule] = {
+    np.add: _ufunc_accumulate("add"),
+    np.maximum: _ufunc_accumulate("maximum"),
+    np.minimum: _ufunc_accumulate("minimum"),
+    np.multiply: _ufunc_accumulate("multiply"),
+}
+UFUNC_METHODS: dict[str, dict[np.ufunc, Rule]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+"""The rules of ``ufunc.reduce`` and ``ufunc.accumulate``."""

@@ -17,7 +17,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.changing import AT, CHANGED
+from compiler.frontends.numpy.memory import (
+    VIEWING,
+    Sharing,
+    assign,
+    in_place,
+    link_item,
+    link_results,
+)
 from compiler.frontends.numpy.methods import ArrayMethods
+from compiler.frontends.numpy.selection import Selection, is_unknown_mask
 from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloInstruction
@@ -29,10 +39,6 @@ SIZED = frozenset({
 })  # fmt: skip
 """Functions with as many results as values say, which `tpuc.numpy` has with a stated size."""
 
-_CHANGING = frozenset({
-    "np.copyto", "np.fill_diagonal", "np.place", "np.put", "np.put_along_axis", "np.putmask",
-})  # fmt: skip
-
 # Rules have the signatures of the NumPy functions they stand for.
 Rule = Callable[..., Any]
 
@@ -43,7 +49,7 @@ class Trace:
 
     builder: HloBuilder
     ufuncs: Mapping[np.ufunc, Rule]
-    reductions: Mapping[np.ufunc, Rule]  # ufunc.reduce
+    methods: Mapping[str, Mapping[np.ufunc, Rule]]  # of ufuncs: reduce, accumulate
     functions: Mapping[object, Rule]
     index: Rule
     update: Rule
@@ -67,7 +73,7 @@ class Trace:
     def nested(self, builder: HloBuilder) -> Trace:
         """A trace of a computation that this one's instructions call: the body of a loop, a branch."""
         return Trace(
-            builder, self.ufuncs, self.reductions, self.functions, self.index, self.update, self
+            builder, self.ufuncs, self.methods, self.functions, self.index, self.update, self
         )
 
     def run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
@@ -77,11 +83,12 @@ class Trace:
         args, kwargs = self._all_lifted(args), self._all_lifted(kwargs)
         self.depth += 1
         try:
-            return rule(self, *args, **kwargs)
+            result = rule(self, *args, **kwargs)
         finally:
             self.depth -= 1
             if self.depth == 0:
                 self._annotate(name)
+        return _of_its_own(result) if self.depth == 0 else result
 
     def _expect_open(self, name: str) -> None:
         if not self.is_open:
@@ -158,15 +165,38 @@ def _line() -> str:
     return ""
 
 
-class Tracer(ArrayMethods):
-    """A symbolic array: `instr` computes it. `is_weak` marks what came of Python scalars alone."""
+def _of_its_own(result: Any) -> Any:
+    """The result of a rule, as arrays that are no argument's: each may be changed without the other."""
+    if isinstance(result, Tracer):
+        return Tracer(result.trace, result.instr, is_weak=result.is_weak)
+    if isinstance(result, list | tuple):
+        items = [_of_its_own(item) for item in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    return result
 
-    __slots__ = ("instr", "is_weak", "trace")
+
+class Tracer(ArrayMethods):
+    """A symbolic array: `instr` computes its present value (`compiler.frontends.numpy.memory`). `is_weak`
+    marks what came of Python scalars alone."""
+
+    __slots__ = ("__weakref__", "_sharing", "instr", "is_weak", "trace")
 
     def __init__(self, trace: Trace, instr: HloInstruction, *, is_weak: bool = False) -> None:
         self.trace = trace
         self.instr = instr
         self.is_weak = is_weak
+        self._sharing: Sharing | None = None
+
+    @property
+    def sharing(self) -> Sharing:
+        """With whom it shares its memory."""
+        if self._sharing is None:
+            self._sharing = Sharing()
+        return self._sharing
+
+    def is_of_innermost_trace(self) -> bool:
+        """Whether what the program does now goes into this array's trace."""
+        return open_trace() is self.trace
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,9 +215,18 @@ class Tracer(ArrayMethods):
 
     # --- NumPy's protocols ----------------------------------------------------------------------
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
-        table = {"__call__": self.trace.ufuncs, "reduce": self.trace.reductions}.get(method, {})
-        name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "at" and ufunc in AT:
+            target, key, *value = inputs
+            name = f"np.{ufunc.__name__}.at"
+            return _change(name, target, lambda x: getattr(x.at[key], AT[ufunc])(*value))
+        if method == "outer":
+            first, second = inputs
+            spread = np.reshape(first, (*np.shape(first), *[1] * np.ndim(second)))
+            return ufunc(spread, second, **kwargs)
+        table = {"__call__": self.trace.ufuncs, **self.trace.methods}.get(method, {})
+        home = "np." if getattr(np, ufunc.__name__, None) is ufunc else ""
+        name = f"{home}{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         rule = table.get(ufunc)
         if rule is None:
             raise unsupported_function(name)
@@ -197,41 +236,72 @@ class Tracer(ArrayMethods):
             if (v is not None or k == "axis") and not (k == "where" and v is True)
         }
         dtype = kwargs.pop("dtype", None) if method == "__call__" else None
-        if "out" in kwargs or (method == "__call__" and kwargs):
-            argument = "out" if "out" in kwargs else next(iter(kwargs))
-            hint = {"out": "; use the result", "where": "; use np.where of the result"}
+        (out,), where = kwargs.pop("out", (None,)), kwargs.pop("where", None)
+        if method == "__call__" and (kwargs or (where is not None and out is None)):
+            argument = next(iter(kwargs), "where")
+            hint = {"where": "; give out=, or use np.where of the result"}
             raise UnsupportedError(
                 f"{name}: argument {argument!r} cannot be traced{hint.get(argument, '')}"
             )
+        if method != "__call__" and where is not None:
+            kwargs["where"], where = where, None
         result = self._run(name, rule, inputs, kwargs)
-        return result if dtype is None else result.astype(dtype)
+        result = result if dtype is None else result.astype(dtype)
+        return result if out is None else _written(name, out, result, where)
 
     def __array_function__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+        if func in CHANGED:
+            return _change(name, args[0], lambda x: CHANGED[func](x, *args[1:], **kwargs))
         rule = self.trace.functions.get(func)
         if rule is None:
             raise unsupported_function(name)
-        if kwargs.get("out") is not None:
-            raise UnsupportedError(f"{name}: argument 'out' cannot be traced; use the result")
+        out = kwargs.get("out")
         kwargs = {key: value for key, value in kwargs.items() if key != "out"}
-        return self._run(name, rule, args, kwargs)
+        result = self._run(name, rule, args, kwargs)
+        if func in VIEWING and self._is_users():
+            link_results(result, func, args, kwargs)
+        return result if out is None else _written(name, out, result)
 
-    def __getitem__(self, key: object) -> Tracer:
+    def _is_users(self) -> bool:
+        """Whether this is done by the user's program, not by a rule."""
+        return (open_trace() or self.trace).depth == 0
+
+    def __getitem__(self, key: object) -> Any:
+        if is_unknown_mask(key) and self._is_users():
+            return Selection(self, key)
         result: Tracer = self._run("getitem", self.trace.index, (self, key), {})
+        if self._is_users():
+            link_item(result, self, key)
         return result
 
-    def __setitem__(self, key: object, value: object) -> NoReturn:
-        raise UnsupportedError(
-            "x[...] = value: a traced array cannot be changed; write x = x.at[...].set(value), or "
-            "build a new one with np.where or np.concatenate"
-        )
+    def __setitem__(self, key: object, value: object) -> None:
+        if isinstance(value, Selection):
+            assign(self, value.written_to(self, key))
+        else:
+            assign(self, self._updated("set", key, value))
 
     def _updated(self, method: str, key: object, value: object) -> Tracer:
         args = (method, self, key, value)
         result: Tracer = self._run(f"at.{method}", self.trace.update, args, {})
         return result
+
+    def _in_place(self, value: Any, what: str) -> Any:
+        return in_place(self, value, what) if self._is_users() else value
+
+    def copy(self) -> Tracer:
+        """The same values in an array of its own."""
+        return Tracer(self.trace, self.instr, is_weak=self.is_weak)
+
+    def sort(self, axis: int = -1) -> None:
+        """Sort its elements, in place."""
+        assign(self, self._call(np.sort, axis))
+
+    def fill(self, value: object) -> None:
+        """Give all elements one value."""
+        self[...] = value
 
     @property
     def device(self) -> None:
@@ -245,13 +315,16 @@ class Tracer(ArrayMethods):
     # --- values do not exist yet ----------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        raise self._has_no_value("a condition (if, while, and, or, assert)", "use np.where")
+        raise self._has_no_value(
+            "a condition (if, while, and, or, assert, max, sorted)",
+            "use np.where (np.maximum, np.sort), or tpuc.lax.cond and tpuc.lax.while_loop",
+        )
 
     def __int__(self) -> int:
         raise self._has_no_value("int()", "use .astype")
 
     def __float__(self) -> float:
-        raise self._has_no_value("float()", "use .astype")
+        raise self._has_no_value("float(), or a function of math's", "use .astype, np.sqrt, ...")
 
     def __complex__(self) -> complex:
         raise self._has_no_value("complex()", "use .astype")
@@ -260,7 +333,16 @@ class Tracer(ArrayMethods):
         raise self._has_no_value("a Python index or size", "pass it as a static argument")
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        raise self._has_no_value("np.asarray", "call NumPy functions on the traced array itself")
+        raise self._has_no_value(
+            "np.asarray, np.array, or storing it in an array that NumPy made on the host",
+            "call NumPy functions on the traced array itself; np.stack joins several, and arrays to be "
+            "filled come of tpuc.numpy (tpuc.numpy.zeros, ...) or of np.zeros_like(x)",
+        )
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._has_no_value("a formatted text", "return the array, and print it outside")
+        return repr(self)
 
     def item(self) -> NoReturn:
         """Refused: there is no value."""
@@ -271,6 +353,26 @@ class Tracer(ArrayMethods):
 
     def __repr__(self) -> str:
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"
+
+
+def _change(name: str, target: object, change: Callable[[Tracer], Any]) -> None:
+    if not isinstance(target, Tracer):
+        raise UnsupportedError(
+            f"{name} of traced values: an array that NumPy made on the host does not hold them; make it with "
+            "tpuc.numpy (tpuc.numpy.zeros, ...) or np.zeros_like of a traced array"
+        )
+    assign(target, change(target))
+
+
+def _written(name: str, out: Any, result: Any, where: object = None) -> Any:
+    """What `out=` gives: that array with the result in it, where a mask holds if there is one."""
+
+    def value(x: Tracer) -> Any:
+        chosen = result if where is None else np.where(where, result, x)  # type: ignore[call-overload]
+        return np.broadcast_to(chosen, x.shape).astype(x.dtype)
+
+    _change(f"{name}(out=)", out, value)
+    return out
 
 
 _INSTEAD = {
@@ -287,7 +389,8 @@ def unsupported_function(name: str) -> UnsupportedError:
         return UnsupportedError(
             f"{name}: the number of results depends on values; write tpuc.numpy.{name[3:]}(.., size=)"
         )
-    if name in _CHANGING:
-        return UnsupportedError(f"{name} changes an array: write x = x.at[...].set(value)")
-    advice = _INSTEAD.get(name, "write it with functions that can")
+    other = "write it with functions that can"
+    if "." not in name:  # a function of scipy.special
+        other = "tpuc.special has functions of SciPy's, for traced arrays too"
+    advice = _INSTEAD.get(name, other)
     return UnsupportedError(f"{name} cannot be traced; {advice}")

@@ -21,6 +21,7 @@ import numpy as np
 
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.changing import CHANGED
 from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
 from compiler.frontends.numpy.differences import DIFFERENCE_FUNCTIONS
 from compiler.frontends.numpy.editing import EDITING_FUNCTIONS
@@ -38,7 +39,7 @@ from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from compiler.frontends.numpy.promotion import OperandType, promote
 from compiler.frontends.numpy.pytree import LEAF, TreeDef, flatten, unflatten
 from compiler.frontends.numpy.rearranging import REARRANGING_FUNCTIONS
-from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_REDUCTIONS
+from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_METHODS
 from compiler.frontends.numpy.shaping import SHAPING_FUNCTIONS
 from compiler.frontends.numpy.signals import SIGNALS_FUNCTIONS
 from compiler.frontends.numpy.statistics import STATISTICS_FUNCTIONS
@@ -75,8 +76,8 @@ _FUNCTIONS: dict[object, Rule] = {
 
 
 def traced_functions() -> frozenset[object]:
-    """NumPy's functions that have a rule."""
-    return frozenset((*_UFUNCS, *_FUNCTIONS))
+    """NumPy's functions that have a rule, those included that change an array."""
+    return frozenset((*_UFUNCS, *_FUNCTIONS, *CHANGED))
 
 
 def trace(
@@ -93,7 +94,7 @@ def trace(
     leaves, in_tree = flatten(tuple(args))
     builder = HloBuilder(_identifier(getattr(function, "__name__", "function")))
     names = _parameter_names(in_tree, arg_names)
-    with Trace(builder, _UFUNCS, UFUNC_REDUCTIONS, _FUNCTIONS, index, updated).opened() as current:
+    with Trace(builder, _UFUNCS, UFUNC_METHODS, _FUNCTIONS, index, updated).opened() as current:
         tracers = [
             _parameter(current, leaf, name) for leaf, name in zip(leaves, names, strict=True)
         ]

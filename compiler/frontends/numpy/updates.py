@@ -52,7 +52,9 @@ _COMBINERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 def updated(trace: Trace, method: str, x: Tracer, key: Any, value: Any) -> Tracer:
     """`x` with ``x[key]`` set to `value`, or combined with it."""
     array, new = as_tracer(trace, x), as_tracer(trace, value)
-    if _is_mask(key) and (isinstance(key, Tracer) or (key.shape == array.shape and not new.ndim)):
+    if isinstance(key, Tracer) and _is_mask(key):
+        return _masked(trace, method, array, key, new)
+    if _is_mask(key) and key.shape == array.shape and not new.ndim:
         return _masked(trace, method, array, key, new)
     entries = full_key(array, known_masks(key))
     is_plain = [entry == slice(None) if isinstance(entry, slice) else False for entry in entries]
@@ -83,14 +85,17 @@ def _combined(method: str, old: Tracer, new: Tracer) -> Tracer:
 
 
 def _masked(trace: Trace, method: str, x: Tracer, mask: object, new: Tracer) -> Tracer:
-    """A mask of the array's own shape; the number of elements that hold is not known."""
+    """A mask of the array's first dimensions; the number of elements that hold is not known."""
     condition = as_tracer(trace, mask)
-    if condition.shape != x.shape or np.broadcast_shapes(x.shape, new.shape) != x.shape or new.ndim:
+    row = x.shape[condition.ndim :]
+    if condition.shape != x.shape[: condition.ndim] or np.broadcast_shapes(row, new.shape) != row:
         raise UnsupportedError(
-            f"x.at[mask]: want a mask of x's shape {list(x.shape)} and a scalar; use np.where"
+            f"x[mask] = values: want a mask of the first dimensions of {list(x.shape)} and a value for "
+            "every place where it may hold; use np.where"
         )
+    condition = reshape(condition, (*condition.shape, *[1] * len(row)))
     other = convert(broadcast_to(_combined(method, x, new), x.shape), x.dtype)
-    return select(condition, other, x)
+    return select(broadcast_to(condition, x.shape), other, x)
 
 
 def _box(trace: Trace, method: str, x: Tracer, entries: list[Any], new: Tracer) -> Tracer:

@@ -172,18 +172,6 @@ def test_python_operators(function: Callable[[Any, Any], Any]) -> None:
     agree(function, f32(4, 3), f32(4, 3))
 
 
-def test_in_place_operators_make_new_arrays() -> None:
-    def function(x: Any) -> Any:
-        y = x
-        y += 1
-        y *= 2
-        return x, y
-
-    first, second = run(function, f32(3) * 0 + 5)
-    np.testing.assert_array_equal(first, [5, 5, 5])
-    np.testing.assert_array_equal(second, [12, 12, 12])
-
-
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize(
@@ -470,13 +458,11 @@ def test_asking_for_a_value_is_refused(use: Callable[[Any], Any]) -> None:
         (lambda x: np.linalg.eig(x), r"np\.linalg.*eig cannot be traced"),
         (lambda x: np.roots(x), r"np\.roots cannot be traced"),
         (lambda x: np.nonzero(x), r"write tpuc\.numpy\.nonzero\(\.\., size=\)"),
-        (lambda x: np.add.accumulate(x), r"np\.add\.accumulate cannot be traced"),
-        (lambda x: np.add(x, 1, out=np.zeros((2, 2))), "argument 'out' cannot be traced"),
-        (lambda x: np.add(x, 1, where=x > 0), "'where' cannot be traced; use np.where"),
-        (lambda x: x[x > 0], r"x\[mask\]"),
+        (
+            lambda x: np.add(x, 1, where=x > 0),
+            "'where' cannot be traced; give out=, or use np.where",
+        ),
         (lambda x: np.where(x > 0), "unknown number"),
-        (lambda x: x.__setitem__(0, 1), "cannot be changed"),
-        (lambda x: np.putmask(x, x > 0, 1), r"changes an array: write x = x\.at"),
         (lambda x: np.pad(x, 1, mode="mean"), "want one of constant, edge"),
     ],
 )

@@ -76,17 +76,11 @@ def test_updates_outside_of_the_array_are_dropped() -> None:
 def test_a_mask_takes_a_scalar() -> None:
     got = run(lambda x: x.at[x > 20].set(-1).at[x < 3].multiply(2.0), X)
     assert (got == np.where(X > 20, -1, np.where(X < 3, X * 2, X))).all()
-    with pytest.raises(UnsupportedError, match="want a mask of x's shape"):
+    with pytest.raises(UnsupportedError, match="want a mask of the first dimensions"):
         run(lambda x: x.at[x[0] > 3].set(1), X)
 
 
-def test_what_cannot_be_changed_says_what_to_write() -> None:
-    def assign(x: Any) -> Any:
-        x[0] = 1
-        return x
-
-    with pytest.raises(UnsupportedError, match=r"write x = x.at\[...\].set\(value\)"):
-        run(assign, X)
+def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(CompileError, match="index 9 is out of range"):
         run(lambda x: x.at[9].set(1), X)
     with pytest.raises(CompileError, match="cannot be broadcast"):
