@@ -177,8 +177,8 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
 
 def _never_changed(name: str) -> UnsupportedError:
     return UnsupportedError(
-        f"np.{name} is to change an array: a tpuc.Array is never changed; use x.at[key], or what the function "
-        "returns, or do it in a tpuc.jit function"
+        f"np.{name} is to change an array: a tpuc.Array is never changed; use x.at[key], or what "
+        "the function returns, or do it in a tpuc.jit function"
     )
 
 

@@ -1,10 +1,14 @@
-"""A program that talks to the host, in stages (`compiler.passes.host_transfers`)."""
+"""A program that talks to the host, in steps (`compiler.passes.host_transfers`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.hlo.shape import ArrayShape
+
+Named = tuple[str, ArrayShape]
+"""A value's name, and its shape."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,47 @@ class HostTransfer:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """A loop with transfers: `body` makes the next state of a state while the one result of `condition`
+    holds. The state begins as `operands`; `results` names leaves of the last one, by their numbers."""
+
+    condition: StagedProgram
+    body: StagedProgram
+    operands: tuple[str, ...]
+    results: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A conditional with transfers: one of the programs runs, on operands of its own. `index` is its number,
+    out of range the last one's, or a truth value, which is true for the first."""
+
+    index: str
+    branches: tuple[StagedProgram, ...]
+    operands: tuple[tuple[str, ...], ...]
+    results: tuple[tuple[str, int], ...]
+
+
+Step = Stage | HostTransfer | Loop | Branch
+
+
+@dataclass(frozen=True)
 class StagedProgram:
     """`arguments` and `results` name the whole program's values and give their shapes; None is a token."""
 
     name: str
-    arguments: tuple[tuple[str, ArrayShape] | None, ...]
-    results: tuple[tuple[str, ArrayShape] | None, ...]
-    steps: tuple[Stage | HostTransfer, ...]
+    arguments: tuple[Named | None, ...]
+    results: tuple[Named | None, ...]
+    steps: tuple[Step, ...]
+
+    def stages(self) -> Iterator[Stage]:
+        """All stages, those of loops and branches included."""
+        for step in self.steps:
+            if isinstance(step, Stage):
+                yield step
+            elif isinstance(step, Loop):
+                yield from step.condition.stages()
+                yield from step.body.stages()
+            elif isinstance(step, Branch):
+                for branch in step.branches:
+                    yield from branch.stages()

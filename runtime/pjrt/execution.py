@@ -118,8 +118,8 @@ def _called(
     code = program.code
     if isinstance(code, Staged):
         assert host is not None
-        results, reports = code.run(values[0], devices[0].device, host)
-        return [results], lambda: reports, None
+        staged = code.run(values[0], devices[0].device, host)
+        return [staged.results], staged.reports, None
     if isinstance(code, SliceExecutable):
         rows = code.call_pieces(values)
         return rows, lambda: [] if code.report is None else [code.report], None

@@ -21,6 +21,9 @@ HostArray = npt.NDArray[np.generic]
 _POINTER = ctypes.c_void_p
 _SEND = ctypes.CFUNCTYPE(_POINTER, _POINTER, _POINTER, ctypes.c_size_t, ctypes.c_bool, _POINTER)
 _RECEIVE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
+_LIBC = ctypes.CDLL(None)
+_LIBC.malloc.restype, _LIBC.malloc.argtypes = _POINTER, [ctypes.c_size_t]
+_FREE = ctypes.cast(_LIBC.free, _POINTER).value
 _DELETE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
 
 
@@ -52,14 +55,16 @@ class HostCalls:
             found = structure("ExecuteOptions").from_address(options)
             self._sends = _by_channel(found.send_callbacks, found.num_send_ops, device)
             self._receives = _by_channel(found.recv_callbacks, found.num_recv_ops, device)
-        native = leaves().addresses
-        self._make_error = _POINTER(native["callback_error"])
-        self._nothing = native["nothing"]
+        self._make_error = _POINTER(leaves().addresses["callback_error"])
 
     def send(self, channel: int, value: HostArray) -> None:
         """Hand a value over; raises `PjrtError` with what the host's function raised."""
         info = self._info(self._sends, channel)
-        chunk = structure("Chunk")(value.ctypes.data, value.nbytes, self._nothing, None)
+        data = _LIBC.malloc(
+            max(1, value.nbytes)
+        )  # it is the callback's from now on, which frees it
+        ctypes.memmove(data, np.ascontiguousarray(value).ctypes.data, value.nbytes)
+        chunk = structure("Chunk")(data, value.nbytes, _FREE, None)
         arguments = (ctypes.byref(chunk), ctypes.byref(self._make_error), value.nbytes, True)
         error = _SEND(info.callback)(*arguments, info.user_arg)
         if error:

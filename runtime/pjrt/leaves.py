@@ -37,10 +37,10 @@ NATIVE = (
     *(getter.function for getter in GETTERS),
     "Error_Destroy", "Event_Destroy", "Event_Error", "Event_IsReady", "Event_OnReady",
     "Buffer_Destroy", "Buffer_Delete", "Executable_Destroy", "LoadedExecutable_Destroy",
-    "LoadedExecutable_GetExecutable", "CopyToDeviceStream_Destroy", "callback_error", "nothing",
+    "LoadedExecutable_GetExecutable", "CopyToDeviceStream_Destroy", "callback_error",
 )  # fmt: skip
-"""The functions of the interface that are native, and two that PJRT calls from elsewhere: one makes an
-error for a callback, one deletes nothing. The others here are for `runtime.pjrt.native`."""
+"""The functions of the interface that are native, and one that PJRT calls from elsewhere: it makes an error
+for a callback. The others here are for `runtime.pjrt.native`."""
 
 
 def leaves_text() -> str:
@@ -246,9 +246,6 @@ define ptr @callback_error(i32 %code, ptr %text, i64 %size) {{
   %wide = sext i32 %code to i64
   %error = call ptr @error_new(i64 %wide, ptr %text, i64 %size)
   ret ptr %error
-}}
-define ptr @nothing(ptr %a) {{
-  ret ptr null
 }}
 define ptr @Error_Destroy(ptr %a) {{
 {_handle("Error_Destroy", "error")}

@@ -40,7 +40,7 @@ class PjrtProgram:
         request: CompileRequest,
     ) -> None:
         self.client, self.code = client, code
-        self.parts = code.executables if isinstance(code, Staged) else [code]
+        self.parts = list(code.executables.values()) if isinstance(code, Staged) else [code]
         self.signature, self.request = signature, request
         self.devices: list[PjrtDevice] = [client.device(n) for n in request.assignment.flat]
         self.block = Block("executable", self)

@@ -6,7 +6,6 @@ from compiler.frontends.models import parse_model
 from compiler.options import CompileOptions
 from compiler.passes.context import PassContext
 from compiler.passes.host_transfers import stage_program
-from compiler.passes.stages import HostTransfer
 from runtime.api import compile as compile_for
 from runtime.client import Device
 from runtime.pjrt.staged import Staged
@@ -15,5 +14,5 @@ from runtime.pjrt.staged import Staged
 def compile_staged(code: bytes, device: Device, options: CompileOptions) -> Staged:
     """Cut a program at its transfers, and compile each part. Raises `CompileError`."""
     program = stage_program(parse_model(code, "<bytes>"), PassContext(device.chip))
-    stages = [step for step in program.steps if not isinstance(step, HostTransfer)]
-    return Staged(program, [compile_for(s.text, device, options=options) for s in stages])
+    stages = {stage: compile_for(stage.text, device, options=options) for stage in program.stages()}
+    return Staged(program, stages)

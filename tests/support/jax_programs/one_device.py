@@ -286,13 +286,27 @@ def check_errors_of_callbacks_are_the_callers() -> None:
     raises(Exception, "what the callback says", lambda: call(1.0).block_until_ready())
 
 
-def check_callbacks_in_loops_are_refused_by_name() -> None:
-    def body(i: jax.Array, x: jax.Array) -> jax.Array:
-        jax.debug.print("{i}", i=i)
-        return x + 1
+def check_callbacks_in_loops_and_branches() -> None:
+    seen: list[object] = []
+    shape = jax.ShapeDtypeStruct((), np.float32)
 
-    loop = jax.jit(lambda x: jax.lax.fori_loop(0, 3, body, x))
-    raises(jax.errors.JaxRuntimeError, "inside of a loop", lambda: loop(1.0))
+    def twice(x: jax.Array, i: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda i, x: seen.append((int(i), float(x))), i, x, ordered=True)
+        return 2 * x
+
+    def more(x: jax.Array, i: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(
+            0, i, lambda j, y: y + jax.pure_callback(lambda y, j: y * 0 + j, shape, y, j), x
+        )
+
+    def body(x: jax.Array, i: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x = jax.lax.cond(i % 2 == 0, twice, more, x, i)
+        return x, x
+
+    last, all_of_them = jax.jit(lambda x: jax.lax.scan(body, x, jnp.arange(5)))(1.0)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(all_of_them, [2, 2, 4, 7, 14])
+    assert float(last) == 14 and seen == [(0, 1), (2, 2), (4, 7)]
 
 
 if __name__ == "__main__":

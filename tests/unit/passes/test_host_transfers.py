@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
-from compiler.diagnostics import UnsupportedError
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
 from compiler.passes.host_transfers import stage_program
-from compiler.passes.stages import HostTransfer, Stage, StagedProgram
+from compiler.passes.stages import Branch, HostTransfer, Loop, Stage, StagedProgram
 from tpu_sim.isa.chips import load_chip
 
 SEND = """
@@ -57,13 +54,45 @@ def test_what_only_prints_is_one_stage() -> None:
     assert program.arguments[0] is None
 
 
-def test_transfers_in_loops_are_refused() -> None:
-    body = (
-        "body {\n  x = f32[4] parameter(0)\n  t = token[] after-all()"
-        + SEND.format(n="s", value="x", token="t", channel=1)
-        + "\n  ROOT y = f32[4] negate(x)\n}\ncondition {\n  x = f32[4] parameter(0)\n"
-        "  ROOT p = pred[] constant(false)\n}\nENTRY main {\n  x = f32[4] parameter(0)\n"
-        "  ROOT w = f32[4] while(x), condition=condition, body=body\n}"
+def test_a_loop_with_transfers_is_a_step_of_its_own() -> None:
+    program = staged(
+        "body {\n  s = (f32[4], s32[], token[]) parameter(0)\n  x = f32[4] get-tuple-element(s), index=0"
+        "\n  n = s32[] get-tuple-element(s), index=1\n  t = token[] get-tuple-element(s), index=2"
+        + SEND.format(n="p", value="x", token="t", channel=1)
+        + RECEIVE.format(n="r", token="pd", channel=2)
+        + "\n  y = f32[4] add(rv, x)\n  m = s32[] negate(n)"
+        "\n  ROOT o = (f32[4], s32[], token[]) tuple(y, m, rt)\n}\n"
+        "condition {\n  s = (f32[4], s32[], token[]) parameter(0)\n  n = s32[] get-tuple-element(s), index=1"
+        "\n  ROOT c = pred[] compare(n, n), direction=LT\n}\n"
+        "ENTRY main {\n  e = token[] parameter(0)\n  k = f32[4] parameter(1)\n  l = s32[] parameter(2)"
+        "\n  a = f32[4] negate(k)\n  i = (f32[4], s32[], token[]) tuple(a, l, e)"
+        "\n  w = (f32[4], s32[], token[]) while(i), condition=condition, body=body"
+        "\n  u = token[] get-tuple-element(w), index=2\n  v = f32[4] get-tuple-element(w), index=0"
+        "\n  q = (token[], f32[4]) tuple(u, k)\n  z = f32[4] get-tuple-element(q), index=1"
+        "\n  b = f32[4] multiply(v, z)\n  ROOT o = (token[], f32[4]) tuple(u, b)\n}"
     )
-    with pytest.raises(UnsupportedError, match="%s: send: a callback to the host inside of a loop"):
-        staged(body)
+    assert [value and value[0] for value in program.arguments] == [None, "k", "l"]
+    before, loop, after = program.steps
+    assert isinstance(before, Stage) and isinstance(loop, Loop) and isinstance(after, Stage)
+    assert (before.inputs, before.outputs) == (("k",), ("a",))
+    assert loop.operands == ("a", "l")
+    ((result, number),) = loop.results
+    assert number == 0 and set(after.inputs) == {result, "k"}
+    assert kinds(loop.condition) == ["run"]
+    assert kinds(loop.body) == ["run", "send", "receive", "run"]
+    assert len(list(program.stages())) == 5
+
+
+def test_a_branch_with_transfers_is_a_step_of_its_own() -> None:
+    program = staged(
+        "one {\n  x = f32[4] parameter(0)\n  t = token[] after-all()"
+        + SEND.format(n="p", value="x", token="t", channel=1)
+        + "\n  ROOT y = f32[4] negate(x)\n}\nother {\n  ROOT x = f32[4] parameter(0)\n}\n"
+        "ENTRY main {\n  n = s32[] parameter(0)\n  k = f32[4] parameter(1)\n  l = f32[4] abs(k)"
+        "\n  ROOT c = f32[4] conditional(n, k, l), branch_computations={one, other}\n}"
+    )
+    before, branch = program.steps
+    assert isinstance(before, Stage) and before.outputs == ("l",)
+    assert isinstance(branch, Branch)
+    assert (branch.index, branch.operands, branch.results) == ("n", (("k",), ("l",)), (("c", 0),))
+    assert [kinds(inner) for inner in branch.branches] == [["run", "send"], []]
