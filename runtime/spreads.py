@@ -36,11 +36,18 @@ def program_spreads(program: Program, ports: Sequence[Port], kind: str) -> list[
     The metadata give, by `kind`, the global shape, the tiles of each dimension and each partition's
     place among them (and addend, of partial sums); without them every partition has all of it.
     """
-    replicas, partitions = device_shape(program)
-    stated = json.loads(program.metadata.get(f"{kind}_spreads", "[]"))
+    stated = program.metadata.get(f"{kind}_spreads", "[]")
+    return stated_spreads(stated, [port.shape for port in ports], *device_shape(program))
+
+
+def stated_spreads(
+    text: str, shapes: Sequence[ArrayShape], replicas: int, partitions: int
+) -> list[Spread]:
+    """The same of the text that metadata have for arrays, whose `shapes` are those on a device."""
+    stated = json.loads(text)
     found = []
-    for number, port in enumerate(ports):
-        whole = Spread.whole(port.shape, replicas, partitions)
+    for number, local in enumerate(shapes):
+        whole = Spread.whole(local, replicas, partitions)
         if number < len(stated) and stated[number] is not None:
             text, tiles, places, *addends = stated[number]
             shape = parse_shape(text)

@@ -34,6 +34,7 @@ from compiler.passes.stages import (
     StagedProgram,
     Step,
 )
+from compiler.passes.transfer_devices import transfer_device
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.rewrite.graph import emit
 
@@ -61,7 +62,8 @@ class _Plan:
 
 
 def stage_program(module: HloModule, context: PassContext) -> StagedProgram:
-    """Cut a module of one device; its calls are inlined in place. Raises UnsupportedError."""
+    """Cut a module whose arrays are a device's own; its calls are inlined in place. Raises
+    UnsupportedError."""
     inline_calls(module, context)
     given = [_named(p) for p in module.entry.parameters]
     made = [_named(r) for r in _results(module.entry.root_instruction)]
@@ -184,15 +186,16 @@ def _place(instr: Instr, plan: _Plan, operands: dict[Instr, list[list[Instr]]], 
     plan.stage[instr] = max((plan.stage[o] for o in wanted), default=0)
     if instr.opcode == "send":
         value = instr.operands[0]
-        step = HostTransfer(_channel(instr), value.name, value.array, True)
-        plan.events.append(_Event((value,), step))
+        where = _channel(instr), value.name, value.array
+        plan.events.append(_Event((value,), HostTransfer(*where, True, transfer_device(instr))))
     elif instr.opcode == "recv-done":
         data = [u for u in instr.users if u.opcode == "get-tuple-element" and u.attrs["index"] == 0]
         _give(data, plan)
         assert isinstance(instr.shape, TupleShape)
         (shape, _), name = instr.shape.elements, (data or [instr])[0].name
         assert isinstance(shape, ArrayShape)
-        plan.events.append(_Event((), HostTransfer(_channel(instr), name, shape, False)))
+        where = _channel(instr), name, shape
+        plan.events.append(_Event((), HostTransfer(*where, False, transfer_device(instr))))
 
 
 def _channel(transfer: Instr) -> int:

@@ -11,6 +11,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.partitioner.partitioner import is_partitioned
 from compiler.passes.stages import Stage
 
 Instr = HloInstruction
@@ -33,7 +34,7 @@ def stage_of(
     if not outputs:
         return None
     module = parse_module(text)
-    source, main = module.entry, HloComputation("main")
+    source, main = module.entry, HloComputation(_name(module))
     by_name = {instr.name: instr for instr in source}
 
     def is_given(instr: Instr) -> bool:
@@ -69,7 +70,7 @@ def stage_of(
 
 def with_entry(module: HloModule, called: HloComputation) -> HloModule:
     """The module with a computation that a loop or branch calls as its entry: of arrays, to a tuple."""
-    main = HloComputation("main")
+    main = HloComputation(_name(module))
     (given,) = called.parameters
     is_tuple = isinstance(given.shape, TupleShape)
     shapes = given.shape.elements if isinstance(given.shape, TupleShape) else (given.shape,)
@@ -91,6 +92,11 @@ def with_entry(module: HloModule, called: HloComputation) -> HloModule:
     else:
         _put_entry(module, main, [root])
     return module
+
+
+def _name(module: HloModule) -> str:
+    """The entry's name says whether the module has been partitioned, as its parts have then."""
+    return "main_spmd" if is_partitioned(module) else "main"
 
 
 def _parameter(computation: HloComputation, name: str, shape: Shape) -> Instr:

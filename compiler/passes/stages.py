@@ -22,12 +22,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class HostTransfer:
-    """The value goes to the host (`is_send`) on a channel, or comes from it."""
+    """The value goes to the host (`is_send`) on a channel, or comes from it.
+
+    Of several devices each one makes the transfer for itself, or `device` makes it for all.
+    """
 
     channel: int
     value: str
     shape: ArrayShape
     is_send: bool
+    device: int | None = None
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,10 @@ def execute(a: Any) -> None:
     devices = [objects[a.execute_device]] if a.execute_device else program.devices
     if len(rows) != len(devices):
         raise PjrtError(f"arguments for {len(rows)} devices, the program runs on {len(devices)}")
-    host = HostCalls(a.options, 0) if isinstance(program.code, Staged) else None
-    results, task = run(program, devices, rows, _kept(a.options), host)
+    hosts: list[HostCalls] = []
+    if isinstance(program.code, Staged):
+        hosts = [HostCalls(a.options, number) for number in range(a.num_devices)]
+    results, task = run(program, devices, rows, _kept(a.options), hosts)
     lists = (_POINTER * a.num_devices).from_address(a.output_lists)
     for start, made in zip(lists, results, strict=True):
         if made:
@@ -74,7 +76,7 @@ def run(
     devices: Sequence[PjrtDevice],
     rows: Sequence[Sequence[PjrtBuffer]],
     kept: frozenset[int],
-    host: HostCalls | None,
+    hosts: Sequence[HostCalls],
 ) -> tuple[list[list[PjrtBuffer]], Task | None]:
     """Run a program with a row of arguments for each device; a row of results for each, and what may still
     be under way. Arguments that it takes are deleted, but for those of the numbers `kept`."""
@@ -88,7 +90,7 @@ def run(
         ]
         for row in rows
     ]
-    made, reports, task = _called(program, devices, values, host)
+    made, reports, task = _called(program, devices, values, hosts)
     if profile.is_on:
         profile.of(program.signature.name).add_run(reports())
     for number in donated - kept:
@@ -112,14 +114,13 @@ def _called(
     program: PjrtProgram,
     devices: Sequence[PjrtDevice],
     values: list[list[Array]],
-    host: HostCalls | None,
+    hosts: Sequence[HostCalls],
 ) -> tuple[Sequence[Sequence[Array | None]], Callable[[], list[Report]], Task | None]:
     """A row of results for each device, what gives the reports of what ran, and what may run still."""
     code = program.code
     if isinstance(code, Staged):
-        assert host is not None
-        staged = code.run(values[0], devices[0].device, host)
-        return [staged.results], staged.reports, None
+        staged = code.run(values, [device.device for device in devices], hosts)
+        return staged.results, staged.reports, None
     if isinstance(code, SliceExecutable):
         rows = code.call_pieces(values)
         return rows, lambda: [] if code.report is None else [code.report], None

@@ -5,9 +5,6 @@ exception is on its way: Python code must not run there, and an error returned e
 functions are native and take no lock. What Python has to let go of is pushed onto a list, which
 Python empties when it comes by (`runtime.pjrt.native.drain`): at its next call of us, or when its main
 thread next looks (`Py_AddPendingCall`).
-
-An event is ``{state, references, code, message, size, waiters}``: state 1 is done, `waiters` a list of
-callbacks that ends in `_CLOSED` once the event is done. Its message belongs to it.
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from runtime.pjrt.blocks import (
     Getter,
     slot_count,
 )
+from runtime.pjrt.event_leaves import events_text
 from runtime.pjrt.layouts import FUNCTIONS, Code, structure
+from runtime.pjrt.leaf_text import handle, offset
 from runtime.pjrt.quick_leaf import quick_leaf_text
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 
 _WIDTHS = {1: "i8", 4: "i32", 8: "i64"}
-_CLOSED = 1
 _UNTOUCHED = 1
 _INTERRUPTED = "interrupted"
-_MANY = 1 << 62  # so many may let go of the event that is done from the start
 NATIVE = (
     *(getter.function for getter in GETTERS),
     "Error_Destroy", "Event_Destroy", "Event_Error", "Event_IsReady", "Event_OnReady",
@@ -45,7 +42,7 @@ for a callback. The others here are for `runtime.pjrt.native`."""
 
 def leaves_text() -> str:
     """The IR of all leaf functions, and of what calls the Python ones."""
-    parts = [_LISTS, _errors(), _events(), _callers(), quick_leaf_text(), TARGET_ATTRIBUTES]
+    parts = [_LISTS, _errors(), events_text(), _callers(), quick_leaf_text(), TARGET_ATTRIBUTES]
     parts += [_getter(getter) for getter in GETTERS]
     parts += [_releaser("Buffer_Destroy", "buffer"), _deleter()]
     parts += [
@@ -94,14 +91,9 @@ out:
     return "\n".join(parts)
 
 
-def _offset(function: str, field: str) -> int:
-    found: int = getattr(structure(function), field).offset
-    return found
-
-
 def _getter(getter: Getter) -> str:
     arguments = structure(getter.function)
-    lines = [f"define ptr @{getter.function}(ptr %a) {{", _handle(getter.function, getter.handle)]
+    lines = [f"define ptr @{getter.function}(ptr %a) {{", handle(getter.function, getter.handle)]
     for number, (field, slot) in enumerate(getter.fields):
         place: Any = getattr(arguments, field)
         kind = _WIDTHS[place.size]
@@ -119,15 +111,10 @@ def _getter(getter: Getter) -> str:
     return "\n".join([*lines, "  ret ptr null", "}"])
 
 
-def _handle(function: str, field: str) -> str:
-    """`%h` is what that field of the arguments `%a` says."""
-    return f"  %hp = getelementptr i8, ptr %a, i64 {_offset(function, field)}\n  %h = load ptr, ptr %hp"
-
-
 def _releaser(function: str, field: str) -> str:
     """Count down who holds the block; the last one pushes it."""
     return f"""define ptr @{function}(ptr %a) {{
-{_handle(function, field)}
+{handle(function, field)}
   %none = icmp eq ptr %h, null
   br i1 %none, label %out, label %count
 count:
@@ -149,7 +136,7 @@ out:
 def _deleter() -> str:
     """Whoever marks a buffer as deleted first pushes it, so that its value is given up."""
     return f"""define ptr @Buffer_Delete(ptr %a) {{
-{_handle("Buffer_Delete", "buffer")}
+{handle("Buffer_Delete", "buffer")}
   %f = getelementptr i64, ptr %h, i64 {SLOTS["buffer"]["is_deleted"]}
   %was = atomicrmw xchg ptr %f, i64 1 acq_rel
   %new = icmp eq i64 %was, 0
@@ -165,10 +152,10 @@ out:
 def _get_executable() -> str:
     function = "LoadedExecutable_GetExecutable"
     return f"""define ptr @{function}(ptr %a) {{
-{_handle(function, "loaded_executable")}
+{handle(function, "loaded_executable")}
   %r = getelementptr i64, ptr %h, i64 {REFERENCES}
   %before = atomicrmw add ptr %r, i64 1 acq_rel
-  %d = getelementptr i8, ptr %a, i64 {_offset(function, "executable")}
+  %d = getelementptr i8, ptr %a, i64 {offset(function, "executable")}
   store ptr %h, ptr %d
   ret ptr null
 }}"""
@@ -248,7 +235,7 @@ define ptr @callback_error(i32 %code, ptr %text, i64 %size) {{
   ret ptr %error
 }}
 define ptr @Error_Destroy(ptr %a) {{
-{_handle("Error_Destroy", "error")}
+{handle("Error_Destroy", "error")}
   %none = icmp eq ptr %h, null
   br i1 %none, label %out, label %go
 go:
@@ -256,156 +243,6 @@ go:
   %m = load ptr, ptr %p
   call void @free(ptr %m)
   call void @free(ptr %h)
-  br label %out
-out:
-  ret ptr null
-}}"""
-
-
-def _events() -> str:
-    return f"""
-%event = type {{ i64, i64, i64, ptr, i64, ptr }}
-%waiter = type {{ ptr, ptr, ptr }}
-@done = global %event {{
-  i64 1, i64 {_MANY}, i64 0, ptr null, i64 0, ptr inttoptr (i64 {_CLOSED} to ptr) }}
-define ptr @ready() {{
-  ret ptr @done
-}}
-define ptr @event_new() {{
-  %e = call ptr @malloc(i64 48)
-  store %event {{ i64 0, i64 2, i64 0, ptr null, i64 0, ptr null }}, ptr %e
-  ret ptr %e
-}}
-define i64 @event_is_done(ptr %e) {{
-  %s = load atomic i64, ptr %e acquire, align 8
-  ret i64 %s
-}}
-define void @event_drop(ptr %e) {{
-  %r = getelementptr %event, ptr %e, i64 0, i32 1
-  %before = atomicrmw sub ptr %r, i64 1 acq_rel
-  %last = icmp eq i64 %before, 1
-  br i1 %last, label %go, label %out
-go:
-  %mp = getelementptr %event, ptr %e, i64 0, i32 3
-  %m = load ptr, ptr %mp
-  call void @free(ptr %m)
-  call void @free(ptr %e)
-  br label %out
-out:
-  ret void
-}}
-define ptr @event_error(ptr %e) {{
-  %cp = getelementptr %event, ptr %e, i64 0, i32 2
-  %code = load i64, ptr %cp
-  %fine = icmp eq i64 %code, 0
-  br i1 %fine, label %none, label %some
-none:
-  ret ptr null
-some:
-  %mp = getelementptr %event, ptr %e, i64 0, i32 3
-  %m = load ptr, ptr %mp
-  %np = getelementptr %event, ptr %e, i64 0, i32 4
-  %n = load i64, ptr %np
-  %error = call ptr @error_new(i64 %code, ptr %m, i64 %n)
-  ret ptr %error
-}}
-define void @event_tell(ptr %e, ptr %callback, ptr %user) {{
-  %error = call ptr @event_error(ptr %e)
-  call void %callback(ptr %error, ptr %user)
-  ret void
-}}
-define ptr @event_set(ptr %e, i64 %code, ptr %text, i64 %size) {{
-entry:
-  %fine = icmp eq i64 %code, 0
-  br i1 %fine, label %close, label %failed
-failed:
-  %m = call ptr @malloc(i64 %size)
-  %c = call ptr @memcpy(ptr %m, ptr %text, i64 %size)
-  %cp = getelementptr %event, ptr %e, i64 0, i32 2
-  store i64 %code, ptr %cp
-  %mp = getelementptr %event, ptr %e, i64 0, i32 3
-  store ptr %m, ptr %mp
-  %np = getelementptr %event, ptr %e, i64 0, i32 4
-  store i64 %size, ptr %np
-  br label %close
-close:
-  store atomic i64 1, ptr %e release, align 8
-  %wp = getelementptr %event, ptr %e, i64 0, i32 5
-  %all = atomicrmw xchg ptr %wp, ptr inttoptr (i64 {_CLOSED} to ptr) acq_rel
-  br label %next
-next:
-  %w = phi ptr [%all, %close], [%after, %tell]
-  %end = icmp eq ptr %w, null
-  br i1 %end, label %out, label %tell
-tell:
-  %after = load ptr, ptr %w
-  %fp = getelementptr %waiter, ptr %w, i64 0, i32 1
-  %f = load ptr, ptr %fp
-  %up = getelementptr %waiter, ptr %w, i64 0, i32 2
-  %u = load ptr, ptr %up
-  call void @free(ptr %w)
-  call void @event_tell(ptr %e, ptr %f, ptr %u)
-  br label %next
-out:
-  call void @event_drop(ptr %e)
-  ret ptr null
-}}
-define ptr @Event_OnReady(ptr %a) {{
-entry:
-{_handle("Event_OnReady", "event")}
-  %fp = getelementptr i8, ptr %a, i64 {_offset("Event_OnReady", "callback")}
-  %f = load ptr, ptr %fp
-  %up = getelementptr i8, ptr %a, i64 {_offset("Event_OnReady", "user_arg")}
-  %u = load ptr, ptr %up
-  %wp = getelementptr %event, ptr %h, i64 0, i32 5
-  %first = load atomic ptr, ptr %wp acquire, align 8
-  %closed = icmp eq ptr %first, inttoptr (i64 {_CLOSED} to ptr)
-  br i1 %closed, label %now, label %wait
-wait:
-  %w = call ptr @malloc(i64 24)
-  %wf = getelementptr %waiter, ptr %w, i64 0, i32 1
-  store ptr %f, ptr %wf
-  %wu = getelementptr %waiter, ptr %w, i64 0, i32 2
-  store ptr %u, ptr %wu
-  br label %again
-again:
-  %old = phi ptr [%first, %wait], [%seen, %retry]
-  store ptr %old, ptr %w
-  %pair = cmpxchg ptr %wp, ptr %old, ptr %w acq_rel acquire
-  %seen = extractvalue {{ptr, i1}} %pair, 0
-  %ok = extractvalue {{ptr, i1}} %pair, 1
-  br i1 %ok, label %out, label %retry
-retry:
-  %late = icmp eq ptr %seen, inttoptr (i64 {_CLOSED} to ptr)
-  br i1 %late, label %drop, label %again
-drop:
-  call void @free(ptr %w)
-  br label %now
-now:
-  call void @event_tell(ptr %h, ptr %f, ptr %u)
-  br label %out
-out:
-  ret ptr null
-}}
-define ptr @Event_Error(ptr %a) {{
-{_handle("Event_Error", "event")}
-  %error = call ptr @event_error(ptr %h)
-  ret ptr %error
-}}
-define ptr @Event_IsReady(ptr %a) {{
-{_handle("Event_IsReady", "event")}
-  %s = load atomic i64, ptr %h acquire, align 8
-  %b = trunc i64 %s to i8
-  %d = getelementptr i8, ptr %a, i64 {_offset("Event_IsReady", "is_ready")}
-  store i8 %b, ptr %d
-  ret ptr null
-}}
-define ptr @Event_Destroy(ptr %a) {{
-{_handle("Event_Destroy", "event")}
-  %none = icmp eq ptr %h, null
-  br i1 %none, label %out, label %go
-go:
-  call void @event_drop(ptr %h)
   br label %out
 out:
   ret ptr null

@@ -114,17 +114,13 @@ def _made(code: bytes, devices: Sequence[Device]) -> Executable | Staged:
     try:
         if not talks_to_host(code):
             return compile_for(code, devices if len(devices) > 1 else devices[0], options=options)
-        if len(devices) == 1:
-            staging = importlib.import_module("runtime.pjrt.staging")  # and with it the compiler
-            found: Staged = staging.compile_staged(code, devices[0], options)
-            return found
+        staging = importlib.import_module("runtime.pjrt.staging")  # and with it the compiler
+        found: Staged = staging.compile_staged(code, devices, options)
+        return found
     except UnsupportedError as error:
         if "f64_as_f32" not in error.message:
             raise
         raise UnsupportedError(f"{error.message}; with JAX: TPUC_F64=narrow", error.span) from None
-    raise UnsupportedError(
-        f"a callback to the host in a program of {len(devices)} devices; make it in one of one device"
-    )
 
 
 def optimized(a: Any) -> None:

@@ -41,8 +41,8 @@ def optimized_program(
         proto = _read_hlo(code.text("hlo"))
         sides = (_device_shapes(ports) for ports in (code.inputs, code.outputs))
         outline = _read_hlo(_outline(signature.name, *sides))
-    if isinstance(code, SliceExecutable):
-        proto += _shardings(code)
+    if isinstance(code, SliceExecutable) or (isinstance(code, Staged) and code.spreads_out):
+        proto += _shardings(code.spreads_in, code.spreads_out)
     shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
     counts = number_field(4, assignment.replicas) + number_field(5, assignment.partitions)
     return bytes_field(1, proto) + bytes_field(2, bytes_field(1, shape) + counts)
@@ -89,9 +89,9 @@ def _outline(name: str, arguments: Sequence[Shape], results: Sequence[Shape]) ->
     return f"HloModule {name}\n\nENTRY %main ({head}) -> {result} {{\n{body}\n}}\n"
 
 
-def _shardings(executable: SliceExecutable) -> bytes:
-    given = [_sharding(spread) for spread in executable.spreads_in]
-    made = [_sharding(spread) for spread in executable.spreads_out]
+def _shardings(spreads_in: Sequence[Spread], spreads_out: Sequence[Spread]) -> bytes:
+    given = [_sharding(spread) for spread in spreads_in]
+    made = [_sharding(spread) for spread in spreads_out]
     output = made[0]
     if len(made) != 1:
         output = number_field(1, _TUPLE) + b"".join(bytes_field(5, one) for one in made)

@@ -131,6 +131,60 @@ def check_the_persistent_cache() -> None:
     assert "/jax/compilation_cache/cache_hits" in hits
 
 
+def check_a_callback_of_the_whole_program_is_one_devices() -> None:
+    seen: list[tuple[int, float]] = []
+
+    def body(i: jax.Array, x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda i, total: seen.append((int(i), float(total))), i, x.sum())
+        return x + jax.pure_callback(
+            lambda v: np.asarray(v), jax.ShapeDtypeStruct(x.shape, x.dtype), x
+        )
+
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    got = jax.jit(lambda x: jax.lax.fori_loop(0, 3, body, x))(sharded(x, "x"))
+    jax.effects_barrier()
+    np.testing.assert_array_equal(got, 8 * x)
+    assert seen == [(0, 496), (1, 992), (2, 1984)]
+
+
+def check_a_callback_of_a_device_is_each_ones() -> None:
+    def function(x: jax.Array) -> jax.Array:
+        number = jax.lax.axis_index("x")
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+        def body(c: jax.Array, i: jax.Array) -> tuple[jax.Array, jax.Array]:
+            c = c + jax.pure_callback(
+                lambda n, i: np.full((2, 4), n * i, np.float32), shape, number, i
+            )
+            return jax.lax.ppermute(c, "x", [(j, (j + 1) % 4) for j in range(4)]), i
+
+        return jax.lax.scan(body, x, jnp.arange(4))[0]
+
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    spec = P("x")
+    got = jax.jit(
+        jax.shard_map(function, mesh=MESH, in_specs=spec, out_specs=spec, check_vma=False)
+    )(sharded(x, "x"))
+    want = x.reshape(4, 2, 4)
+    for i in range(4):
+        want = np.roll(want + np.arange(4)[:, None, None] * i, 1, axis=0)
+    np.testing.assert_array_equal(got, want.reshape(8, 4))
+
+
+def check_a_loop_around_a_callback_goes_on_alike_everywhere() -> None:
+    def function(x: jax.Array) -> jax.Array:
+        def body(c: jax.Array) -> jax.Array:
+            jax.debug.callback(lambda v: None, c)
+            return c + 1
+
+        return jax.lax.while_loop(lambda c: c.sum() < 100, body, x)
+
+    spec = P("x")
+    call = jax.jit(jax.shard_map(function, mesh=MESH, in_specs=spec, out_specs=spec))
+    x = sharded(np.arange(32, dtype=np.float32).reshape(8, 4), "x")
+    raises(jax.errors.JaxRuntimeError, "differently on several devices", lambda: call(x))
+
+
 def check_pmap() -> None:
     got = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))
     np.testing.assert_array_equal(got, np.full(8, 28.0))
