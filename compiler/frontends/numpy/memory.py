@@ -4,7 +4,7 @@
     y = x[1:3]; y += 1            # x has changed, and so has every other view of it
     z = x.T; x[0] = 0             # z has changed
 
-A `Tracer` holds the instruction that is its present value. One that is a view knows what it is a view of:
+An array holds the instruction that is its present value. One that is a view knows what it is a view of:
 how to read its value there, and how that array's value is made of a new one. To assign gives an array
 another instruction, passes it on to what it is a view of, and lets all views read again; what nobody
 looks at then is a dead instruction. As in NumPy, a result of no dimensions is a number, which does not
@@ -16,15 +16,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.promotion import kind_rank
-
-if TYPE_CHECKING:
-    from compiler.frontends.numpy.tracer import Tracer
+from compiler.hlo.ir import HloInstruction
 
 _REORDERING: frozenset[Callable[..., Any]] = frozenset({
     np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.matrix_transpose, np.permute_dims,
@@ -41,13 +40,44 @@ VIEWING = _REORDERING | _RESHAPING | _READ_ONLY
 """NumPy's functions whose result shares the memory of their first argument."""
 
 
+class ChangingArray(ArrayMethods):
+    """A traced array: `instr` is its present value, `trace` what that belongs to, `is_weak` whether
+    it came of Python scalars alone."""
+
+    __slots__ = ("__weakref__", "_sharing", "instr", "is_weak", "trace")
+
+    instr: HloInstruction
+    is_weak: bool
+    trace: Any
+    _sharing: Sharing | None
+
+    @property
+    def sharing(self) -> Sharing:
+        """With whom it shares its memory."""
+        if self._sharing is None:
+            self._sharing = Sharing()
+        return self._sharing
+
+    def is_of_innermost_trace(self) -> bool:
+        """Whether what the program does now goes into this array's trace."""
+        raise NotImplementedError
+
+    def sort(self, axis: int = -1) -> None:
+        """Sort its elements, in place."""
+        assign(self, self._call(np.sort, axis))
+
+    def fill(self, value: object) -> None:
+        """Give all elements one value."""
+        assign(self, self.at[...].set(value))
+
+
 @dataclass(frozen=True)
 class View:
     """What a traced array is a view of; `write` gives that one's value for a new value of the view."""
 
-    of: Tracer
-    read: Callable[[Tracer], Tracer]
-    write: Callable[[Tracer, Tracer], Tracer] | None
+    of: ChangingArray
+    read: Reading
+    write: Writing | None
 
 
 @dataclass
@@ -55,27 +85,33 @@ class Sharing:
     """With whom a traced array shares its memory."""
 
     view: View | None = None
-    views: list[weakref.ref[Tracer]] = field(default_factory=list)
+    views: list[weakref.ref[ChangingArray]] = field(default_factory=list)
 
-    def living(self) -> list[Tracer]:
+    def living(self) -> list[ChangingArray]:
         """The views that somebody still holds."""
         found = [(ref, view) for ref in self.views if (view := ref()) is not None]
         self.views = [ref for ref, _ in found]
         return [view for _, view in found]
 
 
+Reading = Callable[[Any], Any]
+"""The value of a view, of what it is a view of."""
+Writing = Callable[[Any, Any], Any]
+"""The value of what it is a view of, of that and the view's new value."""
+
+
 def link(
-    made: Tracer,
-    of: Tracer,
-    read: Callable[[Tracer], Tracer],
-    write: Callable[[Tracer, Tracer], Tracer] | None,
+    made: ChangingArray,
+    of: ChangingArray,
+    read: Reading,
+    write: Writing | None,
 ) -> None:
     """Let `made` be a view."""
     made.sharing.view = View(of, read, write)
     of.sharing.views.append(weakref.ref(made))
 
 
-def link_item(made: Tracer, of: Tracer, key: object) -> None:
+def link_item(made: ChangingArray, of: ChangingArray, key: object) -> None:
     """Let `made` be ``of[key]``, which is a view unless the key has arrays, or it is a number."""
     entries = key if isinstance(key, tuple) else (key,)
     is_basic = all(
@@ -107,11 +143,11 @@ def link_results(
         link(result, of, read, _reshaped if function in _RESHAPING else write)
 
 
-def _reshaped(x: Tracer, value: Tracer) -> Tracer:
+def _reshaped(x: ChangingArray, value: ChangingArray) -> ChangingArray:
     return value.reshape(x.shape)
 
 
-def assign(x: Tracer, value: Tracer) -> None:
+def assign(x: ChangingArray, value: ChangingArray) -> None:
     """Give `x` the values of another array of its shape and type, and what shares memory with it."""
     if not x.is_of_innermost_trace():
         raise CompileError(
@@ -130,14 +166,14 @@ def assign(x: Tracer, value: Tracer) -> None:
     _read_again(x)
 
 
-def _read_again(x: Tracer) -> None:
+def _read_again(x: ChangingArray) -> None:
     for view in x.sharing.living():
         if view.trace is x.trace and view.sharing.view is not None:
             view.instr = view.sharing.view.read(x).instr
             _read_again(view)
 
 
-def in_place(x: Tracer, value: Tracer, what: str) -> Tracer:
+def in_place(x: ChangingArray, value: ChangingArray, what: str) -> ChangingArray:
     """``x += y``, where `value` is ``x + y``: x with the new values, in its own type. A number, and what
     came of a Python scalar, stays as it is, and the result is another one."""
     if not x.ndim or x.is_weak:

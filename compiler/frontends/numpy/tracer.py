@@ -20,13 +20,12 @@ from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.frontends.numpy.changing import AT, CHANGED
 from compiler.frontends.numpy.memory import (
     VIEWING,
-    Sharing,
+    ChangingArray,
     assign,
     in_place,
     link_item,
     link_results,
 )
-from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.selection import Selection, is_unknown_mask
 from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.builder import HloBuilder
@@ -175,24 +174,18 @@ def _of_its_own(result: Any) -> Any:
     return result
 
 
-class Tracer(ArrayMethods):
-    """A symbolic array: `instr` computes its present value (`compiler.frontends.numpy.memory`). `is_weak`
-    marks what came of Python scalars alone."""
+class Tracer(ChangingArray):
+    """A symbolic array: `instr` computes its present value."""
 
-    __slots__ = ("__weakref__", "_sharing", "instr", "is_weak", "trace")
+    __slots__ = ()
+
+    trace: Trace
 
     def __init__(self, trace: Trace, instr: HloInstruction, *, is_weak: bool = False) -> None:
         self.trace = trace
         self.instr = instr
         self.is_weak = is_weak
-        self._sharing: Sharing | None = None
-
-    @property
-    def sharing(self) -> Sharing:
-        """With whom it shares its memory."""
-        if self._sharing is None:
-            self._sharing = Sharing()
-        return self._sharing
+        self._sharing = None
 
     def is_of_innermost_trace(self) -> bool:
         """Whether what the program does now goes into this array's trace."""
@@ -294,14 +287,6 @@ class Tracer(ArrayMethods):
     def copy(self) -> Tracer:
         """The same values in an array of its own."""
         return Tracer(self.trace, self.instr, is_weak=self.is_weak)
-
-    def sort(self, axis: int = -1) -> None:
-        """Sort its elements, in place."""
-        assign(self, self._call(np.sort, axis))
-
-    def fill(self, value: object) -> None:
-        """Give all elements one value."""
-        self[...] = value
 
     @property
     def device(self) -> None:
