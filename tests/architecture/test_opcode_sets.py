@@ -58,13 +58,15 @@ REASONS = {
     ): "their operands are exchanged as they are",
     ("rewrite/emitter.py", "call map"): "both apply to_apply to the operands",
     (
-        "passes/host_transfers.py",
+        "passes/stage_text.py",
         "after-all constant iota tuple",
     ): "what a later part of a program makes again",
     (
         "passes/host_transfers.py",
         "recv recv-done send send-done",
     ): "both halves of transfers with the host",
+    ("passes/host_transfers.py", "conditional while"): "what the host goes through if it must",
+    ("passes/transfer_devices.py", "recv-done send-done"): "what says where a transfer is made",
     ("passes/host_transfers.py", "recv send"): "where a transfer with the host begins",
     ("passes/fusion_nodes.py", "convert pad"): "what an image goes through on its way to a dot",
     (
