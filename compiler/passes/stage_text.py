@@ -10,8 +10,8 @@ from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
+from compiler.hlo.replica_groups import is_partitioned
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
-from compiler.partitioner.partitioner import is_partitioned
 from compiler.passes.stages import Stage
 
 Instr = HloInstruction
