@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.fuzz.annotations import annotated
 from benchmarks.fuzz.check import OK, XLA, Ways
 from benchmarks.fuzz.minimise import minimise, minimise_real, minimise_sharded
-from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
+from benchmarks.fuzz.series import NOTHING, JaxSeries, Series, target_of
 from benchmarks.fuzz.sharded import OF_DEVICES, check_annotated
 from benchmarks.fuzz.sharded import limited as sharded_limited
 from benchmarks.fuzz.worker import limited
@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-xla", action="store_true")
     parser.add_argument("--levels", default="", help="host features, each in its own processes")
     parser.add_argument("--numpy-cycles", type=int, default=30_000)
-    parser.add_argument("--target", default="v5e")
+    parser.add_argument("--target", default="", help="else one of chance for each seed")
     parser.add_argument("--minimise", action="store_true", help="reduce one finding a signature")
     parser.add_argument("--out", type=Path, default=None, help="where findings are written")
     parser.add_argument("--write", type=Path, default=None, help="a page that gets the counts")
@@ -118,8 +118,9 @@ def _told(args: argparse.Namespace, use_xla: bool) -> str:
     if args.sharded:
         return " for 2 to 12 devices (small, every fourth one executed, against one device)"
     if args.scale:
-        return f" for {args.target} (real sizes, compiled and estimated)"
-    return f" for {args.target} (small, executed, {'beside' if use_xla else 'without'} XLA)"
+        return " for v5e (real sizes, compiled and estimated)"
+    beside = "beside" if use_xla else "without"
+    return f" for {args.target or 'several chips'} (small, executed, {beside} XLA)"
 
 
 def _text(seed: int, args: argparse.Namespace) -> str:
@@ -147,8 +148,10 @@ def _write(
         elif args.scale and args.minimise and kind not in ("crash", "generator"):
             text = minimise_real(text, kind, records[0]["signature"])
         elif args.minimise and kind not in ("crash", "hang", "generator"):
-            text = minimise(text, kind, records[0]["signature"], seed, use_xla)
-        note = f"// seed {seed}: {kind}: {records[0]['detail'].splitlines()[0][:300]}\n"
+            target = target_of(seed, args.target)
+            text = minimise(text, kind, records[0]["signature"], seed, use_xla, target)
+        detail = records[0]["detail"].splitlines()[0][:300]
+        note = f"// seed {seed}: {kind} for {target_of(seed, args.target)}: {detail}\n"
         path.write_text(note + text)
 
 
@@ -160,7 +163,7 @@ def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> 
         text = path.read_text()
         head = text.split(":", 1)[0]
         seed = int(head.split()[-1]) if head.startswith("// seed ") else 0
-        ways = Ways(xla, args.numpy_cycles, target=args.target, stablehlo=True)
+        ways = Ways(xla, args.numpy_cycles, target=args.target or "v5e", stablehlo=True)
         if args.sharded:
             outcome = sharded_limited(check_annotated, text, seed)
         else:
@@ -168,7 +171,7 @@ def _judge_files(paths: list[Path], use_xla: bool, args: argparse.Namespace) -> 
         found += outcome.kind not in _FINE
         print(f"{path}: {outcome.kind}: {outcome.detail[:400]} {outcome.notes or ''}")
         if args.minimise and outcome.kind not in _FINE:
-            print(minimise(text, outcome.kind, outcome.signature, seed, use_xla))
+            print(minimise(text, outcome.kind, outcome.signature, seed, use_xla, ways.target))
     if xla is not None:
         xla.close()
     return int(found > 0)

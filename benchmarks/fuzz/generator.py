@@ -10,11 +10,15 @@ from benchmarks.fuzz.makers.filling import fill
 from benchmarks.fuzz.makers.registry import MAKERS, Maker
 from benchmarks.fuzz.scope import MOST_ELEMENTS, Program, Scope, Value
 
+_MIDDLE = 30
+"""How much larger some modules are: kernels of several steps, transfers that are shared."""
+
 
 def generate(seed: int, most_elements: int = MOST_ELEMENTS) -> str:
     """The module of a seed."""
     rng = random.Random(seed)
-    program = Program(rng, rng.choice((most_elements // 8, most_elements, most_elements)))
+    size = rng.choice((most_elements // 8, most_elements, most_elements))
+    program = Program(rng, size if rng.random() > 0.05 else _MIDDLE * most_elements)
     return _module(program, rng.choice((1, 2, 3, 4, 6, 8, 12)))
 
 
@@ -58,13 +62,22 @@ def _group_parameters(entry: Scope) -> None:
     entry.groups = list(by_kind.values())
 
 
-_ARRAY = re.compile(r"\w+\[(\d+(?:,\d+)+)\]")
+_ARRAY = re.compile(r"(\w+)\[(\d+(?:,\d+)+)\]")
+_TILES = {
+    "f32": (":T(8,128)", ":T(4,128)", ":T(2,128)", ""),
+    "s32": (":T(8,128)", ""),
+    "bf16": (":T(8,128)(2,1)", ":T(4,128)(2,1)", ""),
+    "s8": (":T(8,128)(4,1)", ""),
+    "pred": (":T(8,128)(4,1)", ""),
+}
+"""What dumps of a TPU's compiler say behind the order of dimensions."""
 
 
 def _dressed(rng: random.Random, text: str) -> str:
     """Some modules say more than they must: layouts of any order, where things came from."""
     if rng.random() < 0.08:
-        text = "\n".join(_with_layouts(rng, line) for line in text.split("\n"))
+        is_tiled = rng.random() < 0.4
+        text = "\n".join(_with_layouts(rng, line, is_tiled) for line in text.split("\n"))
         if rng.random() < 0.5:
             text = _with_entry_layout(text)
     if rng.random() < 0.1:
@@ -72,7 +85,7 @@ def _dressed(rng: random.Random, text: str) -> str:
     return text
 
 
-def _with_layouts(rng: random.Random, line: str) -> str:
+def _with_layouts(rng: random.Random, line: str, is_tiled: bool) -> str:
     head, equals, rest = line.partition(" = ")
     if not equals:
         return line
@@ -81,9 +94,10 @@ def _with_layouts(rng: random.Random, line: str) -> str:
         return line
 
     def with_order(found: re.Match[str]) -> str:
-        rank = found[1].count(",") + 1
-        order = rng.sample(range(rank), rank)
-        return f"{found[0]}{{{','.join(map(str, order))}}}"
+        rank = found[2].count(",") + 1
+        order = ",".join(map(str, rng.sample(range(rank), rank)))
+        tiles = _TILES.get(found[1], ()) if is_tiled else ()
+        return f"{found[0]}{{{order}{rng.choice(tiles) if tiles else ''}}}"
 
     shape, call = rest[: opcode.start()], rest[opcode.start() :]
     return head + equals + _ARRAY.sub(with_order, shape) + call

@@ -34,16 +34,23 @@ Fails = Callable[[str], bool]
 
 
 def minimise(
-    text: str, kind: str, signature: str, seed: int, use_xla: bool, seconds: float = SECONDS
+    text: str,
+    kind: str,
+    signature: str,
+    seed: int,
+    use_xla: bool,
+    target: str = "v5e",
+    seconds: float = SECONDS,
 ) -> str:
     """The smallest module found that fails in this way."""
     if kind in ("crash", "hang"):
-        return reduced(text, lambda t: _dies(t, seed, kind), seconds)
+        return reduced(text, lambda t: _dies(t, seed, kind, target), seconds)
     xla = XlaProcess() if use_xla and kind not in ("internal", "refused", "machines") else None
     ways = Ways(
         xla,
         60_000 if kind == "machines" else 0,
         kind == "printing",
+        target,
         stablehlo=kind == "frontends",
     )
 
@@ -80,11 +87,12 @@ def minimise_sharded(
     return reduced(text, fails, seconds)
 
 
-def _dies(text: str, seed: int, kind: str) -> bool:
+def _dies(text: str, seed: int, kind: str, target: str) -> bool:
     """Whether a process that judges the module dies of a signal, or does not end."""
     with tempfile.NamedTemporaryFile("w", suffix=".hlo", delete=False) as file:
         file.write(f"// seed {seed}: {kind}\n{text}")
-    command = [sys.executable, "-m", "benchmarks.fuzz", "--no-xla", "--file", file.name]
+    command = [sys.executable, "-m", "benchmarks.fuzz", "--no-xla", "--target", target]
+    command += ["--file", file.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
     except subprocess.TimeoutExpired:

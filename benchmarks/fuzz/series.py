@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import random
+
 from benchmarks.fuzz.generator import generate, generate_real
 
 NOTHING = "nothing drawn"
 """A seed without a program: JAX refused all calls that were drawn."""
+
+
+_TARGETS = (
+    *["v5e"] * 6, "v4", "v5p", "v6e", "7x", "v5e{vmem=1MiB}", "v5e{vmem=4MiB}", "v6e{vmem=2MiB}",
+)  # fmt: skip
+"""Chips that programs run on: little VMEM cuts small arrays into the blocks that large ones have."""
+
+
+def target_of(seed: int, wanted: str = "") -> str:
+    """The chip for a seed's program: the one that is wanted, or one of chance."""
+    return wanted or random.Random(f"target {seed}").choice(_TARGETS)
 
 
 class Series:

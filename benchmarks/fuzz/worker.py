@@ -15,7 +15,7 @@ import time
 import warnings
 
 from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
-from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
+from benchmarks.fuzz.series import NOTHING, JaxSeries, Series, target_of
 from benchmarks.fuzz.xla_process import XlaProcess
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--numpy-cycles", type=int, default=0)
     parser.add_argument("--every", type=int, default=4)
-    parser.add_argument("--target", default="v5e")
+    parser.add_argument("--target", default="")
     parser.add_argument("--jax", action="store_true")
     args = parser.parse_args()
     watch_memory()
@@ -70,7 +70,8 @@ def main() -> None:
             outcome = Outcome("generator", f"{type(error).__name__}: {error}", "generator")
         else:
             as_stablehlo = seed % args.every == 1
-            ways = Ways(xla, on_numpy, True, args.target, as_stablehlo, other)
+            target = target_of(seed, args.target)
+            ways = Ways(xla, on_numpy, True, target, as_stablehlo, other)
             outcome = limited(text, ways, seed) if text else Outcome(NOTHING)
         seconds = round(time.perf_counter() - started, 2)
         out.write(json.dumps({"seed": seed, "seconds": seconds, **outcome.as_dict()}) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, DmaDim, Window
@@ -15,6 +15,7 @@ HBM_BYTES = 1 << 18
 SMEM_WORDS = 1024
 SPILL_SLOTS = 6
 FLAGS = 6
+_FIRST_KEPT_ROW = 1024
 SPACE_UNITS = {HBM: HBM_BYTES // 512, SMEM: SMEM_WORDS}
 
 
@@ -73,19 +74,36 @@ class Tables:
     spill_base_row: int
 
 
-def random_tables(chip: Chip, source: random.Random) -> Tables:
-    """Windows with and without gaps between them, spill slots, and transfers of every shape."""
-    windows: list[Window] = []
+def random_kept_windows(source: random.Random) -> list[Window]:
+    """Windows that kernels of a program may share, behind the rows of all others."""
+    kept: list[Window] = []
+    row = _FIRST_KEPT_ROW
+    for number in range(source.choice([0, 0, 1, 2])):
+        rows = source.choice([8, 16, 33, 40, 64, 96])
+        kept.append(Window(f"kept{number}", row, rows, kept=True))
+        row += rows + source.choice([0, 0, 8])
+    return kept
+
+
+def random_tables(chip: Chip, source: random.Random, kept: list[Window]) -> Tables:
+    """Windows with and without gaps between them, spill slots, and transfers of every shape.
+
+    Most of `kept` are among them; seldom one is a window of this kernel alone.
+    """
+    windows = [
+        replace(window, kept=source.random() < 0.92) for window in kept if source.random() < 0.8
+    ]
     row = source.choice([0, 0, 7, 256])
     spill_at = source.randrange(3)
     spill_base = 0
-    for number in range(source.randrange(2, 5)):
+    count = source.randrange(2, 5)
+    for number in range(count):
         if number == spill_at:
             spill_base, row = row, row + 8 * SPILL_SLOTS
         rows = source.choice([8, 9, 16, 33, 48, 64])
         windows.append(Window(f"w{number}", row, rows))
         row += rows + source.choice([0, 0, 0, 3, 16])
-    if spill_at >= len(windows):
+    if spill_at >= count:
         spill_base = row
     source.shuffle(windows)
     descriptors = [DmaDescriptor(HBM, VMEM, w.rows, (), n) for n, w in enumerate(windows)]

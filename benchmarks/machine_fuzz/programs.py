@@ -16,11 +16,12 @@ from benchmarks.machine_fuzz.flow import (
     Flow,
     Tables,
     join,
+    random_kept_windows,
     random_tables,
     spill_is_mask,
 )
 from tpu_sim.isa.chips import Chip, load_chip
-from tpu_sim.isa.program import SMEM, Block, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.program import SMEM, Block, Call, If, Kernel, Loop, Node, Program, While, Window
 
 _CHIPS = ("v5e", "v5e", "v5e", "v4", "v5p", "v6e", "7x")
 _DEPTH = 3
@@ -45,8 +46,9 @@ def random_case(seed: int) -> Case:
     chip = load_chip(source.choice(_CHIPS))
     kernels: dict[str, Kernel] = {}
     is_static = True
-    for number in range(source.choice([1, 1, 2, 3])):
-        writer = _KernelWriter(chip, source, f"k{number}")
+    kept = random_kept_windows(source)
+    for number in range(source.choice([2, 2, 3] if kept else [1, 1, 2, 3])):
+        writer = _KernelWriter(chip, source, f"k{number}", kept)
         kernels[f"k{number}"] = writer.kernel()
         is_static &= writer.is_static
     main = _MainWriter(chip, source, list(kernels))
@@ -229,13 +231,16 @@ class _BodyWriter:
 
 
 class _KernelWriter(_BodyWriter):
-    def __init__(self, chip: Chip, source: random.Random, name: str) -> None:
-        tables = random_tables(chip, source)
+    def __init__(self, chip: Chip, source: random.Random, name: str, kept: list[Window]) -> None:
+        tables = random_tables(chip, source, kept)
         super().__init__(chip, source, random_style(chip, source), tables)
         self._name = name
 
     def kernel(self) -> Kernel:
-        """A kernel that fills its windows, does something, and writes everything to HBM."""
+        """A kernel that fills its windows, does something, and writes everything to HBM.
+
+        What an earlier kernel may have left in a window is often taken as it is.
+        """
         assert self.tables is not None
         tables, sregs = self.tables, self.style.sregs
         body: list[Node] = [self._copies(0, sregs)]
@@ -257,7 +262,9 @@ class _KernelWriter(_BodyWriter):
         writer = self.writer(sregs)
         count = len(self.tables.windows) + (first > 0)
         for number in range(first, first + count):
-            writer.transfer(number)
+            is_filled = first > 0 or not self.tables.windows[number].kept
+            if is_filled or self.random.random() < 0.5:
+                writer.transfer(number)
         if self.random.random() < 0.7:
             for flag in range(FLAGS):
                 writer.issue.emit("dma.wait", flag, 0)

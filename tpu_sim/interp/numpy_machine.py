@@ -343,6 +343,9 @@ class NumpySequencer:
     def _return(self) -> None:
         if self._races:
             self._races.leave_kernel()
+        kernel = self.table.bodies[self._state.body].kernel
+        assert kernel is not None
+        self._forget_windows(kernel)
         self._state.end_call()
         self._state.body, self._state.node = MAIN, self._state.return_node
 
@@ -351,9 +354,13 @@ class NumpySequencer:
         self._state.vmem[spill_rows(kernel)] = 0
         if self._races:
             self._races.enter_kernel(kernel.windows)
-        if self._window_words is not None:
-            for window in kernel.windows:
-                if window.kept:
-                    continue
+        self._forget_windows(kernel)
+
+    def _forget_windows(self, kernel: Kernel) -> None:
+        """What windows hold outside of their kernel's run is not specified, but for kept ones."""
+        if self._window_words is None:
+            return
+        for window in kernel.windows:
+            if not window.kept:
                 rows = slice(window.base_row, window.base_row + window.rows)
                 self._state.vmem[rows] = self._window_words

@@ -26,8 +26,10 @@ of instructions issued together: all read before any writes; queue operations of
 the order listed, pops before pushes; DMAs start last. vregs and vmasks live within one block; sregs
 and spill slots across the blocks of a kernel; nothing lives across a call. At the start of a kernel
 sregs, spill slots, latched weights and the transpose unit are zero and all queues empty; SMEM keeps
-what it holds (zeros when a program starts); what the windows hold is not specified. A mask lies in a
-spill slot as words of 0 and 1, and a word that is not 0 is read as 1.
+what it holds (zeros when a program starts); what the windows hold is not specified, but for *kept*
+ones: what kept windows of earlier kernels left in their rows, if no kernel between had another window
+or a spill slot there. A mask lies in a spill slot as words of 0 and 1, and a word that is not 0 is
+read as 1.
 
 Addresses are sums of a signed sreg and a signed immediate, not taken modulo 2^32: they are in their
 window or memory, or the run ends with a fault. A fault is that of the first bundle that has one; in

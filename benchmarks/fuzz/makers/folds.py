@@ -16,6 +16,10 @@ _LENGTH = (
     "  ROOT r = {t} sqrt(s)"
 )
 _CALLED = "  ROOT r = {t} call(a, b), to_apply={inner}"
+_BRANCH = (
+    "  p = pred[] compare(a, b), direction=GT\n"
+    "  ROOT r = {t} conditional(p, a, b), true_computation={same}, false_computation={same}"
+)
 _EITHER = "  n = {t} not(a)\n  ROOT r = {t} select(n, b, a)"
 _NAN_FIRST = (
     "  n = pred[] compare(a, a), direction=NE\n  m = pred[] compare(b, b), direction=NE\n"
@@ -35,6 +39,10 @@ def odd_combiner(scope: Scope, dtype: str) -> str:
         bodies.append(_LARGEST_SIZE)
     if kinds.is_integer(dtype) and kinds.bits(dtype) > 2:
         bodies.append(_SATURATED)
+    if kinds.is_integer(dtype):
+        same = f"  ROOT x = {dtype}[] parameter(0)"
+        fields["same"] = program.computation(f"same_{dtype}", same)
+        bodies.append(_BRANCH)
     if dtype == "f32":
         bodies += [_LENGTH, _NAN_FIRST]
     if dtype != "pred":

@@ -11,8 +11,8 @@ from benchmarks.fuzz.scope import Scope, Value
 def rng_bit_generator(scope: Scope) -> Value:
     """ThreeFry and Philox, any number of bits of any width."""
     rng = scope.rng
-    algorithm = rng.choice(("rng_three_fry", "rng_three_fry", "rng_philox"))
-    words = 2 if algorithm == "rng_three_fry" else rng.choice((2, 3))
+    algorithm = rng.choice(("rng_three_fry", "rng_three_fry", "rng_philox", "rng_default"))
+    words = 2 if algorithm != "rng_philox" else rng.choice((2, 3))
     state = scope.like("u64", (words,), "any")
     dtype = rng.choice(("u32", "u32", "u64", "u8", "u16", "s32"))
     dims = scope.dims(most=scope.room(2000))

@@ -26,9 +26,16 @@ def sort(scope: Scope) -> Value:
     apply = _order(scope, [x, *others], direction, total, second)
     if rng.random() < 0.4:
         apply = _usual_order(scope, [x, *others], direction)
+    odd = _odd_order(scope, [x, *others], direction) if rng.random() < 0.15 else ""
+    apply = odd or apply
     names = ", ".join(v.name for v in [x, *others])
     stable = ", is_stable=true"
-    if not others and kinds.is_integer(x.dtype) and "abs(" not in scope.program.computations[apply]:
+    if (
+        not others
+        and not odd
+        and kinds.is_integer(x.dtype)
+        and "abs(" not in scope.program.computations[apply]
+    ):
         stable = rng.choice((stable, ", is_stable=false", ""))  # equal elements look alike
     call = f"sort({names}), dimensions={{{along}}}{stable}, to_apply={apply}"
     if not others:
@@ -86,6 +93,31 @@ def _usual_order(scope: Scope, operands: list[Value], direction: str) -> str:
         lines.append(f"  or{i} = pred[] or(lt{i}, next{i})")
         result = f"or{i}"
     lines.append(f"  ROOT r = pred[] and({result}, {result})")
+    return scope.program.computation(scope.program.name("order"), "\n".join(lines))
+
+
+def _odd_order(scope: Scope, operands: list[Value], direction: str) -> str:
+    """By a number that is made of an element: some of its bits, a remainder, another operand."""
+    rng = scope.rng
+    lines = []
+    for i, v in enumerate(operands):
+        lines.append(f"  a{i} = {v.dtype}[] parameter({2 * i})")
+        lines.append(f"  b{i} = {v.dtype}[] parameter({2 * i + 1})")
+    whole = [i for i, v in enumerate(operands) if kinds.is_integer(v.dtype)]
+    floats = [i for i, v in enumerate(operands) if v.dtype in ("f32", "bf16", "f16")]
+    if whole:
+        at = rng.choice(whole)
+        t = operands[at].dtype
+        opcode = rng.choice(("and", "remainder", "xor", "shift-right-logical"))
+        lines.append(f"  n = {t}[] constant(1)\n  p = {t}[] {opcode}(a{at}, n)")
+        lines.append(f"  q = {t}[] {opcode}(b{at}, n)")
+    elif floats:
+        at = rng.choice(floats)
+        t = "s32" if operands[at].dtype == "f32" else "s16"
+        lines.append(f"  p = {t}[] bitcast-convert(a{at})\n  q = {t}[] bitcast-convert(b{at})")
+    else:
+        return ""
+    lines.append(f"  ROOT r = pred[] compare(p, q), direction={direction}")
     return scope.program.computation(scope.program.name("order"), "\n".join(lines))
 
 

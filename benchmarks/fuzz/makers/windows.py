@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from benchmarks.fuzz import kinds
+from benchmarks.fuzz.makers.folds import greatest_with_nan, product_of_pairs
 from benchmarks.fuzz.makers.reductions import combiner
 from benchmarks.fuzz.makers.registry import maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -108,6 +109,35 @@ def reduce_window(scope: Scope) -> Value | None:
     return scope.element(name, 0, x.dtype, dims, most)
 
 
+@maker("reduce-window", weight=0.3)
+def reduce_window_pairs(scope: Scope) -> Value | None:
+    """Of two operands whose results depend on each other: products of pairs, places of maxima."""
+    rng = scope.rng
+    is_place = rng.random() < 0.5
+    x = scope.pick(("f32",) if is_place else ("s32",), least_rank=1, most_rank=4)
+    window = _window(scope, x.dims)
+    dims = [w.output(n) for w, n in zip(window, x.dims, strict=True)]
+    taps = math.prod(w.size for w in window)
+    if taps > 100 or 0 in dims or math.prod(dims) > 3 * scope.program.most_elements:
+        return None
+    if is_place:
+        index = rng.choice(("s32", "s32", "u8"))
+        along = f"iota(), iota_dimension={rng.randrange(x.rank)}"
+        operands = [x, scope.add(along, index, x.dims)]
+        starts = [scope.constant("f32", (), "-inf"), scope.zero(index)]
+        apply = greatest_with_nan(scope, index)
+    else:
+        operands = [x, scope.like("s32", x.dims)]
+        starts = [scope.constant("s32", (), text) for text in "10"]
+        apply = product_of_pairs(scope)
+    names = ", ".join(v.name for v in operands + starts)
+    shapes = ", ".join(kinds.text(v.dtype, tuple(dims)) for v in operands)
+    call = f"reduce-window({names}), {window_text(window)}, to_apply={apply}"
+    name = scope.raw(f"({shapes})", call)
+    scope.element(name, 1, operands[1].dtype, dims)
+    return scope.element(name, 0, x.dtype, dims)
+
+
 @maker("select-and-scatter", weight=0.8)
 def select_and_scatter(scope: Scope) -> Value | None:
     """The gradient of a pooling."""
@@ -121,13 +151,13 @@ def select_and_scatter(scope: Scope) -> Value | None:
         return None
     source = scope.like(x.dtype, dims, scope.tame_kind(x.dtype))
     start = scope.tamed(scope.constant(x.dtype))
-    direction = rng.choice(("GE", "GE", "LE", "GT"))
+    direction, names = rng.choice(("GE", "GE", "LE", "GT")), rng.choice(("a, b", "a, b", "b, a"))
+    call = f"compare({names}), direction={direction}" if rng.random() < 0.95 else "constant(true)"
     body = (
-        f"  a = {x.dtype}[] parameter(0)\n  b = {x.dtype}[] parameter(1)\n"
-        f"  ROOT r = pred[] compare(a, b), direction={direction}"
+        f"  a = {x.dtype}[] parameter(0)\n  b = {x.dtype}[] parameter(1)\n  ROOT r = pred[] {call}"
     )
-    chosen = scope.program.computation(f"select_{direction}_{x.dtype}", body)
-    opcode = rng.choice(("add", "add", "maximum"))
+    chosen = scope.program.computation(scope.program.name("select"), body)
+    opcode = rng.choice(("add", "add", "maximum", "minimum"))
     call = (
         f"select-and-scatter({x.name}, {source.name}, {start.name}), {window_text(window)}, "
         f"select={chosen}, scatter={scope.program.pair(opcode, x.dtype)}"
