@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import tpuc
+from benchmarks.fuzz.generator import generate
 from benchmarks.hostile.text_mutants import mutated_text
 from benchmarks.hostile.tpux_mutants import mutated_tpux
 from benchmarks.machine_fuzz.trial import accepted_case
@@ -21,6 +22,7 @@ _DATA = _ROOT / "tests" / "data"
 _CHIPS = _ROOT / "tpu_sim" / "isa" / "chip_data"
 _MAX_CYCLES = "2000000"
 _PROGRAMS = 12
+_MODULES, _FEW_ELEMENTS = 200, 500
 _MODEL = """HloModule small, entry_computation_layout={(f32[16,128]{1,0})->f32[16,128]{1,0}}
 ENTRY main {
   x = f32[16,128]{1,0} parameter(0)
@@ -77,6 +79,16 @@ def _files(*patterns: str) -> Callable[[], Sequence[bytes]]:
     return read
 
 
+def _modules() -> Sequence[bytes]:
+    """Models of the tests, and generated ones of every opcode."""
+    return [*_files("*_tiny.hlo", "regressions/*.hlo", "text_forms/*.hlo")(), *_generated()]
+
+
+@cache
+def _generated() -> tuple[bytes, ...]:
+    return tuple(generate(number, _FEW_ELEMENTS).encode() for number in range(_MODULES))
+
+
 def _chips() -> Sequence[bytes]:
     return [(_CHIPS / f"{name}.toml").read_bytes() for name in chip_names()]
 
@@ -105,7 +117,7 @@ KINDS: dict[str, FileKind] = {
     ),
     "hlo": FileKind(
         ".hlo",
-        _files("*_tiny.hlo", "regressions/*.hlo", "text_forms/*.hlo"),
+        _modules,
         _text_mutation(("(", ")"), ("{", "}"), ("(f32[], ", ")")),
         (("run", "{file}", *_RUN),),
         is_model=True,

@@ -46,6 +46,13 @@ def _dot_of(q: Inference, lhs: ArrayShape, rhs: ArrayShape) -> ArrayShape:
 
 
 def _scaled_dot(q: Inference) -> Shape:
+    """A scale is a scalar, or has one element a block in every dimension of its operand."""
+    for value, scale in ((q.array(0), q.array(2)), (q.array(1), q.array(3))):
+        fits = scale.rank in (0, value.rank) and not any(
+            extent % blocks if blocks else extent
+            for extent, blocks in zip(value.dims, scale.dims, strict=scale.rank > 0)
+        )
+        q.require(fits, f"scales {dims_text(scale)} of an operand {dims_text(value)}")
     return _dot_of(q, q.array(0), q.array(1))
 
 

@@ -306,13 +306,6 @@ def _scaled_dot(instr: Instr) -> Instr | None:
     """Both sides times their block scales, then a plain product."""
     e = Emitter.at(instr)
     lhs, rhs, lhs_scale, rhs_scale = instr.operands
-    for value, scale in ((lhs, lhs_scale), (rhs, rhs_scale)):
-        if scale.array.rank not in (0, value.array.rank):
-            raise UnsupportedError(
-                f"%{instr.name}: scales {scale.array.dims} of an operand {value.array.dims}; "
-                "give a scale per block in every dimension, or one scalar",
-                instr.span,
-            )
     sides = (_scaled(e, lhs, lhs_scale), _scaled(e, rhs, rhs_scale))
     attrs = {**_dot_attrs(instr), "operand_precision": ("highest", "highest")}
     return e.instruction("dot", sides, attrs, instr.array.with_dims(()))
