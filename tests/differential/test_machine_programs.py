@@ -27,7 +27,7 @@ def _rows(program: Program) -> set[str]:
 
 
 def test_the_minimiser_keeps_what_fails_and_little_else() -> None:
-    case = next(c for c in map(accepted_case, range(50)) if "vxpose.swap" in _rows(c.program))
+    case = next(c for c in map(accepted_case, range(2, 50)) if "vxpose.swap" in _rows(c.program))
     small = minimize(
         case.program, lambda p: is_accepted(p) and "vxpose.swap" in _rows(p), seconds=20
     )

@@ -59,13 +59,13 @@ def test_operands_past_their_field_are_refused(row: Row) -> None:
 def test_two_rows_of_a_slot_cannot_share_an_opcode() -> None:
     taken = ROWS["vadd.f32"]
     with pytest.raises(AssertionError, match=r"rows vadd.f32 and vnew share opcode"):
-        define("vnew", taken.opcode, Slot.VALU, "d:vd", "valu", "")
+        define("vnew", taken.opcode, Slot.VALU, "d:vd", "valu", "", taken.does)
     assert "vnew" not in ROWS
 
 
 def test_a_row_cannot_be_defined_twice() -> None:
     with pytest.raises(AssertionError, match=r"vadd.f32 is defined twice"):
-        define("vadd.f32", 255, Slot.VALU, "d:vd", "valu", "")
+        define("vadd.f32", 255, Slot.VALU, "d:vd", "valu", "", ROWS["vadd.f32"].does)
 
 
 def test_opcodes_fit_and_kinds_have_widths() -> None:
