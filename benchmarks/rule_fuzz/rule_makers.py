@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
-from compiler.hlo.dtypes import S32
+from compiler.hlo.dtypes import S32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
+from compiler.rewrite.dims import Dims
 
 Maker = Callable[[Generator], HloInstruction]
 
@@ -115,6 +117,56 @@ def _scatter_that_counts(g: Generator) -> HloInstruction:
     return g.emit("scatter", (operand, indices, updates), attrs)
 
 
+def _split_rows(g: Generator) -> tuple[DType, int, int, int, Dims, int]:
+    """A type, places, slices, columns, what these are split into, and whether places come last."""
+    dtype, rows, count = g.dtype(), g.choose((1, 5, 40)), g.choose((1, 7, 33))
+    window = g.choose(((1,), (2, 3), (4, 1), (1, 2, 4)))
+    return dtype, rows, count, math.prod(window), window, g.choose((0, 1))
+
+
+def _gather_of_split_rows(g: Generator) -> HloInstruction:
+    """Slices of rows that a reshape has split, or of columns."""
+    dtype, rows, count, columns, window, side = _split_rows(g)
+    is_vector = window == (1,)
+    lies = (rows,) if is_vector else (rows, columns) if side == 0 else (columns, rows)
+    dims = (rows, *window) if side == 0 else (*window, rows)
+    split = g.emit("reshape", (g.value(Wanted(dtype, lies)),), {}, Wanted(dtype, dims))
+    place = 0 if side == 0 else len(window)
+    indices = g.indices(Wanted(S32, (count,)), rows)
+    first = g.choose((0, 1))
+    attrs: dict[str, object] = {
+        "offset_dims": tuple(range(first, first + len(window))),
+        "collapsed_slice_dims": (place,),
+        "start_index_map": (place,),
+        "index_vector_dim": 1,
+        "slice_sizes": (1, *window) if side == 0 else (*window, 1),
+    }
+    return g.emit("gather", (split, indices), attrs)
+
+
+def _scatter_of_split_rows(g: Generator) -> HloInstruction:
+    """Updates that a reshape has split, into zeros or into what is split alike."""
+    dtype, rows, count, columns, window, _ = _split_rows(g)
+    source = (count,) if window == (1,) else (count, columns)
+    updates = g.emit(
+        "reshape", (g.value(Wanted(dtype, source)),), {}, Wanted(dtype, (count, *window))
+    )
+    operand = g.splat(Wanted(dtype, (rows, *window)))
+    if g.chance(0.5):
+        lies = (rows,) if window == (1,) else (rows, columns)
+        whole = g.value(Wanted(dtype, lies))
+        operand = g.emit("reshape", (whole,), {}, Wanted(dtype, (rows, *window)))
+    indices = g.indices(Wanted(S32, (count,)), rows)
+    attrs: dict[str, object] = {
+        "update_window_dims": tuple(range(1, 1 + len(window))),
+        "inserted_window_dims": (0,),
+        "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1,
+        "to_apply": reducer(g, g.choose(reducer_kinds(dtype)), dtype),
+    }
+    return g.emit("scatter", (operand, indices, updates), attrs)
+
+
 def _tiny_rows(g: Generator) -> HloInstruction:
     """Reductions of elementwise values of broadcasts, with a last dimension of few elements."""
     dtype, size = g.dtype(), g.integer(2, 8)
@@ -192,4 +244,6 @@ MAKERS: dict[str, Maker] = {
     "scatter-into-few-places": _scatter_of_elements,
     "scatter-at-counted-places": _scatter_that_counts,
     "update-of-its-own-neighbours": _update_of_neighbours,
+    "merge-gathered-windows": _gather_of_split_rows,
+    "merge-scattered-windows": _scatter_of_split_rows,
 }

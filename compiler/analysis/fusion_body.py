@@ -99,12 +99,52 @@ def _dear_nodes(
             reading: set[HloInstruction | None] = {node}
         else:
             reading = stages[node]
-            if len(reading) > 1 and _is_dear(node):
+            is_read_twice = len(reading) > 1 and _is_dear(node)
+            if is_read_twice or (node not in roots and _is_turned_and_regrouped(node)):
                 dear.add(node)
                 reading = {node}
         for operand in node.operands:
             stages[operand] |= reading
     return dear
+
+
+def _is_turned_and_regrouped(node: HloInstruction) -> bool:
+    """Whether sums are taken over other rows of what comes out of transposes than lie together.
+
+    The transpose unit gives back registers of neighbouring rows.
+    """
+    if node.array.rank < 2 or node.array.dtype.bits != 32 or node.opcode == "parameter":
+        return False
+    if not any(_sums_other_rows(user) for user in node.users):
+        return False
+    return any(_turns(n) for n in _cone(node))
+
+
+def _sums_other_rows(reshape: HloInstruction) -> bool:
+    if reshape.opcode != "reshape":
+        return False
+    before, after = reshape.operands[0].array.dims, reshape.array.dims
+    is_same_lane = before[-1:] == after[-1:] and len(after) > 1
+    return is_same_lane and any(
+        u.opcode == "reduce" and len(after) - 2 in u.dimensions for u in reshape.users
+    )
+
+
+def _turns(node: HloInstruction) -> bool:
+    """Whether another dimension comes to lie along the lanes."""
+    return node.opcode == "transpose" and node.dimensions[-1] != node.array.rank - 1
+
+
+def _cone(node: HloInstruction) -> set[HloInstruction]:
+    """A node and what it is recomputed from."""
+    found: set[HloInstruction] = set()
+    pending = [node]
+    while pending:
+        last = pending.pop()
+        if last not in found:
+            found.add(last)
+            pending.extend(o for o in last.operands if o.opcode not in MATERIALISED_OPCODES)
+    return found
 
 
 def _is_dear(node: HloInstruction) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis.reducers import widened_kind
 from compiler.hlo.dtypes import S32
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.identities import MONOIDS, identity
+from compiler.hlo.ir import HloComputation, HloInstruction
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,37 @@ def is_canonical(d: ScatterDims) -> bool:
         return indices.rank == 1 and d.vector_dim == 0 and d.components > 0
     is_scalar = indices.rank == lead and d.vector_dim == lead and d.components == 1
     return is_scalar or (indices.rank == lead + 1 and d.vector_dim == 0 and d.components > 1)
+
+
+def has_numbers_last(d: ScatterDims) -> bool:
+    """Whether the numbers of index vectors come last, flat: updates `[window .., n]`.
+
+    A kernel takes such a scatter if it combines elements (`combines_elements`).
+    """
+    rank = d.updates.array.rank
+    return bool(d.window_dims) and d.batch_dims == (rank - 1,)
+
+
+def combines_elements(d: ScatterDims) -> bool:
+    """Whether every element of an update goes to a place of its own, found by the index vector alone,
+    where it is combined by a common operation on 32 bits or replaces what was there."""
+    dtype = d.operand.array.dtype
+    if len(d.operands) != 1 or len(d.batch_dims) != 1 or d.operand_batch:
+        return False
+    if dtype.packing != 1 or dtype.is_complex or set(d.index_map) & set(d.operand_window_dims):
+        return False
+    if replaces(d.scatter):
+        return True
+    kind = widened_kind(d.scatter.to_apply, MONOIDS)
+    return kind is not None and identity(kind, dtype) is not None
+
+
+def replaces(scatter: HloInstruction) -> bool:
+    """Whether an update takes the place of what was there."""
+    computation = scatter.to_apply
+    if not isinstance(computation, HloComputation) or len(computation.parameters) != 2:
+        return False
+    return computation.root_instruction is computation.parameters[1]
 
 
 def can_stay_batched(d: ScatterDims) -> bool:

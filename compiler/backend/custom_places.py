@@ -16,7 +16,12 @@ from dataclasses import dataclass, replace
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
 from compiler.analysis.kernel_vmem import held_rows, stream_rows
-from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_dims
+from compiler.analysis.scatter_dims import (
+    ScatterDims,
+    has_numbers_last,
+    is_canonical,
+    scatter_dims,
+)
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_search import VMEM_SHARE, plan_update
@@ -99,9 +104,11 @@ def _gathers_there(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool
 
 def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
     dims = scatter_dims(root)
-    if len(dims.operands) != 1 or not is_canonical(dims):
+    if len(dims.operands) != 1 or not (is_canonical(dims) or has_numbers_last(dims)):
         return None
     scope = _element_scope(dims, chip)
+    if scope is None and has_numbers_last(dims):
+        return None
     if scope is None:
         best, cut = _cut(dims, chip)
         if cut.blocks is None or not _is_whole(dims, cut):

@@ -24,7 +24,12 @@ from dataclasses import replace
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
-from compiler.analysis.scatter_dims import ScatterDims, is_canonical, scatter_dims
+from compiler.analysis.scatter_dims import (
+    ScatterDims,
+    has_numbers_last,
+    is_canonical,
+    scatter_dims,
+)
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
@@ -57,9 +62,11 @@ _FEW_TILES = 4
 def emit_scatter(kernel: CustomKernel) -> None:
     """Emit the kernel of a scatter."""
     dims = scatter_dims(kernel.root)
-    assert is_canonical(dims), f"%{kernel.root.name}: the scatter canonicalizer has not run"
+    is_wide = has_numbers_last(dims)
+    assert is_wide or is_canonical(dims), f"%{kernel.root.name}: no canonical scatter"
     stays = any(result.place is Place.VMEM for result in kernel.interface.results)
-    cut = element_cut(dims, kernel.chip, stays=stays) if kernel.options.elements_together else None
+    may_go = is_wide or kernel.options.elements_together
+    cut = element_cut(dims, kernel.chip, stays=stays) if may_go else None
     if cut is not None:
         ElementScatter(kernel, dims, cut).emit()
         return

@@ -27,7 +27,7 @@ from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom_gather import Place, word_of
-from compiler.backend.element_cut import LANES, VREG, ElementCut
+from compiler.backend.element_cut import LANES, VREG, ElementCut, register_rows
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Place as Memory
 from compiler.backend.vector.arrays import VmemArray
@@ -60,8 +60,11 @@ class ElementScatter:
         self.builder = kernel.builder
         self.dims = dims
         self.cut = cut
-        self.vregs = -(-dims.vectors // VREG)
-        self.chunk_dim = grid_dim("chunk", VREG, self.vregs, cut.chunk)
+        self.window_rows = register_rows(dims)
+        self.unit = LANES if self.window_rows else VREG  # index vectors of a register
+        count = -(-dims.vectors // self.unit)
+        self.block = min(count, cut.chunk * (VREG // self.unit))  # registers of a row in a chunk
+        self.chunk_dim = grid_dim("chunk", self.unit, count, self.block)
         self._first = _FIRST
         self.arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         self.plan = self._plan()
@@ -73,9 +76,11 @@ class ElementScatter:
         d = self.dims
         derived: tuple[DerivedVar, ...] = ()
         boxes: dict[HloInstruction, Box] = {}
-        count = self.cut.chunk * VREG
+        count = self.block * self.unit
         if d.updates.opcode == "parameter":
-            boxes[d.updates] = Box((self.chunk_dim.origin,), (count,))
+            window = tuple(d.updates.array.dims[i] for i in d.window_dims)
+            low = (*(const(0) for _ in window), self.chunk_dim.origin)
+            boxes[d.updates] = Box(low, (*window, count))
         boxes[d.indices] = Box((self.chunk_dim.origin,), (count,))
         if d.indices.array.rank == 2:
             boxes[d.indices], derived = self._rows_of_indices()
@@ -93,7 +98,7 @@ class ElementScatter:
     def _rows_of_indices(self) -> tuple[Box, tuple[DerivedVar, ...]]:
         """The chunk's columns of `[components, n]`: a last chunk starts earlier, to end with it."""
         components, size = self.dims.indices.array.dims
-        tiles, held = -(-size // LANES), self.cut.chunk * (VREG // LANES)
+        tiles, held = -(-size // LANES), self.block * (self.unit // LANES)
         if held >= tiles:
             return whole_box(self.dims.indices.array), ()
         self._first = Var(_FIRST.name, 0, tiles - held)
@@ -125,15 +130,24 @@ class ElementScatter:
         if self._reducer is None and not self._is_there():
             self._once(emitter, counter if is_many else -1, 0, target)
         b.new_block()
-        with b.loop(self.cut.chunk // self.cut.together, "updates") as group:
-            place = emitter.index_values.bind(
-                "group", 0, self.cut.chunk // self.cut.together - 1, group
-            )
-            for number in range(self.cut.together):
-                self._register(emitter, place * self.cut.together + number, number, counter, target)
+        with b.loop(max(1, self.window_rows), "window") as row:
+            window_row = emitter.index_values.bind("row", 0, max(0, self.window_rows - 1), row)
+            self._registers(emitter, window_row, counter, target)
         b.new_block()
         if self._reducer is not None:
             self._once(emitter, counter if is_many else -1, self.chunk_dim.steps - 1, target)
+
+    def _registers(
+        self, emitter: VectorEmitter, window_row: Expr, counter: SReg, target: VmemArray
+    ) -> None:
+        """All registers of the chunk, of updates with windows those of one row of registers."""
+        steps = -(-self.block // self.cut.together)
+        with self.builder.loop(steps, "updates") as group:
+            place = emitter.index_values.bind("group", 0, steps - 1, group)
+            for number in range(self.cut.together):
+                at = place * self.cut.together + number
+                self._register(emitter, at, window_row, number, counter, target)
+        self.builder.new_block()
 
     def _is_there(self) -> bool:
         """Whether an operand that stays in VMEM lies where the result does."""
@@ -156,16 +170,28 @@ class ElementScatter:
         self,
         emitter: VectorEmitter,
         number: Expr,
+        window_row: Expr,
         table: int,
         counter: SReg,
         target: VmemArray,
     ) -> None:
-        """Combine updates 1024 * `number` .. of the chunk with table `table`, or with the result."""
+        """Combine register `number` of the chunk with table `table`, or with the result."""
         b, ops = self.builder, emitter.ops
-        position = self.chunk_dim.origin + number * VREG + var(SUBLANE) * LANES + var(LANE)
-        word, is_there = self._words(emitter, position, target)
+        window: tuple[Expr, ...] = ()
+        position = self.chunk_dim.origin + number * self.unit + var(LANE)
+        held = position
+        if self.window_rows:
+            window = self._window_place(window_row)
+            inside = emitter.index_values.clamped(number, self.block - 1)
+            held = self.chunk_dim.origin + inside * self.unit + var(LANE)
+        else:
+            position = held = position + var(SUBLANE) * LANES
+        word, is_there = self._words(emitter, held, window, target)
         is_there = ops.both(is_there, self._is_own(emitter, position, counter))
-        value = emitter.emit(self.dims.updates, (position,))
+        if window:
+            rows = self.dims.updates.array.dims[-2]
+            is_there = ops.both(is_there, emitter.index_values.within(window[-1], 0, rows - 1))
+        value = emitter.emit(self.dims.updates, (*window, held))
         if self._reducer is None:
             ops.emit("vst.idx", target.window, target.base, word, value, is_there)
             b.new_block()
@@ -173,18 +199,36 @@ class ElementScatter:
         word = ops.select(is_there, word, ops.integer(-1))
         total = self._met(emitter, self._reducer, word, value)
         word = ops.select(is_there, self._in_tables(emitter, word, target), ops.integer(0))
-        window = self._tables[table]
-        old = ops.emit("vld.idx", window, 0, word)
+        window_of_table = self._tables[table]
+        old = ops.emit("vld.idx", window_of_table, 0, word)
         new = self._reducer.combine(ops, [old], [total])
-        ops.emit("vst.idx", window, 0, word, self._reducer.finish(ops, new)[0], is_there)
+        new = self._reducer.finish(ops, new)
+        ops.emit("vst.idx", window_of_table, 0, word, new[0], is_there)
+
+    def _window_place(self, window_row: Expr) -> tuple[Expr, ...]:
+        """Where in an update's window the elements of a register lie, by dimension."""
+        *majors, rows = self.dims.updates.array.dims[:-1]
+        tiles = -(-rows // SUBLANES)
+        place: list[Expr] = [window_row % tiles * SUBLANES + var(SUBLANE)]
+        outer = window_row // tiles
+        for size in reversed(majors):
+            place.insert(0, outer % size)
+            outer = outer // size
+        return tuple(place)
 
     def _words(
-        self, emitter: VectorEmitter, position: Expr, target: VmemArray
+        self,
+        emitter: VectorEmitter,
+        position: Expr,
+        window: tuple[Expr, ...],
+        target: VmemArray,
     ) -> tuple[VReg, MReg]:
         """Which word of the operand each update means, and whether there is such a one."""
         ops, d = emitter.ops, self.dims
         is_there = -1
         places = [Place(const(0)) for _ in range(d.operand.array.rank)]
+        for dim, inside_window in zip(d.operand_window_dims, window, strict=True):
+            places[dim] = Place(inside_window)
         for component, dim in enumerate(d.index_map):
             at = (position,) if d.indices.array.rank == 1 else (const(component), position)
             start = emitter.emit(d.indices, at)
@@ -201,7 +245,7 @@ class ElementScatter:
         mask = values.within(position, 0, self.dims.vectors - 1)
         if self.chunk_dim.is_even:
             return mask
-        begin = ops.splat(b.smuli(counter, self.cut.chunk * VREG))
+        begin = ops.splat(b.smuli(counter, self.block * self.unit))
         return ops.both(mask, ops.compare("ge", "s32", values.vector(position), begin))
 
     def _met(self, emitter: VectorEmitter, reducer: Reducer, word: VReg, value: VReg) -> VReg:
@@ -213,7 +257,8 @@ class ElementScatter:
         for across in range(0, LANES, min(copies, LANES)):
             words = ops.emit("vrot.lane", word, 0, across) if across else word
             values = ops.emit("vrot.lane", value, 0, across) if across else value
-            for down in range(SUBLANES if copies <= LANES else 1):
+            is_apart = copies > LANES or self.window_rows > 0
+            for down in range(1 if is_apart else SUBLANES):
                 if not across and not down:
                     continue
                 there = ops.emit("vrot.slane", words, 0, down) if down else words

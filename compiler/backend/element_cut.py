@@ -3,20 +3,26 @@
     together   registers (1024 updates each) in one body of the loop, each with tables of its own
     copies     tables of a register: lane l of it adds to table l mod `copies`
 
+Updates that lie along their numbers (`[window .., n]`) are registers of 8 elements of 128 updates each:
+those of different sublanes never mean the same place.
+
 Lanes that share a table may mean the same place: what they bring is added up by rotations first. More
 tables take more VMEM and time to clear and to add up, fewer take more rotations.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
-from compiler.analysis.reducers import widened_kind
-from compiler.analysis.scatter_dims import ScatterDims
-from compiler.hlo.identities import MONOIDS, identity
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.analysis.scatter_dims import (
+    ScatterDims,
+    combines_elements,
+    has_numbers_last,
+    replaces,
+)
 from tpu_sim.isa.chips import Chip
 
 VREG = 1024
@@ -37,7 +43,7 @@ _ROW_CYCLES = 16
 
 @dataclass(frozen=True)
 class ElementCut:
-    """See above. `chunk` registers of updates are in VMEM at a time; `cycles` by estimate.
+    """See above. Updates of `chunk` * 1024 index vectors are in VMEM at a time; `cycles` by estimate.
 
     Updates that replace what was there need neither copies nor rotations: the last one stays.
     """
@@ -47,14 +53,6 @@ class ElementCut:
     copies: int
     cycles: float
     replaces: bool
-
-
-def replaces(scatter: HloInstruction) -> bool:
-    """Whether an update takes the place of what was there."""
-    computation = scatter.to_apply
-    if not isinstance(computation, HloComputation) or len(computation.parameters) != 2:
-        return False
-    return computation.root_instruction is computation.parameters[1]
 
 
 def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> ElementCut | None:
@@ -74,25 +72,27 @@ def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> Elemen
     left -= _chunk_rows(dims, chunk)
     found = list(_cuts(dims, chip, vregs, table, left, chunk))
     best = min(found, key=lambda cut: cut.cycles, default=None)
-    if best is None or best.cycles > _ROW_CYCLES * dims.vectors:
+    is_alone = best is not None and bool(dims.window_dims)  # no other kernel takes this form
+    if best is None or (best.cycles > _ROW_CYCLES * dims.vectors and not is_alone):
         return None
     return best
 
 
 def _is_of_elements(dims: ScatterDims) -> bool:
-    """Whether every update is one element of 32 bits that is combined by a common operation."""
-    operand, indices, updates = dims.operand, dims.indices, dims.updates
-    dtype = operand.array.dtype
-    if len(dims.operands) != 1 or dims.batch_dims != (0,) or dims.operand_batch:
+    """Whether updates are single elements, or lie along their numbers, and may go by elements."""
+    if dims.indices.opcode != "parameter" or not combines_elements(dims):
         return False
-    if dims.operand_window_dims or dtype.packing != 1 or dtype.is_complex:
-        return False
-    if indices.opcode != "parameter" or len({operand, indices, updates}) < 3:
-        return False
-    if replaces(dims.scatter):
+    if has_numbers_last(dims):
         return True
-    kind = widened_kind(dims.scatter.to_apply, MONOIDS)
-    return kind is not None and identity(kind, dtype) is not None
+    is_single = dims.batch_dims == (0,) and not dims.operand_window_dims
+    return is_single and len({dims.operand, dims.indices, dims.updates}) == 3
+
+
+def register_rows(dims: ScatterDims) -> int:
+    """Registers of updates that one row of lanes of index vectors takes; 0 where a register holds
+    1024 single elements."""
+    *majors, rows = (dims.updates.array.dims[d] for d in dims.window_dims or (0,))
+    return math.prod(majors) * -(-rows // SUBLANES) if dims.window_dims else 0
 
 
 def _held_tables(dims: ScatterDims) -> int:
@@ -102,14 +102,19 @@ def _held_tables(dims: ScatterDims) -> int:
 
 def _chunk_rows(dims: ScatterDims, chunk: int) -> int:
     """VMEM rows of both buffers of the updates and their indices."""
-    tiles = chunk if dims.updates.opcode == "parameter" else 0
+    tiles = chunk * _registers(dims) if dims.updates.opcode == "parameter" else 0
     tiles += chunk if dims.components == 1 else chunk * 8 * -(-dims.components // SUBLANES)
     return 2 * SUBLANES * tiles + 2 * GUARD_ROWS
 
 
+def _registers(dims: ScatterDims) -> int:
+    """Of the updates of 1024 index vectors."""
+    return max(1, SUBLANES * register_rows(dims))
+
+
 def _chunk(dims: ScatterDims, vregs: int, rows: int) -> int:
-    """Registers of updates that lie in VMEM together; 0 if not even one fits."""
-    chunk = min(_CHUNK_VREGS, vregs)
+    """Registers of index vectors whose updates lie in VMEM together; 0 if not even one fits."""
+    chunk = min(max(1, _CHUNK_VREGS // _registers(dims)), vregs)
     while chunk and _chunk_rows(dims, chunk) > rows:
         chunk //= 2
     return chunk
@@ -119,21 +124,27 @@ def _cuts(
     dims: ScatterDims, chip: Chip, vregs: int, table: int, left: int, chunk: int
 ) -> Iterator[ElementCut]:
     store = chip.store_indexed_cycles
-    moved = 3.0 * table + dims.vectors * 4 * (1 + dims.components) / chip.hbm_bytes_per_cycle
+    registers = vregs * _registers(dims)
+    moved = 3.0 * table + 4 * dims.vectors * dims.components / chip.hbm_bytes_per_cycle
+    moved += registers * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle
+    lanes = LANES if dims.window_dims else VREG  # that may mean the same place
     if replaces(dims.scatter):
-        yield ElementCut(chunk, 1, 1, moved + vregs * (store + _BODY_CYCLES), replaces=True)
+        yield ElementCut(chunk, 1, 1, moved + registers * (store + _BODY_CYCLES), replaces=True)
         return
     for together in _TOGETHER:
-        if together > chunk:
+        if together > chunk * _registers(dims):
             continue
         for copies in _COPIES:
             tiles = together * copies * table
+            if copies > lanes:
+                continue
             if tiles * SUBLANES + together * GUARD_ROWS > left:
                 continue
             if tiles * VREG_TILE_BYTES >= 1 << 32:
                 continue  # a word's number has 32 bits, with a sign
-            rotations = (VREG // copies - 1) * _ROTATION_CYCLES
+            rotations = (lanes // copies - 1) * _ROTATION_CYCLES
             chain = store * together + chip.latency("load_indexed") + _BODY_CYCLES
             body = max(chain, together * (chip.load_indexed_cycles / 3 + rotations))
-            cycles = moved + vregs / together * body + _TABLE_CYCLES * tiles
-            yield ElementCut(chunk // together * together, together, copies, cycles, replaces=False)
+            cycles = moved + registers / together * body + _TABLE_CYCLES * tiles
+            whole = chunk if dims.window_dims else chunk // together * together
+            yield ElementCut(whole, together, copies, cycles, replaces=False)

@@ -20,6 +20,7 @@ from compiler.passes import (
     rules_scatter,
     rules_shape,
     rules_update,
+    rules_windows,
 )
 from compiler.passes.context import PassContext
 from compiler.rewrite.rewriter import RuleSet, rewrite_computation, rules_of
@@ -36,6 +37,7 @@ RULES = RuleSet(
         rules_scatter,
         rules_update,
         rules_motion,
+        rules_windows,
     )
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis.kernel_vmem import box_vreg_tiles
 from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.tiled_layout import is_cheap_regroup
 from compiler.hlo.ir import HloInstruction
@@ -23,6 +24,8 @@ from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
 from compiler.rewrite.rewriter import ANY_ORDER, rule
 
+_LEAST_DENSER = 2
+"""Times fewer registers in which elements are repeated along lanes."""
 _LEAST_REPEATED = 8
 """How often what is repeated within a merged dimension must be repeated along others."""
 ELEMENTWISE = tuple(sorted(with_trait(Trait.ELEMENTWISE)))
@@ -48,9 +51,9 @@ def sink_split_reshape(instr: HloInstruction, _: Match) -> HloInstruction | None
     dims = _merged_dims(instr)
     if dims is None:
         return None
-    if not all(_can_regroup(o, instr.array.dims, dims) for o in instr.operands):
+    if not all(can_regroup(o, instr.array.dims, dims) for o in instr.operands):
         return None
-    operands = [_regroup(o, instr.array.dims, dims) for o in instr.operands]
+    operands = [regroup(o, instr.array.dims, dims) for o in instr.operands]
     return make.reshape(make.elementwise(instr, operands, dims), instr.array.dims)
 
 
@@ -82,7 +85,7 @@ def _before_splits(reshape: HloInstruction) -> Dims | None:
     return merged if is_split and is_refinement(merged, dims) else None
 
 
-def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
+def can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
     """Whether `operand` (of `dims`) is available with dimensions `merged` at no great cost."""
     if operand.array.dims != dims:
         return not operand.array.dims  # select's or clamp's scalar operand
@@ -94,7 +97,15 @@ def _can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
         return True
     if operand.opcode == "broadcast" and plan_repeat(operand, merged) is not None:
         return True
+    if operand.opcode == "broadcast" and is_much_denser(operand.array, merged):
+        return True
     return is_cheap_regroup(operand.array, merged)
+
+
+def is_much_denser(shape: ArrayShape, merged: Dims) -> bool:
+    """Whether registers of `merged` dimensions are less empty by far: it pays to repeat in lanes."""
+    tiles = box_vreg_tiles(shape.with_dims(merged), merged)
+    return _LEAST_DENSER * tiles <= box_vreg_tiles(shape, shape.dims)
 
 
 @dataclass(frozen=True)
@@ -150,7 +161,8 @@ def _iota_dimension(iota: HloInstruction, merged: Dims) -> int | None:
     return None
 
 
-def _regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> HloInstruction:
+def regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> HloInstruction:
+    """`operand` (of `dims`) with dimensions `merged`, where `can_regroup`."""
     if operand.array.dims != dims or not dims:
         return operand
     if operand.opcode == "iota":
@@ -236,7 +248,7 @@ def _is_regroupable(instr: HloInstruction, dims: Dims, depth: int) -> bool:
 
 def _regrouped(instr: HloInstruction, dims: Dims) -> HloInstruction:
     if not instr.array.dims or OPCODES[instr.opcode].has(Trait.SYMBOLIC):
-        return _regroup(instr, instr.array.dims, dims)
+        return regroup(instr, instr.array.dims, dims)
     operands = [o if not o.array.dims else _regrouped(o, dims) for o in instr.operands]
     return make.elementwise(instr, operands, dims)
 

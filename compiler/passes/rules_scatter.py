@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from compiler.analysis.reducers import reducer_kind
+from compiler.analysis.scatter_dims import has_numbers_last, scatter_dims
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
@@ -43,9 +44,10 @@ def scatter_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None
 def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Updates that lie across the minor dimension are turned into rows where that is cheaper.
 
-    A kernel combines a row at a time, and a column is as many rows as it has elements.
+    A kernel combines a row at a time, and a column is as many rows as it has elements. Updates that
+    lie along their numbers are left alone: their elements go by address.
     """
-    if len(instr.operands) != 3:
+    if len(instr.operands) != 3 or has_numbers_last(scatter_dims(instr)):
         return None
     operand, indices, updates = instr.operands
     dims = operand.array.dims

@@ -68,6 +68,60 @@ def test_elements_meet_in_registers(name: str) -> None:
     assert "together" in _notes(text)
 
 
+def narrow(dtype: str, dims: tuple[int, ...], window: tuple[int, ...], count: int, by: str) -> str:
+    """A scatter of rows of few elements at places of `dims` that are data, and a gather there."""
+    rank, lanes = len(dims), ",".join(map(str, window))
+    shape = f"{dtype}[{','.join(map(str, (*dims, *window)))}]"
+    called = TAKE.format(dtype) if by == "take" else binary("f", by, dtype)
+    places = ",".join(map(str, range(rank)))
+    behind = ",".join(str(1 + i) for i in range(len(window)))
+    ones = ",".join("1" for _ in dims)
+    return f"""HloModule m
+{called}
+ENTRY e {{
+  x = {shape} parameter(0)
+  i = s32[{count},{rank}] parameter(1)
+  u = {dtype}[{count},{lanes}] parameter(2)
+  v = {dtype}[{count},{lanes}] add(u, u)
+  s = {shape} scatter(x, i, v), update_window_dims={{{behind}}}, inserted_window_dims={{{places}}},
+    scatter_dims_to_operand_dims={{{places}}}, index_vector_dim=1, to_apply=f
+  g = {dtype}[{count},{lanes}] gather(x, i), offset_dims={{{behind}}}, collapsed_slice_dims={{{places}}},
+    start_index_map={{{places}}}, index_vector_dim=1, slice_sizes={{{ones},{lanes}}}
+  h = {dtype}[{count},{lanes}] subtract(g, u)
+  ROOT r = ({shape}, {dtype}[{count},{lanes}]) tuple(s, h)
+}}
+"""
+
+
+NARROW = {
+    "positions": ("f32", (300,), (3,), 5000, "add"),
+    "a part of the last chunk": ("f32", (1000,), (8,), 7001, "add"),
+    "two registers high": ("f32", (257,), (11,), 4099, "maximum"),
+    "a row each, the last one": ("s32", (2000,), (5,), 3000, "take"),
+    "places on a grid": ("f32", (12, 40), (4,), 3000, "add"),
+    "tensors": ("f32", (150,), (3, 3), 4000, "add"),
+    "integers": ("s32", (200,), (7,), 2500, "add"),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_rows_go_by_elements(name: str) -> None:
+    dtype, dims, window, count, combine = NARROW[name]
+    text = narrow(dtype, dims, window, count, combine)
+    kind = BY_NAME[dtype]
+    updates = random_values(kind, (count, *window), 2, whole=True)
+    operand = random_values(kind, (*dims, *window), 1, whole=True)
+    check(text, [operand, places(dims, count, 3), updates])
+    assert "together" in _notes(text)
+
+
+def test_narrow_rows_are_rows_where_vmem_is_small() -> None:
+    text = narrow("f32", (3000,), (3,), 5000, "add")
+    updates = random_values(BY_NAME["f32"], (5000, 3), 2, whole=True)
+    operand = random_values(BY_NAME["f32"], (3000, 3), 1, whole=True)
+    check(text, [operand, places((3000,), 5000, 3), updates], target="v5e{vmem=2MiB}")
+
+
 def test_infinities_and_nan_stay_where_they_fall() -> None:
     text = scatter("f32", (1500,), 2048, "add")
     updates = random_values(BY_NAME["f32"], (2048,), 2, whole=True)

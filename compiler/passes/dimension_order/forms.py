@@ -56,13 +56,18 @@ def result_shape(instr: Instr) -> ArrayShape:
     return shape
 
 
-def form(instr: Instr, orders: Sequence[Order], wanted: Order) -> Form:
-    """The form of an operation whose operands lie in `orders` and whose result shall be `wanted`."""
+def form(instr: Instr, orders: Sequence[Order], wanted: Order, *, vmem_bytes: int = 0) -> Form:
+    """The form of an operation whose operands lie in `orders` and whose result shall be `wanted`.
+
+    Where there are so many `vmem_bytes`, gathers and scatters may go by elements.
+    """
     if is_elementwise(instr):
         return Form(tuple(wanted if o.array.rank else () for o in instr.operands), wanted)
     if instr.opcode in _FORMS:
         return _FORMS[instr.opcode](instr, tuple(orders), wanted)
-    found = indexed_orders(instr, tuple(orders), wanted) if is_indexed(instr) else None
+    if not is_indexed(instr):
+        return plain(instr)
+    found = indexed_orders(instr, tuple(orders), wanted, vmem_bytes)
     return plain(instr) if found is None else Form(*found)
 
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Iterator
 
 from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
-from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
-from compiler.analysis.scatter_dims import scatter_dims
+from compiler.analysis.kernel_vmem import SUBLANES, VREG_TILE_BYTES
+from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
+from compiler.analysis.tiled_layout import LANES
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.dimension_order.orders import (
@@ -31,8 +32,21 @@ Forms = tuple[tuple[Order, ...], Order]
 Attrs = dict[str, object]
 _TILE_CYCLES = 40.0
 """To send for a tile of a slice, or to change it; measured on slices of 3072 tiles and of 9."""
-_LOAD_CYCLES = 160.0
-"""To load a register whose elements lie anywhere in VMEM, with their addresses; measured on 1536 of them."""
+_COPY_CYCLES = 5.0
+_UPDATE_CYCLES = 8.0
+"""To copy the one row of a slice in VMEM, or to change it, beside its tiles; measured on 278,528 of them."""
+_COLUMN_CYCLES = 2.0
+"""For a tile of such a row."""
+_LOAD_CYCLES = 60.0
+"""To load a register whose elements lie anywhere in VMEM, with their addresses."""
+_CHANGE_CYCLES = 185.0
+"""To combine a register of updates with elements that lie anywhere; both measured on 2,176 of them."""
+_TABLE_CYCLES = 96.0
+"""To clear and add up the tables of a register of such a scatter's result."""
+_SCATTER_COPIES = 10
+"""Times its operand that a scatter of elements holds in VMEM, at least."""
+_TABLES_SHARE, _CHUNK_SHARE = 0.5, 0.12
+"""Of VMEM that these, and the updates of 1024 index vectors, may take."""
 
 
 def is_indexed(instr: Instr) -> bool:
@@ -42,38 +56,79 @@ def is_indexed(instr: Instr) -> bool:
     return instr.opcode == "gather"
 
 
-def indexed_orders(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Forms | None:
-    """The orders of the operands and of the result, where slices have the minor dimension whole.
+def indexed_orders(
+    instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
+) -> Forms | None:
+    """The orders of the operands and of the result: slices have the minor dimension whole, or their
+    numbers are the minor dimension and elements go by address in VMEM (of so many bytes).
 
-    A gather takes its operand as it lies, a scatter gives the order that is wanted.
+    A gather of whole slices takes its operand as it lies, such a scatter gives the order that is wanted.
     """
-    return (
-        _gather_orders(instr, orders[0])
-        if instr.opcode == "gather"
-        else _scatter_orders(instr, wanted)
-    )
+    if instr.opcode == "gather":
+        return _gather_orders(instr, orders[0], wanted, vmem_bytes)
+    return _scatter_orders(instr, orders, wanted, vmem_bytes)
 
 
-def _gather_orders(instr: Instr, order: Order) -> Forms | None:
+def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -> Forms | None:
     d = gather_dims(instr)
-    if not order or d.operand_batch or not _keeps_lanes(order, d.slice_sizes, d.operand):
+    if not order or d.operand_batch:
         return None
-    batch = tuple(d.batch_dims)
-    window = (d.offset_dims[d.window_dims.index(i)] for i in order if i in d.window_dims)
-    return (order, descending(d.indices.array.rank)), (*batch, *window)
+    batch, indices = tuple(d.batch_dims), descending(d.indices.array.rank)
+    if wanted and wanted[-1] in batch:
+        window = tuple(i for i in wanted if i not in batch)
+        places = [d.window_dims[d.offset_dims.index(i)] for i in window]
+        taken = order
+        if [i for i in order if i in places] != places:
+            taken = (*places, *(i for i in order if i not in places))
+        if _held(d.operand, taken) <= HELD_SHARE * vmem_bytes:
+            return (taken, indices), (*window, *batch)
+    if not _keeps_lanes(order, d.slice_sizes, d.operand):
+        return None
+    along = (d.offset_dims[d.window_dims.index(i)] for i in order if i in d.window_dims)
+    return (order, indices), (*batch, *along)
 
 
-def _scatter_orders(instr: Instr, wanted: Order) -> Forms | None:
+def _scatter_orders(
+    instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
+) -> Forms | None:
     d = scatter_dims(instr)
     sizes = tuple(d.window_size(i) for i in range(d.operand.array.rank))
     is_batched = d.operand_batch and wanted[: len(d.operand_batch)] != d.operand_batch
-    if not wanted or is_batched or not _keeps_lanes(wanted, sizes, d.operand):
+    if not wanted or is_batched:
         return None
-    window = (
-        d.window_dims[d.operand_window_dims.index(i)] for i in wanted if i in d.operand_window_dims
-    )
-    updates = (*d.batch_dims, *window)
+    numbered = wanted[-1] in d.index_map or orders[-1][-1] in d.batch_dims
+    if numbered and _goes_by_elements(d, vmem_bytes):
+        wanted = (*(i for i in wanted if i not in d.index_map), *sorted(d.index_map))
+        updates = (*_window_of(d, wanted), *d.batch_dims)
+        return (wanted, descending(d.indices.array.rank), updates), wanted
+    if not _keeps_lanes(wanted, sizes, d.operand):
+        return None
+    updates = (*d.batch_dims, *_window_of(d, wanted))
     return (wanted, descending(d.indices.array.rank), updates), wanted
+
+
+def _window_of(d: ScatterDims, order: Order) -> Order:
+    """The window dimensions of the updates, as the operand's order has them."""
+    places = d.operand_window_dims
+    return tuple(d.window_dims[places.index(i)] for i in order if i in places)
+
+
+def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
+    """Whether a kernel may combine elements at computed addresses, whatever else it holds."""
+    if not d.window_dims or not combines_elements(d) or d.vectors < LANES:
+        return False
+    if len(set(d.scatter.operands)) < len(d.scatter.operands):
+        return False
+    *majors, rows = (d.updates.array.dims[i] for i in d.window_dims)
+    chunk = 2 * VREG_TILE_BYTES * SUBLANES * (math.prod(majors) * -(-rows // SUBLANES) + 1)
+    order = (*d.operand_window_dims, *sorted(d.index_map))
+    tables = _SCATTER_COPIES * _held(d.operand, order)
+    return tables <= _TABLES_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
+
+
+def _held(operand: Instr, order: Order) -> int:
+    """Bytes of VMEM that an operand takes in an order."""
+    return VREG_TILE_BYTES * vregs(physical(operand.array.dims, order))
 
 
 def indexed_cycles(
@@ -81,23 +136,34 @@ def indexed_cycles(
 ) -> float:
     """Cycles to read or change the tiles of all slices, arrays lying in these orders.
 
-    Of an operand that fits in VMEM a gather may load its elements by address instead, a register at a time.
+    Of an operand that fits in VMEM a gather may load its elements by address instead, a register at a time;
+    so does a scatter whose updates lie along their numbers.
     """
+    held = _held(instr.operands[0], operands[0])
     if instr.opcode == "gather":
         g = gather_dims(instr)
         sizes: tuple[int, ...] = g.slice_sizes
         numbers = [instr.array.dims[i] for i in g.batch_dims]
+        one = _COPY_CYCLES
+        loaded = _LOAD_CYCLES * vregs(physical(instr.array.dims, result))
+        loaded += transfer_cycles(g.operand.array, operands[0])
+        if result and result[-1] in g.batch_dims:
+            return loaded
     else:
         s = scatter_dims(instr)
+        updates = s.updates.array
+        if s.window_dims and operands[-1][-1] in s.batch_dims:
+            changed = vregs(physical(updates.dims, operands[-1]))
+            return _CHANGE_CYCLES * changed + _TABLE_CYCLES * held / VREG_TILE_BYTES
         sizes = tuple(s.window_size(i) for i in range(s.operand.array.rank))
-        numbers = [s.updates.array.dims[i] for i in s.batch_dims]
-    tiles = math.prod(numbers) * vregs(physical(sizes, operands[0]))
-    cycles = _TILE_CYCLES * tiles
-    held = VREG_TILE_BYTES * vregs(physical(instr.operands[0].array.dims, operands[0]))
-    if instr.opcode == "gather" and held <= HELD_SHARE * vmem_bytes:
-        loaded = vregs(physical(instr.array.dims, result))
-        cycles = min(cycles, _LOAD_CYCLES * loaded + transfer_cycles(g.operand.array, operands[0]))
-    return cycles
+        numbers = [updates.dims[i] for i in s.batch_dims]
+        one = _UPDATE_CYCLES
+    fits = held <= HELD_SHARE * vmem_bytes
+    tiles = vregs(physical(sizes, operands[0]))
+    is_row = fits and math.prod(sizes) == sizes[operands[0][-1]]
+    one = one + _COLUMN_CYCLES * tiles if is_row else _TILE_CYCLES * tiles
+    cycles = one * math.prod(numbers)
+    return min(cycles, loaded) if instr.opcode == "gather" and fits else cycles
 
 
 def indexed_ties(instr: Instr) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

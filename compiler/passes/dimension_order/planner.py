@@ -110,7 +110,8 @@ class OrderPlan:
 
     def form(self, instr: Instr) -> Form:
         """How an operation takes its operands and gives its result."""
-        return form(instr, self.operand_orders(instr), self.order(instr))
+        orders = self.operand_orders(instr)
+        return form(instr, orders, self.order(instr), vmem_bytes=self._vmem_bytes)
 
     def improve(self) -> bool:
         """Look at the arrays that waste most; return whether any got another order."""
