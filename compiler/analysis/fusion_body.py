@@ -2,21 +2,24 @@
 
 Reduces and the dot are *materialised*: a stage computes them over a box into scratch memory, and
 later stages read that. So are dear elementwise nodes that several stages read (a softmax's
-exponential). Everything else is recomputed from leaves wherever it is needed.
+exponential, a depthwise convolution that is normalised). Everything else is recomputed from leaves
+wherever it is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compiler.analysis.lane_costs import STAGED, lane_ops
+from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
 MATERIALISED_OPCODES = with_trait(Trait.STAGE)
+_MOST_COUNTED = 1000
+"""Operations: what is shared counts for each of its readers."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def _dear_nodes(
     A stage is a reduce or dot, or the one that makes the roots.
     """
     order = [n for n in computation if n in live]
+    costs = _costs(order)
     stages: dict[HloInstruction, set[HloInstruction | None]] = {n: set() for n in order}
     for root in roots:
         stages[root].add(None)
@@ -99,7 +103,7 @@ def _dear_nodes(
             reading: set[HloInstruction | None] = {node}
         else:
             reading = stages[node]
-            is_read_twice = len(reading) > 1 and _is_dear(node)
+            is_read_twice = len(reading) > 1 and _is_dear(node, costs[node])
             if is_read_twice or (node not in roots and _is_turned_and_regrouped(node)):
                 dear.add(node)
                 reading = {node}
@@ -147,8 +151,20 @@ def _cone(node: HloInstruction) -> set[HloInstruction]:
     return found
 
 
-def _is_dear(node: HloInstruction) -> bool:
+def _costs(order: Sequence[HloInstruction]) -> dict[HloInstruction, int]:
+    """Operations per vreg to make each node from what stages leave; operands before users."""
+    costs: dict[HloInstruction, int] = {}
+    for node in order:
+        below = 0 if node.opcode in MATERIALISED_OPCODES else sum(costs[o] for o in node.operands)
+        is_wide = isinstance(node.shape, ArrayShape) and node.array.rank > 1
+        is_counted = is_wide and not OPCODES[node.opcode].has(Trait.SYMBOLIC)
+        costs[node] = min(below + lane_ops(node), _MOST_COUNTED) if is_counted else 0
+    return costs
+
+
+def _is_dear(node: HloInstruction, cost: int) -> bool:
     """Whether recomputing the node costs more than storing and loading it."""
-    info = OPCODES[node.opcode]
-    is_slow = info.has(Trait.ELEMENTWISE) and lane_ops(node) >= STAGED
-    return is_slow and node.array.rank > 1 and node.array.dtype.bits == 32
+    if node.array.rank < 2 or node.array.dtype.bits != 32:
+        return False
+    is_slow = OPCODES[node.opcode].has(Trait.ELEMENTWISE) and lane_ops(node) >= STAGED
+    return is_slow or (OPCODES[node.opcode].has(Trait.ELEMENTWISE) and cost >= LONG)

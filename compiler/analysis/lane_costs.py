@@ -24,6 +24,9 @@ STAGED = 9
 """From here on a value that several stages of one kernel read is stored in VMEM: a store, a load for
 each reader and the address arithmetic between take about as much."""
 
+LONG = 40
+"""From here on so does a value that a chain of cheap operations makes: they fill the slots of a bundle."""
+
 _FLOAT = {
     "acos": 60, "acosh": 39, "asin": 60, "asinh": 51, "atan": 53, "atan2": 53, "atanh": 41,
     "cbrt": 24, "clamp": 2, "cosh": 19, "cosine": 117, "divide": 11, "erf": 27, "exponential": 11,

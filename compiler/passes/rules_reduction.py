@@ -6,7 +6,7 @@ from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
@@ -78,17 +78,49 @@ def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
     "reduce-of-transpose", Op("reduce"), ANY_ORDER, examples=(Op("reduce", Op("transpose", X), Y),)
 )
 def reduce_of_transpose(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """Reduce where the array lies; only what is left of it is in another order."""
-    if len(instr.operands) != 2 or instr.operands[0].opcode != "transpose":
+    """Reduce where the arrays lie; only what is left of them is in another order."""
+    count = len(instr.operands) // 2
+    arrays, inits = instr.operands[:count], instr.operands[count:]
+    orders = {a.dimensions for a in arrays if a.opcode == "transpose"}
+    if len(orders) != 1:
         return None
-    turned, init = instr.operands
-    source, order = turned.operands[0], turned.dimensions
+    (order,) = orders
+    sources = [_before_transpose(a, order) for a in arrays]
+    found = [s for s in sources if s is not None]
+    if len(found) < count:
+        return None
     reduced = tuple(sorted(order[d] for d in instr.dimensions))
-    kept = [d for d in range(source.array.rank) if d not in reduced]
-    shape = instr.array.with_dims(tuple(source.array.dims[d] for d in kept))
-    total = emit(instr, "reduce", shape, (source, init), {**instr.attrs, "dimensions": reduced})
+    kept = [d for d in range(len(order)) if d not in reduced]
+    dims = tuple(found[0].array.dims[d] for d in kept)
     left = [order[d] for d in range(len(order)) if d not in instr.dimensions]
-    return make.transpose(total, tuple(kept.index(d) for d in left))
+    back = tuple(kept.index(d) for d in left)
+    attrs: dict[str, object] = {**instr.attrs, "dimensions": reduced}
+    if isinstance(instr.shape, ArrayShape):
+        total = emit(instr, "reduce", instr.array.with_dims(dims), (*found, *inits), attrs)
+        return make.transpose(total, back)
+    shapes = tuple(shape.with_dims(dims) for shape in leaves(instr.shape))
+    total = emit(instr, "reduce", TupleShape(shapes), (*found, *inits), attrs)
+    parts = [
+        make.transpose(emit(instr, "get-tuple-element", shape, (total,), {"index": number}), back)
+        for number, shape in enumerate(shapes)
+    ]
+    return emit(instr, "tuple", instr.shape, parts)
+
+
+def _before_transpose(array: HloInstruction, order: tuple[int, ...]) -> HloInstruction | None:
+    """What `array` is a transpose of; positions and splats can be made in any order."""
+    dims = [0] * array.array.rank
+    for place, d in enumerate(order):
+        dims[d] = array.array.dims[place]
+    if array.opcode == "transpose":
+        return array.operands[0]
+    if array.opcode == "iota":
+        attrs = {"iota_dimension": order[array.iota_dimension]}
+        return emit(array, "iota", array.array.with_dims(tuple(dims)), (), attrs)
+    if array.opcode == "broadcast" and len(array.dimensions) <= 1:
+        mapping = tuple(order[d] for d in array.dimensions)
+        return make.broadcast(array.operands[0], tuple(dims), mapping)
+    return None
 
 
 # dot(x, y) over an empty contraction == 0

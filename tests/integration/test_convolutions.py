@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -297,3 +298,15 @@ def test_gradients_of_kernels_in_groups(name: str) -> None:
     convolutions = [i for i in module.entry if i.opcode == "convolution"]
     assert len(convolutions) == (2 if name == "two left" else 1)
     assert all(c.feature_group_count == c.batch_group_count == 1 for c in convolutions)
+
+
+def test_taps_of_many_features_are_picked_while_emitting() -> None:
+    """Nine taps of 1,024 features are more column tiles than may each have code."""
+    cycles = []
+    for features in (512, 1024):
+        image, kernel = (1, 4, 4, features), (3, 3, features, 16)
+        text = _text(image, kernel, (1, 4, 4, 16), FORWARD, "size=3x3 pad=1_1x1_1", "bf16")
+        rng = np.random.default_rng(7)
+        arrays = [rng.integers(-1, 2, d).astype(ml_dtypes.bfloat16) for d in (image, kernel)]
+        cycles.append(check_text(text, arrays, "default").result.cycles)
+    assert cycles[1] < 2.5 * cycles[0]

@@ -30,17 +30,18 @@ def probe_emitter(emitter: ElementEmitter) -> ElementEmitter:
 
 def inner_point(emitter: ElementEmitter, space: TileSpace) -> TilePoint:
     """A tile somewhere in the middle of loops over the space."""
-
-    def axis(name: str, count: int) -> Expr:
-        if count <= 1:
-            return const(0)
-        variable = Var(f"probe.{name}", 0, count - 1)
-        emitter.sregs[variable] = emitter.builder.new_sreg()
-        return var(variable)
-
-    majors = tuple(axis(f"m{d}", n) for d, n in enumerate(space.majors))
-    row, col = axis("row", space.row_tiles), axis("col", space.col_tiles)
+    majors = tuple(axis(emitter, f"m{d}", n) for d, n in enumerate(space.majors))
+    row, col = axis(emitter, "row", space.row_tiles), axis(emitter, "col", space.col_tiles)
     return TilePoint(majors, row, col, var(SUBLANE), var(LANE))
+
+
+def axis(emitter: ElementEmitter, name: str, count: int) -> Expr:
+    """Some place of a loop over `count` places."""
+    if count <= 1:
+        return const(0)
+    variable = Var(f"probe.{name}", 0, count - 1)
+    emitter.sregs[variable] = emitter.builder.new_sreg()
+    return var(variable)
 
 
 def operations(emitter: ElementEmitter, emit: Callable[[], object]) -> int:

@@ -17,7 +17,7 @@ from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
-from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.probe import axis, inner_point, operations, probe_emitter
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
@@ -30,6 +30,8 @@ from compiler.hlo.ir import HloInstruction
 _DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""
 _MOST_COPIES = 64
+_ALIKE = 1.25
+"""Of the least operations for a tile: what longer runs of columns may take."""
 _TRANSPOSED_COLUMNS = 4
 """Blocks side by side in one body: one goes through the transpose unit as the other is read."""
 _LEAST_TRANSPOSED = 2
@@ -80,10 +82,11 @@ class _Stage:
 
 
 def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
-    """Loops over the tiles; column tiles one by one where each takes much less than any of them.
+    """Loops over the tiles; runs of column tiles apart where each takes much less than any of them.
 
-    So it is with a concatenation along the columns: which operand a tile reads is known once its
-    column is. Rows that stand for several dimensions of what is read are a loop each.
+    So it is with a concatenation along the columns: which operand a tile reads is known once it is
+    known in which part its column lies. Rows that stand for several dimensions of what is read are
+    a loop each.
     """
     factors = row_factors(stage.space, _read_indices(emitter, stage))
     space, body = split_rows(stage.space, factors, partial(_emit_tile, emitter, stage))
@@ -91,13 +94,33 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
         loops.run(space, 1, body)
         return
     cost = _cost(emitter, stage, factors)
-    if cost > _DEAR_TILE and 1 < space.col_tiles <= _MOST_COPIES:
-        columns = {0, space.col_tiles // 2, space.col_tiles - 1}
-        dearest = max(_cost(emitter, stage, factors, col_tile=const(k)) for k in columns)
-        if 2 * dearest < cost:
-            loops.run_columns_apart(space, dearest, body)
-            return
+    runs = _runs(space) if cost > _DEAR_TILE else []
+    costs = [_dearest(emitter, stage, factors, run) for run in runs]
+    if costs and 2 * min(costs) < cost:
+        found = next(i for i, dearest in enumerate(costs) if dearest <= _ALIKE * min(costs))
+        loops.run_columns_apart(space, costs[found], body, runs[found])
+        return
     loops.run(space, cost, body)
+
+
+def _dearest(emitter: ElementEmitter, stage: _Stage, factors: tuple[int, ...], run: int) -> int:
+    """Operations for a tile of the dearest run of so many columns, of three."""
+    last = stage.space.col_tiles // run - 1
+    columns = [range(k * run, (k + 1) * run) for k in sorted({0, (last + 1) // 2, last})]
+    return max(_cost(emitter, stage, factors, columns=c) for c in columns)
+
+
+def _runs(space: TileSpace) -> list[int]:
+    """Lengths of the runs of column tiles that may have code of their own, the longest first.
+
+    A concatenation of equal parts is read alike within a part, which may be many tiles wide.
+    """
+    count = space.col_tiles
+    if count <= _MOST_COPIES:
+        return [1] if count > 1 else []
+    if space.cols % 128:
+        return []
+    return [n for n in range(count // 2, 0, -1) if count % n == 0 and count // n <= _MOST_COPIES]
 
 
 def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
@@ -113,7 +136,7 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) ->
     cost = _cost(emitter, stage, whole) if max(blocks, space.col_tiles) > 1 else 0
     if 1 < space.col_tiles <= _MOST_COPIES:
         columns = {0, space.col_tiles // 2, space.col_tiles - 1}
-        apart = sum(_cost(emitter, stage, whole, col_tile=const(k)) for k in columns)
+        apart = sum(_cost(emitter, stage, whole, columns=range(k, k + 1)) for k in columns)
         if 2 * apart < len(columns) * cost:
             _run_columns(emitter, loops, stage, down * step)
             return
@@ -190,17 +213,17 @@ def _cost(
     stage: _Stage,
     factors: tuple[int, ...],
     row_tile: Expr | None = None,
-    col_tile: Expr | None = None,
+    columns: range | None = None,
 ) -> int:
-    """Operations for a tile in loops, or in a given row or column."""
+    """Operations for a tile in loops, or in a given row or some columns."""
     probe = probe_emitter(emitter)
     probe.loader.can_transpose = emitter.loader.can_transpose
     space, body = split_rows(stage.space, factors, partial(_emit_tile, probe, stage))
     point = inner_point(probe, space)
     if row_tile is not None:
         point = replace(point, row_tile=row_tile)
-    if col_tile is not None:
-        point = replace(point, col_tile=col_tile)
+    if columns is not None:
+        point = replace(point, col_tile=const(columns.start) + axis(probe, "run", len(columns)))
     return operations(probe, partial(body, point))
 
 

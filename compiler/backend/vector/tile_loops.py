@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, Var, const, multiple, var
 from compiler.backend.vector.arrays import VmemArray
@@ -125,10 +125,22 @@ class TileLoops:
         self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))
 
     def run_columns_apart(
-        self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]
+        self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None], run: int = 1
     ) -> None:
-        """Loops over majors and rows; the code of every column tile stands for itself."""
-        self.run_column_steps_apart(space, 1, max(1, BODY_OPS // max(1, ops_per_tile)), body)
+        """Loops over majors and rows; the code of every `run` column tiles stands for itself."""
+        most = max(1, BODY_OPS // max(1, ops_per_tile))
+        if run == 1:
+            self.run_column_steps_apart(space, 1, most, body)
+            return
+        rows = _segments(space.row_tiles, 1, space.rows, 8, space.packing)
+        parts = _segments(run, _step(run, most), 0, 0, 1)
+        cols = [
+            replace(part, first=first + part.first)
+            for first in range(0, space.col_tiles, run)
+            for part in parts
+        ]
+        axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
+        self._nest([*axes, rows, cols], [], body)
 
     def run_column_steps_apart(
         self,
