@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
-from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
+from compiler.analysis.lane_costs import STAGED, lane_ops
 from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -381,7 +381,7 @@ class Legality:
                 if is_inside and operand not in seen:
                     seen.add(operand)
                     pending.append(operand)
-        return total if total < LONG else STAGED
+        return total
 
     def _reads_sums(self, group: Group, other: Group) -> bool:
         """Whether something in `group` reads a reduction of `other`."""

@@ -301,12 +301,12 @@ def test_gradients_of_kernels_in_groups(name: str) -> None:
 
 
 def test_taps_of_many_features_are_picked_while_emitting() -> None:
-    """Nine taps of 1,024 features are more column tiles than may each have code."""
+    """Nine taps of 1,024 features are more column tiles than may each have code; 960 are filled up."""
     cycles = []
-    for features in (512, 1024):
+    for features in (512, 1024, 960):
         image, kernel = (1, 4, 4, features), (3, 3, features, 16)
         text = _text(image, kernel, (1, 4, 4, 16), FORWARD, "size=3x3 pad=1_1x1_1", "bf16")
         rng = np.random.default_rng(7)
         arrays = [rng.integers(-1, 2, d).astype(ml_dtypes.bfloat16) for d in (image, kernel)]
         cycles.append(check_text(text, arrays, "default").result.cycles)
-    assert cycles[1] < 2.5 * cycles[0]
+    assert max(cycles) < 2.5 * cycles[0]

@@ -56,6 +56,9 @@ ReducedBox = tuple[tuple[Expr, int], ...]
 """(first index, extent) of each reduced dimension, in ascending order of dimension."""
 
 _STRAIGHT_LINE_OPS = 600
+_DEAR_TILE = 12
+"""Operations from which it is worth asking whether kept columns differ, as parts put together do."""
+_MOST_COPIES = 16
 _ACCUMULATORS = 4
 
 
@@ -219,21 +222,31 @@ class _ReduceStage:
         first = self._reduces[0]
         rows = state_tiles(first, self._states) * SUBLANES
         self._accumulators = self._emitter.builder.window(accumulators_name(first), rows)
-        cost = self._cost()
+        cost, are_apart = self._cost(), False
+        columns = self._plan.kept.col_tiles
+        if cost > _DEAR_TILE and 1 < columns <= _MOST_COPIES:
+            dearest = max(self._cost(const(k)) for k in sorted({0, columns // 2, columns - 1}))
+            if 2 * dearest < cost:
+                cost, are_apart = dearest, True
         total = cost * self._plan.reduced.tile_count
-        if total <= _STRAIGHT_LINE_OPS:
-            self._loops.run(self._plan.kept, total + 10 * self._states, self._straight)
+        is_straight = total <= _STRAIGHT_LINE_OPS
+        body = self._straight if is_straight else partial(self._looped, cost)
+        self._loops.parallel = is_straight  # else all tiles go through the same accumulators
+        if are_apart:
+            self._loops.run_column_steps_apart(self._plan.kept, 1, 1, body)
+        elif is_straight:
+            self._loops.run(self._plan.kept, total + 10 * self._states, body)
         else:
-            body = partial(self._looped, cost)
-            self._loops.parallel = False  # all tiles go through the same accumulators
             self._loops.run_steps(self._plan.kept, 1, 1, body)
         self._emitter.builder.new_block()
 
-    def _cost(self) -> int:
-        """Operations for the values of one reduced tile, all phases of it."""
+    def _cost(self, column: Expr | None = None) -> int:
+        """Operations for the values of one reduced tile, all phases of it; in a given kept column."""
         probe = probe_emitter(self._emitter)
         stage = _ReduceStage(probe, self._plan, self._reduces, self._targets, None)
         kept = inner_point(probe, self._plan.kept)
+        if column is not None:
+            kept = replace(kept, col_tile=column)
         point = inner_point(probe, self._plan.reduced)
 
         def emit() -> None:

@@ -42,6 +42,8 @@ MAX_TAPS = 64  # of a window that is combined tap by tap
 MAX_SEQUENTIAL = 32  # positions of a running total that is added up one after another
 MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling is cheaper
 MAX_SLICES = 512  # that a convolution's input is cut into
+LANES = 128
+_MOST_FILLED = 1.07  # of a product's depth, where features are added
 
 
 def expand_taps(module: HloModule, context: PassContext) -> bool:
@@ -161,7 +163,8 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     if groups == 1 and places < taps:
         return _by_position(instr, labels)
     if groups == 1:
-        dot = _plain_dot(instr, labels, _columns(instr, labels, order), dims)
+        more = _features_to_fill(instr.operands[0].array.dims[labels.input_feature], taps)
+        dot = _plain_dot(instr, labels, _columns(instr, labels, order, more), dims, more)
         return make.transpose(make.reshape(dot, dims), inverse(result))
     kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
     if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups and places >= taps:
@@ -318,9 +321,21 @@ def _ordered_kernel(
     return make.transpose(kernel, order)
 
 
-def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> list[HloInstruction]:
+def _features_to_fill(features: int, taps: int) -> int:
+    """Features of zeros with which each tap's lanes begin at a whole tile, where they are few.
+
+    Otherwise every other tap's features are moved by a part of the lanes.
+    """
+    more = -features % LANES
+    tiles, filled = -(-taps * features // LANES), taps * (features + more) // LANES
+    return more if taps > 1 and filled <= _MOST_FILLED * tiles else 0
+
+
+def _tap_slices(
+    instr: HloInstruction, labels: ConvDims, order: ImageOrder, more: int = 0
+) -> list[HloInstruction]:
     """What each tap meets over all output positions, in the dimensions of `order`."""
-    padded = _image(instr, labels, order)
+    padded = _image(instr, labels, order, more)
     window = order.around(instr.window.dims, WindowDim(1))
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     batch = instr.operands[0].array.dims[labels.input_batch]
@@ -328,16 +343,20 @@ def _tap_slices(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> l
     return [tap_slice(padded, window, offsets, counts) for offsets in window_taps(window)]
 
 
-def _image(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
-    """The image with padding and dilation, in the dimensions of `order`."""
+def _image(
+    instr: HloInstruction, labels: ConvDims, order: ImageOrder, more: int = 0
+) -> HloInstruction:
+    """The image with padding, dilation and `more` features, in the dimensions of `order`."""
     image = make.transpose(instr.operands[0], order.image(labels))
-    window = order.around(instr.window.dims, WindowDim(1))
+    window = (*order.around(instr.window.dims, WindowDim(1))[:-1], WindowDim(1, pad_high=more))
     return padded_operand(image, make.constant(image, image.array.dtype, 0), window)
 
 
-def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloInstruction:
+def _columns(
+    instr: HloInstruction, labels: ConvDims, order: ImageOrder, more: int = 0
+) -> HloInstruction:
     """The image's taps side by side: ``[positions.., batch, taps * features]``, or batch first."""
-    parts = _tap_slices(instr, labels, order)
+    parts = _tap_slices(instr, labels, order, more)
     if len(parts) == 1:
         return parts[0]
     counts = parts[0].array.dims
@@ -346,13 +365,17 @@ def _columns(instr: HloInstruction, labels: ConvDims, order: ImageOrder) -> HloI
 
 
 def _plain_dot(
-    instr: HloInstruction, labels: ConvDims, columns: HloInstruction, dims: Dims
+    instr: HloInstruction, labels: ConvDims, columns: HloInstruction, dims: Dims, more: int
 ) -> HloInstruction:
-    """Contract taps and features.
+    """Contract taps and features, `more` of them zeros.
 
     The kernel keeps its dimensions, so that the dot may take it as it lies, along either side.
     """
     kernel = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
+    if more:
+        around = (*(WindowDim(1),) * len(labels.kernel_spatial), WindowDim(1, pad_high=more))
+        zero = make.constant(kernel, kernel.array.dtype, 0)
+        kernel = padded_operand(kernel, zero, (*around, WindowDim(1)))
     *deep, out = kernel.array.dims
     rows = math.prod(dims[:-1])
     left = make.reshape(columns, (rows, *deep))

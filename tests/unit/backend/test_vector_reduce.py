@@ -174,6 +174,20 @@ def test_variadic_reducer_keeps_the_first_maximum(dimension: int) -> None:
     ReduceRun(text, (whole_numbers("f32", 20, 300),)).check()
 
 
+def test_columns_of_a_concatenation_are_summed_each_in_its_way() -> None:
+    """Which part a column of the result has is known while emitting: others are not loaded."""
+    parts = "\n".join(f"p{n}=f32[40,8,128] parameter({n})" for n in range(6))
+    text = f"""{monoid("add", "f32")}
+        {parts}
+        c=f32[40,8,768] concatenate(p0,p1,p2,p3,p4,p5), dimensions={{2}}
+        z=f32[] constant(0)
+        s=f32[40,8,768] multiply(c,c)
+        ROOT r=f32[8,768] reduce(s,z), dimensions={{0}}, to_apply=body"""
+    run = ReduceRun(text, [whole_numbers("f32", 40, 8, 128)] * 6)
+    run.check()
+    assert run.count("vsel") == 0
+
+
 def test_fused_producers_and_two_results_share_loads() -> None:
     text = f"""{monoid("add", "f32")}
         p=f32[16,256] parameter(0)
