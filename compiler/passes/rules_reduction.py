@@ -115,7 +115,7 @@ def _before_transpose(array: HloInstruction, order: tuple[int, ...]) -> HloInstr
     if array.opcode == "transpose":
         return array.operands[0]
     if array.opcode == "iota":
-        attrs = {"iota_dimension": order[array.iota_dimension]}
+        attrs: dict[str, object] = {"iota_dimension": order[array.iota_dimension]}
         return emit(array, "iota", array.array.with_dims(tuple(dims)), (), attrs)
     if array.opcode == "broadcast" and len(array.dimensions) <= 1:
         mapping = tuple(order[d] for d in array.dimensions)
