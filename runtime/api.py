@@ -11,7 +11,7 @@ from typing import overload
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from compiler.frontends.recognition import is_bytecode, is_model_text
+from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.options import CompileOptions
 from runtime.buffer import Array
 from runtime.buffer import device_put as put_on_device
@@ -142,7 +142,7 @@ def _expect_precision(executable: Executable, precision: str | None) -> None:
 
 
 def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
-    """Return (text or bytecode, name) of a model; the former is None for a `.tpux` path."""
+    """Return (text or bytes, name) of a model; the former is None for a `.tpux` path."""
     if isinstance(source, bytes):
         return source, "<bytes>"
     if isinstance(source, str) and is_model_text(source):
@@ -157,7 +157,7 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     try:
-        return (data if is_bytecode(data) else data.decode("utf-8")), str(path)
+        return (data if is_binary(data) else data.decode("utf-8")), str(path)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)

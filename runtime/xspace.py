@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compiler.protobuf import bytes_field, double_field, number_field, text_field
 from runtime.call_details import CallDetails
-from runtime.protobuf import bytes_field, double_field, number_field, text_field
 from runtime.xspace_memory import hlo_proto
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import write_whole

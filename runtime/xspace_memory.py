@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from runtime.protobuf import bytes_field, encoded, number_field, text_field
+from compiler.protobuf import bytes_field, encoded, number_field, text_field
 from tpu_sim.isa.origins import OriginTable, origin_table
 from tpu_sim.isa.program import Block, Bundle, Call, HbmBuffer, If, Loop, Node, Program, While
 

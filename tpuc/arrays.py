@@ -82,6 +82,14 @@ def _checked(path: str, name: str, array: Array, shape: ArrayShape) -> Array:
     return array
 
 
+def fitting(name: str, arrays: Sequence[Array], shapes: Sequence[ArrayShape]) -> list[Array]:
+    """Arrays that lie beside a model in its file, checked against `shapes`; `name` is the file's."""
+    if len(arrays) != len(shapes):
+        raise CompileError(f"{name} holds {len(arrays)} arrays, the model wants {len(shapes)}")
+    pairs = enumerate(zip(arrays, shapes, strict=True))
+    return [_checked(name, f"array {i}", array, shape) for i, (array, shape) in pairs]
+
+
 def random_arrays(shapes: Sequence[ArrayShape], seed: int) -> list[Array]:
     """Random inputs: floats 0.1 N(0, 1), integers uniform in [0, 16), pred fair."""
     return list(randoms(shapes, seed))

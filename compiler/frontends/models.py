@@ -1,8 +1,9 @@
-"""A model in any form that is text or bytecode -> an HLO module, the form told by how it begins.
+"""A model in any form -> an HLO module, the form told by how it begins.
 
 HloModule ...                              XLA's HLO text
 module ... | func.func ... | #alias = ...  StableHLO as MLIR text
 ML\\xefR...                                 StableHLO as MLIR bytecode (needs jaxlib)
+\\n...                                      HloModuleProto, HloProto or HloSnapshot of XLA (.pb)
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import re
 
 from compiler.diagnostics import CompileError, SourceText
-from compiler.frontends.recognition import is_mlir
+from compiler.frontends.hlo_proto.modules import proto_to_text
+from compiler.frontends.recognition import is_bytecode, is_mlir
 from compiler.frontends.stablehlo.bytecode import bytecode_to_text
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.ir import HloModule
@@ -20,8 +22,8 @@ _ENDLESS_NUMBER = re.compile(r"\d{4000,}")
 
 
 def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
-    """Parse HLO text, StableHLO text or StableHLO bytecode; raises CompileError."""
-    text = source if isinstance(source, str) else bytecode_to_text(source, file)
+    """Parse HLO or StableHLO, as text or as bytes; raises CompileError."""
+    text = source if isinstance(source, str) else _text_of(source, file)
     if not text.strip():
         raise CompileError(f"{file} is empty: want HLO text or StableHLO")
     try:
@@ -32,3 +34,7 @@ def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
             raise
         span = SourceText(file, text).span(number.start())
         raise CompileError(f"a number of {len(number[0])} digits", span) from error
+
+
+def _text_of(data: bytes, file: str) -> str:
+    return bytecode_to_text(data, file) if is_bytecode(data) else proto_to_text(data, file)

@@ -7,6 +7,9 @@ import re
 BYTECODE_MAGIC = b"ML\xefR"
 """How every file of MLIR bytecode begins."""
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+"""Bytes that no text of a model has, but any protocol buffer of one: the tags of its first fields."""
+
 _BLANK = r"(?:\s|//[^\n]*\n)*"
 _MLIR = re.compile(
     _BLANK
@@ -30,6 +33,11 @@ def is_mlir(text: str) -> bool:
 def is_model_text(text: str) -> bool:
     """Whether a string is a model rather than the path of one: lines, or one of any form."""
     return "\n" in text or _HLO.match(text) is not None or ("{" in text and is_mlir(text))
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are a model in a form that is no text: MLIR bytecode, or a protocol buffer."""
+    return is_bytecode(data) or (data.startswith(b"\n") and _CONTROL.search(data) is not None)
 
 
 def is_bytecode(data: bytes) -> bool:

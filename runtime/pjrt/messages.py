@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.protobuf import bytes_field, encoded, fields, number_field, varint
+from compiler.protobuf import bytes_field, encoded, fields, number_field, varint
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from importlib import import_module
 
 from compiler.hlo.shape import ArrayShape, Shape
 from compiler.hlo.shape_text import parse_shape, print_shape
+from compiler.protobuf import bytes_field, fields, number_field
 from runtime.executable import Executable
 from runtime.pjrt.messages import Assignment
 from runtime.pjrt.signature import Signature
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
 from runtime.program_store import has_hlo_at_hand
-from runtime.protobuf import bytes_field, fields, number_field
 from runtime.slice_executable import SliceExecutable
 from runtime.spread import Spread, Tile
 

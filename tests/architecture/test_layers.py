@@ -16,6 +16,7 @@ PACKAGES = ("compiler", "runtime", "tpu_sim", "tpuc")
 LAYER = {
     "compiler.diagnostics": 0,
     "compiler.options": 0,
+    "compiler.protobuf": 0,
     "compiler.pass_pipeline": 0,
     "compiler.hlo": 0,
     "compiler.rewrite": 1,

@@ -8,7 +8,7 @@ import click
 
 from compiler.diagnostics import CompileError
 from runtime.machines import MachineOptions
-from tpuc.commands.judging import read_or_random
+from tpuc.commands.judging import Given
 from tpuc.commands.models import Choices, compiled_or_loaded
 from tpuc.commands.terminal import working
 
@@ -37,11 +37,12 @@ def debug(
     lines = _script(script)
     choices = Choices(target, precision, f64_as_f32, windows, None)
     executable = compiled_or_loaded(model, choices, MachineOptions(machine=machine))
-    arrays = list(read_or_random(inputs, executable.argument_shapes, seed))
+    given = Given(model, inputs, None, seed)
+    arrays = list(given.arguments(executable.argument_shapes))
     with working(f"loading {model}"):
         debugger = Debugger(executable, arrays, machine)
     session = Commands(debugger)
-    if inputs is None and arrays:
+    if given.is_random and arrays:
         click.echo(f"inputs: random, seed {seed} (give your own with --inputs)", err=True)
     run_script(session, [*lines, *commands])
     if script is None and not commands:

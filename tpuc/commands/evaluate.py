@@ -11,7 +11,7 @@ from runtime.api import DEFAULT_TARGET
 from tpu_sim.isa.chips import load_chip
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
-from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
+from tpuc.commands.judging import Given, judge, print_json, tolerance_of
 from tpuc.commands.models import made_up, parsed
 from tpuc.commands.terminal import warn_of_f32, warn_of_made_up, working, writable
 
@@ -36,8 +36,9 @@ def evaluate(
     warn_of_made_up(made_up(module), is_run=True)
     shapes = [leaf for p in module.entry.parameters for leaf in leaves(p.shape)]
     root = leaves(module.entry.root_instruction.shape)
-    arguments = list(read_or_random(inputs, shapes, seed))
-    expected = expected_results(expect, root)
+    given = Given(model, inputs, expect, seed)
+    arguments = list(given.arguments(shapes))
+    expected = given.expected(root)
     with working("evaluating"):
         results = _evaluated(module, arguments, precision, f64_as_f32=f64_as_f32)
     if outputs:
@@ -45,11 +46,11 @@ def evaluate(
     differences = compare(results, expected) if expected is not None else None
     tolerance = tolerance_of(tol, precision)
     if as_json:
-        record: dict[str, object] = {"model": model, "random_inputs": inputs is None}
+        record: dict[str, object] = {"model": model, "random_inputs": given.is_random}
         record["outputs"] = [{"dtype": str(r.dtype), "shape": list(r.shape)} for r in results]
         print_json(record, differences, tolerance)
     else:
-        tables.print_outputs(results, random_seed=None if inputs else seed)
+        tables.print_outputs(results, random_seed=seed if given.is_random else None)
     judge(differences, tolerance, quiet=as_json)
 
 

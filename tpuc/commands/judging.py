@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import click
 import numpy as np
 import numpy.typing as npt
 
+from compiler.frontends.hlo_proto.modules import Snapshot
 from compiler.hlo.shape import ArrayShape
 from tpuc import tables
-from tpuc.arrays import Difference, load_arrays, loaded, randoms
+from tpuc.arrays import Difference, fitting, load_arrays, loaded, randoms
+from tpuc.commands.models import snapshot_of
 
 Array = npt.NDArray[np.generic]
 
@@ -20,14 +24,43 @@ _TOLERANCE = {"highest": 2e-3}
 _LOOSE_TOLERANCE = 2e-2
 
 
-def read_or_random(path: str | None, shapes: list[ArrayShape], seed: int) -> Iterator[Array]:
-    """The inputs, each read or made when it is asked for."""
-    return randoms(shapes, seed) if path is None else loaded(path, "in", shapes)
+@dataclass(frozen=True)
+class Given:
+    """Where a command takes inputs and expected results from: files, or what a snapshot (.pb) holds.
 
+    What neither has is random, or not compared.
+    """
 
-def expected_results(path: str | None, shapes: list[ArrayShape]) -> list[Array] | None:
-    """What ``--expect`` names, out0.. in the results' shapes and types."""
-    return None if path is None else load_arrays(path, "out", shapes)
+    model: str
+    inputs: str | None
+    expect: str | None
+    seed: int
+
+    @cached_property
+    def _snapshot(self) -> Snapshot | None:
+        return snapshot_of(self.model)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the inputs are made up."""
+        return self.inputs is None and not (self._snapshot and self._snapshot.arguments)
+
+    def arguments(self, shapes: list[ArrayShape]) -> Iterator[Array]:
+        """The inputs, each read or made when it is asked for."""
+        if self.inputs is not None:
+            return loaded(self.inputs, "in", shapes)
+        if self._snapshot is not None and self._snapshot.arguments:
+            return iter(fitting(self.model, self._snapshot.arguments, shapes))
+        return randoms(shapes, self.seed)
+
+    def expected(self, shapes: list[ArrayShape]) -> list[Array] | None:
+        """The results to compare with: of ``--expect``, out0.. in the shapes and types of the results,
+        or those of the snapshot whose arguments are used."""
+        if self.expect is not None:
+            return load_arrays(self.expect, "out", shapes)
+        if self.inputs is None and self._snapshot is not None and self._snapshot.results:
+            return fitting(self.model, self._snapshot.results, shapes)
+        return None
 
 
 def tolerance_of(given: float | None, precision: str) -> float:

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from compiler.diagnostics import CompileError, made_up_note
-from compiler.frontends.recognition import is_bytecode, is_model_text
+from compiler.frontends.hlo_proto.modules import Snapshot, read_snapshot
+from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.hlo.ir import HloModule
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
@@ -74,7 +75,7 @@ def model_source(model: str) -> str | bytes | Path:
 def _standard_input() -> str | bytes:
     """A model's text or bytecode; read once, for a command may ask for the model twice."""
     data = sys.stdin.buffer.read()
-    if is_bytecode(data):
+    if is_binary(data):
         return data
     try:
         text = data.decode("utf-8")
@@ -84,6 +85,14 @@ def _standard_input() -> str | bytes:
     if not is_model_text(text):
         raise CompileError("standard input holds no HLO or StableHLO")
     return text
+
+
+def snapshot_of(model: str) -> Snapshot | None:
+    """The arguments and results that lie beside the module in an HloSnapshot; None for other models."""
+    if model.endswith(".tpux"):
+        return None
+    data, _ = read_source(model_source(model))
+    return read_snapshot(data) if isinstance(data, bytes) else None
 
 
 def parsed(model: str, *, is_verified: bool = True) -> HloModule:

@@ -21,7 +21,7 @@ from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
-from tpuc.commands.judging import expected_results, judge, print_json, read_or_random, tolerance_of
+from tpuc.commands.judging import Given, judge, print_json, tolerance_of
 from tpuc.commands.models import Choices, compiled_or_loaded, parsed, several_targets
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
 from tpuc.scaling_table import print_scaling, scaling_point
@@ -70,9 +70,10 @@ def run(
     executable = compiled_or_loaded(model, choices, options)
     warn_of_made_up(executable.made_up, is_run=True)
     shapes = executable.argument_shapes
-    each = read_or_random(inputs, shapes, seed)
+    given = Given(model, inputs, expect, seed)
+    each = given.arguments(shapes)
     arguments = list(each) if check else []  # else the host never holds them all
-    expected = expected_results(expect, executable.result_shapes)
+    expected = None if check else given.expected(executable.result_shapes)
     is_read = bool(outputs) or check or expected is not None
     results, report = _executed(executable, arguments or each, is_read=is_read)
     if outputs:
@@ -83,10 +84,10 @@ def run(
     differences = compare(results, wanted) if wanted is not None else None
     tolerance = tolerance_of(tol, precision)
     if as_json:
-        record = report.to_json() | {"model": model, "random_inputs": inputs is None}
+        record = report.to_json() | {"model": model, "random_inputs": given.is_random}
         print_json(record | listing.record(executable, report), differences, tolerance)
     else:
-        listing.show(executable, report, model, None if inputs else seed, by)
+        listing.show(executable, report, model, seed if given.is_random else None, by)
     judge(differences, tolerance, quiet=as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
-from tpuc.commands.judging import read_or_random
+from tpuc.commands.judging import Given
 from tpuc.commands.models import model_source, named_chip
 from tpuc.commands.terminal import quiet, warn_of_f32, working, writable
 
@@ -42,21 +43,23 @@ def view(
     writable(path)
     warn_of_f32(f64_as_f32)
 
-    def arguments(executable: Executable) -> Sequence[npt.NDArray[np.generic]]:
-        return list(read_or_random(inputs, executable.argument_shapes, seed))
-
     compiling = CompileOptions(precision=precision or "default", f64_as_f32=f64_as_f32)
     documents: list[AnyDocument] = []
     for model, target in sides:
         if model.endswith(".html"):
             documents.append(stored_document(model))
             continue
-        chosen = arguments if is_run else None
+        given = Given(model, inputs, None, seed)
+        chosen = partial(_arguments, given) if is_run else None
         options = ViewOptions(target, compiling, MachineOptions(), chosen, trips)
         with working(f"looking into {model} on {target}"), quiet():
             documents.append(collect(model_source(model), _stem(model), options))
     size = write_page(path, documents)
     click.echo(f"{path}: {size / 1e6:.1f} MB, open it in a browser")
+
+
+def _arguments(given: Given, executable: Executable) -> Sequence[npt.NDArray[np.generic]]:
+    return list(given.arguments(executable.argument_shapes))
 
 
 def _sides(models: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[tuple[str, str]]:
