@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from compiler.autodiff.rule import Constant, Elementwise, Linear, Local, Partial, Rule, Scope, Step
-from compiler.autodiff.terms import Term
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, array_of, tangent_sum
+from compiler.hlo.expression import Expr
 
 _STEPS = "its values are steps, flat between them"
 _BITS = "it is about bits, which do not change by little"
@@ -21,29 +21,25 @@ def _unary(partial: Partial) -> Rule:
     return Elementwise(partial)
 
 
-def _log(x: Term) -> Term:
-    return x.of("log")
-
-
-def _power_by_base(x: Term, n: Term, y: Term, g: Term) -> Term:
+def _power_by_base(x: Expr, n: Expr, y: Expr, g: Expr) -> Expr:
     """``n x^(n-1)``, and 0 for n = 0 whatever x is."""
-    none = n.compare("EQ", 0)
-    less = (n - 1).where(none.of("not"), 1)
-    return (g * n * x.of("power", less)).where(none.of("not"), 0)
+    none = n.equals(0)
+    less = (~none).where(n - 1, 1)
+    return (~none).where(g * n * x.of("power", less), 0)
 
 
-def _power_by_exponent(x: Term, n: Term, y: Term, g: Term) -> Term:
+def _power_by_exponent(x: Expr, n: Expr, y: Expr, g: Expr) -> Expr:
     """``x^n log x``, where x = 0 counts as 1 in the logarithm."""
-    zero = x.compare("EQ", 0)
-    return g * y * _log(x.like(1).where(zero, x))
+    zero = x.equals(0)
+    return g * y * zero.where(1, x).of("log")
 
 
 def _extreme(direction: str) -> Rule:
     """The larger (or smaller) operand takes all, equal ones half each."""
 
-    def share(mine: Term, other: Term, g: Term) -> Term:
-        part = mine.like(0.5).where(mine.compare("EQ", other), 0)
-        return g * mine.like(1).where(mine.compare(direction, other), part)
+    def share(mine: Expr, other: Expr, g: Expr) -> Expr:
+        part = mine.equals(other).where(mine.like(0.5), 0)
+        return g * mine.compare(direction, other).where(1, part)
 
     return Elementwise(
         lambda x, y, _, g: share(x, y, g),
@@ -51,10 +47,10 @@ def _extreme(direction: str) -> Rule:
     )
 
 
-def _quotient_whole(x: Term, y: Term) -> Term:
+def _quotient_whole(x: Expr, y: Expr) -> Expr:
     """x / y without its fraction."""
     quotient = x / y
-    return quotient.of("sign") * quotient.of("abs").of("floor")
+    return quotient.of("sign") * abs(quotient).of("floor")
 
 
 class _Absolute(Local):
@@ -64,20 +60,20 @@ class _Absolute(Local):
         """The tangent along the number."""
         if tangents[0] is None:
             return None
-        x, t = Term(step.e, step.operands[0]), Term(step.e, tangents[0])
+        x, t = Expr(step.e, step.operands[0]), Expr(step.e, tangents[0])
         return (t * _direction(x)).real().instr
 
     def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent in the number's direction."""
-        x, g = Term(step.e, step.operands[0]), Term(step.e, array_of(cotangent))
+        x, g = Expr(step.e, step.operands[0]), Expr(step.e, array_of(cotangent))
         return [(g.as_type(x.dtype) * _direction(x)).instr]
 
 
-def _direction(x: Term) -> Term:
+def _direction(x: Expr) -> Expr:
     """What times a change of x is the change of its absolute value (its real part)."""
     if x.dtype.is_complex:
         return x.of("sign").conj()
-    return x.like(1).where(x.compare("GE", 0), -1)
+    return (x >= 0).where(x.like(1), -1)
 
 
 class _ComplexSign(Local):
@@ -89,26 +85,26 @@ class _ComplexSign(Local):
 
     def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
         """``i s Im(conj(s) t) / |z|`` for the sign s."""
-        z, s = Term(step.e, step.operands[0]), Term(step.e, step.y)
+        z, s = Expr(step.e, step.operands[0]), Expr(step.e, step.y)
         if tangents[0] is None or not z.dtype.is_complex:
             return None
-        across = (s.conj() * Term(step.e, tangents[0])).of("imag")
+        across = (s.conj() * Expr(step.e, tangents[0])).of("imag")
         return (s * _imaginary(_over_size(across, z))).instr
 
     def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
         """``-i conj(s) Re(g i s) / |z|``."""
-        z, s = Term(step.e, step.operands[0]), Term(step.e, step.y)
-        across = -(Term(step.e, array_of(cotangent)) * s).of("imag")
+        z, s = Expr(step.e, step.operands[0]), Expr(step.e, step.y)
+        across = -(Expr(step.e, array_of(cotangent)) * s).of("imag")
         return [(-(s.conj() * _imaginary(_over_size(across, z)))).instr]
 
 
-def _over_size(x: Term, z: Term) -> Term:
-    size = z.of("abs")
-    zero = size.compare("EQ", 0)
-    return (x / size.like(1).where(zero, size)).where(zero.of("not"), 0)
+def _over_size(x: Expr, z: Expr) -> Expr:
+    size = abs(z)
+    zero = size.equals(0)
+    return (~zero).where(x / zero.where(1, size), 0)
 
 
-def _imaginary(x: Term) -> Term:
+def _imaginary(x: Expr) -> Expr:
     """``i x`` of real numbers."""
     return x.like(0).of("complex", x)
 
@@ -118,7 +114,7 @@ def _convert(step: Step, g: Instr) -> Sequence[Contribution]:
     dtype = step.operands[0].array.dtype
     if not (dtype.is_float or dtype.is_complex):
         return [None]
-    term = Term(step.e, g)
+    term = Expr(step.e, g)
     return [(term if dtype.is_complex else term.real()).as_type(dtype).instr]
 
 
@@ -129,12 +125,12 @@ def _real(step: Step, g: Instr) -> Sequence[Contribution]:
 def _imag(step: Step, g: Instr) -> Sequence[Contribution]:
     if not step.operands[0].array.dtype.is_complex:
         return [None]
-    term = Term(step.e, g)
+    term = Expr(step.e, g)
     return [term.like(0).of("complex", -term).instr]
 
 
 def _complex(step: Step, g: Instr) -> Sequence[Contribution]:
-    term = Term(step.e, g)
+    term = Expr(step.e, g)
     return [term.of("real").instr, (-term.of("imag")).instr]
 
 
@@ -146,27 +142,27 @@ def _select(step: Step, g: Instr) -> Sequence[Contribution]:
 class _Clamp(Local):
     """``clamp(low, x, high)``: whoever gives the value; bounds may be scalars."""
 
-    def _flags(self, step: Step) -> tuple[Term, Term, Term]:
+    def _flags(self, step: Step) -> tuple[Expr, Expr, Expr]:
         dims = step.y.array.dims
-        low, x, high = (Term(step.e, operand).spread(dims) for operand in step.operands)
-        inside = x.compare("GT", low).of("and", x.compare("LT", high))
-        return low.compare("GT", x), inside, high.compare("LT", x)
+        low, x, high = (Expr(step.e, operand).spread(dims) for operand in step.operands)
+        inside = (x > low) & (x < high)
+        return low > x, inside, high < x
 
     def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
         """The tangent of whoever gives the value."""
         dims = step.y.array.dims
         parts = [
-            None if t is None else Term(step.e, t).spread(dims).where(flag, 0).instr
+            None if t is None else flag.where(Expr(step.e, t).spread(dims), 0).instr
             for t, flag in zip(tangents, self._flags(step), strict=True)
         ]
         return tangent_sum(step.e, parts)
 
     def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent for whoever gave the value."""
-        g = Term(step.e, array_of(cotangent))
+        g = Expr(step.e, array_of(cotangent))
         found: list[Contribution] = []
         for operand, flag in zip(step.operands, self._flags(step), strict=True):
-            part = g.where(flag, 0)
+            part = flag.where(g, 0)
             found.append((part if operand.array.rank else part.summed()).instr)
         return found
 

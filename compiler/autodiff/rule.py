@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.autodiff.refusal import refused
-from compiler.autodiff.terms import Term
 from compiler.autodiff.values import (
     Contribution,
     Instr,
@@ -29,6 +28,7 @@ from compiler.autodiff.values import (
     tangent_sum,
 )
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.expression import Expr
 from compiler.hlo.ir import HloComputation
 from compiler.rewrite.emitter import Emitter
 
@@ -141,8 +141,8 @@ class Local(Rule):
         """The operands' cotangents of the result's."""
 
 
-Partial = Callable[..., Term]
-"""Takes the operands, the result and a derivative, as terms; returns what the derivative becomes. It
+Partial = Callable[..., Expr]
+"""Takes the operands, the result and a derivative, as expressions; returns what the derivative becomes. It
 multiplies by a factor of its own, so that it serves for tangents and cotangents."""
 
 
@@ -156,8 +156,8 @@ class Elementwise(Local):
         partial = self.partials[number]
         if partial is None:
             return None
-        xs = [Term(step.e, operand) for operand in step.operands]
-        return partial(*xs, Term(step.e, step.y), Term(step.e, derivative)).instr
+        xs = [Expr(step.e, operand) for operand in step.operands]
+        return partial(*xs, Expr(step.e, step.y), Expr(step.e, derivative)).instr
 
     def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
         """The sum of what each operand's tangent makes."""

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.attributes import ComputationLayout, ConvDims, Window
-from compiler.hlo.dtypes import PRED, DType, from_numpy
+from compiler.hlo.dtypes import PRED, DType, from_numpy, real_type
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 from compiler.hlo.shape import ArrayShape, Shape
@@ -88,14 +89,14 @@ class HloBuilder:
         shape = ArrayShape(dtype, tuple(dims))
         return self.instruction("iota", (), {"iota_dimension": dimension}, shape)
 
-    def scalar_like(self, value: complex, like: Instr | DType) -> Instr:
-        """A scalar constant of an element type."""
-        dtype = like if isinstance(like, DType) else like.array.dtype
-        return self.constant(dtype, np.asarray(value))
+    def full(self, dtype: DType, dims: Dims, value: npt.ArrayLike) -> Instr:
+        """An array all of whose elements are `value`."""
+        scalar = self.constant(dtype, value)
+        return scalar if not dims else self.broadcast(scalar, dims)
 
-    def full_like(self, value: complex, like: Instr) -> Instr:
-        """A constant of `like`'s shape with the same value everywhere."""
-        return self.spread(self.scalar_like(value, like), like)
+    def like(self, other: Instr, value: npt.ArrayLike) -> Instr:
+        """An array of the type and dimensions of `other` filled with `value`."""
+        return self.full(other.array.dtype, other.array.dims, value)
 
     def spread(self, operand: Instr, like: Instr) -> Instr:
         """A scalar broadcast to the dimensions of `like`; anything else as it is."""
@@ -175,6 +176,36 @@ class HloBuilder:
         """The bits as another type; a last dimension appears or goes when widths differ."""
         declared = operand.array.with_dtype(dtype)
         return self.instruction("bitcast-convert", (operand,), None, declared)
+
+    def cast(self, operand: Instr, dtype: DType) -> Instr:
+        """`operand` in another type, or itself."""
+        return operand if operand.array.dtype == dtype else self.convert(operand, dtype)
+
+    def conj(self, operand: Instr) -> Instr:
+        """The complex conjugate; a real operand is itself."""
+        if not operand.array.dtype.is_complex:
+            return operand
+        minus = self.negate(self.unary("imag", operand))
+        return self.instruction("complex", (self.unary("real", operand), minus))
+
+    def real(self, operand: Instr) -> Instr:
+        """The real part; a real operand is itself."""
+        return self.unary("real", operand) if operand.array.dtype.is_complex else operand
+
+    def as_type(self, operand: Instr, dtype: DType) -> Instr:
+        """A real array as a complex one without imaginary part, or converted."""
+        if dtype.is_complex and not operand.array.dtype.is_complex:
+            part = real_type(dtype)
+            value = self.cast(operand, part)
+            return self.instruction("complex", (value, self.like(value, 0)))
+        return self.cast(operand, dtype)
+
+    def squared(self, operand: Instr) -> Instr:
+        """``|x|^2``, real."""
+        if not operand.array.dtype.is_complex:
+            return self.multiply(operand, operand)
+        re, im = self.unary("real", operand), self.unary("imag", operand)
+        return self.add(self.multiply(re, re), self.multiply(im, im))
 
     # Data movement.
 
@@ -274,6 +305,15 @@ class HloBuilder:
         """Fold `dimensions` away; several operands are reduced together into a tuple."""
         attrs: dict[str, object] = {"dimensions": tuple(dimensions), "to_apply": to_apply}
         return self.instruction("reduce", (*_several(operands), *_several(inits)), attrs)
+
+    def total(self, operand: Instr, *dimensions: int, kind: str = "add") -> Instr:
+        """Sum (or other `kind` whose identity for this type is known) over some dimensions."""
+        dtype = operand.array.dtype
+        neutral = identity(kind, dtype)
+        assert neutral is not None, f"{kind} has no identity in {dtype}"
+        init = self.constant(dtype, neutral)
+        dims = tuple(d % operand.array.rank for d in dimensions)
+        return self.reduce(operand, init, dims, self.scalar(kind, dtype))
 
     def reduce_window(
         self, operand: Instr, init: Instr, window: Window, to_apply: HloComputation

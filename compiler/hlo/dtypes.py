@@ -100,6 +100,12 @@ F16 = BY_NAME["f16"]
 F32 = BY_NAME["f32"]
 F64 = BY_NAME["f64"]
 C64 = BY_NAME["c64"]
+C128 = BY_NAME["c128"]
+
+
+def real_type(dtype: DType) -> DType:
+    """The type of a complex type's parts; a real type is itself."""
+    return F32 if dtype is C64 else F64 if dtype is C128 else dtype
 
 
 def integer_limits(dtype: DType) -> tuple[int, int]:

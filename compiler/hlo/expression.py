@@ -13,9 +13,13 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 
+Number = int | float
+
 
 class Expr:
-    """An HLO value of a computation in the making. Numbers become constants of its element type."""
+    """An array of a computation in the making; numbers beside it are of its type and dimensions."""
+
+    __slots__ = ("b", "instr")
 
     def __init__(self, b: HloBuilder, instr: HloInstruction) -> None:
         self.b = b
@@ -26,89 +30,133 @@ class Expr:
         """The element type."""
         return self.instr.array.dtype
 
-    def of(self, other: Expr | float) -> HloInstruction:
-        """`other` as an instruction of this value's shape."""
-        return other.instr if isinstance(other, Expr) else self.b.full_like(other, self.instr)
+    def like(self, value: Expr | Number) -> Expr:
+        """A number as an array of this one's type and dimensions; expressions are themselves."""
+        return value if isinstance(value, Expr) else Expr(self.b, self.b.like(self.instr, value))
 
-    def constant(self, value: float) -> Expr:
-        """A constant of this value's shape."""
-        return Expr(self.b, self.b.full_like(value, self.instr))
+    def of(self, opcode: str, *others: Expr | Number) -> Expr:
+        """An elementwise operation of this value and others."""
+        operands = [self.instr, *(self.like(other).instr for other in others)]
+        return Expr(self.b, self.b.instruction(opcode, operands))
 
-    def unary(self, opcode: str) -> Expr:
-        """An elementwise operation on this value."""
-        return Expr(self.b, self.b.unary(opcode, self.instr))
+    def compare(self, direction: str, other: Expr | Number) -> Expr:
+        """A truth value per element; the direction is EQ, NE, LT, LE, GT or GE."""
+        return Expr(self.b, self.b.compare(self.instr, self.like(other).instr, direction))
 
-    def binary(self, opcode: str, other: Expr | float) -> Expr:
-        """An elementwise operation on this value and another."""
-        return Expr(self.b, self.b.binary(opcode, self.instr, self.of(other)))
-
-    def compare(self, direction: str, other: Expr | float) -> Expr:
-        """A truth value per element."""
-        return Expr(self.b, self.b.compare(self.instr, self.of(other), direction))
-
-    def where(self, on_true: Expr, on_false: Expr | float) -> Expr:
-        """`on_true` where this truth value holds, else `on_false`."""
-        other = on_true.of(on_false)
-        return Expr(self.b, self.b.select(self.instr, on_true.instr, other))
+    def where(self, on_true: Expr | Number, on_false: Expr | Number) -> Expr:
+        """`on_true` where this truth value holds, else `on_false`; one of them is no number."""
+        model = on_true if isinstance(on_true, Expr) else on_false
+        assert isinstance(model, Expr)
+        sides = model.like(on_true).instr, model.like(on_false).instr
+        return Expr(self.b, self.b.select(self.instr, *sides))
 
     def convert(self, dtype: DType) -> Expr:
-        """The value in another element type."""
-        return self if dtype is self.dtype else Expr(self.b, self.b.convert(self.instr, dtype))
+        """The values in another element type."""
+        return Expr(self.b, self.b.cast(self.instr, dtype))
 
     def bits(self, dtype: DType) -> Expr:
         """The same bits as another type of the same width."""
+        if dtype == self.dtype:
+            return self
         return Expr(self.b, self.b.bitcast_convert(self.instr, dtype))
 
-    def __add__(self, other: Expr | float) -> Expr:
-        return self.binary("add", other)
+    def real(self) -> Expr:
+        """The real part; a real array is its own."""
+        return Expr(self.b, self.b.real(self.instr))
 
-    def __sub__(self, other: Expr | float) -> Expr:
-        return self.binary("subtract", other)
+    def conj(self) -> Expr:
+        """The complex conjugate; a real array is its own."""
+        return Expr(self.b, self.b.conj(self.instr))
 
-    def __mul__(self, other: Expr | float) -> Expr:
-        return self.binary("multiply", other)
+    def as_type(self, dtype: DType) -> Expr:
+        """Converted; a real array to a complex one without imaginary part."""
+        return Expr(self.b, self.b.as_type(self.instr, dtype))
 
-    def __truediv__(self, other: Expr | float) -> Expr:
-        return self.binary("divide", other)
+    def spread(self, dims: Sequence[int]) -> Expr:
+        """A scalar repeated to `dims`; an array of them is itself."""
+        if self.instr.array.dims == tuple(dims):
+            return self
+        return Expr(self.b, self.b.broadcast(self.instr, dims))
 
-    def __rsub__(self, other: float) -> Expr:
-        return self.constant(other) - self
+    def summed(self) -> Expr:
+        """The sum of all elements, a scalar."""
+        rank = self.instr.array.rank
+        return self if not rank else Expr(self.b, self.b.total(self.instr, *range(rank)))
 
-    def __rtruediv__(self, other: float) -> Expr:
-        return self.constant(other) / self
+    def __add__(self, other: Expr | Number) -> Expr:
+        return self.of("add", other)
+
+    def __radd__(self, other: Number) -> Expr:
+        return self.like(other) + self
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return self.of("subtract", other)
+
+    def __rsub__(self, other: Number) -> Expr:
+        return self.like(other) - self
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return self.of("multiply", other)
+
+    def __rmul__(self, other: Number) -> Expr:
+        return self.like(other) * self
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return self.of("divide", other)
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return self.like(other) / self
 
     def __neg__(self) -> Expr:
-        return self.unary("negate")
+        return self.of("negate")
 
-    def __and__(self, other: Expr) -> Expr:
-        return self.binary("and", other)
+    def __abs__(self) -> Expr:
+        return self.of("abs")
 
-    def __or__(self, other: Expr) -> Expr:
-        return self.binary("or", other)
+    def __and__(self, other: Expr | int) -> Expr:
+        return self.of("and", other)
+
+    def __or__(self, other: Expr | int) -> Expr:
+        return self.of("or", other)
+
+    def __xor__(self, other: Expr | int) -> Expr:
+        return self.of("xor", other)
 
     def __invert__(self) -> Expr:
-        return self.unary("not")
+        return self.of("not")
 
-    def __lt__(self, other: Expr | float) -> Expr:
+    def __lshift__(self, other: Expr | int) -> Expr:
+        """Left; 0 from the width on."""
+        return self.of("shift-left", other)
+
+    def __rshift__(self, other: Expr | int) -> Expr:
+        """Right with zeros, whatever the type; 0 from the width on."""
+        return self.of("shift-right-logical", other)
+
+    def __lt__(self, other: Expr | Number) -> Expr:
         return self.compare("LT", other)
 
-    def __le__(self, other: Expr | float) -> Expr:
+    def __le__(self, other: Expr | Number) -> Expr:
         return self.compare("LE", other)
 
-    def __gt__(self, other: Expr | float) -> Expr:
+    def __gt__(self, other: Expr | Number) -> Expr:
         return self.compare("GT", other)
 
-    def __ge__(self, other: Expr | float) -> Expr:
+    def __ge__(self, other: Expr | Number) -> Expr:
         return self.compare("GE", other)
 
-    def equals(self, other: Expr | float) -> Expr:
+    def equals(self, other: Expr | Number) -> Expr:
         """Whether each element equals the other's."""
         return self.compare("EQ", other)
+
+    def differs(self, other: Expr | Number) -> Expr:
+        """Whether each element does not equal the other's; NaN differs from all."""
+        return self.compare("NE", other)
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Horner's rule, highest power first."""
-    result = x.constant(coefficients[0])
+    result = x.like(coefficients[0])
     for coefficient in coefficients[1:]:
         result = result * x + coefficient
     return result
@@ -116,7 +164,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 def chebyshev(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Clenshaw's rule for a series in T_n(x / 2), highest term first, the last one halved."""
-    newest, older, oldest = x.constant(0.0), x.constant(0.0), x.constant(0.0)
+    newest, older, oldest = x.like(0.0), x.like(0.0), x.like(0.0)
     for coefficient in coefficients:
         newest, older, oldest = x * newest - older + coefficient, newest, older
     return (newest - oldest) * 0.5

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.hlo.dtypes import C64, F32, F64, DType
+from compiler.hlo.dtypes import DType, real_type
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
 ELIDED = "{...}"
@@ -209,7 +209,7 @@ def _parse_complex(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:
     if skeleton != _structure(shape.dims):
         _without_commas(text, shape)
     values = np.empty(len(pairs), dtype=shape.dtype.numpy)
-    part = F32 if shape.dtype is C64 else F64
+    part = real_type(shape.dtype)
     values.real = _values([re_text for re_text, _ in pairs], part)
     values.imag = _values([im_text for _, im_text in pairs], part)
     return values.reshape(shape.dims)

@@ -78,75 +78,75 @@ def wide(x: Expr) -> Expr:
 def erf_inv(x: Expr) -> Expr:
     """The inverse error function on [-1, 1]."""
     # (1 - x) * (1 + x) keeps the bits near 1 that 1 - x * x loses.
-    w = -((1.0 - x) * (x + 1.0)).unary("log")
+    w = -((1.0 - x) * (x + 1.0)).of("log")
     centre = polynomial(w - 2.5, _ERF_INV_CENTRE)
-    tail = polynomial(w.unary("sqrt") - 3.0, _ERF_INV_TAIL)
+    tail = polynomial(w.of("sqrt") - 3.0, _ERF_INV_TAIL)
     inside = (w < 5.0).where(centre, tail) * x
-    return x.unary("abs").equals(1.0).where(x * INFINITY, inside)
+    return abs(x).equals(1.0).where(x * INFINITY, inside)
 
 
 def erfc(x: Expr) -> Expr:
     """``1 - erf(x)``, without cancellation for large x."""
-    size = x.unary("abs")
+    size = abs(x)
     inverse = 1.0 / size
     y = inverse * inverse
     series = (size < 2.0).where(polynomial(y, _ERFC_NEAR), polynomial(y, _ERFC_FAR))
-    tail = (-(x * x)).unary("exponential") * inverse * series
-    tail = size.equals(INFINITY).where(x.constant(0.0), tail)
+    tail = (-(x * x)).of("exponential") * inverse * series
+    tail = size.equals(INFINITY).where(x.like(0.0), tail)
     far = (x < 0.0).where(2.0 - tail, tail)
-    return (size < 1.0).where(1.0 - x.unary("erf"), far)
+    return (size < 1.0).where(1.0 - x.of("erf"), far)
 
 
 def lgamma(x: Expr) -> Expr:
     """``log(abs(gamma(x)))``, by Lanczos' series and the reflection formula below 1/2."""
     reflects = x < 0.5
     z = reflects.where(-x, x - 1.0)
-    total = z.constant(_LANCZOS_BASE)
+    total = z.like(_LANCZOS_BASE)
     for i, coefficient in enumerate(_LANCZOS):
-        total = total + z.constant(coefficient) / (z + float(i + 1))
+        total = total + z.like(coefficient) / (z + float(i + 1))
     t = z + (_LANCZOS_G + 0.5)
     # log1p keeps the bits of a small z that a plain log of the sum loses.
-    log_t = (z / (_LANCZOS_G + 0.5)).unary("log-plus-one") + math.log(_LANCZOS_G + 0.5)
-    log_y = (z + 0.5 - t / log_t) * log_t + 0.5 * math.log(2 * math.pi) + total.unary("log")
-    size = x.unary("abs")
-    fraction = size - size.unary("floor")
+    log_t = (z / (_LANCZOS_G + 0.5)).of("log-plus-one") + math.log(_LANCZOS_G + 0.5)
+    log_y = (z + 0.5 - t / log_t) * log_t + 0.5 * math.log(2 * math.pi) + total.of("log")
+    size = abs(x)
+    fraction = size - size.of("floor")
     reduced = (fraction > 0.5).where(1.0 - fraction, fraction)
-    denominator = (reduced * math.pi).unary("sine").unary("log")
+    denominator = (reduced * math.pi).of("sine").of("log")
     reflected = (math.log(math.pi) - denominator) - log_y
-    reflected = denominator.unary("is-finite").where(reflected, -denominator)
+    reflected = denominator.of("is-finite").where(reflected, -denominator)
     result = reflects.where(reflected, log_y)
-    return size.equals(INFINITY).where(x.constant(INFINITY), result)
+    return size.equals(INFINITY).where(x.like(INFINITY), result)
 
 
 def digamma(x: Expr) -> Expr:
     """The derivative of `lgamma`; NaN at the poles."""
     reflects = x < 0.5
     z = reflects.where(-x, x - 1.0)
-    numerator, denominator = z.constant(0.0), z.constant(_LANCZOS_BASE)
+    numerator, denominator = z.like(0.0), z.like(_LANCZOS_BASE)
     for i, coefficient in enumerate(_LANCZOS):
         term = z + float(i + 1)
-        numerator = numerator - z.constant(coefficient) / (term * term)
-        denominator = denominator + z.constant(coefficient) / term
+        numerator = numerator - z.like(coefficient) / (term * term)
+        denominator = denominator + z.like(coefficient) / term
     t = z + (_LANCZOS_G + 0.5)
-    log_t = (z / (_LANCZOS_G + 0.5)).unary("log-plus-one") + math.log(_LANCZOS_G + 0.5)
+    log_t = (z / (_LANCZOS_G + 0.5)).of("log-plus-one") + math.log(_LANCZOS_G + 0.5)
     y = log_t + numerator / denominator - _LANCZOS_G / t
-    reduced = x + (x + 0.5).unary("floor").unary("abs")
+    reduced = x + (x + 0.5).of("floor").of("abs")
     angle = reduced * math.pi
-    reflected = y - angle.unary("cosine") * math.pi / angle.unary("sine")
-    is_pole = (x <= 0.0) & x.equals(x.unary("floor"))
-    return is_pole.where(x.constant(NAN), reflects.where(reflected, y))
+    reflected = y - angle.of("cosine") * math.pi / angle.of("sine")
+    is_pole = (x <= 0.0) & x.equals(x.of("floor"))
+    return is_pole.where(x.like(NAN), reflects.where(reflected, y))
 
 
 def zeta(x: Expr, q: Expr) -> Expr:
     """Hurwitz' ``sum of (q + k) ** -x`` over k = 0, 1, ...: N terms, the integral, corrections."""
     a = q
-    total = q.binary("power", -x)
+    total = q.of("power", -x)
     for _ in range(1, _ZETA_TERMS):
         a = a + 1.0
-        total = total + a.binary("power", -x)
+        total = total + a.of("power", -x)
     a = a + 1.0
-    power = a.binary("power", -x)
-    squared, corrections = 1.0 / (a * a), x.constant(0.0)
+    power = a.of("power", -x)
+    squared, corrections = 1.0 / (a * a), x.like(0.0)
     for i, divisor in reversed(list(enumerate(_ZETA_CORRECTIONS))):
         corrections = corrections + 1.0 / divisor
         if i > 0:
@@ -154,39 +154,39 @@ def zeta(x: Expr, q: Expr) -> Expr:
             corrections = step * (step + 1.0) * (squared * corrections)
     behind = total + power * a / (x - 1.0) + power * (x / a * corrections + 0.5)
     total = (power.equals(0.0) & ~total.equals(0.0)).where(total, behind)
-    is_outside = (x < 1.0) | ((q <= 0.0) & ~x.equals(x.unary("floor")))
-    is_pole = (q <= 0.0) & q.equals(q.unary("floor"))
-    is_even = x.binary("remainder", 2.0).equals(0.0)
-    at_pole = is_even.where(x.constant(INFINITY), NAN)
-    result = is_pole.where(at_pole, is_outside.where(x.constant(NAN), total))
-    return x.equals(1.0).where(x.constant(INFINITY), result)
+    is_outside = (x < 1.0) | ((q <= 0.0) & ~x.equals(x.of("floor")))
+    is_pole = (q <= 0.0) & q.equals(q.of("floor"))
+    is_even = x.of("remainder", 2.0).equals(0.0)
+    at_pole = is_even.where(x.like(INFINITY), NAN)
+    result = is_pole.where(at_pole, is_outside.where(x.like(NAN), total))
+    return x.equals(1.0).where(x.like(INFINITY), result)
 
 
 def polygamma(n: Expr, x: Expr) -> Expr:
     """The n-th derivative of `digamma`: ``(-1) ** (n + 1) * n! * zeta(n + 1, x)``."""
     half = n * 0.5
-    is_even = half.equals(half.unary("floor"))
-    sign = is_even.where(n.constant(-1.0), 1.0)
-    value = sign * lgamma(n + 1.0).unary("exponential") * zeta(n + 1.0, x)
+    is_even = half.equals(half.of("floor"))
+    sign = is_even.where(n.like(-1.0), 1.0)
+    value = sign * lgamma(n + 1.0).of("exponential") * zeta(n + 1.0, x)
     result = n.equals(0.0).where(digamma(x), value)
-    is_order = (n >= 0.0) & n.equals(n.unary("floor"))
+    is_order = (n >= 0.0) & n.equals(n.of("floor"))
     return is_order.where(result, NAN)
 
 
 def bessel_i0(x: Expr) -> Expr:
     """``I0(x)``; the exponential is multiplied in by halves, since it overflows before the product."""
-    size = x.unary("abs")
+    size = abs(x)
     near = chebyshev(size * 0.5 - 2.0, _I0E_NEAR)
-    far = chebyshev(32.0 / size - 2.0, _I0E_FAR) / size.unary("sqrt")
-    half = (size * 0.5).unary("exponential")
+    far = chebyshev(32.0 / size - 2.0, _I0E_FAR) / size.of("sqrt")
+    half = (size * 0.5).of("exponential")
     return (size <= 8.0).where(near, far) * half * half
 
 
 def bessel_i1e(x: Expr) -> Expr:
     """``exp(-abs(x)) * I1(x)``."""
-    size = x.unary("abs")
+    size = abs(x)
     near = chebyshev(size * 0.5 - 2.0, _I1E_NEAR) * size
-    far = chebyshev(32.0 / size - 2.0, _I1E_FAR) / size.unary("sqrt")
+    far = chebyshev(32.0 / size - 2.0, _I1E_FAR) / size.of("sqrt")
     result = (size <= 8.0).where(near, far)
     return (x < 0.0).where(-result, result)
 
@@ -196,14 +196,14 @@ def next_after(x: Expr, y: Expr) -> Expr:
     unsigned = BY_NAME[f"u{x.dtype.bits}"]
     sign = 1 << (x.dtype.bits - 1)
     x_bits, y_bits = x.bits(unsigned), y.bits(unsigned)
-    x_sign, y_sign = x_bits & x_bits.constant(sign), y_bits & y_bits.constant(sign)
-    x_size = x_bits & x_bits.constant(sign - 1)
-    y_size = y_bits & y_bits.constant(sign - 1)
-    smallest = y_sign | y_sign.constant(1)  # next to a zero: the least denormal towards y
-    shrinks = (x_size > y_size) | x_sign.compare("NE", y_sign)
-    step = shrinks.where(x_bits.constant(-1 % (1 << x.dtype.bits)), 1)
+    x_sign, y_sign = x_bits & x_bits.like(sign), y_bits & y_bits.like(sign)
+    x_size = x_bits & x_bits.like(sign - 1)
+    y_size = y_bits & y_bits.like(sign - 1)
+    smallest = y_sign | y_sign.like(1)  # next to a zero: the least denormal towards y
+    shrinks = (x_size > y_size) | x_sign.differs(y_sign)
+    step = shrinks.where(x_bits.like(-1 % (1 << x.dtype.bits)), 1)
     moved = x_size.equals(0).where(smallest, x_bits + step)
     same = x.equals(y).where(y_bits, moved)
     result = same.bits(x.dtype)
-    is_nan = x.compare("NE", x) | y.compare("NE", y)
-    return is_nan.where(x.constant(NAN), result)
+    is_nan = x.differs(x) | y.differs(y)
+    return is_nan.where(x.like(NAN), result)

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
-from compiler.hlo.dtypes import C64, F32, S32, DType
-from compiler.hlo.identities import identity
+from compiler.hlo.dtypes import S32, DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.origins import inherit
@@ -60,22 +59,9 @@ class Emitter(HloBuilder):
 
     # Values.
 
-    def full(self, dtype: DType, dims: Dims, value: npt.ArrayLike) -> Instr:
-        """An array all of whose elements are `value`."""
-        scalar = self.constant(dtype, value)
-        return scalar if not dims else self.broadcast(scalar, dims)
-
-    def like(self, other: Instr, value: npt.ArrayLike) -> Instr:
-        """An array of the type and dimensions of `other` filled with `value`."""
-        return self.full(other.array.dtype, other.array.dims, value)
-
     def table(self, dtype: DType, values: npt.ArrayLike) -> Instr:
         """A constant array."""
         return self.constant(dtype, np.asarray(values))
-
-    def cast(self, operand: Instr, dtype: DType) -> Instr:
-        """`operand` in another type, or itself."""
-        return operand if operand.array.dtype == dtype else self.convert(operand, dtype)
 
     def shaped(self, operand: Instr, dims: Dims) -> Instr:
         """`operand` reshaped, or itself."""
@@ -102,45 +88,10 @@ class Emitter(HloBuilder):
         """The parts one after another along a dimension."""
         return parts[0] if len(parts) == 1 else self.concatenate(parts, dim % parts[0].array.rank)
 
-    def total(self, operand: Instr, *dimensions: int, kind: str = "add") -> Instr:
-        """Sum (or other `kind` whose identity for this type is known) over some dimensions."""
-        dtype = operand.array.dtype
-        neutral = identity(kind, dtype)
-        assert neutral is not None, f"{kind} has no identity in {dtype}"
-        init = self.constant(dtype, neutral)
-        dims = tuple(d % operand.array.rank for d in dimensions)
-        return self.reduce(operand, init, dims, self.scalar(kind, dtype))
-
     def swap_last(self, operand: Instr) -> Instr:
         """The last two dimensions exchanged."""
         rank = operand.array.rank
         return self.transpose(operand, (*range(rank - 2), rank - 1, rank - 2))
-
-    def conj(self, operand: Instr) -> Instr:
-        """The complex conjugate; a real operand is itself."""
-        if not operand.array.dtype.is_complex:
-            return operand
-        minus = self.negate(self.unary("imag", operand))
-        return self.instruction("complex", (self.unary("real", operand), minus))
-
-    def real(self, operand: Instr) -> Instr:
-        """The real part; a real operand is itself."""
-        return self.unary("real", operand) if operand.array.dtype.is_complex else operand
-
-    def as_type(self, operand: Instr, dtype: DType) -> Instr:
-        """A real array as a complex one without imaginary part, or converted."""
-        if dtype.is_complex and not operand.array.dtype.is_complex:
-            part = real_type(dtype)
-            value = self.cast(operand, part)
-            return self.instruction("complex", (value, self.like(value, 0)))
-        return self.cast(operand, dtype)
-
-    def squared(self, operand: Instr) -> Instr:
-        """``|x|^2``, real."""
-        if not operand.array.dtype.is_complex:
-            return self.multiply(operand, operand)
-        re, im = self.unary("real", operand), self.unary("imag", operand)
-        return self.add(self.multiply(re, re), self.multiply(im, im))
 
     def compare_to(self, operand: Instr, value: float, direction: str) -> Instr:
         """Compare with a constant."""
@@ -226,11 +177,6 @@ def _not_scalar(instr: Instr) -> UnsupportedError:
         "use scalar arithmetic there",
         instr.span,
     )
-
-
-def real_type(dtype: DType) -> DType:
-    """The type of a complex type's parts; a real type is itself."""
-    return F32 if dtype == C64 else dtype
 
 
 def result_of(e: Emitter, instr: Instr, values: Sequence[Instr]) -> Instr:

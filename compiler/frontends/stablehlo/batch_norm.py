@@ -40,18 +40,18 @@ class _Features:
 
     def total(self, value: Instr) -> Instr:
         b = self.b
-        zero = b.scalar_like(0, self.dtype)
+        zero = b.constant(self.dtype, 0)
         return b.reduce(value, zero, self.others, b.scalar("add", self.dtype))
 
     def mean(self, value: Instr) -> Instr:
         total = self.total(value)
-        return self.b.divide(total, self.b.full_like(max(1, self.count), total))
+        return self.b.divide(total, self.b.like(total, max(1, self.count)))
 
     def deviation(self, variance: Instr) -> Instr:
         """``sqrt(variance + epsilon)`` per feature."""
         b = self.b
         variance = self.wide(variance)
-        return b.unary("sqrt", b.add(variance, b.full_like(self.epsilon, variance)))
+        return b.unary("sqrt", b.add(variance, b.like(variance, self.epsilon)))
 
     def normalised(self, mean: Instr, variance: Instr) -> Instr:
         b = self.b
@@ -91,9 +91,9 @@ def _grad(b: Body, op: Operation) -> list[Instr]:
     deviation = f.deviation(variance)
     total = f.total(g)
     correlated = b.divide(f.total(b.multiply(g, centred)), b.multiply(deviation, deviation))
-    inner = b.subtract(b.multiply(g, b.full_like(f.count, g)), f.spread(total))
+    inner = b.subtract(b.multiply(g, b.like(g, f.count)), f.spread(total))
     inner = b.subtract(inner, b.multiply(centred, f.spread(correlated)))
-    factor = b.divide(f.wide(scale), b.multiply(deviation, b.full_like(f.count, deviation)))
+    factor = b.divide(f.wide(scale), b.multiply(deviation, b.like(deviation, f.count)))
     grad_operand = b.multiply(f.spread(factor), inner)
     grad_scale = f.total(b.multiply(g, b.divide(centred, f.spread(deviation))))
     return [f.narrow(grad_operand), f.narrow(grad_scale), f.narrow(total)]

@@ -141,7 +141,7 @@ def _equals(value: float, *, of_size: bool = False) -> Lowering:
     def lower(b: Body, op: Operation) -> Instr:
         (operand,) = take(b, op, 1)
         x = Expr(b, operand)
-        return (x.unary("abs") if of_size else x).equals(value).instr
+        return (abs(x) if of_size else x).equals(value).instr
 
     return lower
 
@@ -151,7 +151,7 @@ def _constant_like(b: Body, op: Operation) -> Instr:
     dtype = b.result_array().dtype
     value = b.attributes().get("value")
     number = 0.0 if not isinstance(value, int | float) else value
-    return b.spread(b.scalar_like(number, dtype), operand)
+    return b.spread(b.constant(dtype, number), operand)
 
 
 def _dynamic_reshape(b: Body, op: Operation) -> Instr:

@@ -45,7 +45,7 @@ def _summed(b: Body, operand: Instr, letters: str, kept: str, dtype: DType) -> t
     if not gone:
         return operand, letters
     wide = b.convert(operand, dtype) if operand.array.dtype != dtype else operand
-    total = b.reduce(wide, b.scalar_like(0, dtype), gone, b.scalar("add", dtype))
+    total = b.reduce(wide, b.constant(dtype, 0), gone, b.scalar("add", dtype))
     return total, "".join(letter for letter in letters if letter in kept)
 
 

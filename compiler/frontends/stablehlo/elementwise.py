@@ -93,7 +93,7 @@ def _real(b: Body, op: Operation) -> Instr:
 def _imag(b: Body, op: Operation) -> Instr:
     """The imaginary part; that of a real operand is zero."""
     (operand,) = take(b, op, 1)
-    return b.unary("imag", operand) if operand.array.dtype.is_complex else b.full_like(0, operand)
+    return b.unary("imag", operand) if operand.array.dtype.is_complex else b.like(operand, 0)
 
 
 def _compare(b: Body, op: Operation) -> Instr:
@@ -134,7 +134,7 @@ def _join_bits(b: Body, operand: Instr, dtype: DType) -> Instr:
         b.op.fail(f"want a last dimension of {dtype.bits}, the bits of {dtype}")
     bits = b.convert(operand, unsigned)
     placed = b.binary("shift-left", bits, b.iota(unsigned, operand.array.dims, last))
-    return b.reduce(placed, b.scalar_like(0, unsigned), (last,), b.scalar("or", unsigned))
+    return b.reduce(placed, b.constant(unsigned, 0), (last,), b.scalar("or", unsigned))
 
 
 def _split_bits(b: Body, operand: Instr) -> Instr:
@@ -145,8 +145,8 @@ def _split_bits(b: Body, operand: Instr) -> Instr:
     dims = (*operand.array.dims, width)
     spread = b.broadcast(bits, dims, tuple(range(len(dims) - 1)))
     shifted = b.binary("shift-right-logical", spread, b.iota(unsigned, dims, len(dims) - 1))
-    one = b.and_(shifted, b.full_like(1, shifted))
-    return b.compare(one, b.full_like(0, one), "NE")
+    one = b.and_(shifted, b.like(shifted, 1))
+    return b.compare(one, b.like(one, 0), "NE")
 
 
 def _select(b: Body, op: Operation) -> Instr:

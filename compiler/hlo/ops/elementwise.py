@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, PRED, DType
+from compiler.hlo.dtypes import C64, C128, F32, F64, PRED, DType, real_type
 from compiler.hlo.ops.declaration import Op, words
 from compiler.hlo.ops.declaration import Trait as T
 from compiler.hlo.ops.inference import Inference, dims_text, plain
 from compiler.hlo.shape import ArrayShape, Shape
 
-_C128 = BY_NAME["c128"]
-_REAL_OF = {C64: F32, _C128: F64}
-_COMPLEX_OF = {F32: C64, F64: _C128}
+_COMPLEX_OF = {F32: C64, F64: C128}
 
 
 def _operand(q: Inference) -> ArrayShape:
@@ -48,14 +46,14 @@ _REAL = _of("a real type", lambda t: not t.is_complex)
 
 def _abs(q: Inference) -> Shape:
     operand = _NUMBER(q)
-    return operand.with_dtype(_REAL_OF.get(operand.dtype, operand.dtype))
+    return operand.with_dtype(real_type(operand.dtype))
 
 
 def _real_part(q: Inference) -> Shape:
     operand = q.array(0)
     wanted = operand.dtype.is_float or operand.dtype.is_complex
     q.require(wanted, f"operand has element type {operand.dtype}, want complex")
-    return operand.with_dtype(_REAL_OF.get(operand.dtype, operand.dtype))
+    return operand.with_dtype(real_type(operand.dtype))
 
 
 def _is_finite(q: Inference) -> Shape:

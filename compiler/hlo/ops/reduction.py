@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32
+from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32, real_type
 from compiler.hlo.fourier import LANES, has_kernel, root_rows
 from compiler.hlo.ops.declaration import (
     APPLY,
@@ -171,7 +171,7 @@ def _fft(q: Inference) -> Shape:
     q.require(operand.dtype.is_complex, f"{kind} of {operand.dtype}, want a complex type")
     if kind == "IRFFT":
         dims[-1] = lengths[-1]
-        return plain(F32 if operand.dtype == C64 else F64, dims)
+        return plain(real_type(operand.dtype), dims)
     return operand
 
 

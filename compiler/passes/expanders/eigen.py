@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from compiler.hlo.dtypes import F32, S32
+from compiler.hlo.dtypes import F32, S32, real_type
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.expanders.linear_algebra import along_columns, along_rows
-from compiler.rewrite.emitter import Emitter, real_type
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 Quarters = tuple[Instr, Instr, Instr, Instr]
