@@ -34,6 +34,10 @@ class Expr:
         """A number as an array of this one's type and dimensions; expressions are themselves."""
         return value if isinstance(value, Expr) else Expr(self.b, self.b.like(self.instr, value))
 
+    def full(self, dtype: DType, value: Number) -> Expr:
+        """An array of one value, of this one's dimensions and another type."""
+        return Expr(self.b, self.b.full(dtype, self.instr.array.dims, value))
+
     def of(self, opcode: str, *others: Expr | Number) -> Expr:
         """An elementwise operation of this value and others."""
         operands = [self.instr, *(self.like(other).instr for other in others)]

@@ -20,23 +20,23 @@ _PLACES = NOTES | {"sharding", "control-predecessors", "backend_config"}
 def computation_key(computation: HloComputation, ignored: frozenset[str] = _PLACES) -> Key:
     """What a computation computes: its instructions in order, called computations included."""
     number = {instr: i for i, instr in enumerate(computation)}
-    rows = tuple(
-        (instruction_key(instr, ignored), tuple(number[o] for o in instr.operands))
+    rows = [
+        (instruction_key(instr, ignored), tuple([number[o] for o in instr.operands]))
         for instr in computation
-    )
-    return (rows, number[computation.root_instruction])
+    ]
+    return (tuple(rows), number[computation.root_instruction])
 
 
 def instruction_key(instr: HloInstruction, ignored: frozenset[str] = NOTES) -> Key:
     """What an instruction is apart from its operands: opcode, shape, attributes."""
     if not instr.attrs:
         return (instr.opcode, instr.shape, ())
-    attrs = tuple(
+    attrs = [
         (name, _value_key(value, ignored))
         for name, value in sorted(instr.attrs.items())
         if name not in ignored
-    )
-    return (instr.opcode, instr.shape, attrs)
+    ]
+    return (instr.opcode, instr.shape, tuple(attrs))
 
 
 def _value_key(value: object, ignored: frozenset[str]) -> object:

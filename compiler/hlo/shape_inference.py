@@ -33,8 +33,8 @@ def infer_shape(
         raise CompileError(f"unknown opcode `{opcode}`")
     if not info.accepts(len(operands)):
         raise CompileError(f"{opcode} takes {info.arity_text()}, found {len(operands)}")
-    shapes = tuple(o.shape if isinstance(o, HloInstruction) else o for o in operands)
-    shape = info.infer(Inference(opcode, shapes, attrs or {}, declared))
+    shapes = [o.shape if isinstance(o, HloInstruction) else o for o in operands]
+    shape = info.infer(Inference(opcode, tuple(shapes), attrs or {}, declared))
     return without_layout(shape)
 
 

@@ -174,9 +174,9 @@ class _Body:
         """Whether a scatter starts from this constant, which it does not read, also where it is stored."""
         return any(
             custom.opcode == "scatter"
-            and instr in custom.operands
+            and custom in self.group.nodes
             and instr not in self.builder.nodes[custom].leaves
-            for custom in self.group.nodes
+            for custom in instr.users
         )
 
     def _copy(self, instr: HloInstruction) -> HloInstruction:

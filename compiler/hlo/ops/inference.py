@@ -14,9 +14,11 @@ from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import print_shape
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Inference:
     """One question: the shape of `opcode`, given operand shapes and attributes.
+
+    Not declared frozen: one is made for every instruction, and a frozen dataclass takes longer to make.
 
     `declared` is the shape written on the instruction, if there is one already: rules take
     from it only what operands and attributes leave open (the dtype of a convert).

@@ -6,18 +6,19 @@ Other widths go through words of 32 bits (`compiler.passes.expanders.bit_casts`)
 from __future__ import annotations
 
 from compiler.hlo.dtypes import DType
+from compiler.hlo.expression import Expr
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.scope import Scope
 from compiler.passes.pair_types.values import Pair, Value, is_wide, part_dtype
 from compiler.rewrite import make
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 
 
 def bitcast_rule(scope: Scope, instr: Instr) -> Value:
     """The same bits as another type."""
-    e = Emitter(instr)
+    e = Emitter.at(instr)
     source, target = instr.operands[0], instr.array.dtype
     value = scope.value(source)
     if isinstance(value, Pair) and is_wide(instr.shape):
@@ -30,22 +31,24 @@ def bitcast_rule(scope: Scope, instr: Instr) -> Value:
 def _recast(e: Emitter, value: Pair, target: DType) -> Pair:
     part = part_dtype(target)
     assert part is not None
-    first, second = (e.bitcast(x, part) for x in value.parts)
+    first, second = (Expr(e, x).bits(part).instr for x in value.parts)
     return Pair(first, second, target)
 
 
 def _narrowed(e: Emitter, instr: Instr, value: Pair) -> Instr:
     """A pair as words of 32 bits along a new last dimension."""
     axis, target = len(value.dims), instr.array.dtype
-    words = tuple(make.reshape(e.bitcast(x, target), (*value.dims, 1)) for x in value.parts)
-    return e.op("concatenate", target, (*value.dims, 2), words, dimensions=(axis,))
+    words = tuple(
+        make.reshape(Expr(e, x).bits(target).instr, (*value.dims, 1)) for x in value.parts
+    )
+    return e.concatenate(words, axis)
 
 
 def _widened(e: Emitter, instr: Instr, source: Instr) -> Pair:
     """Words along the last dimension as pairs."""
     target = part_dtype(instr.array.dtype)
     assert target is not None
-    first, second = (e.bitcast(_word(source, half), target) for half in range(2))
+    first, second = (Expr(e, _word(source, half)).bits(target).instr for half in range(2))
     return Pair(first, second, instr.array.dtype)
 
 

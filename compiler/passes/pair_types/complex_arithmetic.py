@@ -3,185 +3,161 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from compiler.hlo.dtypes import C64, F32, S32, U32
-from compiler.hlo.ir import HloInstruction
-from compiler.passes.pair_types.compensated import Compensated
-from compiler.passes.pair_types.emitter import Dims, Emitter
+from compiler.hlo.dtypes import F32, S32, U32
+from compiler.hlo.expression import Expr
+from compiler.passes.pair_types.compensated import product
+from compiler.passes.pair_types.formulas import Parts, fma, select
 from compiler.passes.pair_types.polar import power_of_two, raised, scaled_parts, squares
-from compiler.passes.pair_types.values import Pair
 from compiler.rewrite.pattern import splat_value
 
-Instr = HloInstruction
 _INF = math.inf
 _SIGN = 1 << 31
 
 
-class Complex:
-    """Operations on pairs, emitted through `e`."""
+@dataclass(frozen=True)
+class Complex(Parts):
+    """``first + i second``."""
 
-    def __init__(self, emitter: Emitter) -> None:
-        self.e = emitter
-
-    def pair(self, real: Instr, imag: Instr) -> Pair:
-        """A complex array of its parts."""
-        return Pair(real, imag, C64)
-
-    def constant(self, value: complex, dims: Dims) -> Pair:
+    def like(self, value: complex) -> Complex:
         """An array of one value."""
-        return self.pair(self.e.f32(value.real, dims), self.e.f32(value.imag, dims))
+        return Complex(self.first.like(value.real), self.first.like(value.imag))
 
-    def from_real(self, x: Instr) -> Pair:
-        """A real array of any type as a complex one."""
-        real = self.e.convert(x, F32)
-        return self.pair(real, self.e.like(real, 0.0))
+    def __add__(self, other: Complex) -> Complex:
+        return Complex(self.first + other.first, self.second + other.second)
 
-    def add(self, a: Pair, b: Pair) -> Pair:
-        """``a + b``."""
-        return self.pair(self.e.add(a.first, b.first), self.e.add(a.second, b.second))
+    def __sub__(self, other: Complex) -> Complex:
+        return Complex(self.first - other.first, self.second - other.second)
 
-    def subtract(self, a: Pair, b: Pair) -> Pair:
-        """``a - b``."""
-        return self.pair(self.e.sub(a.first, b.first), self.e.sub(a.second, b.second))
+    def __neg__(self) -> Complex:
+        return Complex(-self.first, -self.second)
 
-    def negate(self, a: Pair) -> Pair:
-        """``-a``."""
-        return self.pair(self.e.neg(a.first), self.e.neg(a.second))
+    def __mul__(self, other: Complex) -> Complex:
+        """Of each part's two products that with the real part of `other` is not rounded."""
+        real = fma(self.first, other.first, -(self.second * other.second))
+        return Complex(real, fma(self.second, other.first, self.first * other.second))
 
-    def multiply(self, a: Pair, b: Pair) -> Pair:
-        """``a * b``; of each part's two products that with the real part of `b` is not rounded."""
-        e = self.e
-        real = e.fma(a.first, b.first, e.neg(e.mul(a.second, b.second)))
-        return self.pair(real, e.fma(a.second, b.first, e.mul(a.first, b.second)))
+    def turned(self) -> Complex:
+        """``i self``."""
+        return Complex(-self.second, self.first)
 
-    def scaled(self, a: Pair, factor: Instr) -> Pair:
-        """``a`` times a real array."""
-        return self.pair(self.e.mul(a.first, factor), self.e.mul(a.second, factor))
+    def scaled(self, factor: Expr) -> Complex:
+        """The product with a real array."""
+        return Complex(self.first * factor, self.second * factor)
 
-    def select(self, condition: Instr, a: Pair, b: Pair) -> Pair:
-        """``condition ? a : b``."""
-        first = self.e.select(condition, a.first, b.first)
-        return self.pair(first, self.e.select(condition, a.second, b.second))
-
-    def compare(self, direction: str, a: Pair, b: Pair) -> Instr:
+    def compare(self, direction: str, other: Complex) -> Expr:
         """EQ or NE."""
-        parts = [self.e.compare(direction, x, y) for x, y in zip(a.parts, b.parts, strict=True)]
-        return self.e.binary("and" if direction == "EQ" else "or", parts[0], parts[1])
+        first, second = (x.compare(direction, y) for x, y in zip(self, other, strict=True))
+        return first & second if direction == "EQ" else first | second
 
-    def extreme(self, direction: str, a: Pair, b: Pair) -> Pair:
+    def extreme(self, direction: str, other: Complex) -> Complex:
         """The one that comes first (LT) or last (GT) by real, then imaginary part; NaN wins."""
-        e = self.e
-        is_tie = e.eq(a.first, b.first)
-        is_first = e.compare(direction, a.first, b.first)
-        is_chosen = e.or_(is_first, e.and_(is_tie, e.compare(direction, a.second, b.second)))
-        is_nan = e.or_(self._is_nan(a.first), self._is_nan(a.second))
-        return self.select(e.or_(is_chosen, is_nan), a, b)
+        is_tie = self.first.equals(other.first)
+        is_first = self.first.compare(direction, other.first)
+        is_chosen = is_first | (is_tie & self.second.compare(direction, other.second))
+        return select(is_chosen | self.has_nan(), self, other)
 
-    def absolute(self, a: Pair) -> Instr:
+    def absolute(self) -> Expr:
         """The modulus; no overflow on the way."""
-        e, k = self.e, Compensated(self.e)
-        parts = scaled_parts(e, *a.parts)
-        root = k.square_root(squares(k, parts.large, parts.small))
-        size = raised(e, k.value(root), parts.exponent)
-        x, y = e.abs(a.first), e.abs(a.second)
-        size = e.select(e.eq(e.max(x, y), 0.0), e.like(x, 0.0), size)
-        is_infinite = e.or_(e.eq(x, _INF), e.eq(y, _INF))
-        return e.select(is_infinite, e.like(x, _INF), size)
+        parts = scaled_parts(*self)
+        root = squares(parts.large, parts.small).square_root()
+        size = raised(root.value(), parts.exponent)
+        x, y = abs(self.first), abs(self.second)
+        size = x.of("maximum", y).equals(0.0).where(0.0, size)
+        return (x.equals(_INF) | y.equals(_INF)).where(_INF, size)
 
-    def divide(self, a: Pair, b: Pair) -> Pair:
-        """``a conj(b) / |b|**2`` with b scaled to about 1; C's answers for zeros and infinities.
-
-        By a real number made complex it is two quotients.
+    def __truediv__(self, other: Complex) -> Complex:
+        """``self conj(other) / |other|**2`` with `other` scaled to about 1; C's answers for zeros and
+        infinities. By a real number made complex it is two quotients.
         """
-        e, k = self.e, Compensated(self.e)
-        if splat_value(b.second) == 0:
-            return self.pair(e.div(a.first, b.first), e.div(a.second, b.first))
-        parts = scaled_parts(e, *b.parts)
-        is_real = e.compare("GE", e.abs(b.first), e.abs(b.second))
-        x = with_sign(e, e.select(is_real, parts.large, parts.small), b.first)
-        y = with_sign(e, e.select(is_real, parts.small, parts.large), b.second)
-        size = squares(k, parts.large, parts.small)
-        top, shift = self._headroom(a)
-        exponent = e.sub(shift, parts.exponent)
-        real = k.add(k.product(top.first, x), k.product(top.second, y))
-        imag = k.subtract(k.product(top.second, x), k.product(top.first, y))
-        parts_of = [raised(e, k.value(k.divide(part, size)), exponent) for part in (real, imag)]
-        return self._special_quotient(a, b, self.pair(parts_of[0], parts_of[1]))
+        if splat_value(other.second.instr) == 0:
+            return Complex(self.first / other.first, self.second / other.first)
+        parts = scaled_parts(*other)
+        is_real = abs(other.first) >= abs(other.second)
+        x = with_sign(is_real.where(parts.large, parts.small), other.first)
+        y = with_sign(is_real.where(parts.small, parts.large), other.second)
+        size = squares(parts.large, parts.small)
+        top, shift = self._headroom()
+        exponent = shift - parts.exponent
+        real = product(top.first, x) + product(top.second, y)
+        imag = product(top.second, x) - product(top.first, y)
+        result = Complex(*(raised((part / size).value(), exponent) for part in (real, imag)))
+        return _special_quotient(self, other, result)
 
-    def _headroom(self, a: Pair) -> tuple[Pair, Instr]:
-        """(b, n), a = b * 2**n: products of b with numbers up to 2 neither overflow nor vanish."""
-        e = self.e
-        size = e.max(e.abs(a.first), e.abs(a.second))
-        tiny, huge = e.lt(size, 2.0**-60), e.gt(size, 2.0**120)
-        zero = e.constant(S32, 0, a.dims)
-        shift = e.select(huge, e.like(zero, 8), e.select(tiny, e.like(zero, -64), zero))
-        return self.scaled(a, power_of_two(e, e.sub(zero, shift))), shift
+    def _headroom(self) -> tuple[Complex, Expr]:
+        """(b, n), self = b * 2**n: products of b with numbers up to 2 neither overflow nor vanish."""
+        size = abs(self.first).of("maximum", abs(self.second))
+        tiny, huge = size < 2.0**-60, size > 2.0**120
+        shift = huge.where(8, tiny.where(-64, size.full(S32, 0)))
+        return self.scaled(power_of_two(0 - shift)), shift
 
-    def _special_quotient(self, a: Pair, b: Pair, result: Pair) -> Pair:
-        """Quotients that came out as NaN although they have a value."""
-        e = self.e
-        is_lost = e.and_(self._is_nan(result.first), self._is_nan(result.second))
-        zero = e.and_(e.eq(b.first, 0.0), e.eq(b.second, 0.0))
-        known = e.not_(e.and_(self._is_nan(a.first), self._is_nan(a.second)))
-        infinity = self._with_sign(e.like(b.first, _INF), b.first)
-        value = self.select(e.and_(zero, known), self.scaled(a, infinity), result)
-        top = e.and_(self._is_infinite(a), self._is_finite(b))
-        value = self.select(top, self._of_units(self._unit(a), b, _INF), value)
-        bottom = e.and_(self._is_finite(a), self._is_infinite(b))
-        value = self.select(bottom, self._of_units(a, self._unit(b), 0.0), value)
-        return self.select(is_lost, value, result)
+    def has_nan(self) -> Expr:
+        """Whether a part is no number."""
+        return _is_nan(self.first) | _is_nan(self.second)
 
-    def _of_units(self, a: Pair, b: Pair, factor: float) -> Pair:
-        """``factor * (a * conj b)``."""
-        e = self.e
-        product = self.multiply(a, self.pair(b.first, e.neg(b.second)))
-        return self.scaled(product, e.like(b.first, factor))
+    def is_infinite(self) -> Expr:
+        """Whether a part is infinite."""
+        return abs(self.first).equals(_INF) | abs(self.second).equals(_INF)
 
-    def _unit(self, a: Pair) -> Pair:
-        """1 for an infinite part, else 0, with the part's sign."""
-        e = self.e
-        ones = [self._with_sign(e.convert(e.eq(e.abs(x), _INF), F32), x) for x in a.parts]
-        return self.pair(ones[0], ones[1])
+    def is_finite(self) -> Expr:
+        """Whether both parts are finite."""
+        return (abs(self.first) < _INF) & (abs(self.second) < _INF)
 
-    def _with_sign(self, size: Instr, sign: Instr) -> Instr:
-        return with_sign(self.e, size, sign)
+    def is_zero(self) -> Expr:
+        """Whether both parts are zero."""
+        return self.first.equals(0.0) & self.second.equals(0.0)
 
-    def _is_nan(self, x: Instr) -> Instr:
-        return self.e.ne(x, x)
-
-    def _is_infinite(self, a: Pair) -> Instr:
-        e = self.e
-        return e.or_(e.eq(e.abs(a.first), _INF), e.eq(e.abs(a.second), _INF))
-
-    def _is_finite(self, a: Pair) -> Instr:
-        e = self.e
-        return e.and_(e.lt(e.abs(a.first), _INF), e.lt(e.abs(a.second), _INF))
-
-    def sign(self, a: Pair) -> Pair:
-        """``a / |a|``; a zero stays."""
-        e, k = self.e, Compensated(self.e)
-        parts = scaled_parts(e, *a.parts)
-        size = k.value(k.square_root(squares(k, parts.large, parts.small)))
-        large, small = e.div(parts.large, size), e.div(parts.small, size)
-        is_real = e.compare("GE", e.abs(a.first), e.abs(a.second))
-        real, imag = e.select(is_real, large, small), e.select(is_real, small, large)
-        value = self.pair(with_sign(e, real, a.first), with_sign(e, imag, a.second))
-        is_zero = e.and_(e.eq(a.first, 0.0), e.eq(a.second, 0.0))
-        value = self.select(is_zero, a, value)
-        infinity = e.like(size, _INF)
-        limit = self.pair(e.div(a.first, infinity), e.div(a.second, infinity))
-        value = self.select(self._is_infinite(a), limit, value)
-        nan = e.like(size, math.nan)
-        is_nan = e.or_(self._is_nan(a.first), self._is_nan(a.second))
-        return self.select(is_nan, self.pair(nan, nan), value)
+    def sign(self) -> Complex:
+        """``self / |self|``; a zero stays."""
+        parts = scaled_parts(*self)
+        size = squares(parts.large, parts.small).square_root().value()
+        large, small = parts.large / size, parts.small / size
+        is_real = abs(self.first) >= abs(self.second)
+        real, imag = is_real.where(large, small), is_real.where(small, large)
+        value = Complex(with_sign(real, self.first), with_sign(imag, self.second))
+        value = select(self.is_zero(), self, value)
+        limit = Complex(self.first / _INF, self.second / _INF)
+        value = select(self.is_infinite(), limit, value)
+        return select(self.has_nan(), self.like(complex(math.nan, math.nan)), value)
 
 
-def with_sign(e: Emitter, size: Instr, sign: Instr) -> Instr:
+def _is_nan(x: Expr) -> Expr:
+    return x.differs(x)
+
+
+def turned_about(function: Callable[[Complex], Complex], z: Complex) -> Complex:
+    """``-i f(iz)``: what makes a circular function of a hyperbolic one, and the reverse."""
+    value = function(z.turned())
+    return Complex(value.second, -value.first)
+
+
+def with_sign(size: Expr, sign: Expr) -> Expr:
     """The magnitude of one f32 with the sign bit of another."""
-    from_bits = e.and_(_bits(e, sign), e.u32(_SIGN, size.array.dims))
-    magnitude = e.and_(_bits(e, size), e.u32(_SIGN - 1, size.array.dims))
-    return e.bitcast(e.or_(magnitude, from_bits), F32)
+    from_bits = sign.bits(U32) & _SIGN
+    magnitude = size.bits(U32) & (_SIGN - 1)
+    return (magnitude | from_bits).bits(F32)
 
 
-def _bits(e: Emitter, x: Instr) -> Instr:
-    return e.bitcast(x, U32)
+def _special_quotient(a: Complex, b: Complex, result: Complex) -> Complex:
+    """Quotients that came out as NaN although they have a value."""
+    is_lost = _is_nan(result.first) & _is_nan(result.second)
+    known = ~(_is_nan(a.first) & _is_nan(a.second))
+    infinity = with_sign(b.first.like(_INF), b.first)
+    value = select(b.is_zero() & known, a.scaled(infinity), result)
+    top = a.is_infinite() & b.is_finite()
+    value = select(top, _of_units(_unit(a), b, _INF), value)
+    bottom = a.is_finite() & b.is_infinite()
+    value = select(bottom, _of_units(a, _unit(b), 0.0), value)
+    return select(is_lost, value, result)
+
+
+def _of_units(a: Complex, b: Complex, factor: float) -> Complex:
+    """``factor * (a * conj b)``."""
+    return (a * Complex(b.first, -b.second)).scaled(b.first.like(factor))
+
+
+def _unit(a: Complex) -> Complex:
+    """1 for an infinite part, else 0, with the part's sign."""
+    return Complex(*(with_sign(abs(x).equals(_INF).convert(F32), x) for x in a))

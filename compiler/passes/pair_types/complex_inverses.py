@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.hlo.ir import HloInstruction
-from compiler.passes.pair_types.compensated import Compensated
-from compiler.passes.pair_types.complex_arithmetic import Complex, with_sign
-from compiler.passes.pair_types.emitter import Emitter
+from compiler.hlo.expression import Expr
+from compiler.passes.pair_types.compensated import constant, plain, product
+from compiler.passes.pair_types.complex_arithmetic import Complex, turned_about, with_sign
+from compiler.passes.pair_types.formulas import fma
 from compiler.passes.pair_types.polar import log_modulus
-from compiler.passes.pair_types.values import Pair
 
-Instr = HloInstruction
 _FAR = 2.0**40  # from here on asin z is atan2(x, y) + i log 2|z| in f32
 _CLOSE = 2.0**-30  # to 1, where atanh z is log(2 / (1 - z)) / 2 in f32
 _TINY = 2.0**-60  # a distance from 1 below this is all imaginary
@@ -30,149 +28,140 @@ _LARGE_A = 1.5  # below, a - 1 cancels
 class _Quadrant:
     """``|x| + i|y|``, its distances from -1 and 1, and what the formulas share."""
 
-    x: Instr
-    y: Instr
-    r: Instr
-    s: Instr
-    a: Instr
-    is_inside: Instr
-    is_far: Instr
+    x: Expr
+    y: Expr
+    r: Expr
+    s: Expr
+    a: Expr
+    is_inside: Expr
+    is_far: Expr
 
 
-def _signed(e: Emitter, size: Instr, sign: Instr) -> Instr:
+def _signed(size: Expr, sign: Expr) -> Expr:
     """`size`, negative where `sign` is; a zero of either sign counts as positive, as in XLA."""
-    return e.select(e.lt(sign, 0.0), e.neg(size), size)
+    return (sign < 0.0).where(-size, size)
 
 
-def _quadrant(c: Complex, z: Pair) -> _Quadrant:
-    e = c.e
-    x, y = e.abs(z.first), e.abs(z.second)
-    is_far = e.not_(e.lt(e.max(x, y), _FAR))  # NaN too
-    one = e.like(x, 1.0)
-    x, y = e.select(is_far, one, x), e.select(is_far, one, y)
-    r = c.absolute(c.pair(e.add(x, one), y))
-    s = c.absolute(c.pair(e.sub(x, one), y))
-    a = e.mul(e.add(r, s), e.like(x, 0.5))
-    return _Quadrant(x, y, r, s, a, e.lt(x, 1.0), is_far)
+def _quadrant(z: Complex) -> _Quadrant:
+    x, y = abs(z.first), abs(z.second)
+    is_far = ~(x.of("maximum", y) < _FAR)  # NaN too
+    one = x.like(1.0)
+    x, y = is_far.where(one, x), is_far.where(one, y)
+    r = Complex(x + one, y).absolute()
+    s = Complex(x - one, y).absolute()
+    a = (r + s) * 0.5
+    return _Quadrant(x, y, r, s, a, x < 1.0, is_far)
 
 
-def _side(c: Complex, q: _Quadrant) -> Instr:
+def _side(q: _Quadrant) -> Expr:
     """``sqrt(a**2 - x**2)``: asin b is the angle of x over it."""
-    e = c.e
-    one, half = e.like(q.x, 1.0), e.like(q.x, 0.5)
-    outer = e.add(q.a, q.x)
-    below = e.add(e.add(q.r, q.x), one)
-    gap = e.add(q.s, e.sub(one, q.x))
-    inside = e.mul(e.mul(half, outer), e.add(e.div(e.mul(q.y, q.y), below), gap))
-    beyond = e.add(q.s, e.sub(q.x, one))
-    outside = e.mul(half, e.add(e.div(outer, below), e.div(outer, beyond)))
-    root = _guarded(c, q, e.unary("sqrt", outside))
-    root = e.select(e.lt(beyond, _TINY), e.unary("sqrt", q.y), root)  # x is 1: a**2 - 1 is y
-    return e.select(q.is_inside, e.unary("sqrt", inside), root)
+    one, half = q.x.like(1.0), q.x.like(0.5)
+    outer = q.a + q.x
+    below = q.r + q.x + one
+    gap = q.s + (one - q.x)
+    inside = half * outer * (q.y * q.y / below + gap)
+    beyond = q.s + (q.x - one)
+    outside = half * (outer / below + outer / beyond)
+    root = _guarded(q, outside.of("sqrt"))
+    root = (beyond < _TINY).where(q.y.of("sqrt"), root)  # x is 1: a**2 - 1 is y
+    return q.is_inside.where(inside.of("sqrt"), root)
 
 
-def _guarded(c: Complex, q: _Quadrant, root: Instr) -> Instr:
+def _guarded(q: _Quadrant, root: Expr) -> Expr:
     """``y * root``, 0 on the real axis where the root may be infinite."""
-    e = c.e
-    return e.select(e.eq(q.y, 0.0), q.y, e.mul(q.y, root))
+    return q.y.equals(0.0).where(q.y, q.y * root)
 
 
-def _height(c: Complex, q: _Quadrant) -> Instr:
+def _height(q: _Quadrant) -> Expr:
     """``log(a + sqrt(a**2 - 1))``, the size of the imaginary part."""
-    e = c.e
-    one, half = e.like(q.x, 1.0), e.like(q.x, 0.5)
-    below = e.add(e.add(q.r, q.x), one)
-    above = e.add(q.a, one)
-    gap = e.add(q.s, e.sub(one, q.x))
-    share = e.mul(half, e.add(e.div(one, below), e.div(one, gap)))  # (a - 1) / y**2
-    inside = e.mul(q.y, e.fma(q.y, share, e.unary("sqrt", e.mul(share, above))))
-    rest = e.add(q.s, e.sub(q.x, one))
-    excess = e.add(e.mul(q.y, e.div(q.y, below)), rest)  # 2 (a - 1): half of it may be nothing
-    root = e.unary("sqrt", e.mul(excess, e.mul(half, above)))
-    outside = e.add(e.mul(half, excess), root)
-    small = e.unary("log-plus-one", e.select(q.is_inside, inside, outside))
-    square = e.sub(e.mul(q.a, q.a), one)
-    large = e.unary("log", e.add(q.a, e.unary("sqrt", e.max(square, e.like(q.x, 0.0)))))
-    return e.select(e.gt(q.a, _LARGE_A), large, small)
+    one, half = q.x.like(1.0), q.x.like(0.5)
+    below = q.r + q.x + one
+    above = q.a + one
+    gap = q.s + (one - q.x)
+    share = half * (one / below + one / gap)  # (a - 1) / y**2
+    inside = q.y * fma(q.y, share, (share * above).of("sqrt"))
+    rest = q.s + (q.x - one)
+    excess = q.y * (q.y / below) + rest  # 2 (a - 1): half of it may be nothing
+    root = (excess * (half * above)).of("sqrt")
+    outside = half * excess + root
+    small = q.is_inside.where(inside, outside).of("log-plus-one")
+    square = q.a * q.a - one
+    large = (q.a + square.of("maximum", 0.0).of("sqrt")).of("log")
+    return (q.a > _LARGE_A).where(large, small)
 
 
-def _far_height(c: Complex, z: Pair) -> Instr:
+def _far_height(z: Complex) -> Expr:
     """``log 2|z|``."""
-    k = Compensated(c.e)
-    log = log_modulus(k, *z.parts)
-    size = k.value(k.add(log, k.constant(z.first, math.log(2))))
-    is_infinite = c.e.eq(log.high, math.inf)
-    return c.e.select(is_infinite, c.e.like(size, math.inf), size)
+    log = log_modulus(*z)
+    size = (log + constant(z.first, math.log(2))).value()
+    is_infinite = log.high.equals(math.inf)
+    return is_infinite.where(math.inf, size)
 
 
-def _imaginary(c: Complex, z: Pair, q: _Quadrant) -> Instr:
-    e = c.e
-    size = e.select(q.is_far, _far_height(c, z), _height(c, q))
-    return _signed(e, size, z.second)
+def _imaginary(z: Complex, q: _Quadrant) -> Expr:
+    size = q.is_far.where(_far_height(z), _height(q))
+    return _signed(size, z.second)
 
 
-def arc_sine(c: Complex, z: Pair) -> Pair:
+def arc_sine(z: Complex) -> Complex:
     """Cuts along the real axis beyond -1 and 1."""
-    e, q = c.e, _quadrant(c, z)
-    b = e.div(q.x, q.a)
-    angle = e.binary("atan2", q.x, _side(c, q))
-    near = e.select(e.gt(b, _LARGE_B), angle, e.unary("asin", b))
-    far = e.binary("atan2", e.abs(z.first), e.abs(z.second))
-    real = _signed(e, e.select(q.is_far, far, near), z.first)
-    return c.pair(real, _imaginary(c, z, q))
+    q = _quadrant(z)
+    b = q.x / q.a
+    angle = q.x.of("atan2", _side(q))
+    near = (b > _LARGE_B).where(angle, b.of("asin"))
+    far = abs(z.first).of("atan2", abs(z.second))
+    real = _signed(q.is_far.where(far, near), z.first)
+    return Complex(real, _imaginary(z, q))
 
 
-def arc_cosine(c: Complex, z: Pair) -> Pair:
+def arc_cosine(z: Complex) -> Complex:
     """``pi/2 - asin z``, as the angle of the other leg."""
-    e, q = c.e, _quadrant(c, z)
-    b = e.div(q.x, q.a)
-    side = _side(c, q)
-    angle = e.binary("atan2", side, _signed(e, q.x, z.first))
-    near = e.select(e.gt(b, _LARGE_B), angle, e.unary("acos", _signed(e, b, z.first)))
-    far = e.binary("atan2", e.abs(z.second), z.first)
-    real = e.select(q.is_far, far, near)
-    return c.pair(real, e.neg(_imaginary(c, z, q)))
+    q = _quadrant(z)
+    b = q.x / q.a
+    side = _side(q)
+    angle = side.of("atan2", _signed(q.x, z.first))
+    near = (b > _LARGE_B).where(angle, _signed(b, z.first).of("acos"))
+    far = abs(z.second).of("atan2", z.first)
+    real = q.is_far.where(far, near)
+    return Complex(real, -_imaginary(z, q))
 
 
-def arc_hyperbolic_sine(c: Complex, z: Pair) -> Pair:
+def arc_hyperbolic_sine(z: Complex) -> Complex:
     """``-i asin(iz)``."""
-    value = arc_sine(c, c.pair(c.e.neg(z.second), z.first))
-    return c.pair(value.second, c.e.neg(value.first))
+    return turned_about(arc_sine, z)
 
 
-def arc_hyperbolic_cosine(c: Complex, z: Pair) -> Pair:
+def arc_hyperbolic_cosine(z: Complex) -> Complex:
     """``i acos z`` or ``-i acos z``, whichever has a real part of at least 0."""
-    value = arc_cosine(c, z)
-    return c.pair(c.e.abs(value.second), _signed(c.e, value.first, z.second))
+    value = arc_cosine(z)
+    return Complex(abs(value.second), _signed(value.first, z.second))
 
 
-def arc_hyperbolic_tangent(c: Complex, z: Pair) -> Pair:
+def arc_hyperbolic_tangent(z: Complex) -> Complex:
     """``log((1 + z) / (1 - z)) / 2``: ``log1p(4x / |1 - z|**2) / 4`` and half an angle."""
-    e, k = c.e, Compensated(c.e)
-    x, y = e.abs(z.first), e.abs(z.second)
-    one = e.like(x, 1.0)
-    is_far = e.not_(e.lt(e.max(x, y), _FAR))
-    near_x, near_y = e.select(is_far, one, x), e.select(is_far, one, y)
-    gap = e.sub(one, near_x)
-    size = c.absolute(c.pair(gap, near_y))
-    ratio = e.div(e.div(e.mul(e.like(x, 4.0), near_x), size), size)
-    log = e.mul(e.unary("log-plus-one", ratio), e.like(x, 0.25))
-    closest = e.sub(e.like(x, math.log(2) / 2), e.mul(e.unary("log", size), e.like(x, 0.5)))
-    log = e.select(e.lt(size, _CLOSE), closest, log)  # the ratio may overflow
-    squares = k.add(k.product(near_x, near_x), k.product(near_y, near_y))
-    legs = k.value(k.subtract(k.plain(one), squares))
-    angle = e.binary("atan2", e.add(near_y, near_y), legs)
-    inverse = c.divide(c.constant(1.0, z.dims), z)
-    quarter = e.like(x, math.pi / 2)
-    nan = e.add(x, y)
-    is_nan = e.and_(e.ne(nan, nan), e.not_(e.or_(e.eq(x, math.inf), e.eq(y, math.inf))))
-    real = e.select(is_far, e.abs(inverse.first), log)
-    imag = e.select(is_far, quarter, e.mul(angle, e.like(x, 0.5)))
-    real, imag = e.select(is_nan, nan, real), e.select(is_nan, nan, imag)
-    return c.pair(with_sign(e, real, z.first), with_sign(e, imag, z.second))
+    x, y = abs(z.first), abs(z.second)
+    one = x.like(1.0)
+    is_far = ~(x.of("maximum", y) < _FAR)
+    near_x, near_y = is_far.where(one, x), is_far.where(one, y)
+    gap = one - near_x
+    size = Complex(gap, near_y).absolute()
+    ratio = 4.0 * near_x / size / size
+    log = ratio.of("log-plus-one") * 0.25
+    closest = math.log(2) / 2 - size.of("log") * 0.5
+    log = (size < _CLOSE).where(closest, log)  # the ratio may overflow
+    squares = product(near_x, near_x) + product(near_y, near_y)
+    legs = (plain(one) - squares).value()
+    angle = (near_y + near_y).of("atan2", legs)
+    inverse = z.like(1.0) / z
+    quarter = x.like(math.pi / 2)
+    nan = x + y
+    is_nan = nan.differs(nan) & ~(x.equals(math.inf) | y.equals(math.inf))
+    real = is_far.where(abs(inverse.first), log)
+    imag = is_far.where(quarter, angle * 0.5)
+    real, imag = is_nan.where(nan, real), is_nan.where(nan, imag)
+    return Complex(with_sign(real, z.first), with_sign(imag, z.second))
 
 
-def arc_tangent(c: Complex, z: Pair) -> Pair:
+def arc_tangent(z: Complex) -> Complex:
     """``-i atanh(iz)``."""
-    value = arc_hyperbolic_tangent(c, c.pair(c.e.neg(z.second), z.first))
-    return c.pair(value.second, c.e.neg(value.first))
+    return turned_about(arc_hyperbolic_tangent, z)

@@ -7,20 +7,22 @@ summed; the matrix unit multiplies floats only.
 
 from __future__ import annotations
 
+from compiler.hlo.dtypes import C64, DType
+from compiler.hlo.expression import Expr
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.pair_types.complex_arithmetic import Complex
-from compiler.passes.pair_types.elementwise_rules import Rule
-from compiler.passes.pair_types.emitter import Dims, Emitter
-from compiler.passes.pair_types.int64_arithmetic import Int64
-from compiler.passes.pair_types.int64_conversion import from_int64, to_int64
+from compiler.passes.pair_types.elementwise_rules import Rule, converted
+from compiler.passes.pair_types.int64_conversion import from_int64
 from compiler.passes.pair_types.scope import Scope, kept_attrs, refuse
 from compiler.passes.pair_types.sums import sum_pairs
 from compiler.passes.pair_types.values import Pair, Value, is_wide
+from compiler.passes.pair_types.wide import int64_of, pair_of
 from compiler.rewrite import make
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
+Dims = tuple[int, ...]
 
 
 def _contraction(scope: Scope, instr: Instr) -> Value:
@@ -30,13 +32,13 @@ def _contraction(scope: Scope, instr: Instr) -> Value:
         return product if instr.array.dtype.is_complex else _real_part(instr, product)
     if instr.opcode != "dot":
         raise refuse(instr, "convolutions of 64-bit integers have no expansion; use s32 or f32")
-    i = Int64(Emitter(instr))
+    e = Emitter.at(instr)
     dtype = instr.array.dtype if is_wide(instr.shape) else instr.operands[0].array.dtype
-    pairs = [v if isinstance(v, Pair) else _widened(i, v, instr) for v in operands]
-    total = _integer(i, instr, pairs)
+    pairs = [v if isinstance(v, Pair) else _converted(e, v, instr.array.dtype) for v in operands]
+    total = _integer(e, instr, pairs)
     if is_wide(instr.shape):
         return total.retyped(dtype)
-    return from_int64(i, total, instr.array.dtype)
+    return from_int64(int64_of(e, total), instr.array.dtype).instr
 
 
 def _real_part(instr: Instr, product: Pair) -> Instr:
@@ -47,54 +49,51 @@ def _real_part(instr: Instr, product: Pair) -> Instr:
 
 
 def _as_complex(instr: Instr, value: Value) -> Pair:
-    if isinstance(value, Pair):
-        return value
-    assert isinstance(value, HloInstruction)
-    return Complex(Emitter(instr)).from_real(value)
+    return value if isinstance(value, Pair) else _converted(Emitter.at(instr), value, C64)
 
 
-def _widened(i: Int64, value: Value, instr: Instr) -> Pair:
+def _converted(e: Emitter, value: Value, dtype: DType) -> Pair:
     assert isinstance(value, HloInstruction)
-    return to_int64(i, value, instr.array.dtype)
+    pair = converted(Expr(e, value), dtype)
+    assert isinstance(pair, Pair)
+    return pair
 
 
 def _complex(instr: Instr, operands: list[Pair]) -> Pair:
     """``(xr yr - xi yi) + i (xr yi + xi yr)``."""
-    c = Complex(Emitter(instr))
+    e = Emitter.at(instr)
     x, y = operands
     if instr.opcode == "dot" and instr.lhs_contracting_dims:
-        return _long_dots(c, instr, x, y)
+        return _long_dots(e, instr, x, y)
 
     def product(a: Instr, b: Instr) -> Instr:
         shape = ArrayShape(a.array.dtype, instr.array.dims)
         return emit(instr, instr.opcode, shape, (a, b), kept_attrs(instr), instr.name)
 
-    real = c.e.sub(product(x.first, y.first), product(x.second, y.second))
-    imag = c.e.add(product(x.first, y.second), product(x.second, y.first))
-    return c.pair(real, imag)
+    real = e.subtract(product(x.first, y.first), product(x.second, y.second))
+    imag = e.add(product(x.first, y.second), product(x.second, y.first))
+    return Pair(real, imag, C64)
 
 
-def _long_dots(c: Complex, instr: Instr, x: Pair, y: Pair) -> Pair:
+def _long_dots(e: Emitter, instr: Instr, x: Pair, y: Pair) -> Pair:
     """``[xr, -xi] . [yr, yi]`` and ``[xr, xi] . [yi, yr]`` along a contracted dimension."""
     left, right = (instr.ints(f"{side}_contracting_dims")[0] for side in ("lhs", "rhs"))
     shape = ArrayShape(x.first.array.dtype, instr.array.dims)
     pairs = (
-        (_joined(c.e, x.first, c.e.neg(x.second), left), _joined(c.e, y.first, y.second, right)),
-        (_joined(c.e, x.first, x.second, left), _joined(c.e, y.second, y.first, right)),
+        (_joined(e, x.first, e.negate(x.second), left), _joined(e, y.first, y.second, right)),
+        (_joined(e, x.first, x.second, left), _joined(e, y.second, y.first, right)),
     )
     real, imag = (
         emit(instr, "dot", shape, operands, kept_attrs(instr), instr.name) for operands in pairs
     )
-    return c.pair(real, imag)
+    return Pair(real, imag, C64)
 
 
 def _joined(e: Emitter, a: Instr, b: Instr, dimension: int) -> Instr:
-    dims = list(a.array.dims)
-    dims[dimension] *= 2
-    return e.op("concatenate", a.array.dtype, tuple(dims), (a, b), dimensions=(dimension,))
+    return e.concatenate((a, b), dimension)
 
 
-def _integer(i: Int64, instr: Instr, operands: list[Pair]) -> Pair:
+def _integer(e: Emitter, instr: Instr, operands: list[Pair]) -> Pair:
     """Both operands as ``[batch.., lhs free.., rhs free.., contracted..]``, multiplied, summed."""
     left, right = instr.operands[0].array.dims, instr.operands[1].array.dims
     batch = instr.lhs_batch_dims, instr.rhs_batch_dims
@@ -115,8 +114,8 @@ def _integer(i: Int64, instr: Instr, operands: list[Pair]) -> Pair:
         _spread(operands[side], batch[side] + free[side] + inner[side], positions[side], full)
         for side in range(2)
     ]
-    product = i.multiply(spread[0], spread[1])
-    return sum_pairs(i, instr, product, tuple(range(rank, len(full))))
+    product = int64_of(e, spread[0]) * int64_of(e, spread[1])
+    return sum_pairs(e, pair_of(product), tuple(range(rank, len(full))))
 
 
 def _spread(operand: Pair, order: Dims, positions: list[int], full: Dims) -> Pair:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from compiler.hlo.identities import identity, is_identity
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.passes.pair_types.complex_arithmetic import Complex
-from compiler.passes.pair_types.elementwise_rules import JOINT_KINDS, Rule, combine
-from compiler.passes.pair_types.emitter import Emitter
-from compiler.passes.pair_types.int64_arithmetic import Int64
+from compiler.passes.pair_types.elementwise_rules import JOINT_KINDS, Rule, broadcast, combine
 from compiler.passes.pair_types.scope import Scope, assembled, kept_attrs, unpacked
 from compiler.passes.pair_types.separation import groups_of, separated
 from compiler.passes.pair_types.values import Pair, Value, lowered
+from compiler.passes.pair_types.wide import constant_pair
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import splat_value
 
@@ -29,11 +28,8 @@ def _reduce(scope: Scope, instr: Instr) -> Value:
     total = _in_groups(instr, operands, [], list(identity.parts), dims)
     assert isinstance(total, Pair)
     start = scope.pair(instr.operands[1])
-    emitter = Emitter(instr)
-    wide = Pair(
-        emitter.broadcast(start.first, dims), emitter.broadcast(start.second, dims), start.dtype
-    )
-    return combine(emitter, scope.kinds[instr.to_apply], wide, total)
+    e = Emitter.at(instr)
+    return combine(e, scope.kinds[instr.to_apply], broadcast(e, start, dims), total)
 
 
 def _identity(scope: Scope, instr: Instr) -> Pair | None:
@@ -50,11 +46,8 @@ def _identity(scope: Scope, instr: Instr) -> Pair | None:
     value = splat_value(instr.operands[1])
     if value is not None and is_identity(kind, dtype, value):
         return None
-    emitter = Emitter(instr)
-    if dtype.is_complex:
-        return Complex(emitter).constant(1.0, ())
-    number = identity(kind, dtype)
-    return None if number is None else Int64(emitter).constant(int(number), (), dtype)
+    number = 1 if dtype.is_complex else identity(kind, dtype)
+    return None if number is None else constant_pair(Emitter.at(instr), dtype, int(number), ())
 
 
 def _scatter(scope: Scope, instr: Instr) -> Value:

@@ -8,7 +8,6 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
-from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.int64_conversion import saturated_index
 from compiler.passes.pair_types.values import (
     Pair,
@@ -19,6 +18,8 @@ from compiler.passes.pair_types.values import (
     lowered,
     part_dtype,
 )
+from compiler.passes.pair_types.wide import int64_of
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import Attrs, emit
 
 Instr = HloInstruction
@@ -64,7 +65,11 @@ class Scope:
     def index(self, instr: Instr) -> Instr:
         """An index operand in at most 32 bits."""
         value = self.value(instr)
-        return saturated_index(Emitter(instr), value) if isinstance(value, Pair) else instr
+        return (
+            saturated_index(int64_of(Emitter.at(instr), value)).instr
+            if isinstance(value, Pair)
+            else instr
+        )
 
 
 def _packed(near: Instr, value: Value) -> Instr:

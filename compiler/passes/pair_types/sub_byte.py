@@ -12,17 +12,17 @@ from collections.abc import Callable
 from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.call_graph import callers, reachable
 from compiler.hlo.device_types import SUB_BYTE
-from compiler.hlo.dtypes import DType
+from compiler.hlo.dtypes import DType, integer_limits
+from compiler.hlo.expression import Expr
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
-from compiler.passes.pair_types.emitter import Emitter
 from compiler.passes.pair_types.retyping import has_type, retype_entry, retype_instruction
 from compiler.passes.pair_types.tiny_floats import widen_tiny_floats
+from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
-Rule = Callable[[Instr, DType], Instr]
 
 _WRAPPED = frozenset(
     {
@@ -90,7 +90,7 @@ class _Widener:
         if instr.opcode == "bitcast-convert":
             _replace(instr, _bitcast(instr, dtype))
         elif instr.opcode in _BY_BITS and source is not None:
-            _replace(instr, _BY_BITS[instr.opcode](instr, source))
+            _replace(instr, _by_bits(instr, source))
         elif dtype is not None and instr.opcode == "convert":
             self._wrap_after(instr, dtype, is_clamped=instr.operands[0].array.dtype.is_float)
         elif dtype is not None and self._needs_wrap(instr):
@@ -109,8 +109,8 @@ class _Widener:
     def _wrap_after(self, instr: Instr, dtype: DType, *, is_clamped: bool = False) -> None:
         users = list(instr.users)
         is_root = self.computation.root is instr
-        e = Emitter(instr)
-        wrapped = _clamped(e, instr, dtype) if is_clamped else wrap(e, instr, dtype)
+        x = Expr(Emitter.at(instr), instr)
+        wrapped = (_clamped(x, dtype) if is_clamped else _wrapped(x, dtype)).instr
         for user in users:
             user.set_operands([wrapped if o is instr else o for o in user.operands])
         if is_root:
@@ -121,19 +121,25 @@ def _is_narrow(instr: Instr) -> bool:
     return isinstance(instr.shape, ArrayShape) and instr.array.dtype.name in SUB_BYTE
 
 
-def wrap(e: Emitter, x: Instr, dtype: DType) -> Instr:
+def _wrapped(x: Expr, dtype: DType) -> Expr:
     """The low bits of a byte, extended again."""
-    if not dtype.is_signed:
-        return e.and_(x, e.like(x, (1 << dtype.bits) - 1))
-    shift = e.like(x, 8 - dtype.bits)
-    return e.binary("shift-right-arithmetic", e.shl(x, shift), shift)
+    return _signed(x, dtype) if dtype.is_signed else _low_bits(x, dtype)
 
 
-def _clamped(e: Emitter, x: Instr, dtype: DType) -> Instr:
+def _signed(x: Expr, dtype: DType) -> Expr:
+    """The low bits of a byte as a signed number."""
+    shift = x.like(8 - dtype.bits)
+    return (x << shift).of("shift-right-arithmetic", shift)
+
+
+def _low_bits(x: Expr, dtype: DType) -> Expr:
+    return x & (1 << dtype.bits) - 1
+
+
+def _clamped(x: Expr, dtype: DType) -> Expr:
     """Floats saturate."""
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = (1 << (dtype.bits - dtype.is_signed)) - 1
-    return e.min(e.max(x, e.like(x, low)), e.like(x, high))
+    low, high = integer_limits(dtype)
+    return x.of("maximum", low).of("minimum", high)
 
 
 def _replace(old: Instr, new: Instr) -> None:
@@ -144,46 +150,23 @@ def _replace(old: Instr, new: Instr) -> None:
     computation.remove(old)
 
 
-def _low_bits(e: Emitter, x: Instr, dtype: DType) -> Instr:
-    return e.and_(x, e.like(x, (1 << dtype.bits) - 1))
+def _by_bits(instr: Instr, dtype: DType) -> Instr:
+    """What depends on how many bits an element has."""
+    e = Emitter.at(instr)
+    x, *amount = (Expr(e, operand) for operand in instr.operands)
+    return _wrapped(_BY_BITS[instr.opcode](x, dtype, *amount), dtype).instr
 
 
-def _population(instr: Instr, dtype: DType) -> Instr:
-    e = Emitter(instr)
-    return wrap(e, e.unary("popcnt", _low_bits(e, instr.operands[0], dtype)), dtype)
-
-
-def _leading_zeros(instr: Instr, dtype: DType) -> Instr:
-    e = Emitter(instr)
-    zeros = e.unary("count-leading-zeros", _low_bits(e, instr.operands[0], dtype))
-    return wrap(e, e.sub(zeros, e.like(zeros, 8 - dtype.bits)), dtype)
-
-
-def _shift_right_logical(instr: Instr, dtype: DType) -> Instr:
-    e = Emitter(instr)
-    value, amount = instr.operands
-    return wrap(e, e.shr(_low_bits(e, value, dtype), amount), dtype)
-
-
-def _shift_right_arithmetic(instr: Instr, dtype: DType) -> Instr:
-    """Of an unsigned type too the top bit is the sign."""
-    e = Emitter(instr)
-    value, amount = instr.operands
-    shift = e.like(value, 8 - dtype.bits)
-    signed = e.binary("shift-right-arithmetic", e.shl(value, shift), shift)
-    return wrap(e, e.binary("shift-right-arithmetic", signed, amount), dtype)
-
-
-_BY_BITS: dict[str, Rule] = {
-    "count-leading-zeros": _leading_zeros,
-    "popcnt": _population,
-    "shift-right-arithmetic": _shift_right_arithmetic,
-    "shift-right-logical": _shift_right_logical,
+_BY_BITS: dict[str, Callable[..., Expr]] = {
+    "count-leading-zeros": lambda x, t: _low_bits(x, t).of("count-leading-zeros") - (8 - t.bits),
+    "popcnt": lambda x, t: _low_bits(x, t).of("popcnt"),
+    # of an unsigned type, too, the top bit is the sign
+    "shift-right-arithmetic": lambda x, t, n: _signed(x, t).of("shift-right-arithmetic", n),
+    "shift-right-logical": lambda x, t, n: _low_bits(x, t) >> n,
 }
 
 
 def _bitcast(instr: Instr, target: DType | None) -> Instr:
     """As many bits as another type."""
-    e = Emitter(instr)
-    result = e.bitcast(instr.operands[0], instr.array.dtype)
-    return result if target is None else wrap(e, result, target)
+    result = Expr(Emitter.at(instr), instr.operands[0]).bits(instr.array.dtype)
+    return (result if target is None else _wrapped(result, target)).instr

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
+from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import U32
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.passes.pair_types.emitter import Emitter
-from compiler.passes.pair_types.int64_arithmetic import Int64
+from compiler.hlo.ir import HloComputation, HloModule
+from compiler.hlo.shape import ArrayShape
 from compiler.passes.pair_types.values import Pair
-from compiler.rewrite.graph import emit
-
-Instr = HloInstruction
-_WORD = ArrayShape(U32, ())
+from compiler.passes.pair_types.wide import constant_pair, int64_of
+from compiler.rewrite.emitter import Emitter
 
 
-def sum_pairs(i: Int64, near: Instr, a: Pair, dimensions: tuple[int, ...]) -> Pair:
+def sum_pairs(e: Emitter, a: Pair, dimensions: tuple[int, ...]) -> Pair:
     """The sum over `dimensions` modulo 2**64."""
-    assert near.computation is not None
-    assert near.computation.module is not None
-    dims = tuple(d for k, d in enumerate(a.dims) if k not in dimensions)
     if not dimensions:
         return a
-    part = ArrayShape(U32, dims)
-    zero = i.constant(0, (), a.dtype)
-    attrs = {"dimensions": dimensions, "to_apply": _adder(near.computation.module, a)}
-    shape = TupleShape((part, part))
-    total = emit(near, "reduce", shape, (*a.parts, *zero.parts), attrs)
-    first, second = (
-        emit(total, "get-tuple-element", part, (total,), {"index": k}) for k in range(2)
-    )
+    zero = constant_pair(e, a.dtype, 0, ())
+    total = e.reduce(a.parts, zero.parts, dimensions, _adder(e.module, a))
+    first, second = (e.get_tuple_element(total, k) for k in range(2))
     return Pair(first, second, a.dtype)
 
 
 def _adder(module: HloModule, like: Pair) -> HloComputation:
     """``(x, y) -> x + y`` of pairs of words."""
-    computation = module.add_computation(HloComputation("add_pairs"))
-    parameters = [
-        computation.add(HloInstruction("parameter", name, _WORD, (), {"parameter_number": k}))
-        for k, name in enumerate(("x_low", "x_high", "y_low", "y_high"))
-    ]
-    x = Pair(parameters[0], parameters[1], like.dtype)
-    y = Pair(parameters[2], parameters[3], like.dtype)
-    total = Int64(Emitter(parameters[0])).add(x, y)
-    shape = TupleShape((_WORD, _WORD))
-    computation.root = emit(parameters[0], "tuple", shape, total.parts)
-    return computation
+    b = HloBuilder("add_pairs", module)
+    names = ("x_low", "x_high", "y_low", "y_high")
+    words = [b.parameter(ArrayShape(U32, ()), name) for name in names]
+    x, y = (int64_of(b, Pair(words[k], words[k + 1], like.dtype)) for k in (0, 2))
+    total = x + y
+    return b.build(b.tuple([part.instr for part in total]))
