@@ -1,4 +1,7 @@
-"""Small dots of high precision as multiply and reduce on the vector unit.
+"""Dots that the vector unit does: outer products, and small dots of high precision.
+
+A dot that sums nothing, with one contracted element or none, is a product of each pair: in f32, and
+one operation that fuses with others. XLA does the same.
 
 The matrix unit makes an f32 product of three or six bf16 passes: what is left when large products
 cancel is theirs, and each pass loads weights anew. Up to 32 vregs of products are multiplied and
@@ -24,29 +27,32 @@ SUBLANES, LANES = 8, 128
 
 
 def expand_small_dots(module: HloModule, context: PassContext) -> bool:
-    """Expand every small dot that would take more than one pass of the matrix unit."""
+    """Expand outer products, and small dots that would take more than one pass of the matrix unit."""
     precision = context.planner.precision if context.planner is not None else "default"
     return expand(module, context, {"dot": lambda instr: expand_small_dot(instr, precision)})
 
 
 def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
     """The dot as products ``[K, B, M, N]`` summed over the first dimension, or None."""
-    if not _is_float(instr) or dot_parts(instr, precision).passes == 1:
+    if not _is_float(instr):
         return None
     left, right = dot_sides(instr)
     batch, k = left.size(left.batch), left.size(left.contracting)
+    if k > 1 and dot_parts(instr, precision).passes == 1:
+        return None
     m, n = left.size(left.free), right.size(right.free)
     is_swapped = n == 1
     if is_swapped:
         left, right, m, n = right, left, n, m
     lanes = k * batch * _rounded(m, SUBLANES) * _rounded(n, LANES)
-    if lanes == 0 or k > MAX_CONTRACTED or lanes > MAX_LANES:
+    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES):
         return None
     e = Emitter.at(instr)
     full = (k, batch, m, n)
     rows = e.broadcast(_matrix(e, left), full, (0, 1, 2))
     columns = e.broadcast(_matrix(e, right), full, (0, 1, 3))
-    total = e.total(e.multiply(rows, columns), 0)
+    products = e.multiply(rows, columns)
+    total = e.shaped(products, full[1:]) if k == 1 else e.total(products, 0)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 

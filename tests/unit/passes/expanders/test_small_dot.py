@@ -1,4 +1,4 @@
-"""Small dots of high precision are f32 arithmetic; others stay dots."""
+"""Outer products and small dots of high precision are f32 arithmetic; others stay dots."""
 
 from __future__ import annotations
 
@@ -92,6 +92,27 @@ def test_precision_decides() -> None:
     assert not _is_left(bare, "high")
     assert not _is_left(bare, "highest")
     assert not _is_left(_text(MATRICES))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("30", "50", "30,50", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
+        ("300,1", "1,500", "300,500", MATRICES[3]),
+        (
+            "6", "6,300", "6,300",
+            "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={}, rhs_contracting_dims={}",
+        ),
+    ],
+)  # fmt: skip
+def test_outer_products_of_any_size_and_precision_are_products(
+    case: tuple[str, str, str, str],
+) -> None:
+    text = _text(case, tail="")
+    x, y = _inputs(text)
+    (got,) = expanded(text, [x, y], PASS, ["dot"])
+    want = x[:, None] * y if case[0] == "6" else x.reshape(-1, 1) * y.reshape(1, -1)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_what_one_pass_computes_exactly_stays() -> None:
