@@ -22,6 +22,7 @@ import numpy as np
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.changing import CHANGED
+from compiler.frontends.numpy.complex_edges import with_complex_edges
 from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
 from compiler.frontends.numpy.differences import DIFFERENCE_FUNCTIONS
 from compiler.frontends.numpy.editing import EDITING_FUNCTIONS
@@ -53,7 +54,7 @@ from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
 
-_UFUNCS: dict[np.ufunc, Rule] = {**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS, **INTEGER_UFUNCS}
+_UFUNCS = with_complex_edges({**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS, **INTEGER_UFUNCS})
 _FUNCTIONS: dict[object, Rule] = {
     **DIAGONALS_FUNCTIONS,
     **DIFFERENCE_FUNCTIONS,
