@@ -14,6 +14,7 @@ from enum import IntEnum
 from tpu_sim.isa.causes import LOWERED
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.emitter import Emitter
+from tpu_sim.machine.run import NO_CALL
 
 QUICK_RUN = "tpuc_quick_run"
 QUICK_CYCLES = 1 << 18
@@ -46,8 +47,9 @@ def quick_run_text() -> str:
     _fill_causes(e, context)
     for word in (Word.TRANSPOSE_INDEX, Word.WINDOW_COUNT, Word.SMEM_END):
         e.store("i64", "0", e.offset(context, 8 * word), 8)
-    for word in (Word.GOAL, Word.UNTIL):
-        e.store("i64", str(QUICK_CYCLES), e.offset(context, 8 * word), 8)
+    ends = ((Word.GOAL, QUICK_CYCLES), (Word.UNTIL, QUICK_CYCLES), (Word.UNTIL_CALL, NO_CALL))
+    for word, last in ends:
+        e.store("i64", str(last), e.offset(context, 8 * word), 8)
     for word, source in ((Word.HBM, QuickWord.HBM), (Word.HBM_GRANULES, QuickWord.HBM_GRANULES)):
         e.store("i64", _word(e, source), e.offset(context, 8 * word), 8)
     status = e.value(f"call i32 {_pointer(e, QuickWord.ENTRY)}(ptr {context})")
