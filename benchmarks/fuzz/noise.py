@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.fuzz.solvers import is_solver, overflows
 from compiler.hlo.dtypes import BY_NAME, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
@@ -41,10 +42,6 @@ _SUMS = frozenset({
     "all-reduce-start", "collective-reduce", "reduce-scatter",
 })  # fmt: skip
 _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
-_SOLVERS = frozenset({
-    "cholesky", "triangular-solve", "fft", "batch-norm-training", "batch-norm-inference",
-    "batch-norm-grad",
-})  # fmt: skip
 _MANTISSA = {
     dtype.name: int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
     for dtype in BY_NAME.values()
@@ -72,7 +69,8 @@ def is_inexact(instr: HloInstruction) -> bool:
     if opcode in _ARE_EXACT:
         return False
     return (
-        opcode in _ROUNDED | _APPROXIMATE | _SUMS | _PRODUCTS | _SOLVERS
+        opcode in _ROUNDED | _APPROXIMATE | _SUMS | _PRODUCTS
+        or is_solver(instr)
         or Trait.TRANSCENDENTAL in OPCODES[opcode].traits
         or (opcode == "abs" and instr.operands[0].array.dtype.is_complex)
         or (opcode == "sign" and floats[0].dtype.is_complex)
@@ -156,7 +154,7 @@ class NoisyInterpreter(Interpreter):
         if not is_inexact(instr):
             return super()._execute(step, values)
         operands = [values[operand] for operand in instr.operands]
-        if instr.opcode in _SUMS | _PRODUCTS | _SOLVERS:
+        if instr.opcode in _SUMS | _PRODUCTS or is_solver(instr):
             return self._summed(step, values, operands)
         if isinstance(operands[0], np.ndarray) and operands[0].dtype.kind == "c":
             moved = {i: self._other_zeros(v) for i, v in zip(instr.operands, operands, strict=True)}
@@ -303,7 +301,16 @@ class NoisyInterpreter(Interpreter):
         ):
             parts = (self._overflown(instr, operands[0], parts[0]),)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
+        if overflows(instr, operands):
+            noisy = tuple(self._unknown(part) for part in noisy)
         return self._signed(noisy if isinstance(result, tuple) else noisy[0])
+
+    def _unknown(self, part: Array) -> Array:
+        """Anything: NaN, or another number."""
+        here = self._some(part.shape)
+        if part.dtype.kind in "iub":
+            return np.where(here, ~part, part)
+        return np.where(here, np.nan, part).astype(part.dtype)
 
     def _signed(self, result: Any) -> Any:
         """A sum of zeros has the sign of its start value, which may be there or not."""
@@ -380,7 +387,7 @@ class NoisyInterpreter(Interpreter):
             value = self._rounded_in_parts(instr, value)
         if dtype.bits < 32 and instr.opcode in _PRODUCTS:
             return value  # products of these are exact in f32: the result's noise is for the sums
-        return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS | _SOLVERS else 2.0)
+        return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS or is_solver(instr) else 2.0)
 
     def _rounded_in_parts(self, instr: HloInstruction, value: Array) -> Array:
         """Each element as far off as rounding of a sum that holds it makes that."""
@@ -410,7 +417,7 @@ class NoisyInterpreter(Interpreter):
         dtype = from_numpy(part.dtype)
         if not (dtype.is_float or dtype.is_complex):
             return part
-        if instr.opcode not in _PRODUCTS | _SOLVERS and dtype.bits >= 32:
+        if not (instr.opcode in _PRODUCTS or is_solver(instr)) and dtype.bits >= 32:
             return part
         with np.errstate(all="ignore"):
             size = np.abs(part.astype(np.complex128 if dtype.is_complex else np.float64))
@@ -436,7 +443,7 @@ class NoisyInterpreter(Interpreter):
             o for o in operands
             if isinstance(o, np.ndarray) and from_numpy(o.dtype).kind in ("float", "complex")
         ]  # fmt: skip
-        if instr.opcode in _SOLVERS or any(_multiplies(c) for c in instr.called_computations()):
+        if is_solver(instr) or any(_multiplies(c) for c in instr.called_computations()):
             return False
         names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in _MANTISSA]
         room = 2.0 ** min(_MANTISSA[name] for name in names)
