@@ -61,7 +61,7 @@ GOOD = [
     "f32[2,3,3] cholesky(sq), lower=true",
     "f32[2,3,3] triangular-solve(sq, sq), left_side=true",
     "c64[4,4] fft(x), fft_type=RFFT, fft_length={6}",
-    "f32[4,6] fft(c), fft_type=IRFFT, fft_length={6}",
+    "f32[4,10] fft(c), fft_type=IRFFT, fft_length={10}",
     "(f32[4,6], f32[4], f32[4]) batch-norm-training(x, v, v), epsilon=0.1, feature_index=0",
     "(u32[2], u32[7]) rng-bit-generator(u), algorithm=rng_three_fry",
     "s32[] get-tuple-element(s), index=1",
