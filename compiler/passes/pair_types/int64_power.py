@@ -45,8 +45,9 @@ def _loop(base: Int64, exponent: Int64) -> Int64:
         )
         is_odd = (left.first & 1).differs(0)
         result = select(is_odd, result * square, result)
+        square = square * square
         rest = left.shift_right_logical(left.first.like(1))
-        return [part.instr for value in (result, square * square, rest) for part in value]
+        return [part.instr for value in (result, square, rest) for part in value]
 
     start = [part.instr for value in (base.like(1), base, exponent) for part in value]
     first, second, *_ = e.loop(_STEPS, start, step)
