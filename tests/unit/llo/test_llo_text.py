@@ -66,3 +66,10 @@ def test_a_text_that_ends_early_is_an_error() -> None:
     text = "\n".join(print_llo(sample()).splitlines()[:-3])
     with pytest.raises(CompileError, match="ends too early"):
         parse_llo(text)
+
+
+def test_a_string_with_an_escape_that_json_does_not_have_is_an_error_of_the_text() -> None:
+    text = print_llo(sample()).replace('block "', 'block "\\q', 1)
+    with pytest.raises(CompileError, match="escape") as error:
+        parse_llo(text, "k.llo")
+    assert error.value.span is not None and error.value.span.file == "k.llo"
