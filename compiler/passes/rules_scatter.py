@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from compiler.analysis.reducers import reducer_kind
-from compiler.analysis.scatter_dims import has_numbers_last, scatter_dims
+from compiler.analysis.scatter_dims import combines_elements, has_numbers_last, scatter_dims
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
@@ -25,6 +25,10 @@ _ROW_CYCLES = 40  # a scatter's kernel takes about so many to combine one row
 _TURN_CYCLES = 30  # and a transpose to turn a tile
 _FEW_PLACES = 1024
 _FEWEST_UPDATES = 64
+_REGISTER = 1024
+_COMPARED_CYCLES = 6  # to choose from a register of updates what is for one place, and add it up
+_ADDRESSED_CYCLES = 270  # to combine a register of updates with what tables hold at their places
+_TABLES_CYCLES = 4000  # to clear and add up the tables
 
 
 # scatter(x, i, u) == x when there are no updates
@@ -95,7 +99,10 @@ def _vregs(dims: Dims) -> int:
 # scatter-f(x, i, u) of elements == f(x, reduce-f over n of (i[n] == place ? u[n] : identity))
 @rule("scatter-into-few-places", Op("scatter"), ANY_ORDER)
 def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """Every place looks through all updates at once; an index outside is no place."""
+    """Every place looks through all updates at once; an index outside is no place.
+
+    A kernel that combines elements at computed addresses takes as long for any number of places.
+    """
     if len(instr.operands) != 3 or instr.array.rank != 1:
         return None
     operand, indices, updates = instr.operands
@@ -110,7 +117,7 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     neutral = identity(kind, dtype)
     if neutral is None:
         return None
-    if instr.update_window_dims:
+    if instr.update_window_dims or _is_faster_by_address(instr, places, count):
         return None
     index = make.reshape(indices, (count,))
     if index.array.dtype.bits < S32.bits:
@@ -127,3 +134,10 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     attrs = {"dimensions": (1,), "to_apply": make.reducer(instr, kind, dtype)}
     found = emit(instr, "reduce", operand.array, (chosen, init), attrs)
     return emit(instr, kind, operand.array, (operand, found))
+
+
+def _is_faster_by_address(scatter: HloInstruction, places: int, count: int) -> bool:
+    registers = -(-count // _REGISTER)
+    compared = _COMPARED_CYCLES * registers * places
+    addressed = _ADDRESSED_CYCLES * registers + _TABLES_CYCLES
+    return combines_elements(scatter_dims(scatter)) and addressed < compared
