@@ -107,7 +107,7 @@ def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Custom
     if len(dims.operands) != 1 or not (is_canonical(dims) or has_numbers_last(dims)):
         return None
     scope = _element_scope(dims, chip)
-    if scope is None and has_numbers_last(dims):
+    if scope is None and (has_numbers_last(dims) or element_cut(dims, chip) is not None):
         return None
     if scope is None:
         best, cut = _cut(dims, chip)
@@ -123,7 +123,9 @@ def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Custom
 
 def _element_scope(dims: ScatterDims, chip: Chip) -> int | None:
     """The VMEM of a scatter of elements that goes through them a register at a time."""
+    whole = dims.operand.array.dims[0]
     cuts = [(part.vmem_bytes, element_cut(dims, part)) for part in _scoped(chip)]
+    cuts = [(size, cut) for size, cut in cuts if cut and cut.part == whole]
     cycles = min((cut.cycles for _, cut in cuts if cut), default=0.0)
     return next(
         (size for size, cut in cuts if cut and cut.cycles <= _ABOUT_THE_SAME * cycles), None

@@ -18,6 +18,7 @@ what was there go to the result itself, in their order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,14 @@ from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom_gather import Place, word_of
-from compiler.backend.element_cut import LANES, VREG, ElementCut, register_rows
+from compiler.backend.element_cut import (
+    LANES,
+    VREG,
+    ElementCut,
+    is_cut_by_windows,
+    part_unit,
+    register_rows,
+)
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Place as Memory
 from compiler.backend.vector.arrays import VmemArray
@@ -38,6 +46,7 @@ from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import MReg, SReg, VReg
 
 if TYPE_CHECKING:
@@ -60,7 +69,15 @@ class ElementScatter:
         self.builder = kernel.builder
         self.dims = dims
         self.cut = cut
-        self.window_rows = register_rows(dims)
+        size, unit = dims.operand.array.dims[0], part_unit(dims)
+        tiles = -(-size // unit)
+        self.parts = -(-size // cut.part)
+        self.part_dim = grid_dim("part", unit, tiles, tiles // self.parts)
+        self.part_origin = self.part_dim.origin if self.parts > 1 else const(0)
+        self.is_cut_by_windows = self.parts > 1 and is_cut_by_windows(dims)
+        self.window_rows = register_rows(dims)  # of a part
+        if self.is_cut_by_windows:
+            self.window_rows //= tiles // self.part_dim.block
         self.unit = LANES if self.window_rows else VREG  # index vectors of a register
         count = -(-dims.vectors // self.unit)
         self.block = min(count, cut.chunk * (VREG // self.unit))  # registers of a row in a chunk
@@ -78,22 +95,30 @@ class ElementScatter:
         boxes: dict[HloInstruction, Box] = {}
         count = self.block * self.unit
         if d.updates.opcode == "parameter":
-            window = tuple(d.updates.array.dims[i] for i in d.window_dims)
-            low = (*(const(0) for _ in window), self.chunk_dim.origin)
-            boxes[d.updates] = Box(low, (*window, count))
+            window = [d.updates.array.dims[i] for i in d.window_dims]
+            low = [const(0) for _ in window]
+            if self.is_cut_by_windows:
+                low[0], window[0] = self.part_origin, min(self.cut.part, window[0])
+            boxes[d.updates] = Box((*low, self.chunk_dim.origin), (*window, count))
         boxes[d.indices] = Box((self.chunk_dim.origin,), (count,))
         if d.indices.array.rank == 2:
             boxes[d.indices], derived = self._rows_of_indices()
         if d.operand.opcode == "parameter":
-            boxes[d.operand] = whole_box(d.operand.array)
+            boxes[d.operand] = self._part_box(d.operand.array)
         inputs = []
         for node, wanted in boxes.items():
             box = round_to_tiles(node.array, wanted)
             inputs.append(OperandWindow(node, self.arguments[node].shape, box.low, box.extent))
         shape = self.kernel.fusion.array
-        whole = whole_box(shape)
-        output = OperandWindow(self.kernel.root, shape, whole.low, whole.extent)
-        return WindowPlan((self.chunk_dim,), tuple(inputs), (output,), derived=derived)
+        part = round_to_tiles(shape, self._part_box(shape))
+        output = OperandWindow(self.kernel.root, shape, part.low, part.extent)
+        grid = (self.part_dim, self.chunk_dim) if self.parts > 1 else (self.chunk_dim,)
+        return WindowPlan(grid, tuple(inputs), (output,), derived=derived)
+
+    def _part_box(self, shape: ArrayShape) -> Box:
+        """What a step has of the operand or of the result."""
+        low = (self.part_origin, *(const(0) for _ in shape.dims[1:]))
+        return Box(low, (min(self.cut.part, shape.dims[0]), *shape.dims[1:]))
 
     def _rows_of_indices(self) -> tuple[Box, tuple[DerivedVar, ...]]:
         """The chunk's columns of `[components, n]`: a last chunk starts earlier, to end with it."""
@@ -115,7 +140,9 @@ class ElementScatter:
         results = list(self.kernel.interface.results)
         grid = GridLoop(self.builder, self.plan, inputs, results, {})
         if self._reducer is not None:
-            self._clear_tables(self._reducer)
+            self._make_tables()
+            if self.parts == 1:
+                self._clear_tables(self._reducer)
         grid.emit(self._compute)
         self.builder.note += " together"
 
@@ -125,8 +152,11 @@ class ElementScatter:
         arrays = dict(zip(nodes, context.inputs, strict=True))
         (target,) = context.outputs
         emitter = VectorEmitter(b, arrays, dict(context.sregs), {})
-        counter = context.counters[0]
+        counter = context.counters[-1]
         is_many = self.chunk_dim.steps > 1
+        if self._reducer is not None and self.parts > 1:
+            with b.if_(b.scmp("eq", "s32", counter, b.sconst(0))):
+                self._clear_tables(self._reducer)
         if self._reducer is None and not self._is_there():
             self._once(emitter, counter if is_many else -1, 0, target)
         b.new_block()
@@ -209,6 +239,10 @@ class ElementScatter:
         """Where in an update's window the elements of a register lie, by dimension."""
         *majors, rows = self.dims.updates.array.dims[:-1]
         tiles = -(-rows // SUBLANES)
+        if self.is_cut_by_windows:
+            of_one = tiles * math.prod(majors[1:]) if majors else 1
+            first = self.part_origin if majors else self.part_origin // SUBLANES
+            window_row = first * of_one + window_row
         place: list[Expr] = [window_row % tiles * SUBLANES + var(SUBLANE)]
         outer = window_row // tiles
         for size in reversed(majors):
@@ -228,13 +262,18 @@ class ElementScatter:
         is_there = -1
         places = [Place(const(0)) for _ in range(d.operand.array.rank)]
         for dim, inside_window in zip(d.operand_window_dims, window, strict=True):
-            places[dim] = Place(inside_window)
+            places[dim] = Place(inside_window - self.part_origin if dim == 0 else inside_window)
         for component, dim in enumerate(d.index_map):
             at = (position,) if d.indices.array.rank == 1 else (const(component), position)
             start = emitter.emit(d.indices, at)
             last = ops.integer(d.operand.array.dims[dim] - 1)
             inside = ops.compare("le", "u32", start, last)
             is_there = inside if is_there < 0 else ops.both(is_there, inside)
+            if dim == 0 and self.parts > 1:
+                first = ops.splat(emitter.index_values.scalar(self.part_origin))
+                start = ops.isub(start, first)
+                is_own = ops.compare("lt", "u32", start, ops.integer(self.cut.part))
+                is_there = ops.both(is_there, is_own)
             places[dim] = Place(const(0), start)
         word, _ = word_of(emitter, target, places)
         return ops.select(is_there, word, ops.integer(0)), is_there
@@ -295,14 +334,18 @@ class ElementScatter:
 
     @property
     def _table_rows(self) -> int:
-        whole = whole_box(self.kernel.fusion.array)
-        return VmemArray(self.kernel.fusion.array, 0, 0, whole.low, whole.extent).word_rows
+        shape = self.kernel.fusion.array
+        part = round_to_tiles(shape, self._part_box(shape))
+        return VmemArray(shape, 0, 0, part.low, part.extent).word_rows
+
+    def _make_tables(self) -> None:
+        rows = self._table_rows * self.cut.copies
+        for number in range(self.cut.together):
+            self._tables.append(self.builder.window(f"table{number}", rows + GUARD_ROWS))
 
     def _clear_tables(self, reducer: Reducer) -> None:
         b = self.builder
         rows = self._table_rows * self.cut.copies
-        for number in range(self.cut.together):
-            self._tables.append(b.window(f"table{number}", rows + GUARD_ROWS))
         emitter = VectorEmitter(b, {}, {}, {})
 
         def clear(row: SReg, offset: int) -> None:

@@ -8,6 +8,11 @@ those of different sublanes never mean the same place.
 
 Lanes that share a table may mean the same place: what they bring is added up by rotations first. More
 tables take more VMEM and time to clear and to add up, fewer take more rotations.
+
+    part       elements of the operand's first dimension whose result is made at a time
+
+Each part goes through all updates and takes those that are its own. Where the first dimension is one of
+the windows' it takes these rows of the updates only. Parts divide the dimension's tiles: none is made twice.
 """
 
 from __future__ import annotations
@@ -30,10 +35,12 @@ VREG = 1024
 LANES = 128
 _VMEM_SHARE = 0.65
 _CHUNK_VREGS = 32
-_COPIES = (1024, 128, 64, 32, 16, 8)
+_COPIES = (1024, 128, 64, 32, 16, 8, 4, 2, 1)
 _TOGETHER = (4, 2, 1)
 _ROTATION_CYCLES = 0.95
 """Of one lane distance: two rotations, a comparison, a selection, an addition."""
+_LANE_ROTATION_CYCLES = 1.5
+"""The same where all rotations are along lanes."""
 _BODY_CYCLES = 60
 _TABLE_CYCLES = 1.5
 """To clear a register of a table, and to add it to another one."""
@@ -51,6 +58,7 @@ class ElementCut:
     chunk: int
     together: int
     copies: int
+    part: int
     cycles: float
     replaces: bool
 
@@ -62,20 +70,31 @@ def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> Elemen
     """
     if not _is_of_elements(dims):
         return None
-    vregs = -(-dims.vectors // VREG)
-    budget = int(chip.vmem_rows * _VMEM_SHARE)
-    table = box_vreg_tiles(dims.operand.array, dims.operand.array.dims)
-    left = budget - (0 if stays else _held_tables(dims) * (SUBLANES * table + GUARD_ROWS))
-    chunk = _chunk(dims, vregs, left // 4)
-    if chunk == 0:
-        return None
-    left -= _chunk_rows(dims, chunk)
-    found = list(_cuts(dims, chip, vregs, table, left, chunk))
+    found = list(_cuts(dims, chip, stays=stays))
     best = min(found, key=lambda cut: cut.cycles, default=None)
     is_alone = best is not None and bool(dims.window_dims)  # no other kernel takes this form
     if best is None or (best.cycles > _ROW_CYCLES * dims.vectors and not is_alone):
         return None
     return best
+
+
+def part_unit(dims: ScatterDims) -> int:
+    """Elements of the operand's first dimension that lie in a tile."""
+    return {1: VREG, 2: SUBLANES}.get(dims.operand.array.rank, 1)
+
+
+def is_cut_by_windows(dims: ScatterDims) -> bool:
+    """Whether the operand's first dimension is the first one of the updates."""
+    return bool(dims.window_dims) and dims.operand_window_dims[0] == 0
+
+
+def _parts(dims: ScatterDims, *, stays: bool) -> Iterator[int]:
+    size, unit = dims.operand.array.dims[0], part_unit(dims)
+    yield size
+    tiles = -(-size // unit)
+    for count in range(tiles // 2, 0, -1):
+        if tiles % count == 0 and not stays:
+            yield count * unit
 
 
 def _is_of_elements(dims: ScatterDims) -> bool:
@@ -120,16 +139,34 @@ def _chunk(dims: ScatterDims, vregs: int, rows: int) -> int:
     return chunk
 
 
-def _cuts(
-    dims: ScatterDims, chip: Chip, vregs: int, table: int, left: int, chunk: int
+def _cuts(dims: ScatterDims, chip: Chip, *, stays: bool) -> Iterator[ElementCut]:
+    for part in _parts(dims, stays=stays):
+        size = dims.operand.array.dims[0]
+        tiles = box_vreg_tiles(dims.operand.array, (part, *dims.operand.array.dims[1:]))
+        buffers = 0 if stays else _held_tables(dims) * (1 if part == size else 2)
+        left = int(chip.vmem_rows * _VMEM_SHARE) - buffers * (SUBLANES * tiles + GUARD_ROWS)
+        chunk = _chunk(dims, -(-dims.vectors // VREG), left // 4)
+        if chunk:
+            left -= _chunk_rows(dims, chunk)
+            yield from _cuts_of(dims, chip, part, tiles, left, chunk)
+
+
+def _cuts_of(
+    dims: ScatterDims, chip: Chip, part: int, table: int, left: int, chunk: int
 ) -> Iterator[ElementCut]:
+    """With parts whose table has `table` registers, and `left` rows of VMEM for all tables."""
     store = chip.store_indexed_cycles
-    registers = vregs * _registers(dims)
-    moved = 3.0 * table + 4 * dims.vectors * dims.components / chip.hbm_bytes_per_cycle
+    vregs = -(-dims.vectors // VREG)
+    parts = -(-dims.operand.array.dims[0] // part)
+    registers = vregs * _registers(dims) * (1 if is_cut_by_windows(dims) else parts)
+    moved = 3.0 * table * parts
+    moved += 4 * dims.vectors * dims.components * parts / chip.hbm_bytes_per_cycle
     moved += registers * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle
     lanes = LANES if dims.window_dims else VREG  # that may mean the same place
     if replaces(dims.scatter):
-        yield ElementCut(chunk, 1, 1, moved + registers * (store + _BODY_CYCLES), replaces=True)
+        cycles = moved + registers * (store + _BODY_CYCLES)
+        if left >= 0:
+            yield ElementCut(chunk, 1, 1, part, cycles, replaces=True)
         return
     for together in _TOGETHER:
         if together > chunk * _registers(dims):
@@ -142,9 +179,10 @@ def _cuts(
                 continue
             if tiles * VREG_TILE_BYTES >= 1 << 32:
                 continue  # a word's number has 32 bits, with a sign
-            rotations = (lanes // copies - 1) * _ROTATION_CYCLES
+            one = _LANE_ROTATION_CYCLES if dims.window_dims else _ROTATION_CYCLES
+            rotations = (lanes // copies - 1) * one
             chain = store * together + chip.latency("load_indexed") + _BODY_CYCLES
             body = max(chain, together * (chip.load_indexed_cycles / 3 + rotations))
-            cycles = moved + registers / together * body + _TABLE_CYCLES * tiles
+            cycles = moved + registers / together * body + _TABLE_CYCLES * tiles * parts
             whole = chunk if dims.window_dims else chunk // together * together
-            yield ElementCut(whole, together, copies, cycles, replaces=False)
+            yield ElementCut(whole, together, copies, part, cycles, replaces=False)

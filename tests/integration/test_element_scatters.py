@@ -10,6 +10,7 @@ import pytest
 from compiler import driver
 from compiler.backend.kernel_options import KernelOptions
 from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.parser import parse_module
 from tests.support.against_evaluator import binary, check, random_values
 from tests.support.run_hlo import compile_text
 
@@ -113,6 +114,26 @@ def test_narrow_rows_go_by_elements(name: str) -> None:
     operand = random_values(kind, (*dims, *window), 1, whole=True)
     check(text, [operand, places(dims, count, 3), updates])
     assert "together" in _notes(text)
+
+
+PARTS = {
+    "vectors": scatter("f32", (60000,), 1500, "add"),
+    "columns": scatter("f32", (16, 16, 300), 1500, "maximum"),
+    "rows": narrow("f32", (1500,), (20,), 1500, "add"),
+    "rows, the last one": narrow("s32", (3000,), (7,), 2000, "take"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_results_larger_than_vmem_are_made_in_parts(name: str) -> None:
+    module = parse_module(PARTS[name])
+    dims = module.entry.parameters[0].array.dims
+    updates = module.entry.parameters[2].array
+    operand = random_values(updates.dtype, dims, 1, whole=True)
+    changes = random_values(updates.dtype, updates.dims, 2, whole=True)
+    rank = module.entry.parameters[1].array.dims[1]
+    index = places(dims[:rank], updates.dims[0], 3)
+    check(PARTS[name], [operand, index, changes], target="v5e{vmem=2MiB}")
 
 
 def test_narrow_rows_are_rows_where_vmem_is_small() -> None:

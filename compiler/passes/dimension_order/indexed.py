@@ -17,6 +17,7 @@ from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
 from compiler.analysis.kernel_vmem import SUBLANES, VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
 from compiler.analysis.tiled_layout import LANES
+from compiler.backend.element_cut import part_unit
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.dimension_order.orders import (
@@ -26,6 +27,7 @@ from compiler.passes.dimension_order.orders import (
     transfer_cycles,
     vregs,
 )
+from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
 Forms = tuple[tuple[Order, ...], Order]
@@ -43,9 +45,11 @@ _CHANGE_CYCLES = 185.0
 """To combine a register of updates with elements that lie anywhere; both measured on 2,176 of them."""
 _TABLE_CYCLES = 96.0
 """To clear and add up the tables of a register of such a scatter's result."""
-_SCATTER_COPIES = 10
-"""Times its operand that a scatter of elements holds in VMEM, at least."""
-_TABLES_SHARE, _CHUNK_SHARE = 0.5, 0.12
+_COPIES_ROOM = 0.75
+"""The same for a large result, which leaves little room for tables: times VMEM over the result."""
+_PART_BUFFERS = 3
+"""Times a part of its result that a scatter of elements holds in VMEM, at least."""
+_PARTS_SHARE, _CHUNK_SHARE = 0.5, 0.12
 """Of VMEM that these, and the updates of 1024 index vectors, may take."""
 
 
@@ -120,10 +124,12 @@ def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
     if len(set(d.scatter.operands)) < len(d.scatter.operands):
         return False
     *majors, rows = (d.updates.array.dims[i] for i in d.window_dims)
-    chunk = 2 * VREG_TILE_BYTES * SUBLANES * (math.prod(majors) * -(-rows // SUBLANES) + 1)
+    window_rows = math.prod(majors) * -(-rows // SUBLANES)
+    chunk = 2 * VREG_TILE_BYTES * SUBLANES * (window_rows + 1)
     order = (*d.operand_window_dims, *sorted(d.index_map))
-    tables = _SCATTER_COPIES * _held(d.operand, order)
-    return tables <= _TABLES_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
+    held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
+    parts = held * _held(d.operand, order) / -(-d.operand.array.dims[order[0]] // part_unit(d))
+    return parts <= _PARTS_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
 
 
 def _held(operand: Instr, order: Order) -> int:
@@ -154,7 +160,8 @@ def indexed_cycles(
         updates = s.updates.array
         if s.window_dims and operands[-1][-1] in s.batch_dims:
             changed = vregs(physical(updates.dims, operands[-1]))
-            return _CHANGE_CYCLES * changed + _TABLE_CYCLES * held / VREG_TILE_BYTES
+            tables = min(_TABLE_CYCLES, _COPIES_ROOM * vmem_bytes / held) * held / VREG_TILE_BYTES
+            return _CHANGE_CYCLES * changed + tables
         sizes = tuple(s.window_size(i) for i in range(s.operand.array.rank))
         numbers = [updates.dims[i] for i in s.batch_dims]
         one = _UPDATE_CYCLES
