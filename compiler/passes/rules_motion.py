@@ -97,15 +97,22 @@ def can_regroup(operand: HloInstruction, dims: Dims, merged: Dims) -> bool:
         return True
     if operand.opcode == "broadcast" and plan_repeat(operand, merged) is not None:
         return True
-    if operand.opcode == "broadcast" and is_much_denser(operand.array, merged):
+    if operand.opcode == "broadcast" and _pays_in_lanes(operand, merged):
         return True
     return is_cheap_regroup(operand.array, merged)
 
 
-def is_much_denser(shape: ArrayShape, merged: Dims) -> bool:
-    """Whether registers of `merged` dimensions are less empty by far: it pays to repeat in lanes."""
-    tiles = box_vreg_tiles(shape.with_dims(merged), merged)
-    return _LEAST_DENSER * tiles <= box_vreg_tiles(shape, shape.dims)
+def _pays_in_lanes(repeated: HloInstruction, merged: Dims) -> bool:
+    """Whether it pays to repeat within lanes: registers of `merged` dimensions are less empty by far.
+
+    Where what it is combined with stays in the split form for something else, such as the sum that
+    was repeated, that form is at hand and nothing is won.
+    """
+    tiles = box_vreg_tiles(repeated.array.with_dims(merged), merged)
+    if _LEAST_DENSER * tiles > box_vreg_tiles(repeated.array, repeated.array.dims):
+        return False
+    beside = {o for user in repeated.users for o in user.operands if o.opcode == "reshape"}
+    return all(is_elementwise(user) for reshape in beside for user in reshape.users)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.kernel_vmem import box_vreg_tiles
-from compiler.analysis.scatter_dims import scatter_dims
+from compiler.analysis.scatter_dims import is_canonical, scatter_dims
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.rules_motion import can_regroup, regroup
@@ -136,4 +136,6 @@ def merge_scattered_windows(instr: HloInstruction, _: Match) -> HloInstruction |
     attrs["input_batching_dims"] = tuple(places[i] for i in d.operand_batch)
     operand = regroup(d.operand, dims, merged)
     made = emit(instr, "scatter", operand.array, (operand, d.indices, source), attrs)
+    if is_canonical(d) and not is_canonical(scatter_dims(made)):
+        return None  # a batch that no kernel takes without its window
     return make.reshape(made, dims)

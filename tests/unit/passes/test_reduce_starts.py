@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.diagnostics import UnsupportedError
+from compiler.diagnostics import VerifyError
 from tests.support.run_hlo import ADD, check_text, compile_text
 
 PAIR = """
@@ -80,5 +80,7 @@ ENTRY e {
   ROOT d = f32[2,2] scaled-dot(a, b, s, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
-    with pytest.raises(UnsupportedError, match=r"%d: scales \(2, 2, 2\) of an operand \(2, 8\)"):
+    with pytest.raises(
+        VerifyError, match=r"%d: scaled-dot: scales f32\[2,2,2\] of an operand f32\[2,8\]"
+    ):
         compile_text(text)
