@@ -24,9 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
-from tpu_sim.isa.assembly import call_text, descriptor_text, loop_head, quote, while_head
-from tpu_sim.isa.program import Call
+from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloWhile
+from tpu_sim.isa.assembly import control_lines, descriptor_text, quote
 from tpu_sim.isa.text import format_instr
 
 
@@ -52,33 +51,10 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
     if kernel.registers:
         assigned = sorted(item for item in kernel.registers.items() if item[0])
         yield f"  registers [{', '.join(f's{sreg} = {number}' for sreg, number in assigned)}]"
-    yield from _body_lines(kernel.body, "  ")
+    types = (LloLoop, LloIf, LloWhile)
+    yield from control_lines(kernel.body, "  ", types, _block_lines)
     yield "}"
 
 
-def _body_lines(nodes: list[LloNode], indent: str) -> Iterator[str]:
-    inner = indent + "  "
-    for node in nodes:
-        match node:
-            case LloBlock():
-                yield f"{indent}block {quote(node.name)} {{"
-                for instr in node.ops:
-                    yield inner + format_instr(instr)
-            case LloLoop():
-                yield f"{indent}{loop_head(node)} {{"
-                yield from _body_lines(node.body, inner)
-            case LloIf():
-                yield f"{indent}if s{node.condition} {{"
-                yield from _body_lines(node.then, inner)
-                if node.orelse:
-                    yield f"{indent}}} else {{"
-                    yield from _body_lines(node.orelse, inner)
-            case LloWhile():
-                yield f"{indent}{while_head(node)} {{"
-                yield from _body_lines(node.test, inner)
-                yield f"{indent}}} do s{node.condition} {{"
-                yield from _body_lines(node.body, inner)
-            case Call():
-                yield f"{indent}{call_text(node)}"
-                continue
-        yield f"{indent}}}"
+def _block_lines(block: LloBlock, indent: str) -> Iterator[str]:
+    return (indent + format_instr(instr) for instr in block.ops)

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from tpu_sim.isa.program import (
     HBM,
@@ -125,65 +125,57 @@ def descriptor_text(descriptor: DmaDescriptor) -> str:
     return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]{route}"
 
 
-class LoopFacts(Protocol):
-    """What the text of a counted loop says; LLO's loops have the same."""
-
-    index: int
-    trip: int
-    trip_sreg: int
-    parallel: bool
-    name: str
-
-
-class WhileFacts(Protocol):
-    """What the text of a while loop says; LLO's have the same."""
-
-    name: str
-    expected_trips: int
-
-
-def loop_head(loop: LoopFacts) -> str:
+def loop_head(loop: Loop) -> str:
     """``loop s1 = 0 .. 8 parallel "name"``"""
     trip = f"{loop.trip}" if loop.trip >= 0 else f"s{loop.trip_sreg}"
     parallel = " parallel" if loop.parallel else ""
     return f"loop s{loop.index} = 0 .. {trip}{parallel} {quote(loop.name)}"
 
 
-def while_head(loop: WhileFacts) -> str:
+def while_head(loop: While) -> str:
     """``while "name" trips 10``"""
     return f"while {quote(loop.name)} trips {loop.expected_trips}"
 
 
-def call_text(call: Call) -> str:
-    """``call "kernel" site "instruction"``"""
-    return f"call {quote(call.kernel)} site {quote(call.site)}"
+BlockLines = Callable[[Any, str], Iterator[str]]
+NodeTypes = tuple[type[Any], type[Any], type[Any]]
+
+
+def control_lines(
+    nodes: Iterable[Any], indent: str, types: NodeTypes, block_lines: BlockLines
+) -> Iterator[str]:
+    """The control flow of a program, or that of LLO, around blocks whose lines are told.
+
+    `types` are those of loops, branches and while loops.
+    """
+    loop_type, if_type, while_type = types
+    inner = indent + "  "
+    for node in nodes:
+        if isinstance(node, Call):
+            yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
+            continue
+        if isinstance(node, loop_type):
+            yield f"{indent}{loop_head(node)} {{"
+            yield from control_lines(node.body, inner, types, block_lines)
+        elif isinstance(node, if_type):
+            yield f"{indent}if s{node.condition} {{"
+            yield from control_lines(node.then, inner, types, block_lines)
+            if node.orelse:
+                yield f"{indent}}} else {{"
+                yield from control_lines(node.orelse, inner, types, block_lines)
+        elif isinstance(node, while_type):
+            yield f"{indent}{while_head(node)} {{"
+            yield from control_lines(node.test, inner, types, block_lines)
+            yield f"{indent}}} do s{node.condition} {{"
+            yield from control_lines(node.body, inner, types, block_lines)
+        else:
+            yield f"{indent}block {quote(node.name)} {{"
+            yield from block_lines(node, inner)
+        yield f"{indent}}}"
 
 
 def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
-    inner = indent + "  "
-    for node in nodes:
-        match node:
-            case Block():
-                yield f"{indent}block {quote(node.name)} {{"
-                yield from _bundle_lines(node, inner)
-            case Loop():
-                yield f"{indent}{loop_head(node)} {{"
-                yield from _body_lines(node.body, inner)
-            case If():
-                yield f"{indent}if s{node.condition} {{"
-                yield from _body_lines(node.then, inner)
-                if node.orelse:
-                    yield f"{indent}}} else {{"
-                    yield from _body_lines(node.orelse, inner)
-            case While():
-                yield f"{indent}{while_head(node)} {{"
-                yield from _body_lines(node.test, inner)
-                yield f"{indent}}} do s{node.condition} {{"
-                yield from _body_lines(node.body, inner)
-            case Call():
-                yield f"{indent}{call_text(node)}"
-                continue
-        yield f"{indent}}}"
+    return control_lines(nodes, indent, (Loop, If, While), _bundle_lines)
 
 
 def _bundle_lines(block: Block, indent: str) -> Iterator[str]:
