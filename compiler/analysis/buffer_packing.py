@@ -25,8 +25,7 @@ class Request:
 class FreeList:
     """Free blocks of a growing memory, by offset and by size."""
 
-    def __init__(self, base: int, alignment: int) -> None:
-        self._alignment = alignment
+    def __init__(self, base: int) -> None:
         self._offsets: list[int] = []
         self._sizes: dict[int, int] = {}
         self._by_size: list[tuple[int, int]] = []
@@ -81,7 +80,7 @@ class FreeList:
 
 def pack(requests: list[Request], base: int, alignment: int) -> tuple[dict[int, int], int]:
     """Give every request an offset at or above `base`; return offsets by key, and the end."""
-    free = FreeList(base, alignment)
+    free = FreeList(base)
     offsets: dict[int, int] = {}
     live: list[tuple[int, int, int]] = []
     for request in sorted(requests, key=lambda r: (r.start, -r.size_bytes, r.key)):

@@ -419,12 +419,6 @@ class HloModule:
                 instr.name = self.unique_name(instr.name)
         return computation
 
-    def remove_computation(self, computation: HloComputation) -> None:
-        """Remove a computation that no instruction names any more (not checked)."""
-        assert computation.name != self.entry_name, "the entry computation cannot be removed"
-        del self.computations[computation.name]
-        computation.module = None
-
     def unique_name(self, name: str) -> str:
         """Return `name`, or ``name.N`` with the first free N, and reserve it."""
         if name not in self._taken:

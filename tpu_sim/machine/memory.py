@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.faults import OutOfMemoryRangeFault
 
@@ -35,11 +34,6 @@ class HbmMemory:
         self._start = 0
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
         self.address: int = self.bytes.ctypes.data
-
-    @classmethod
-    def for_chip(cls, chip: Chip) -> HbmMemory:
-        """The whole HBM of a chip."""
-        return cls(chip.hbm_bytes)
 
     def part(self, offset: int, size_bytes: int) -> HbmMemory:
         """The range as a memory of its own; both are multiples of the granule."""

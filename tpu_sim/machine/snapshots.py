@@ -6,7 +6,7 @@ is taken often, while somebody looks at a run and may want to go back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,16 +50,6 @@ class Snapshot:
                 elif here.any():  # what was never touched costs the host nothing
                     here[:] = 0
             flat[len(flat) // 8 * 8 :] = np.frombuffer(rest, np.uint8)
-
-    def own_bytes(self, before: Snapshot | None) -> int:
-        """Bytes of the pages that `before` does not share."""
-        shared = set() if before is None else {id(page) for page in before._all()}
-        return sum(
-            page.nbytes for page in self._all() if page is not None and id(page) not in shared
-        )
-
-    def _all(self) -> Iterable[Page]:
-        return (page for pages, _ in self.parts.values() for page in pages)
 
 
 def core_arrays(program: Program, state: CoreState, hbm: HbmMemory) -> Arrays:

@@ -128,13 +128,9 @@ class ProgramMap:
 
         Sites of equal computations share a kernel, whose code is named after the first one's.
         """
-        return self._names(site, to_kernel=True).get(name, name)
+        return self._kernel_names(site).get(name, name)
 
-    def name_at(self, site: str, source: str) -> str:
-        """The HLO instruction that code of a site's kernel is for."""
-        return self._names(site, to_kernel=False).get(source, source)
-
-    def _names(self, site: str, *, to_kernel: bool) -> dict[str, str]:
+    def _kernel_names(self, site: str) -> dict[str, str]:
         here = self.controlled.get(site)
         kernel = self.bodies[self.body_of_site(site)].name if site in self.sites else site
         first = self.controlled.get(kernel)
@@ -142,7 +138,7 @@ class ProgramMap:
             return {}
         pairs = [(a.name, b.name) for a, b in zip(inside(here), inside(first), strict=False)]
         pairs.append((here.name, first.name))
-        return dict(pairs) if to_kernel else {b: a for a, b in pairs}
+        return dict(pairs)
 
     def spots_of(self, name: str) -> list[Spot]:
         """Where an HLO instruction within kernels is computed: the first bundle at each site."""

@@ -14,7 +14,7 @@ whose values are part of the structure and must be hashable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
 from compiler.diagnostics import CompileError
@@ -109,9 +109,3 @@ def _rebuild(tree: TreeDef, leaves: Iterator[object]) -> object:
     if hasattr(tree.kind, "_fields"):
         return tree.kind(*children)
     return tree.kind(children)
-
-
-def tree_map(function: Callable[[object], object], tree: object) -> object:
-    """Apply a function to every leaf."""
-    leaves, structure = flatten(tree)
-    return unflatten(structure, [function(leaf) for leaf in leaves])

@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.hlo.call_graph import callees, callers, control_computations, post_order
+from compiler.hlo.call_graph import (
+    callees,
+    callers,
+    control_computations,
+    drop_unreachable,
+    post_order,
+)
 from compiler.hlo.cloning import clone_computation, clone_instructions
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.keys import Key, computation_hash, computation_key
@@ -139,7 +145,7 @@ def test_clone_instructions_inlines_a_call() -> None:
     copies = clone_instructions(module.computations["f"], entry, call.operands)
     call.replace_all_uses_with(copies[module.computations["f"].root_instruction])
     entry.remove(call)
-    module.remove_computation(module.computations["f"])
+    drop_unreachable(module)
     verify(module)
     assert [i.opcode for i in entry][-1] == "subtract"
 

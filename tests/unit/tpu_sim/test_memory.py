@@ -20,7 +20,7 @@ def resident_bytes() -> int:
 @pytest.mark.parametrize("name", chip_names())
 def test_a_whole_chip_costs_nothing_until_touched(name: str) -> None:
     before = resident_bytes()
-    hbm = HbmMemory.for_chip(load_chip(name))
+    hbm = HbmMemory(load_chip(name).hbm_bytes)
     hbm.write(hbm.size_bytes - 4, b"last")
     assert hbm.read(hbm.size_bytes - 6, 6) == b"\0\0last"
     assert resident_bytes() - before < 64 << 20
