@@ -9,7 +9,7 @@ for it would be a dependency of everybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,10 +23,11 @@ from tpu_sim.isa.program import Kernel, Program
 from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 
 SUFFIX = ".xplane.pb"
-_PROGRAM = 1
-"""What the program is called in stats; there is one."""
 Stat = int | float | str | bytes
 Stats = Mapping[str, Stat]
+Run = tuple[Program, Chip, ExecutionResult]
+_Numbered = tuple[int, Program]
+"""What a program is called in stats, and the program."""
 
 
 def write_xspace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
@@ -36,53 +37,83 @@ def write_xspace(path: Path | str, program: Program, chip: Chip, result: Executi
 
 def xspace(program: Program, chip: Chip, result: ExecutionResult) -> bytes:
     """The bytes of the XSpace of a run."""
-    plane = _Plane("/device:TPU:0", chip)
+    return xspace_of({0: [(program, chip, result)]})
+
+
+def xspace_of(devices: Mapping[int, Sequence[Run]]) -> bytes:
+    """The bytes of the XSpace of what devices ran: of each, by its number, one run after the other."""
+    programs: dict[int, tuple[int, Program]] = {}
+    for runs in devices.values():
+        for program, _, _ in runs:
+            programs.setdefault(id(program), (len(programs) + 1, program))
+    planes = [_device_plane(number, runs, programs) for number, runs in devices.items() if runs]
+    chip = next((chip for runs in devices.values() for _, chip, _ in runs), None)
+    if chip is not None:
+        planes.append(_modules(programs.values(), chip, len(planes) + 1))
+    return b"".join(bytes_field(1, plane) for plane in planes) + text_field(4, "tpuc")
+
+
+def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numbered]) -> bytes:
+    chip = runs[0][1]
+    plane = _Plane(f"/device:TPU:{device}", chip)
     plane.stats = {
         "device_type_string": f"TPU {chip.name}",
         "peak_teraflops_per_second": chip.peak_flops / 1e12,
         "peak_hbm_bw_gigabytes_per_second": chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9,
     }
-    name = program.metadata.get("module", "program")
-    step = plane.kind("1", "1", {"group_id": 1})
-    module = plane.kind(f"{name}({_PROGRAM})", name, {"program_id": _PROGRAM})
-    plane.line("Steps", [(step, 0, result.cycles, {"group_id": 1})])
-    plane.line("XLA Modules", [(module, 0, result.cycles, {"run_id": 1, "group_id": 1})])
-    runs = result.kernels[:MOST_RECORDS]
-    plane.line("XLA Ops", list(_ops(program, runs, plane)))
-    details = CallDetails(program, chip)
-    tracks: dict[str, list[_Event]] = {}
-    for run in details.chosen(runs):
-        for detail in details.of_call(run):
-            about = {k: v for k, v in detail.about.items() if isinstance(v, int | str)}
-            kind = plane.kind(detail.name, detail.name, {})
-            event = (kind, run.start_cycle + detail.start, detail.end - detail.start, about)
-            tracks.setdefault(detail.track, []).append(event)
-    for track, events in tracks.items():
+    lines: dict[str, list[_Event]] = {"Steps": [], "XLA Modules": [], "XLA Ops": []}
+    begin = 0
+    for group, (program, _, result) in enumerate(runs, 1):
+        number, name = programs[id(program)][0], _name(program)
+        step = plane.kind(str(group), str(group), {"group_id": group})
+        module = plane.kind(f"{name}({number})", name, {"program_id": number})
+        lines["Steps"].append((step, begin, result.cycles, {"group_id": group}))
+        about = {"run_id": group, "group_id": group}
+        lines["XLA Modules"].append((module, begin, result.cycles, about))
+        calls = result.kernels[:MOST_RECORDS]
+        lines["XLA Ops"] += _ops(program, number, calls, plane, begin, group)
+        details = CallDetails(program, chip)
+        for call in details.chosen(calls):
+            for detail in details.of_call(call):
+                stats = {k: v for k, v in detail.about.items() if isinstance(v, int | str)}
+                kind = plane.kind(detail.name, detail.name, {})
+                start = begin + call.start_cycle + detail.start
+                event = (kind, start, detail.end - detail.start, stats)
+                lines.setdefault(detail.track, []).append(event)
+        begin += result.cycles
+    for track, events in lines.items():
         plane.line(track, sorted(events, key=lambda event: event[1]))
-    planes = bytes_field(1, plane.message()) + bytes_field(1, _modules(program, chip, name))
-    return planes + text_field(4, "tpuc")
+    return plane.message(device + 1)
 
 
-def _modules(program: Program, chip: Chip, name: str) -> bytes:
-    """The plane where xprof looks for the module and its buffers."""
+def _name(program: Program) -> str:
+    return program.metadata.get("module", "program")
+
+
+def _modules(programs: Iterable[_Numbered], chip: Chip, number: int) -> bytes:
+    """The plane where xprof looks for modules and their buffers."""
     plane = _Plane("/host:metadata", chip)
-    plane.kind(f"{name}({_PROGRAM})", name, {"Hlo Proto": hlo_proto(program)})
-    return plane.message(2)
+    for known, program in programs:
+        name = _name(program)
+        plane.kind(f"{name}({known})", name, {"Hlo Proto": hlo_proto(program)})
+    return plane.message(number)
 
 
 _Event = tuple[int, int, int, Stats]
 """The number of its kind, start and length in cycles, stats."""
 
 
-def _ops(program: Program, runs: Sequence[KernelRun], plane: _Plane) -> Iterator[_Event]:
+def _ops(
+    program: Program, number: int, runs: Sequence[KernelRun], plane: _Plane, begin: int, group: int
+) -> Iterator[_Event]:
     table = origin_table(program.metadata)
     symbols: dict[str, int] = {}
     for run in runs:
         site, kernel = run.site or run.name, program.kernels[run.name]
-        about = _about(kernel, site, run, table)
+        about = _about(kernel, site, run, table) | {"program_id": number}
         about["symbol_id"] = symbols.setdefault(site, len(symbols) + 1)
         kind = plane.kind(f"%{site} = {kernel.note}", site, about)
-        yield kind, run.start_cycle, run.cycles, {"group_id": 1}
+        yield kind, begin + run.start_cycle, run.cycles, {"group_id": group}
 
 
 def _about(kernel: Kernel, site: str, run: KernelRun, table: OriginTable) -> dict[str, Stat]:
@@ -90,7 +121,6 @@ def _about(kernel: Kernel, site: str, run: KernelRun, table: OriginTable) -> dic
     names = [o.op_name for o in origins if o.op_name]
     places = [o.place for o in origins if o.place]
     return {
-        "program_id": _PROGRAM,
         "hlo_category": _category(kernel),
         "flops": kernel.flops + kernel.element_ops,
         "model_flops": kernel.flops + kernel.element_ops,

@@ -92,7 +92,7 @@ def run(
     ]
     made, reports, task = _called(program, devices, values, hosts)
     if profile.is_on:
-        profile.of(program.signature.name).add_run(reports())
+        profile.add_run(program.signature.name, devices[0].device.id, reports())
     for number in donated - kept:
         for row in rows:
             row[number].block.set(is_deleted=1)

@@ -14,6 +14,7 @@ from runtime.pjrt import buffers, devices, execution, host_calls, programs, seri
 from runtime.pjrt.failures import PjrtError, error_handle
 from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, Code, structure
 from runtime.pjrt.native import leaves
+from runtime.pjrt.profiler import ProfilerExtension
 from runtime.pjrt.values import NamedValues
 
 Function = Callable[[Any], None]
@@ -108,8 +109,9 @@ def _refusal(name: str) -> Any:
 @cache
 def capsule() -> object:
     """The table in the capsule that jaxlib takes; made once, it lives as long as the process."""
-    native = leaves()
+    native, profiler = leaves(), ProfilerExtension()
     table = _Table()
+    table.extensions = profiler.address
     table.struct_size, table.version_size = ctypes.sizeof(_Table), _VERSION_BYTES
     table.major, table.minor = MAJOR, MINOR
     callbacks = []
@@ -125,7 +127,7 @@ def capsule() -> object:
         table.functions[number] = native.caller(number, address)
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
-    _kept.append((table, callbacks))
+    _kept.append((table, callbacks, profiler))
     return new(ctypes.addressof(table), _CAPSULE, None)
 
 

@@ -1,6 +1,7 @@
 """What JAX's functions cost on the emulated chip: a record for each, kept while `profiling` is on.
 
 start()                  from now on compilations and runs are recorded
+start_trace()            and kept for a trace until stop_trace()
 records()                by function, in the order of their first compilation
 """
 
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runtime.report import Report
+from runtime.report import Report, Traced
 
 
 @dataclass
@@ -57,11 +58,30 @@ class Profile:
 
     def __init__(self) -> None:
         self.is_on = False
+        self._has_started = False
         self._records: dict[str, Record] = {}
+        self._traced: dict[int, list[Traced]] | None = None
 
     def start(self) -> None:
         """Record from now on."""
-        self.is_on = True
+        self.is_on = self._has_started = True
+
+    def start_trace(self) -> None:
+        """Keep all runs from now on."""
+        self.is_on, self._traced = True, {}
+
+    def stop_trace(self) -> dict[int, list[Traced]]:
+        """The runs since `start_trace`, by device."""
+        found, self._traced = self._traced, None
+        self.is_on = self._has_started
+        return found or {}
+
+    def add_run(self, name: str, device: int, reports: Sequence[Report]) -> None:
+        """Take in a run of a function's program."""
+        self.of(name).add_run(reports)
+        if self._traced is not None:
+            runs = self._traced.setdefault(device, [])
+            runs += [report.traced for report in reports if report.traced is not None]
 
     def records(self) -> list[Record]:
         """What was recorded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
@@ -264,6 +265,24 @@ def check_what_does_not_fit_is_resource_exhausted() -> None:
         "RESOURCE_EXHAUSTED",
         lambda: jax.jit(lambda: jnp.zeros((1 << 20, 1 << 20), jnp.int8))(),
     )
+
+
+def check_a_trace_has_what_the_device_ran() -> None:
+    twice, call = 2, jax.jit(lambda x: jnp.tanh(x @ x))
+    x = jnp.asarray(normal(64, 64))
+    call(x).block_until_ready()
+    with TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            for _ in range(twice):
+                call(x).block_until_ready()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+        (device,) = (plane for plane in planes if plane.name == "/device:TPU:0")
+        lines = {line.name: list(line.events) for line in device.lines}
+    runs = lines["XLA Modules"]
+    assert [run.name.split("(")[0] for run in runs] == ["jit__lambda"] * twice
+    assert runs[1].start_ns >= runs[0].end_ns > runs[0].start_ns
+    assert any("fusion" in event.name for event in lines["XLA Ops"])
 
 
 def check_callbacks() -> None:
