@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
@@ -46,10 +46,12 @@ class ResidentArray:
 
 @dataclass
 class ResidentArrays:
-    """What could stay, and when everything is live."""
+    """What could stay, what does (`held`), when everything is live and how often it runs."""
 
     arrays: list[ResidentArray]
+    held: list[ResidentArray]
     liveness: Liveness
+    times: dict[HloInstruction, int]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def resident_arrays(
     slots: dict[Slot, list[Slot]] = {}
     refused: set[Slot] = set()
     saved: dict[Slot, dict[HloInstruction, int]] = {}
-    for instr, times in _scheduled(module):
+    times_of = dict(_scheduled(module))
+    for instr, times in times_of.items():
         moves = moves_of(instr)
         is_free = instr.opcode in _FORWARDS and instr not in own_loops
         for leaf in range(leaf_count(instr.shape)):
@@ -101,19 +104,26 @@ def resident_arrays(
         refused |= {sets.find((parameter, n)) for n in range(leaf_count(parameter.shape))}
     result = module.entry.root_instruction
     refused |= {sets.find((result, n)) for n in range(leaf_count(result.shape))}
-    arrays = [
-        _array(number, members, liveness, sets.find(members[0]), saved[root])
-        for number, (root, members) in enumerate(slots.items())
-        if root not in refused and root in saved and _may_stay(members)
-    ]
+    arrays: list[ResidentArray] = []
+    held: list[ResidentArray] = []
+    for number, (root, members) in enumerate(slots.items()):
+        space = memory_space(_shape(members[0]))
+        if space == VMEM:
+            held.append(_array(number, members, liveness, root, saved.get(root, {})))
+        elif root not in refused and root in saved and space == HBM and _may_stay(members):
+            arrays.append(_array(number, members, liveness, root, saved[root]))
     arrays = [array for array in arrays if array.saved_bytes > 0]
-    return ResidentArrays(arrays, liveness)
+    return ResidentArrays(arrays, held, liveness, times_of)
+
+
+def _shape(slot: Slot) -> ArrayShape:
+    return leaves(slot[0].shape)[slot[1]]
 
 
 def _array(
     number: int, slots: list[Slot], liveness: Liveness, root: Slot, saved: dict[HloInstruction, int]
 ) -> ResidentArray:
-    shape = leaves(slots[0][0].shape)[slots[0][1]]
+    shape = _shape(slots[0])
     size = held_rows(shape, shape.dims) * GRANULE_BYTES
     live = liveness.ranges[root]
     request = Request(number, size, live.start, live.end)
@@ -122,14 +132,13 @@ def _array(
 
 
 def _may_stay(slots: list[Slot]) -> bool:
-    """Whether VMEM arranges all views of an array alike, and it is in HBM so far."""
-    shapes = [leaves(instr.shape)[leaf] for instr, leaf in slots]
+    """Whether VMEM arranges all views of an array alike."""
+    shapes = [_shape(slot) for slot in slots]
     first = shapes[0]
     return (
         first.rank > 0
         and first.element_count > 0
         and first.dtype.bits <= 32
-        and all(memory_space(shape) == HBM for shape in shapes)
         and len({arrangement(shape) for shape in shapes}) == 1
     )
 
@@ -153,6 +162,15 @@ def _touched(instr: HloInstruction) -> Iterator[Slot]:
     for value in (*instr.operands, instr):
         for leaf in range(leaf_count(value.shape)):
             yield value, leaf
+
+
+def by_kernel(arrays: Iterable[ResidentArray]) -> dict[HloInstruction, list[ResidentArray]]:
+    """The arrays that each kernel makes or reads."""
+    found: dict[HloInstruction, list[ResidentArray]] = {}
+    for array in arrays:
+        for kernel in array.kernels:
+            found.setdefault(kernel, []).append(array)
+    return found
 
 
 def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:

@@ -7,13 +7,20 @@ they say (`compiler.backend.custom_places`), or about what their arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
-from compiler.analysis.resident_arrays import Moves, window_move_bytes
-from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.resident_arrays import (
+    Moves,
+    ResidentArray,
+    ResidentArrays,
+    by_kernel,
+    window_move_bytes,
+)
+from compiler.analysis.tiled_layout import HBM, VMEM, byte_size
+from compiler.analysis.vmem_packing import VmemRows
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
@@ -25,6 +32,7 @@ from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
+from compiler.passes.array_places import move_arrays
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _PARTS = (8, 4, 2, 1)
@@ -43,6 +51,7 @@ class KernelFacts:
     cycles: int
     scope_bytes: int
     is_disjoint: bool = False
+    smaller: tuple[tuple[int, float], ...] = ()
 
 
 class KernelScopes:
@@ -54,7 +63,10 @@ class KernelScopes:
         self._vmem = planner.chip.vmem_bytes
         self._facts: dict[HloInstruction, KernelFacts] = {}
         self._known: dict[object, KernelFacts] = {}
-        self.planned: set[HloInstruction] = set()
+        self._moves: dict[HloInstruction, Moves | None] = {}
+        self._hopes: dict[HloInstruction, KernelFacts] = {}
+        self._wanted: dict[HloInstruction, int] = {}
+        self.planned: dict[HloInstruction, None] = {}
         self.custom: dict[HloInstruction, CustomPlaces] = {}
         self._kernels = [
             i
@@ -64,7 +76,7 @@ class KernelScopes:
         ]
         for kernel in self._kernels:
             if _has_windows(kernel) and self._is_ours(kernel):
-                self.planned.add(kernel)
+                self.planned[kernel] = None
             elif kernel.attrs.get("kind") == "kCustom":
                 places = custom_places(kernel, planner.chip)
                 if places is not None:
@@ -87,6 +99,87 @@ class KernelScopes:
             self._facts[kernel] = self._found(kernel)
         return self._facts[kernel]
 
+    def lower(self, kernel: HloInstruction, scope_bytes: int) -> None:
+        """Give a kernel one of its smaller scopes, in which it costs more."""
+        facts = self.facts(kernel)
+        cycles = facts.cycles + int(dict(facts.smaller)[scope_bytes])
+        self._facts[kernel] = replace(facts, cycles=cycles, scope_bytes=scope_bytes, smaller=())
+        self._wanted.setdefault(kernel, facts.scope_bytes)
+
+    def hope(self, found: ResidentArrays) -> None:
+        """Count on what kernels need where all their arrays are in VMEM, until `despair` of one."""
+        for kernel, arrays in by_kernel(found.arrays).items():
+            facts = self.facts(kernel)
+            if kernel in self.planned and facts.scope_bytes > self._vmem // _PARTS[0]:
+                for array in arrays:
+                    move_arrays(array.slots, VMEM)
+                hoped = self._as_it_lies(kernel, facts)
+                for array in arrays:
+                    move_arrays(array.slots, HBM)
+                if hoped.scope_bytes < facts.scope_bytes:
+                    self._hopes[kernel] = facts
+                    self._wanted.setdefault(kernel, facts.scope_bytes)
+                    self._facts[kernel] = replace(facts, scope_bytes=hoped.scope_bytes, smaller=())
+
+    @property
+    def hoped(self) -> list[HloInstruction]:
+        """The kernels whose needs are hopes."""
+        return list(self._hopes)
+
+    def despair(self, kernel: HloInstruction) -> bool:
+        """Whether a kernel's need was a hope; it is what it was before then."""
+        facts = self._hopes.pop(kernel, None)
+        if facts is not None:
+            self._facts[kernel] = facts
+        return facts is not None
+
+    def despair_of_all(self) -> None:
+        """Despair of every kernel."""
+        for kernel in self.hoped:
+            self.despair(kernel)
+
+    def keep_hopes(self) -> None:
+        """What was hoped for is so."""
+        self._hopes.clear()
+
+    def widen(self, liveness: Liveness, lowest: Sequence[int]) -> None:
+        """Let kernels that gave VMEM up have what nothing lies in: `lowest` are rows taken, by position."""
+        for kernel, wanted in self._wanted.items():
+            free = lowest[liveness.positions[kernel].start] * GRANULE_BYTES
+            facts = self.facts(kernel)
+            for scope in (self._vmem // part for part in reversed(_PARTS)):
+                is_wider = facts.scope_bytes < scope <= min(free, wanted)
+                if is_wider and self._cycles(kernel, scope, facts.is_disjoint) < float("inf"):
+                    self._facts[kernel] = replace(facts, scope_bytes=scope)
+                    break
+
+    def look_again(self, held: Collection[ResidentArray]) -> bool:
+        """Whether kernels of arrays that are in VMEM now need less than they have; they have that then."""
+        kernels = {kernel for array in held for kernel in array.kernels} & self.planned.keys()
+        is_less = False
+        for kernel in kernels:
+            facts = self.facts(kernel)
+            if facts.scope_bytes > self._vmem // _PARTS[0]:
+                self._facts[kernel] = self._as_it_lies(kernel, facts)
+                self._wanted.setdefault(kernel, facts.scope_bytes)
+                is_less |= self._facts[kernel].scope_bytes < facts.scope_bytes
+        return is_less
+
+    def _as_it_lies(self, kernel: HloInstruction, facts: KernelFacts) -> KernelFacts:
+        cycles = self._cycles(kernel, facts.scope_bytes, facts.is_disjoint)
+        smaller: list[tuple[int, float]] = []
+        for scope in (self._vmem // part for part in _PARTS):
+            if scope >= facts.scope_bytes:
+                break
+            found = self._cycles(kernel, scope, facts.is_disjoint)
+            if found == float("inf"):
+                continue
+            if found <= _ABOUT_THE_SAME * cycles:
+                return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
+            if cycles < float("inf"):
+                smaller.append((scope, found - cycles))
+        return replace(facts, smaller=tuple(smaller))
+
     def _found(self, kernel: HloInstruction) -> KernelFacts:
         if not uses_vmem(kernel):
             return KernelFacts(0, min(SCALAR_KERNEL_BYTES, self._vmem))
@@ -101,30 +194,39 @@ class KernelScopes:
 
     def _of_windows(self, fusion: HloInstruction) -> KernelFacts:
         plan = self.planner.plan(fusion)
-        scope = self._scope(fusion, plan, self.planner.rows(fusion))
         is_disjoint = blocks_are_disjoint(fusion, self.planner)
-        return KernelFacts(plan.estimated_cycles, scope, is_disjoint)
+        facts = KernelFacts(plan.estimated_cycles, self._vmem, is_disjoint)
+        return self._scoped(fusion, plan, facts)
 
-    def _scope(self, fusion: HloInstruction, plan: WindowPlan, rows: int) -> int:
+    def _scoped(self, fusion: HloInstruction, plan: WindowPlan, facts: KernelFacts) -> KernelFacts:
+        """With the least part of VMEM that will do, and what smaller ones cost more."""
+        rows = self.planner.rows(fusion)
+        smaller: list[tuple[int, float]] = []
         for part in _PARTS:
             scope = self._vmem // part
             if rows <= VMEM_SHARE * scope // GRANULE_BYTES:
                 set_scope(fusion, scope)
                 self.planner.adopt(fusion, plan.blocks)
                 set_scope(fusion, None)
-                return scope
-            if self._cycles(fusion, scope) <= _ABOUT_THE_SAME * plan.estimated_cycles:
-                return scope
-        return self._vmem
+                return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
+            cycles = self._cycles(fusion, scope, facts.is_disjoint)
+            if cycles <= _ABOUT_THE_SAME * plan.estimated_cycles:
+                return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
+            if cycles < float("inf"):
+                smaller.append((scope, cycles - plan.estimated_cycles))
+        return replace(facts, smaller=tuple(smaller))
 
-    def _cycles(self, fusion: HloInstruction, scope: int) -> float:
+    def _cycles(self, fusion: HloInstruction, scope: int, is_disjoint: bool) -> float:
+        """Of a kernel in so much VMEM; infinite without a plan whose steps are as disjoint as before."""
         set_scope(fusion, scope)
         try:
-            return self.planner.plan(fusion).estimated_cycles
+            cycles = self.planner.plan(fusion).estimated_cycles
+            is_possible = not is_disjoint or blocks_are_disjoint(fusion, self.planner)
         except UnsupportedError:
             return float("inf")
         finally:
             set_scope(fusion, None)
+        return cycles if is_possible else float("inf")
 
     def _of_custom(self, kernel: HloInstruction) -> int:
         if kernel.opcode == "copy":
@@ -139,6 +241,16 @@ class KernelScopes:
 
     def moves(self, kernel: HloInstruction) -> Moves | None:
         """The bytes that a kernel moves of arrays that it could have in VMEM; None: it is not known."""
+        if kernel not in self._moves:
+            self._moves[kernel] = self._moved(kernel)
+        return self._moves[kernel]
+
+    def forget_moves(self, arrays: Collection[ResidentArray]) -> None:
+        """These arrays lie somewhere else now."""
+        for kernel in {kernel for array in arrays for kernel in array.kernels}:
+            self._moves.pop(kernel, None)
+
+    def _moved(self, kernel: HloInstruction) -> Moves | None:
         if kernel in self.planned:
             return window_move_bytes(self.planner, kernel)
         places = self.custom.get(kernel)
@@ -146,6 +258,10 @@ class KernelScopes:
             return None
         nodes = (*kernel.calls.parameters, kernel.calls.root_instruction)
         return Moves([places.moves.get(node) for node in nodes], updates=True)
+
+    def vmem(self, liveness: Liveness, own_loops: Collection[HloInstruction]) -> VmemRows:
+        """What of VMEM is no kernel's own."""
+        return VmemRows(self.rows, self.floors(liveness, own_loops))
 
     def floors(self, liveness: Liveness, own_loops: Collection[HloInstruction]) -> list[int]:
         """Rows that kernels need for themselves, by position; `own_loops` have all."""
@@ -164,6 +280,8 @@ class KernelScopes:
         for kernel in self._kernels:
             if kernel in crowded and uses_vmem(kernel):
                 set_scope(kernel, self.facts(kernel).scope_bytes)
+            elif kernel in self.planned:
+                set_scope(kernel, None)
             if kernel in self.planned:
                 write_windows(kernel, self.planner)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.tiled_layout import VMEM
@@ -55,3 +56,20 @@ def test_vmem_is_a_memory_space_of_layouts() -> None:
     run_passes(module, load_chip("v5e"))
     shapes = [i.array for i in module.entry if i.opcode == "fusion" and hasattr(i.shape, "dims")]
     assert any(s.layout is not None and s.layout.memory_space == VMEM for s in shapes)
+
+
+def test_kernels_need_less_beside_what_they_read_and_make() -> None:
+    """With all in HBM the windows of either product would leave no room for what is between them."""
+    text = """HloModule m
+ENTRY main {
+  x = f32[512,1024] parameter(0)
+  y = f32[1024,128] parameter(1)
+  z = f32[128,128] parameter(2)
+  d = f32[512,128] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[512,128] dot(d, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT o = f32[512,128] add(d, e)
+}
+"""
+    module = parse_module(text)
+    run_passes(module, replace(load_chip("v5e"), vmem_bytes=8 << 20))
+    assert "f32[512,128]{1,0:T(8,128)S(1)}" in print_module(module)
