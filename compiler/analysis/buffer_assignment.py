@@ -161,6 +161,11 @@ def _scopes(liveness: Liveness, chip: HasMemorySizes) -> list[int]:
             size = scoped_bytes(instr) if uses_vmem(instr) else SCALAR_KERNEL_BYTES
             size = chip.vmem_bytes if size is None else min(size, chip.vmem_bytes)
             scopes[at.start] = size // GRANULE_BYTES
+    for instr, at in liveness.positions.items():
+        size = scoped_bytes(instr) if instr.opcode == "while" else None
+        if size is not None:  # the loop is a kernel
+            for position in range(at.start, at.end + 1):
+                scopes[position] = max(scopes[position], size // GRANULE_BYTES)
     return scopes
 
 

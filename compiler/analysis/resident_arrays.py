@@ -81,9 +81,10 @@ def resident_arrays(
     refused: set[Slot] = set()
     saved: dict[Slot, dict[HloInstruction, int]] = {}
     times_of = dict(_scheduled(module))
+    inside = {instr for loop in own_loops for instr in _inside(loop)}
     for instr, times in times_of.items():
-        moves = moves_of(instr)
-        is_free = instr.opcode in _FORWARDS and instr not in own_loops
+        moves = None if instr in inside else moves_of(instr)
+        is_free = instr.opcode in _FORWARDS and instr not in own_loops and instr not in inside
         for leaf in range(leaf_count(instr.shape)):
             root = sets.find((instr, leaf))
             slots.setdefault(root, []).append((instr, leaf))

@@ -24,6 +24,7 @@ from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
 from compiler.analysis.kernel_vmem import arrangement
 from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.vmem_scope import scoped_bytes, scoped_chip
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
 from compiler.backend.box_transfer import start_whole
@@ -69,7 +70,7 @@ class LoopKernel(ControlLowering):
         builder = LloBuilder(loop.name, library.target.chip)
         super().__init__(builder, buffers, library)
         self.loop = loop
-        self.chip = library.target.chip
+        self.chip = scoped_chip(library.target.chip, loop)
         self.precision = library.target.options.precision
         self._no_code = NO_CODE - {"bitcast"}
         self._lower_opcode["bitcast"] = self._bitcast
@@ -92,6 +93,8 @@ class LoopKernel(ControlLowering):
         for computation in body:
             for instr in computation:
                 for shape, place in self._leaves(instr):
+                    if place.space == VMEM:
+                        raise _cannot(instr, "it lies there for others")
                     if place.space == HBM:
                         array = self._array(instr, shape, place)
                         if instr.opcode == "constant":
@@ -370,15 +373,16 @@ class LoopKernels:
         options = self.library.target.options
         if not options.loops_in_vmem or loop.name in options.loops_in_main:
             return None
-        if self.buffers.holds_vmem(loop):
+        if scoped_bytes(loop) is None and self.buffers.holds_vmem(loop):
             return None
         if loop not in self._names:
             self._names[loop] = self._made(loop)
         return self._names[loop]
 
-    def fits(self, loop: HloInstruction) -> bool:
-        """Whether a loop can be a kernel of its own where nothing else lies in VMEM."""
-        return self._emitted(loop) is not None
+    def needed_rows(self, loop: HloInstruction) -> int | None:
+        """The rows of VMEM that a loop needs as a kernel of its own; None where it cannot be one."""
+        made = self._emitted(loop)
+        return None if made is None else int(_rows(made) / _VMEM_SHARE) + 1
 
     def _made(self, loop: HloInstruction) -> str | None:
         first = self._emitted(loop)
@@ -395,8 +399,12 @@ class LoopKernels:
             made = self._emit(loop)
         except CompileError:
             return None
-        rows = sum(window.rows for window in made.windows)
-        return made if rows <= _MOST_ROWS * self.library.target.chip.vmem_rows else None
+        chip = scoped_chip(self.library.target.chip, loop)
+        return made if _rows(made) <= _MOST_ROWS * chip.vmem_rows else None
+
+
+def _rows(kernel: LloKernel) -> int:
+    return sum(window.rows for window in kernel.windows)
 
 
 def _computations(loop: HloInstruction) -> list[HloComputation]:

@@ -7,7 +7,7 @@ they say (`compiler.backend.custom_places`), or about what their arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analysis.in_place import blocks_are_disjoint
@@ -259,20 +259,21 @@ class KernelScopes:
         nodes = (*kernel.calls.parameters, kernel.calls.root_instruction)
         return Moves([places.moves.get(node) for node in nodes], updates=True)
 
-    def vmem(self, liveness: Liveness, own_loops: Collection[HloInstruction]) -> VmemRows:
+    def vmem(self, liveness: Liveness, own_loops: Mapping[HloInstruction, int]) -> VmemRows:
         """What of VMEM is no kernel's own."""
         return VmemRows(self.rows, self.floors(liveness, own_loops))
 
-    def floors(self, liveness: Liveness, own_loops: Collection[HloInstruction]) -> list[int]:
-        """Rows that kernels need for themselves, by position; `own_loops` have all."""
+    def floors(self, liveness: Liveness, own_loops: Mapping[HloInstruction, int]) -> list[int]:
+        """Rows that kernels need for themselves, by position; `own_loops` have so many bytes throughout."""
         floors = [0] * (liveness.length + 1)
         for kernel in self._kernels:
             floors[liveness.positions[kernel].start] = (
                 self.facts(kernel).scope_bytes // GRANULE_BYTES
             )
-        for loop in own_loops:
+        for loop, size in own_loops.items():
             at = liveness.positions[loop]
-            floors[at.start : at.end + 1] = [self.rows] * (at.end + 1 - at.start)
+            for position in range(at.start, at.end + 1):
+                floors[position] = max(floors[position], size // GRANULE_BYTES)
         return floors
 
     def write(self, crowded: set[HloInstruction]) -> None:
@@ -284,6 +285,12 @@ class KernelScopes:
                 set_scope(kernel, None)
             if kernel in self.planned:
                 write_windows(kernel, self.planner)
+
+
+def part_for(rows: int, vmem_bytes: int) -> int:
+    """The least part of VMEM, in bytes, that has so many rows."""
+    parts = (vmem_bytes // part for part in _PARTS)
+    return next((size for size in parts if rows <= size // GRANULE_BYTES), vmem_bytes)
 
 
 def write_windows(fusion: HloInstruction, planner: WindowPlanner | None) -> None:

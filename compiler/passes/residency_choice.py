@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,7 @@ class ResidencyChoice:
 
     scopes: KernelScopes
     found: ResidentArrays
-    own_loops: Collection[HloInstruction]
+    own_loops: Mapping[HloInstruction, int]
     refused: set[int] = field(default_factory=set)
 
     def choose(self) -> list[ResidentArray]:

@@ -14,26 +14,20 @@ of the program, what other kernels touch, and the state of loops that are one ke
 
 from __future__ import annotations
 
-from compiler.analysis.buffer_assignment import assign_buffers
 from compiler.analysis.resident_arrays import (
     ResidentArray,
-    may_be_one_kernel,
     resident_arrays,
 )
 from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.analysis.vmem_scope import set_scope
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
-from compiler.backend.kernel_library import KernelLibrary
-from compiler.backend.kernel_options import KernelOptions, KernelTarget
-from compiler.backend.loop_kernel import LoopKernels
-from compiler.backend.smem_scratch import SmemScratch
-from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.array_places import move_arrays
 from compiler.passes.context import PassContext
 from compiler.passes.kernel_scopes import KernelScopes, write_windows
+from compiler.passes.own_loops import loops_fit, own_loops
 from compiler.passes.residency_choice import ResidencyChoice, crowded
 from compiler.passes.scope_lowering import lower_scopes
 from compiler.passes.vmem_copies import copy_invariants
@@ -49,9 +43,25 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     """Choose what stays in VMEM and plan the kernels around it anew."""
     if context.planner is None:
         return False
-    own_loops = _own_loops(module, context.planner)
-    copies = copy_invariants(module, context.planner.chip.vmem_bytes, own_loops)
-    scopes = KernelScopes(module, context.planner)
+    loops = own_loops(module, context.planner)
+    kept = _keep(module, context.planner, loops)
+    if not loops_fit(module, context.planner):
+        release_vmem(module, context.planner)
+        whole = dict.fromkeys(loops, context.planner.chip.vmem_bytes)
+        kept = _keep(module, context.planner, whole)
+    context.counts["arrays"] = len(kept)
+    context.counts["bytes"] = sum(array.request.size_bytes for array in kept)
+    for array in kept:
+        instr, _ = array.slots[0]
+        context.remarks.append(f"%{instr.name} stays in VMEM: saves {array.saved_bytes} bytes")
+    return bool(kept)
+
+
+def _keep(
+    module: HloModule, planner: WindowPlanner, own_loops: dict[HloInstruction, int]
+) -> list[ResidentArray]:
+    copies = copy_invariants(module, planner.chip.vmem_bytes, own_loops)
+    scopes = KernelScopes(module, planner)
     kept: list[ResidentArray] = []
     found = resident_arrays(module, own_loops, scopes.moves, copies)
     for _ in range(_STAGES):
@@ -68,16 +78,14 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     requests = [array.request for array in found.held]
     vmem = scopes.vmem(found.liveness, own_loops)
     scopes.widen(found.liveness, vmem.lowest(requests, vmem.pack(requests)))
-    scopes.write(crowded(found))
+    taken = crowded(found)
+    scopes.write(taken)
+    for loop, size in own_loops.items():
+        set_scope(loop, size if loop in taken else None)
     for copy in copies:
         if memory_space(copy.array) != VMEM:
             replace(copy, copy.operands[0])
-    context.counts["arrays"] = len(kept)
-    context.counts["bytes"] = sum(array.request.size_bytes for array in kept)
-    for array in kept:
-        instr, _ = array.slots[0]
-        context.remarks.append(f"%{instr.name} stays in VMEM: saves {array.saved_bytes} bytes")
-    return bool(kept)
+    return kept
 
 
 def _chosen(choice: ResidencyChoice) -> list[ResidentArray]:
@@ -93,26 +101,6 @@ def _chosen(choice: ResidencyChoice) -> list[ResidentArray]:
         if number + 2 == _HOPEFUL_ROUNDS + _ROUNDS:
             choice.refuse(kept)
     return []
-
-
-def _own_loops(module: HloModule, planner: WindowPlanner) -> set[HloInstruction]:
-    """The loops that are kernels of their own as things lie, which have all of VMEM."""
-    found = [
-        instr
-        for computation in control_computations(module)
-        for instr in computation
-        if instr.opcode == "while" and may_be_one_kernel(instr, planner.chip.vmem_bytes)
-    ]
-    if not found:
-        return set()
-    try:
-        buffers = assign_buffers(module, planner.chip)
-    except ResourceExhaustedError:  # arrays that go to VMEM may make room
-        return set(found)
-    smem = SmemScratch(0, planner.chip.smem_words)
-    target = KernelTarget(planner.chip, KernelOptions(planner.precision), smem)
-    kernels = LoopKernels(buffers, KernelLibrary(target))
-    return {loop for loop in found if kernels.fits(loop)}
 
 
 def release_vmem(module: HloModule, planner: WindowPlanner) -> bool:
