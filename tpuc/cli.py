@@ -169,9 +169,14 @@ _listing = _options(
     ),
     click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),
 )
+_inputs = click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz")
+_seed = click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+_machine = click.option(
+    "--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True
+)
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
-    click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz"),
+    _inputs,
     click.option(
         "--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"
     ),
@@ -182,7 +187,7 @@ _data = _options(
         help="largest normalised error allowed",
     ),
     click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
-    click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs"),
+    _seed,
 )
 
 
@@ -197,7 +202,7 @@ def cli() -> None:
 @_data
 @_target
 @_precision
-@click.option("--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True)
+@_machine
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
 )
@@ -291,7 +296,7 @@ def passes(**options: object) -> None:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="the page (MODEL.html)")
 @click.option("--run", "is_run", is_flag=True, help="run it; without, cycles are estimated")
 @click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz, with --run")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+@_seed
 @click.option(
     "--target",
     "targets",
@@ -311,13 +316,13 @@ def view(**options: object) -> None:
 
 @cli.command()
 @click.argument("model")
-@click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+@_inputs
+@_seed
 @_target
 @_precision
 @_f64_as_f32
 @_window
-@click.option("--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True)
+@_machine
 @click.option("-x", "script", type=click.Path(dir_okay=False), help="execute this file's commands")
 @click.option("--command", "commands", multiple=True, help="execute a command (repeatable)")
 def debug(**options: object) -> None:
@@ -368,13 +373,7 @@ def eval_command(**options: object) -> None:
 )
 @click.option("--target", default="v5e", show_default=True, help="the chip or slice to change")
 @_precision
-@click.option(
-    "--trips",
-    type=click.IntRange(0, 2**31 - 1),
-    default=10,
-    show_default=True,
-    help="iterations of loops whose trip count depends on data",
-)
+@_trips
 @click.option("--jobs", type=click.IntRange(1, 256), help="processes (default: one per processor)")
 @click.option(
     "--results",

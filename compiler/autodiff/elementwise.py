@@ -9,16 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Constant, Elementwise, Linear, Local, Partial, Rule, Scope, Step
+from compiler.autodiff.rule import Constant, Elementwise, Linear, Local, Rule, Scope, Step
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, array_of, tangent_sum
 from compiler.hlo.expression import Expr
 
 _STEPS = "its values are steps, flat between them"
 _BITS = "it is about bits, which do not change by little"
-
-
-def _unary(partial: Partial) -> Rule:
-    return Elementwise(partial)
 
 
 def _power_by_base(x: Expr, n: Expr, y: Expr, g: Expr) -> Expr:
@@ -181,40 +177,40 @@ class _ReducePrecision(Local):
 
 ELEMENTWISE_RULES: dict[str, Rule] = {
     "abs": _Absolute(),
-    "acos": _unary(lambda x, y, g: -(g * (1 - x * x).of("rsqrt"))),
-    "acosh": _unary(lambda x, y, g: g * (x - 1).of("rsqrt") * (x + 1).of("rsqrt")),
+    "acos": Elementwise(lambda x, y, g: -(g * (1 - x * x).of("rsqrt"))),
+    "acosh": Elementwise(lambda x, y, g: g * (x - 1).of("rsqrt") * (x + 1).of("rsqrt")),
     "add": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: g),
     "and": Constant(_BITS),
-    "asin": _unary(lambda x, y, g: g * (1 - x * x).of("rsqrt")),
-    "asinh": _unary(lambda x, y, g: g * (x * x + 1).of("rsqrt")),
-    "atan": _unary(lambda x, y, g: g / (x * x + 1)),
+    "asin": Elementwise(lambda x, y, g: g * (1 - x * x).of("rsqrt")),
+    "asinh": Elementwise(lambda x, y, g: g * (x * x + 1).of("rsqrt")),
+    "atan": Elementwise(lambda x, y, g: g / (x * x + 1)),
     "atan2": Elementwise(
         lambda y, x, _, g: g * (x / (x * x + y * y)),
         lambda y, x, _, g: g * (-y / (x * x + y * y)),
     ),
-    "atanh": _unary(lambda x, y, g: g / (1 - x) / (1 + x)),
-    "cbrt": _unary(lambda x, y, g: g * (y / x) / 3),
+    "atanh": Elementwise(lambda x, y, g: g / (1 - x) / (1 + x)),
+    "cbrt": Elementwise(lambda x, y, g: g * (y / x) / 3),
     "ceil": Constant(_STEPS),
     "clamp": _Clamp(),
     "compare": Constant(_STEPS),
     "complex": Linear(None, _complex),
     "convert": Linear(None, _convert),
-    "cosh": _unary(lambda x, y, g: g * x.of("sinh")),
-    "cosine": _unary(lambda x, y, g: -(g * x.of("sine"))),
+    "cosh": Elementwise(lambda x, y, g: g * x.of("sinh")),
+    "cosine": Elementwise(lambda x, y, g: -(g * x.of("sine"))),
     "count-leading-zeros": Constant(_BITS),
     "divide": Elementwise(
         lambda x, y, _, g: g / y,
         lambda x, y, z, g: -(g * z) / y,
     ),
-    "erf": _unary(lambda x, y, g: g * (2 / math.sqrt(math.pi)) * (-(x * x)).of("exponential")),
-    "exponential": _unary(lambda x, y, g: g * y),
-    "exponential-minus-one": _unary(lambda x, y, g: g * (y + 1)),
+    "erf": Elementwise(lambda x, y, g: g * (2 / math.sqrt(math.pi)) * (-(x * x)).of("exponential")),
+    "exponential": Elementwise(lambda x, y, g: g * y),
+    "exponential-minus-one": Elementwise(lambda x, y, g: g * (y + 1)),
     "floor": Constant(_STEPS),
     "imag": Linear(None, _imag),
     "is-finite": Constant(_STEPS),
-    "log": _unary(lambda x, y, g: g / x),
-    "log-plus-one": _unary(lambda x, y, g: g / (x + 1)),
-    "logistic": _unary(lambda x, y, g: g * y * (1 - y)),
+    "log": Elementwise(lambda x, y, g: g / x),
+    "log-plus-one": Elementwise(lambda x, y, g: g / (x + 1)),
+    "logistic": Elementwise(lambda x, y, g: g * y * (1 - y)),
     "maximum": _extreme("GT"),
     "minimum": _extreme("LT"),
     "mulhi": Constant(_BITS),
@@ -222,7 +218,7 @@ ELEMENTWISE_RULES: dict[str, Rule] = {
     "multiply-add": Elementwise(
         lambda x, y, z, _, g: g * y, lambda x, y, z, _, g: x * g, lambda x, y, z, _, g: g
     ),
-    "negate": _unary(lambda x, y, g: -g),
+    "negate": Elementwise(lambda x, y, g: -g),
     "not": Constant(_BITS),
     "or": Constant(_BITS),
     "popcnt": Constant(_BITS),
@@ -235,18 +231,18 @@ ELEMENTWISE_RULES: dict[str, Rule] = {
     ),
     "round-nearest-afz": Constant(_STEPS),
     "round-nearest-even": Constant(_STEPS),
-    "rsqrt": _unary(lambda x, y, g: g * -0.5 * (y / x)),
+    "rsqrt": Elementwise(lambda x, y, g: g * -0.5 * (y / x)),
     "select": Linear((1, 2), _select),
     "shift-left": Constant(_BITS),
     "shift-right-arithmetic": Constant(_BITS),
     "shift-right-logical": Constant(_BITS),
     "sign": _ComplexSign(),
-    "sine": _unary(lambda x, y, g: g * x.of("cosine")),
-    "sinh": _unary(lambda x, y, g: g * x.of("cosh")),
-    "sqrt": _unary(lambda x, y, g: g * (0.5 / y)),
+    "sine": Elementwise(lambda x, y, g: g * x.of("cosine")),
+    "sinh": Elementwise(lambda x, y, g: g * x.of("cosh")),
+    "sqrt": Elementwise(lambda x, y, g: g * (0.5 / y)),
     "stochastic-convert": Linear((0,), lambda step, g: [*_convert(step, g), None]),
     "subtract": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: -g),
-    "tan": _unary(lambda x, y, g: g * (y * y + 1)),
-    "tanh": _unary(lambda x, y, g: g * (1 - y) * (1 + y)),
+    "tan": Elementwise(lambda x, y, g: g * (y * y + 1)),
+    "tanh": Elementwise(lambda x, y, g: g * (1 - y) * (1 + y)),
     "xor": Constant(_BITS),
 }
