@@ -3,7 +3,8 @@
     result [4,7,w] by indices [4,7,2]   ->   result [28,w] by indices [2,28], reshaped
 
 Kernels stream such indices in blocks; and an index vector of one or two components is no row of
-lanes by itself, most of which would be padding. What is small is left as it is: its kernel writes any
+lanes by itself, most of which would be padding. Slices that are columns of a large operand are rows of a
+transposed one. What is small is left as it is: its kernel writes any
 result directly.
 """
 
@@ -16,6 +17,7 @@ from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices
+from compiler.passes.rules_scatter import pays_to_turn
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
@@ -24,14 +26,53 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     """Bring large gathers into flat form."""
     vmem_bytes = context.chip.vmem_bytes
     for computation in reachable(module):
+        columns = [gather_dims(i) for i in computation if i.opcode == "gather"]
+        columns = [d for d in columns if is_large(d, vmem_bytes) and _column(d) >= 0]
+        for d in columns:
+            replace(d.gather, _of_rows(d, _column(d)))
+        context.counts["gathers"] += len(columns)
         found = [gather_dims(i) for i in computation if i.opcode == "gather"]
         changed = [d for d in found if not is_flat(d) and (is_large(d, vmem_bytes) or is_padded(d))]
         for d in changed:
             replace(d.gather, _flat(d))
-        if changed:
+        if columns or changed:
             computation.sort()
         context.counts["gathers"] += len(changed)
     return bool(context.counts["gathers"])
+
+
+def _column(d: GatherDims) -> int:
+    """The dimension along which slices are whole columns, and had better be rows; -1 if there is none."""
+    dims = d.operand.array.dims
+    last = len(dims) - 1
+    if not dims or (last in d.window_dims and d.slice_sizes[last] > 1):
+        return -1
+    whole = [w for w in d.window_dims if d.slice_sizes[w] == dims[w] and w not in d.start_map]
+    column = max(whole, key=lambda w: dims[w], default=-1)
+    if column < 0 or not pays_to_turn(dims, d.gather.array.dims, dims[column]):
+        return -1
+    return column
+
+
+def _of_rows(d: GatherDims, column: int) -> HloInstruction:
+    """The same gather from an operand that has `column` last."""
+    order = (*(i for i in range(d.operand.array.rank) if i != column), column)
+    operand = make.transpose(d.operand, order)
+    windows = [w for w in order if w in d.window_dims]
+    sizes = list(d.gather.array.dims)
+    for place, window in zip(d.offset_dims, windows, strict=True):
+        sizes[place] = d.slice_sizes[window]
+    attrs = dict(d.gather.attrs)
+    attrs["collapsed_slice_dims"] = tuple(sorted(order.index(i) for i in d.collapsed))
+    attrs["start_index_map"] = tuple(order.index(i) for i in d.start_map)
+    attrs["operand_batching_dims"] = tuple(order.index(i) for i in d.operand_batch)
+    attrs["slice_sizes"] = tuple(d.slice_sizes[i] for i in order)
+    shape = d.gather.array.with_dims(tuple(sizes))
+    made = emit(d.gather, "gather", shape, (operand, d.indices), attrs)
+    back = list(range(len(sizes)))
+    for place, window in zip(d.offset_dims, d.window_dims, strict=True):
+        back[place] = d.offset_dims[windows.index(window)]
+    return make.transpose(made, tuple(back))
 
 
 def _flat(d: GatherDims) -> HloInstruction:

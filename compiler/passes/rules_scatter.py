@@ -62,7 +62,7 @@ def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction 
     sizes = [updates.array.dims[d] for d in window]
     number = max(range(len(window)), key=lambda n: sizes[n])
     column = [d for d in range(len(dims)) if d not in gone][number]
-    if not _pays_to_turn(dims, updates.array.dims, sizes[number]):
+    if not pays_to_turn(dims, updates.array.dims, sizes[number]):
         return None
     order, update_order = (
         _moved_last(len(dims), column),
@@ -82,8 +82,9 @@ def _moved_last(rank: int, dim: int) -> Dims:
     return (*(d for d in range(rank) if d != dim), dim)
 
 
-def _pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
-    """Whether rows save more cycles than the three transposes cost."""
+def pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
+    """Whether slices of `update_dims` that are rows, not columns of `size`, save more cycles than
+    transposes of two operands of `dims` and of the slices cost."""
     elements = math.prod(update_dims)
     rows = elements // max(size, 1) * -(-size // _LANES)
     saved = (elements - rows) * _ROW_CYCLES
