@@ -8,12 +8,16 @@ cancel is theirs, and each pass loads weights anew. Up to 32 vregs of products a
 added in f32 instead: rounded like plain f32 arithmetic, and no slower, since so small a kernel
 mostly waits for its operands. Larger ones are no faster, as what makes their operands may be
 fused into the products and so repeated.
+
+A dot of few results that sums along a long dimension (the normal equations of a regression) loads
+weights for every 128 elements and uses a few columns of them. Its products are summed along the lanes,
+of operands rounded as for the matrix unit. Likewise a product of a long, narrow matrix with a vector.
 """
 
 from __future__ import annotations
 
 from compiler.analysis.dot_parts import dot_parts
-from compiler.hlo.dtypes import F32
+from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
@@ -23,11 +27,14 @@ from compiler.rewrite.emitter import Emitter
 Instr = HloInstruction
 MAX_CONTRACTED = 32
 MAX_LANES = 1 << 15  # of products, padded to whole vregs: 32 vregs
+MAX_RESULTS = 16
+LONG = 8192
+"""Contracted elements of a dot of so few results."""
 SUBLANES, LANES = 8, 128
 
 
 def expand_small_dots(module: HloModule, context: PassContext) -> bool:
-    """Expand outer products, and small dots that would take more than one pass of the matrix unit."""
+    """Expand outer products, small dots of more than one pass, and those of few results of long sums."""
     precision = context.planner.precision if context.planner is not None else "default"
     return expand(module, context, {"dot": lambda instr: expand_small_dot(instr, precision)})
 
@@ -38,21 +45,40 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
         return None
     left, right = dot_sides(instr)
     batch, k = left.size(left.batch), left.size(left.contracting)
-    if k > 1 and dot_parts(instr, precision).passes == 1:
-        return None
     m, n = left.size(left.free), right.size(right.free)
+    is_rounded = k > 1 and dot_parts(instr, precision).passes == 1
+    if batch == 1 and k >= LONG and m * n <= MAX_RESULTS:
+        return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
+    is_thin = batch == 1 and k <= MAX_RESULTS and min(m, n) == 1 and max(m, n) >= LONG
+    if is_rounded and not is_thin:
+        return None
     is_swapped = n == 1
     if is_swapped:
         left, right, m, n = right, left, n, m
     lanes = k * batch * _rounded(m, SUBLANES) * _rounded(n, LANES)
-    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES):
+    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES and not is_thin):
         return None
     e = Emitter.at(instr)
     full = (k, batch, m, n)
-    rows = e.broadcast(_matrix(e, left), full, (0, 1, 2))
-    columns = e.broadcast(_matrix(e, right), full, (0, 1, 3))
+    rows = e.broadcast(_matrix(e, left, is_rounded=is_rounded), full, (0, 1, 2))
+    columns = e.broadcast(_matrix(e, right, is_rounded=is_rounded), full, (0, 1, 3))
     products = e.multiply(rows, columns)
     total = e.shaped(products, full[1:]) if k == 1 else e.total(products, 0)
+    return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _summed_in_lanes(instr: Instr, left: DotSide, right: DotSide, *, is_rounded: bool) -> Instr:
+    """The dot as products ``[M, N, K]`` summed over the last dimension."""
+    e = Emitter.at(instr)
+    full = (left.size(left.free), right.size(right.free), left.size(left.contracting))
+    factors = []
+    for side, places in ((left, (0, 2)), (right, (1, 2))):
+        rows = e.cast(side.operand, BF16) if is_rounded else side.operand
+        order = (*side.free, *side.batch, *side.contracting)
+        turned = rows if order == tuple(range(len(order))) else e.transpose(rows, order)
+        matrix = e.shaped(turned, (side.size(side.free), full[2]))
+        factors.append(e.broadcast(e.cast(matrix, F32), full, places))
+    total = e.total(e.multiply(*factors), 2)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 
@@ -65,9 +91,10 @@ def _rounded(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _matrix(e: Emitter, side: DotSide) -> Instr:
-    """The operand in f32 as ``[contracted, batch, free]``, contracted dimensions in one order."""
+def _matrix(e: Emitter, side: DotSide, *, is_rounded: bool) -> Instr:
+    """The operand in f32 as ``[contracted, batch, free]``, contracted dimensions in one order;
+    rounded to bf16 first where the matrix unit rounds it."""
     order = (*side.contracting, *side.batch, *side.free)
-    operand = e.cast(side.operand, F32)
+    operand = e.cast(e.cast(side.operand, BF16) if is_rounded else side.operand, F32)
     turned = operand if order == tuple(range(len(order))) else e.transpose(operand, order)
     return e.shaped(turned, tuple(side.size(d) for d in (side.contracting, side.batch, side.free)))

@@ -68,3 +68,17 @@ def test_one_element_of_a_large_array_is_sent_for(monkeypatch: pytest.MonkeyPatc
     check(text, [values, places])
     kernels = compile_text(text).program.kernels.values()
     assert any(kernel.note.endswith("streamed") for kernel in kernels)
+
+
+def test_columns_of_a_large_array_are_rows_of_a_turned_one() -> None:
+    lines = [
+        "x = f32[24,30,5,40] parameter(0)",
+        "i = s32[300,2] parameter(1)",
+        "g = f32[24,300,5] gather(x, i), offset_dims={0,2}, collapsed_slice_dims={1,3}, "
+        "start_index_map={3,1}, index_vector_dim=1, slice_sizes={24,1,5,1}",
+    ]
+    values = random_values(BY_NAME["f32"], (24, 30, 5, 40), 1)
+    rng = np.random.default_rng(1)
+    places = np.stack([rng.integers(-2, 43, 300), rng.integers(-2, 33, 300)], 1).astype(np.int32)
+    text = tupled(lines, {"g": "f32[24,300,5]"})
+    check(text, [values, places], target="v5e{vmem=1MiB}")

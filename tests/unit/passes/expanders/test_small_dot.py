@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.passes.pipeline import run_pipeline
 from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
@@ -136,3 +137,36 @@ def test_large_and_empty_ones_stay(x: str, y: str, result: str) -> None:
 
 def test_integers_stay() -> None:
     assert _is_left(_text(MATRICES, ("s32", "s32", "s32"), tail=""), "highest")
+
+
+LONG = {
+    "normal equations": (
+        "9000,4", "9000,3", "4,3", "lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    ),
+    "inner product": ("8192", "8192", "", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    "two contracted": (
+        "3,100,90", "100,3,90,2", "2", "lhs_contracting_dims={1,0,2}, rhs_contracting_dims={0,1,2}",
+    ),
+    "narrow matrix and vector": (
+        "9000,5", "5", "9000", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "row and narrow matrix": (
+        "1,16", "16,8192", "1,8192", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tail", ["", HIGHEST], ids=["default", "highest"])
+@pytest.mark.parametrize("name", LONG)
+def test_few_results_of_long_sums_are_rounded_as_the_matrix_unit_rounds(
+    name: str, tail: str
+) -> None:
+    text = _text(LONG[name], tail=tail)
+    inputs = [i + 1 for i in _inputs(text)]
+    assert not _is_left(text)
+    want = evaluate(parse_module(text), inputs, "default")
+    assert_close(want, expanded(text, inputs, PASS, ["dot"]), 2e-5)
+
+
+def test_many_results_of_long_sums_stay_on_the_matrix_unit() -> None:
+    assert _is_left(_text(("9000,8", "9000,4", "8,4", LONG["normal equations"][3]), tail=""))
