@@ -145,6 +145,8 @@ class _BodyWriter:
         index = self._indices[depth] if self._loops else self.random.choice(writable)
         inner = self._some([number for number in writable if number != index])
         trip, trip_sreg = self.random.choice([0, 1, 2, 2, 3]), -1
+        if not self._loops and self.random.random() < 0.1:
+            trip = self.random.choice([5, 9, 16, 40])
         writer = self.writer(writable)
         if self.random.random() < 0.3:
             trip_sreg, trip = writer.constant(self.random.choice([0, 1, 2, -1, -(2**31)])), -1

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.hlo.evaluator import factorizations
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
 from compiler.hlo.evaluator.lapack import lapack_call
-from compiler.hlo.evaluator.sorting import top_k
+from compiler.hlo.evaluator.sorting import approximate_top_k, top_k
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
 
@@ -55,14 +55,24 @@ _TARGETS: dict[str, CustomCall] = {
 }
 
 
+_OF_COMPUTATIONS: dict[str, Handler] = {
+    "ApproxTopK": approximate_top_k,
+    "PartialReduce": approximate_top_k,
+}
+"""Targets that name computations."""
+
+
 def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     target = instr.custom_call_target
+    if target in _OF_COMPUTATIONS:
+        return _OF_COMPUTATIONS[target](ctx, instr, operands)
     function = _TARGETS.get(target)
     if function is None:
         found = lapack_call(instr, operands)
         if found is not None:
             return found
-        raise unsupported(instr, f"target {target!r} is unknown; known are {sorted(_TARGETS)}")
+        known = sorted({*_TARGETS, *_OF_COMPUTATIONS})
+        raise unsupported(instr, f"target {target!r} is unknown; known are {known}")
     return function(instr, operands)
 
 

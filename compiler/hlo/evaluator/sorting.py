@@ -13,17 +13,33 @@ import numpy as np
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value
 from compiler.hlo.evaluator.numerics import total_order_key, widen
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import TupleShape, leaves
+from compiler.hlo.topk_calls import comparator_of, reduced_dimension
 
 
 def _sort(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     (axis,) = instr.dimensions
-    body = instr.to_apply
+    results = _ordered(ctx, instr.to_apply, operands, axis)
+    return results[0] if len(results) == 1 else results
+
+
+def approximate_top_k(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    """The first elements in the comparator's order, all of them found."""
+    axis, count = reduced_dimension(instr), leaves(instr.shape)[0].dims
+    arrays = [np.asarray(operand) for operand in operands[: len(operands) // 2]]
+    ordered = _ordered(ctx, comparator_of(instr), arrays, axis)
+    results = tuple(np.take(array, np.arange(count[axis]), axis) for array in ordered)
+    return results if isinstance(instr.shape, TupleShape) else results[0]
+
+
+def _ordered(
+    ctx: Context, body: HloComputation, operands: Operands, axis: int
+) -> tuple[Array, ...]:
     moved = [np.moveaxis(array, axis, 0) for array in operands]
     order = _simple_order(body, moved)
     if order is None:
         order = _network_order(ctx, body, moved)
-    results = tuple(np.moveaxis(np.take_along_axis(array, order, 0), 0, axis) for array in moved)
-    return results[0] if len(results) == 1 else results
+    return tuple(np.moveaxis(np.take_along_axis(array, order, 0), 0, axis) for array in moved)
 
 
 def _simple_order(body: HloComputation, arrays: Sequence[Array]) -> Array | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
+from compiler.hlo.topk_calls import comparator_of, reduced_dimension
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.eigen import hermitian_eigen
@@ -107,31 +107,11 @@ def _top_k(e: Emitter, instr: Instr) -> Instr:
 
 def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
     """Exactly the first elements, which any recall target allows."""
-    count = (len(instr.operands)) // 2
-    comparator = next(iter(instr.called_computations()), None)
-    assert isinstance(instr.shape, TupleShape)
-    result = instr.shape.elements[0]
-    assert isinstance(result, ArrayShape)
-    dim = _reduced_dim(instr, result)
-    if comparator is None:
-        raise UnsupportedError(f"%{instr.name}: no comparator is named", instr.span)
-    ordered = e.sort(instr.operands[:count], dim, comparator, stable=True)
+    count = len(instr.operands) // 2
+    dim, size = reduced_dimension(instr), leaves(instr.shape)[0].dims
+    ordered = e.sort(instr.operands[:count], dim, comparator_of(instr), stable=True)
     values = [ordered] if count == 1 else [e.get_tuple_element(ordered, i) for i in range(count)]
-    return result_of(e, instr, [e.part(value, dim, 0, result.dims[dim]) for value in values])
-
-
-def _reduced_dim(instr: Instr, result: ArrayShape) -> int:
-    """``reduction_dim`` of the configuration, or the dimension that shrinks."""
-    text = str(instr.attrs.get("backend_config", "{}"))
-    try:
-        config = json.loads(text)
-    except json.JSONDecodeError:
-        config = {}
-    if isinstance(config, dict) and "reduction_dim" in config:
-        dim = int(config["reduction_dim"])
-        return dim % len(result.dims)
-    pairs = zip(instr.operands[0].array.dims, result.dims, strict=True)
-    return next((d for d, (a, b) in enumerate(pairs) if a != b), len(result.dims) - 1)
+    return result_of(e, instr, [e.part(value, dim, 0, size[dim]) for value in values])
 
 
 def expand_topk(instr: Instr) -> Instr | None:
