@@ -8,7 +8,7 @@ from __future__ import annotations
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.ops.declaration import APPLY, AttributeRow, Op, flags, variadic, words
 from compiler.hlo.ops.declaration import Trait as T
-from compiler.hlo.ops.inference import Inference, dims_text, one_or_tuple, plain
+from compiler.hlo.ops.inference import Inference, applied, dims_text, one_or_tuple, plain
 from compiler.hlo.shape import ArrayShape, Shape
 
 
@@ -56,6 +56,22 @@ def _index_vector_size(q: Inference, indices: ArrayShape) -> int:
     return 1 if vector_dim == indices.rank else indices.dims[vector_dim]
 
 
+def _check_batching(
+    q: Inference,
+    operand: ArrayShape,
+    indices: ArrayShape,
+    sides: tuple[str, str],
+    others: set[int],
+) -> None:
+    """Batching dimensions go in pairs of one size and are nothing else, nor the index vector."""
+    left = q.dims_in_range(f"{sides[0]}_batching_dims", operand.rank)
+    right = q.dims_in_range(f"{sides[1]}_batching_dims", indices.rank)
+    sizes = [operand.dims[d] for d in left], [indices.dims[d] for d in right]
+    q.require(sizes[0] == sizes[1], f"batching dimensions have sizes {sizes[0]} and {sizes[1]}")
+    q.require(q.integer("index_vector_dim") not in right, "the index vector is no batch")
+    q.require(not others & set(left), "an operand's batching dimension has another role")
+
+
 def _gather(q: Inference) -> Shape:
     operand, indices = q.array(0), q.array(1)
     q.require(indices.dtype.is_integer, f"indices are {dims_text(indices)}, want integers")
@@ -63,8 +79,8 @@ def _gather(q: Inference) -> Shape:
     sizes = q.ints("slice_sizes")
     collapsed = q.dims_in_range("collapsed_slice_dims", operand.rank)
     batching = q.dims_in_range("operand_batching_dims", operand.rank)
-    q.dims_in_range("start_indices_batching_dims", indices.rank)
     start_map = q.dims_in_range("start_index_map", operand.rank)
+    _check_batching(q, operand, indices, ("operand", "start_indices"), {*collapsed, *start_map})
     fits = len(sizes) == operand.rank and all(
         0 <= s <= d for s, d in zip(sizes, operand.dims, strict=True)
     )
@@ -91,6 +107,7 @@ def _scatter(q: Inference) -> Shape:
     for operand, update in zip(operands, updates, strict=True):
         q.same_dtype(operand, update)
         _check_update(q, operand, indices, update)
+    applied(q, "to_apply", 2 * count, count)
     return one_or_tuple([plain(o.dtype, o.dims) for o in operands])
 
 
@@ -102,6 +119,7 @@ def _check_update(
     inserted = q.dims_in_range("inserted_window_dims", operand.rank)
     batching = q.dims_in_range("input_batching_dims", operand.rank)
     index_map = q.dims_in_range("scatter_dims_to_operand_dims", operand.rank)
+    _check_batching(q, operand, indices, ("input", "scatter_indices"), {*inserted, *index_map})
     if len(index_map) != _index_vector_size(q, indices):
         q.fail(f"scatter_dims_to_operand_dims has {len(index_map)} entries, not one per component")
     kept = [size for d, size in enumerate(operand.dims) if d not in (*inserted, *batching)]

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 from compiler.diagnostics import CompileError
 from compiler.hlo.attributes import Window
-from compiler.hlo.dtypes import DType
+from compiler.hlo.dtypes import PRED, DType
 from compiler.hlo.ir import HloComputation
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.hlo.shape_text import print_shape
 
 
@@ -130,6 +130,25 @@ def plain(dtype: DType, dims: tuple[int, ...] | list[int]) -> ArrayShape:
 def dims_text(shape: ArrayShape) -> str:
     """``f32[8,128]``, for messages."""
     return print_shape(shape, False)
+
+
+def applied(q: Inference, name: str, operands: int, results: int = 1) -> list[ArrayShape]:
+    """The results of a computation that is applied to elements: scalars, as its parameters are."""
+    body = q.computation(name)
+    found = leaves(body.root_instruction.shape)
+    q.require(len(found) == results, f"%{body.name} returns {len(found)} values, want {results}")
+    count = len(body.parameters)
+    q.require(count == operands, f"%{body.name} takes {count} parameters, want {operands}")
+    shapes = [*found, *(parameter.shape for parameter in body.parameters)]
+    is_scalar = all(isinstance(s, ArrayShape) and s.rank == 0 for s in shapes)
+    q.require(is_scalar, f"%{body.name} must take and return scalars")
+    return found
+
+
+def predicate(q: Inference, name: str, operands: int) -> None:
+    """A computation of scalars that says true or false."""
+    (result,) = applied(q, name, operands)
+    q.require(result.dtype == PRED, f"{name} returns {result.dtype}, want pred")
 
 
 def window_of(q: Inference, rank: int) -> Window:

@@ -17,10 +17,12 @@ from compiler.hlo.ops.declaration import (
 from compiler.hlo.ops.declaration import Trait as T
 from compiler.hlo.ops.inference import (
     Inference,
+    applied,
     declared,
     dims_text,
     one_or_tuple,
     plain,
+    predicate,
     window_of,
 )
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
@@ -40,23 +42,13 @@ def _operands_and_inits(q: Inference) -> tuple[list[ArrayShape], list[ArrayShape
     return operands, inits
 
 
-def _accumulators(q: Inference, inits: list[ArrayShape]) -> list[ArrayShape]:
-    """The result element types: what `to_apply` returns, which must take 2N scalars."""
-    body = q.computation("to_apply")
-    results = leaves(body.root_instruction.shape)
-    q.require(len(results) == len(inits), f"%{body.name} returns {len(results)} values")
-    want = 2 * len(inits)
-    if len(body.parameters) != want:
-        q.fail(f"%{body.name} takes {len(body.parameters)} parameters, want {want}")
-    q.require(all(r.rank == 0 for r in results), f"%{body.name} must return scalars")
-    return results
-
-
 def _reduce(q: Inference) -> Shape:
     operands, inits = _operands_and_inits(q)
     reduced = q.dims_in_range("dimensions", operands[0].rank)
     kept = [size for dim, size in enumerate(operands[0].dims) if dim not in reduced]
-    return one_or_tuple([plain(r.dtype, kept) for r in _accumulators(q, inits)])
+    return one_or_tuple(
+        [plain(r.dtype, kept) for r in applied(q, "to_apply", 2 * len(inits), len(inits))]
+    )
 
 
 def _windowed_dims(q: Inference, operand: ArrayShape) -> list[int]:
@@ -67,7 +59,9 @@ def _windowed_dims(q: Inference, operand: ArrayShape) -> list[int]:
 def _reduce_window(q: Inference) -> Shape:
     operands, inits = _operands_and_inits(q)
     dims = _windowed_dims(q, operands[0])
-    return one_or_tuple([plain(r.dtype, dims) for r in _accumulators(q, inits)])
+    return one_or_tuple(
+        [plain(r.dtype, dims) for r in applied(q, "to_apply", 2 * len(inits), len(inits))]
+    )
 
 
 def _select_and_scatter(q: Inference) -> Shape:
@@ -78,8 +72,8 @@ def _select_and_scatter(q: Inference) -> Shape:
     q.require(init.rank == 0, f"initial value is {dims_text(init)}, want a scalar")
     if any(d.base_dilation != 1 or d.reversal for d in window_of(q, operand.rank).dims):
         q.fail("a window that selects is neither reversed nor over a dilated operand")
-    q.computation("select")
-    q.computation("scatter")
+    predicate(q, "select", 2)
+    applied(q, "scatter", 2)
     return operand
 
 
@@ -90,10 +84,7 @@ def _sort(q: Inference) -> Shape:
     for operand in operands:
         if operand.dims != operands[0].dims:
             q.fail(f"operands {dims_text(operands[0])} and {dims_text(operand)} differ")
-    comparator = q.computation("to_apply")
-    want = 2 * len(operands)
-    if len(comparator.parameters) != want:
-        q.fail(f"%{comparator.name} takes {len(comparator.parameters)} parameters, want {want}")
+    predicate(q, "to_apply", 2 * len(operands))
     return one_or_tuple([plain(o.dtype, o.dims) for o in operands])
 
 
@@ -107,11 +98,9 @@ def _topk(q: Inference) -> Shape:
 
 def _map(q: Inference) -> Shape:
     operands = q.arrays()
-    body = q.computation("to_apply")
-    root = body.root_instruction.array
+    (root,) = applied(q, "to_apply", len(operands))
     dims = operands[0].dims if operands else q.declared_array().dims
     q.require(all(o.dims == dims for o in operands), "operands differ in dimensions")
-    q.require(len(body.parameters) == len(operands), f"%{body.name} takes another number")
     return plain(root.dtype, dims)
 
 
