@@ -101,7 +101,7 @@ def _compile(
         placed["slice"] = json.dumps([cores.torus.dims, cores.chips])
         placed["collectives"] = json.dumps([t.to_json() for t in collectives_of(module)])
     with _timed("passes", timings, options.progress):
-        passes += run_passes(module, chip, None, options)
+        passes += run_passes(module, chip, None, options, cores)
     buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
     lowered.program.metadata |= {"precision": options.precision, **placed}
     remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
@@ -148,7 +148,7 @@ def _lowered(
             if release_vmem(module, WindowPlanner(chip, options.precision)):
                 continue
             with _timed("passes", timings, options.progress):
-                again = split_kernels(module, chip, fusions, options.precision)
+                again = split_kernels(module, chip, fusions, options.precision, cores)
             if again is None:
                 raise
             passes += again
@@ -161,8 +161,9 @@ def run_passes(
     chip: Chip,
     names: Sequence[str] | None = None,
     options: CompileOptions | None = None,
+    cores: Slice | None = None,
 ) -> list[PassTiming]:
-    """Run the named HLO passes (all of the pipeline for None) in place."""
+    """Run the named HLO passes (all of the pipeline for None) in place; `cores` is a slice that runs them."""
     options = options or CompileOptions()
     if options.skip:
         find_passes(options.skip, PASSES)
@@ -177,6 +178,7 @@ def run_passes(
         progress=options.progress,
         windows=options.windows,
         on_request=("double-precision-narrower",) if options.f64_as_f32 else (),
+        cores=cores,
     )
 
 

@@ -2,8 +2,8 @@
 
     {"exchange_flag": 4, "phase": 1, "phases": 4}
 
-It uses the flags from `exchange_flag` on. One of several phases has updates between start and done: `phase`
-says which part of the work a half begins.
+It uses the flags from `exchange_flag` on. A gather or reduction of several phases has updates between
+start and done: `phase` says which part of the work a half begins.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from compiler.hlo.ir import HloInstruction
 
 MOST_FLAGS_UNDER_WAY = 192
 """Flags of exchanges whose start ran and whose done did not."""
-GATHER_FLAGS = 24
-"""Of one all-gather; a permute has one."""
-MOST_GATHERED = 20
-"""Devices of a group whose gather has flags enough."""
+GATHER_FLAGS, REDUCE_FLAGS = 24, 48
+"""Of one all-gather, of one reduction; a permute has one."""
+MOST_DEVICES = 20
+"""Of a group whose gather or reduction has flags enough."""
+_LEAST_PIECE = 1 << 17
+"""Bytes of both ways that are worth a turn of their own."""
 _KEY = "exchange_flag"
 
 
@@ -30,7 +32,30 @@ def start_of(half: HloInstruction) -> HloInstruction:
 
 def flag_count(half: HloInstruction) -> int:
     """How many flags an exchange in halves uses."""
-    return 1 if half.opcode.startswith("collective-permute") else GATHER_FLAGS
+    start = start_of(half)
+    if start.opcode != "async-start":
+        return 1
+    exchange = start.calls.root_instruction
+    return REDUCE_FLAGS if exchange.opcode == "reduce-scatter" else GATHER_FLAGS
+
+
+def ring_steps(exchange: HloInstruction) -> int:
+    """In how many steps a gather or reduction goes round a ring, both ways at once."""
+    devices = group_size(exchange)
+    return max(1, devices // 2 if exchange.opcode == "all-gather" else devices - 1)
+
+
+def reduction_pieces(devices: int, slot_bytes: int) -> int:
+    """In how many pieces each step of a reduction goes: one is on the link while another is added to."""
+    return max(1, min(4, REDUCE_FLAGS // (2 * max(1, devices - 1)), slot_bytes // _LEAST_PIECE))
+
+
+def adds_up(instr: HloInstruction) -> bool:
+    """Whether it is part of a reduction in phases, whose kernels use VMEM."""
+    if not instr.opcode.startswith("async-"):
+        return False
+    start = start_of(instr)
+    return start.opcode == "async-start" and start.calls.root_instruction.opcode == "reduce-scatter"
 
 
 def exchange_flag(half: HloInstruction) -> int:

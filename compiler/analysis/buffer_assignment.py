@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
+from compiler.analysis.async_flags import adds_up
 from compiler.analysis.buffer_packing import Request, pack
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.liveness import Liveness, LiveRange
@@ -157,7 +158,7 @@ def _scopes(liveness: Liveness, chip: HasMemorySizes) -> list[int]:
     """Rows of VMEM that kernels have for themselves, by position."""
     scopes = [0] * (liveness.length + 1)
     for instr, at in liveness.positions.items():
-        if OPCODES[instr.opcode].has(Trait.KERNEL):
+        if OPCODES[instr.opcode].has(Trait.KERNEL) or adds_up(instr):
             size = scoped_bytes(instr) if uses_vmem(instr) else SCALAR_KERNEL_BYTES
             size = chip.vmem_bytes if size is None else min(size, chip.vmem_bytes)
             scopes[at.start] = size // GRANULE_BYTES

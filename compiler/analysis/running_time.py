@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from compiler.analysis.async_flags import group_size, phases, start_of
+from collections.abc import Callable
+from typing import Protocol
+
+from compiler.analysis.async_flags import (
+    adds_up,
+    group_size,
+    phases,
+    reduction_pieces,
+    ring_steps,
+    start_of,
+)
 from compiler.analysis.kernel_work import kernel_work
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.vmem_scope import uses_vmem
@@ -15,11 +25,25 @@ from tpu_sim.isa.chips import Chip
 _UNKNOWN_TRIPS = 10
 
 
-class RunningTimes:
-    """Cycles of instructions on a chip, about."""
+class ExchangeCost(Protocol):
+    """Cycles until other cores have said that they are ready, and from then until all has come."""
 
-    def __init__(self, chip: Chip) -> None:
+    @property
+    def ready(self) -> int:
+        """Before anything is sent."""
+
+    @property
+    def transfer(self) -> int:
+        """After it."""
+
+
+class RunningTimes:
+    """Cycles of instructions on a chip, about; `exchange_cost` is told of a collective."""
+
+    def __init__(self, chip: Chip, exchange_cost: Callable[[HloInstruction], ExchangeCost]) -> None:
         self._chip = chip
+        self._exchange_cost = exchange_cost
+        self._costs: dict[object, ExchangeCost] = {}
         self._known: dict[HloInstruction, float] = {}
 
     def of(self, instr: HloInstruction) -> float:
@@ -30,13 +54,9 @@ class RunningTimes:
 
     def transfer(self, half: HloInstruction) -> float:
         """Cycles from the end of a start or update until all that it waits for next has come."""
-        chip, start = self._chip, start_of(half)
-        size = exchanged_bytes(start)
-        if start.opcode == "async-start":  # of a gather: slots that go both ways round a ring
-            devices = group_size(start.calls.root_instruction)
-            ways = 1 if devices == 2 else 2
-            size = size * (devices - 1) / (ways * phases(start)[1])
-        return size / chip.ici_bytes_per_cycle + chip.ici_hop_cycles
+        start = start_of(half)
+        root = start.calls.root_instruction if start.opcode == "async-start" else start
+        return self._cost(root).transfer / (1 if root is start else ring_steps(root))
 
     @property
     def hop(self) -> float:
@@ -51,11 +71,55 @@ class RunningTimes:
         if traits.has(Trait.HANDS_STATE):
             return max(map(self._of_all, instr.called_computations()), default=0)
         if traits.has(Trait.ASYNC):
-            waits = chip.ici_sync_cycles if instr.opcode.endswith("-start") else 0
-            return chip.call_overhead_cycles + waits
+            return chip.call_overhead_cycles + self._steps(instr)
         if not traits.has(Trait.KERNEL) or not uses_vmem(instr):
             return 0
         return chip.call_overhead_cycles + self._of_kernel(instr)
+
+    def _cost(self, exchange: HloInstruction) -> ExchangeCost:
+        """The cost of a collective, or of what a permute's start begins."""
+        attrs = exchange.attrs
+        key = (
+            exchange.opcode.removesuffix("-start"),
+            attrs.get("replica_groups", attrs.get("source_target_pairs")),
+            tuple(operand.shape for operand in exchange.operands),
+        )
+        if key not in self._costs:
+            self._costs[key] = self._exchange_cost(exchange)
+        return self._costs[key]
+
+    def pieces(self, half: HloInstruction) -> int:
+        """In how many pieces a transfer comes, each of which is worked on and sent on by itself."""
+        if not adds_up(half):
+            return 1
+        start = start_of(half)
+        return reduction_pieces(group_size(start.calls.root_instruction), int(_slot_bytes(start)))
+
+    def lap(self, half: HloInstruction) -> float:
+        """Cycles of an update or done that it works while later pieces come or earlier ones are sent on."""
+        if half.opcode == "async-start":
+            return 0
+        return self._sums(half) * (1 - 1 / self.pieces(half))
+
+    def _sums(self, half: HloInstruction) -> float:
+        """Of a reduction's steps: of each piece two arrays are read and one is written."""
+        if not adds_up(half):
+            return 0
+        start, chip = start_of(half), self._chip
+        steps = ring_steps(start.calls.root_instruction) / phases(start)[1]
+        bytes_cycles = 3 * _slot_bytes(start) / chip.hbm_bytes_per_cycle
+        return steps * bytes_cycles
+
+    def _steps(self, half: HloInstruction) -> float:
+        """What a half waits for beside the transfers before it, and adds."""
+        start = start_of(half)
+        root = start.calls.root_instruction if start.opcode == "async-start" else start
+        if half is start:
+            return self._cost(root).ready
+        if root is start:
+            return 0
+        steps = ring_steps(root) / phases(start)[1]
+        return max(0.0, steps - 1) * self.transfer(start) + self._sums(half)
 
     def _of_all(self, computation: HloComputation) -> float:
         return sum(map(self.of, computation))
@@ -65,14 +129,23 @@ class RunningTimes:
         if isinstance(config, dict) and "estimated_cycles" in config:
             return float(config["estimated_cycles"])
         chip = self._chip
-        least = kernel_work(kernel, ()).least_bytes
-        if kernel.opcode == "fusion" and _is_exchange(kernel.calls.root_instruction):
-            return least / chip.ici_bytes_per_cycle + chip.ici_sync_cycles + chip.ici_hop_cycles
-        return least / chip.hbm_bytes_per_cycle
+        if self.is_exchange(kernel):
+            cost = self._cost(kernel.calls.root_instruction)
+            return cost.ready + cost.transfer
+        return kernel_work(kernel, ()).least_bytes / chip.hbm_bytes_per_cycle
+
+    def is_exchange(self, kernel: HloInstruction) -> bool:
+        """Whether an instruction is a kernel of one whole exchange."""
+        if kernel.opcode != "fusion" or kernel.kind != "kCustom":
+            return False
+        return OPCODES[kernel.calls.root_instruction.opcode].has(Trait.COLLECTIVE)
 
 
-def _is_exchange(root: HloInstruction) -> bool:
-    return OPCODES[root.opcode].has(Trait.COLLECTIVE)
+def _slot_bytes(start: HloInstruction) -> float:
+    """Bytes of what one device has in the end of a reduction, or gives to a gather."""
+    root = start.calls.root_instruction
+    parts = group_size(root) if root.opcode == "reduce-scatter" else 1
+    return exchanged_bytes(start) / parts
 
 
 def exchanged_bytes(start: HloInstruction) -> float:

@@ -57,7 +57,7 @@ class ControlLowering:
             "collective-permute-done": self._exchange_done,
             "async-start": self._exchange,
             "async-update": self._exchange,
-            "async-done": self._exchange_done,
+            "async-done": self._exchange,
             "while": self._while,
             "conditional": self._conditional,
             "call": self._call,
@@ -178,9 +178,10 @@ class ControlLowering:
         self._call_kernel(instr, self._kernel_name(instr), sources, targets)
 
     def _exchange(self, instr: HloInstruction) -> None:
-        """A start or update; its value is a tuple of operands and results."""
-        assert isinstance(instr.shape, TupleShape)
-        arrays, count = self._slices(instr), leaf_count(instr.shape.elements[0])
+        """A start, update or done; a start's or update's value is a tuple of operands and results."""
+        of = instr.operands[0] if instr.opcode == "async-done" else instr
+        assert isinstance(of.shape, TupleShape)
+        arrays, count = self._slices(of), leaf_count(of.shape.elements[0])
         self._call_kernel(instr, self._kernel_name(instr), arrays[:count], arrays[count:])
 
     def _exchange_done(self, instr: HloInstruction) -> None:

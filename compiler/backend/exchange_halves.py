@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.analysis.async_flags import exchange_flag, phases, start_of
+from compiler.analysis.async_flags import adds_up, exchange_flag, phases, start_of
 from compiler.analysis.fusion_body import fusion_body
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.gather import emit_gather_phase
 from compiler.backend.exchange.permute import emit_done, emit_start
 from compiler.backend.exchange.plan import FIRST_ASYNC_FLAG
+from compiler.backend.exchange.reduce import emit_reduce_phase
 from compiler.backend.kernel import InPlace
 from compiler.backend.kernel_calls import Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
@@ -39,11 +40,12 @@ def lower_done(
 def lower_phase(
     name: str, half: HloInstruction, in_place: InPlace, rows: Rows, target: KernelTarget
 ) -> LloKernel:
-    """The kernel of a start, update or done of an all-gather."""
+    """The kernel of a start, update or done of an all-gather or reduce-scatter."""
     builder = _builder(name, half, target)
     builder.arg_count = kernel_interface(half).count
     first = FIRST_ASYNC_FLAG + exchange_flag(half)
-    emit_gather_phase(_kernel(builder, start_of(half), target), first, *phases(half))
+    emit = emit_reduce_phase if adds_up(half) else emit_gather_phase
+    emit(_kernel(builder, start_of(half), target), first, *phases(half))
     return builder.finish()
 
 

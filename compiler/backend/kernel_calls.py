@@ -57,15 +57,17 @@ class KernelInterface:
 def kernel_interface(instr: HloInstruction, rows: Rows = ()) -> KernelInterface:
     """The interface of the kernel that runs `instr`: a fusion, copy or half of an exchange.
 
-    A start or update is told of operands and results, a done of nothing.
+    A start or update is told of operands and results, an async-done too; a permute's done of nothing.
     `rows` are where those leaves of operands and results start that lie in VMEM, in their order.
     """
     places = iter(rows)
     if OPCODES[instr.opcode].has(Trait.ASYNC):
-        if not isinstance(instr.shape, TupleShape) or instr.opcode.endswith("-done"):
+        if instr.opcode == "collective-permute-done":
             return KernelInterface((), ())
-        made = [_argument(i, s, places) for i, s in enumerate(leaves(instr.shape))]
-        count = len(leaves(instr.shape.elements[0]))
+        shape = instr.operands[0].shape if instr.opcode == "async-done" else instr.shape
+        assert isinstance(shape, TupleShape)
+        made = [_argument(i, s, places) for i, s in enumerate(leaves(shape))]
+        count = len(leaves(shape.elements[0]))
         return KernelInterface(tuple(made[:count]), tuple(made[count:]))
     shapes = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
     arguments = [_argument(i, s, places) for i, s in enumerate([*shapes, *leaves(instr.shape)])]

@@ -9,6 +9,7 @@ from typing import Protocol
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
 from tpu_sim.isa import chips
+from tpu_sim.isa.torus import Slice
 
 
 class Chip(Protocol):
@@ -31,7 +32,8 @@ class PassContext:
     resort: reports show them.
 
     `planner` plans windows, one for all passes of a pipeline; None when the chip is not a whole one.
-    `windows` are those asked for by name.
+    `windows` are those asked for by name. `cores` is the slice that runs the program; None: one core, or
+    nobody knows.
     """
 
     chip: Chip
@@ -40,6 +42,7 @@ class PassContext:
     fallbacks: list[str] = field(default_factory=list)
     planner: WindowPlanner | None = None
     windows: WindowRequests = field(default_factory=WindowRequests)
+    cores: Slice | None = None
 
     def __post_init__(self) -> None:
         if self.planner is None and isinstance(self.chip, chips.Chip):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.analysis.async_flags import adds_up
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.resident_arrays import (
@@ -72,7 +73,7 @@ class KernelScopes:
             i
             for c in control_computations(module)
             for i in c
-            if OPCODES[i.opcode].has(Trait.KERNEL)
+            if OPCODES[i.opcode].has(Trait.KERNEL) or adds_up(i)
         ]
         for kernel in self._kernels:
             if _has_windows(kernel) and self._is_ours(kernel):
@@ -229,6 +230,8 @@ class KernelScopes:
         return cycles if is_possible else float("inf")
 
     def _of_custom(self, kernel: HloInstruction) -> int:
+        if adds_up(kernel):
+            return self._vmem // _PARTS[0]
         if kernel.opcode == "copy":
             source, target = kernel.operands[0].array, kernel.array
             is_plain = source.minor_to_major == target.minor_to_major

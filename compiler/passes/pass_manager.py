@@ -28,6 +28,7 @@ from compiler.pass_pipeline import verified, write_dump
 from compiler.passes.context import Chip, PassContext
 from compiler.passes.facts import Fact, breaking, contract_of, require
 from tpu_sim.isa import chips
+from tpu_sim.isa.torus import Slice
 
 
 class Pass(Protocol):
@@ -77,7 +78,7 @@ class PassManager:
     """Runs a sequence of passes. `progress` is told each pass's name before it runs.
 
     `precision` is that of f32 dots that state none; windows depend on it. `windows` are those asked
-    for by name.
+    for by name, `cores` is the slice that runs the program.
     """
 
     passes: Sequence[Pass]
@@ -89,6 +90,7 @@ class PassManager:
     precision: str = "default"
     windows: WindowRequests = field(default_factory=WindowRequests)
     planner: WindowPlanner | None = None
+    cores: Slice | None = None
 
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
@@ -106,7 +108,9 @@ class PassManager:
             if self.progress is not None:
                 self.progress(item.name)
             require(module, item.name, self.held)
-            context = PassContext(self.chip, planner=planner, windows=self.windows)
+            context = PassContext(
+                self.chip, planner=planner, windows=self.windows, cores=self.cores
+            )
             start = time.perf_counter()
             computations = len(module.computations)
             is_changed = item.run(module, context)

@@ -75,6 +75,7 @@ from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.passes.zero_sized_elimination import eliminate_zero_sized
 from tpu_sim.isa import chips
+from tpu_sim.isa.torus import Slice
 from tpu_sim.isa.verification import is_verifying
 
 PASSES: dict[str, Pass] = {
@@ -332,10 +333,11 @@ def run_pipeline(
     progress: Callable[[str], None] | None = None,
     windows: Mapping[str, Window] | None = None,
     on_request: Sequence[str] = (),
+    cores: Slice | None = None,
 ) -> list[PassTiming]:
     """Run `passes` (default: the whole pipeline) on a module, in place; return their timings.
 
-    Those `on_request` run before them.
+    Those `on_request` run before them. `cores` is the slice that runs the program.
     `precision` is that of f32 dots that state none. `windows` are elements of M, K and N in a grid
     step, by the name of a dot, a convolution or a fusion.
     """
@@ -351,12 +353,17 @@ def run_pipeline(
         is_verifying=is_verifying() or dump_dir is not None,
         precision=precision,
         windows=requests,
+        cores=cores,
     )
     return manager.run(module)
 
 
 def split_kernels(
-    module: HloModule, chip: chips.Chip, fusions: Sequence[HloInstruction], precision: str
+    module: HloModule,
+    chip: chips.Chip,
+    fusions: Sequence[HloInstruction],
+    precision: str,
+    cores: Slice | None = None,
 ) -> list[PassTiming] | None:
     """Split fusions of a finished module, and all equal ones; None where nothing can be split."""
     planner = WindowPlanner(chip, precision)
@@ -369,6 +376,7 @@ def split_kernels(
         is_verifying=is_verifying(),
         precision=precision,
         planner=planner,
+        cores=cores,
     )
     timings = manager.run(module)
     return timings if timings[0].is_changed else None

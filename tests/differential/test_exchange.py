@@ -110,3 +110,13 @@ def test_routes_have_a_text_and_a_file_and_are_checked() -> None:
             )
     with pytest.raises(ProgramError, match="route 0, the program has 0"):
         check_program(program(SHIFT, ""), V5E)
+
+
+def test_a_flag_goes_between_the_packets_of_a_transfer_that_is_under_way() -> None:
+    """It arrives as early as alone; a second transfer of the same port waits for the first one."""
+    both = RING + BACK.replace("port 2", "port 1")
+    behind = block("smovi s1 = 8", "dma.start d0, s0, s1, f0, s0, s0, s0") + READY
+    for kind in MACHINES:
+        alone = run_on(kind, program(READY, both))[0][0].cycles
+        found = run_on(kind, program(behind, both))[0][0].cycles
+        assert alone <= found < alone + 20

@@ -19,8 +19,8 @@ ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a,
 
 @pytest.fixture
 def never_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "ring_cycles", lambda x, groups: 1 << 60)
-    monkeypatch.setattr(reduce, "ring_cycles", lambda x, groups: 1 << 60)
+    monkeypatch.setattr(gather, "ring_cycles", lambda *_: 1 << 60)
+    monkeypatch.setattr(reduce, "ring_cycles", lambda *_: 1 << 60)
 
 
 def compiled(body: str, target: str, devices: int, dtype: str = "f32") -> SliceExecutable:

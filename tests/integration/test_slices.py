@@ -364,3 +364,44 @@ def test_gathers_in_phases_on_other_networks(target: str) -> None:
     for device in range(size):
         np.testing.assert_array_equal(np.asarray(gathered)[device], x.reshape(-1, 512))
     assert " async-update(" in exe.text("hlo")
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "operation"),
+    [
+        ("v5e:4x2", "bf16", "add"),
+        ("v5e:3x2", "f32", "maximum"),
+        ("v5p:2x2x2", "f32", "add"),
+        ("v5e:8x1", "s32", "add"),
+        ("v5e:2x1", "f32", "add"),
+    ],
+)
+def test_reductions_in_phases(target: str, dtype: str, operation: str) -> None:
+    """A reduce-scatter round a ring or over a box, and one beside it, spread over several kernels."""
+    size = {"v5e:3x2": 6, "v5e:2x1": 2}.get(target, 8)
+    dots = "\n".join(
+        f"d{k + 1} = f32[512,512] dot(d{k}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        for k in range(4)
+    )
+    source = text(
+        f"""x = T[{size * 264},520] parameter(0)
+      d0 = f32[512,512] parameter(1)
+      w = f32[512,512] parameter(2)
+      s = T[264,520] reduce-scatter(x), replica_groups={{}}, dimensions={{0}}, to_apply=add
+      n = T[{size * 264},520] negate(x)
+      t = T[264,520] reduce-scatter(n), replica_groups={{}}, dimensions={{0}}, to_apply=add
+      {dots}
+      ROOT r = (T[264,520], T[264,520], f32[512,512]) tuple(s, t, d4)""",
+        dtype,
+        operation,
+        f"replica_count={size}",
+    )
+    exe = compiled(source, target=target)
+    x = values(dtype, (size, size * 264, 520))
+    w = values("f32", (size, 512, 512))
+    got = exe(x, w, w)
+    assert exe.text("hlo").count(" async-start(") >= 1
+    combine = np.sum if operation == "add" else np.max
+    for result, whole in zip(got[:2], (x, -x), strict=True):
+        want = combine(whole.astype(np.float32), axis=0).reshape(size, 264, 520)
+        np.testing.assert_array_equal(np.asarray(result).astype(np.float32), want)

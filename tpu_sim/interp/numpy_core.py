@@ -16,7 +16,14 @@ from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, SPILL_ROWS, Kernel, Window
 from tpu_sim.isa.resources import EUP, MRF, XLU, Resource
-from tpu_sim.isa.timing import WORD_BYTES, DmaCost, dma_times, result_ready_cycles, unit_free
+from tpu_sim.isa.timing import (
+    WORD_BYTES,
+    DmaCost,
+    dma_times,
+    exchange_times,
+    result_ready_cycles,
+    unit_free,
+)
 from tpu_sim.machine import dma
 from tpu_sim.machine.fabric import Fabric, Links
 from tpu_sim.machine.faults import (
@@ -300,9 +307,9 @@ class NumpyCore:
         peer, hbm = links.cores[target]
         dma.copy(transfer, state, self._hbm, hbm)
         engine = int(state.port_free[route.port])
-        free, done = dma_times(state.now, engine, transfer.total_bytes, cost)
+        free, left, done = exchange_times(state.now, engine, transfer.total_bytes, cost)
         state.port_free[route.port] = free
-        state.flag_done[flag] = max(int(state.flag_done[flag]), free)
+        state.flag_done[flag] = max(int(state.flag_done[flag]), left)
         state.hbm_bytes += transfer.hbm_bytes
         links.sent[number] += transfer.total_bytes
         peer.raise_flag(flag, done)

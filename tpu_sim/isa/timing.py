@@ -11,7 +11,8 @@ The model, in issue order (`now` is the cycle at which the next bundle would iss
   bytes at the rate of HBM, which one from HBM to HBM pays twice, at `Chip.hbm_copy_efficiency`; its
   flag is done a latency later (two from HBM to HBM), not before earlier transfers on the flag;
 - a transfer over a route holds a port of the core's ICI instead (`route_cost`), and raises the flag
-  at the core that it goes to when it arrives; at its own, the flag is done when it has left;
+  at the core that it goes to when it arrives; at its own, the flag is done when it has left. A flag
+  without bytes is a packet between those of other transfers: it waits for no port (`exchange_times`);
 - each iteration of a `Loop` or `While` adds `Chip.loop_overhead_cycles` after its body;
 - a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle.
 
@@ -120,6 +121,20 @@ def dma_times(now: int, engine_free: int, transfer_bytes: int, cost: DmaCost) ->
     """When the engine is free again and when the flag is done, for a transfer issued at `now`."""
     engine_free = max(now, engine_free) + cost.cycles(transfer_bytes)
     return engine_free, engine_free + cost.latency
+
+
+def exchange_times(
+    now: int, port_free: int, transfer_bytes: int, cost: DmaCost
+) -> tuple[int, int, int]:
+    """When the port is free again, when what a transfer over a route sends has left, and has arrived.
+
+    A flag alone is a packet that goes between those of other transfers: it waits for no port.
+    """
+    if not transfer_bytes:
+        left, arrived = dma_times(now, now, 0, cost)
+        return port_free, left, arrived
+    left, arrived = dma_times(now, port_free, transfer_bytes, cost)
+    return left, left, arrived
 
 
 def descriptor_unit_bytes(descriptor: DmaDescriptor) -> int:

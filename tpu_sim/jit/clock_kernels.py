@@ -130,8 +130,8 @@ def exchange(ctx: Words, flag: int, size: int, route: int, now: int) -> None:
         return
     port = Word.PORT_FREE + table[row + RouteWord.PORT]
     cycles = engine_cycles(size, table[row + RouteWord.FACTOR], table[row + RouteWord.SETUP])
-    free = max(now, ctx[port]) + cycles
-    ctx[port] = free
+    free = max(now, ctx[port] if size > 0 else now) + cycles
+    ctx[port] = free if size > 0 else ctx[port]
     quick, slow = table[row + RouteWord.FLAG_LATENCY], table[row + RouteWord.LATENCY]
     ctx[Word.HBM_BYTES] += size * 2
     table[row + RouteWord.SENT] += size

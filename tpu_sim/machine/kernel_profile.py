@@ -23,6 +23,7 @@ from tpu_sim.isa.timing import (
     descriptor_bytes,
     dma_cost,
     dma_times,
+    exchange_times,
     result_ready_cycles,
     route_cost,
     unit_free,
@@ -362,9 +363,9 @@ class _Walk:
         else:
             route = self._routes[descriptor.route]
             cost = route_cost(route, chip, is_flag=not size)
-            start = max(self.now, self._ports.get(route.port, 0))
-            end, done = dma_times(self.now, self._ports.get(route.port, 0), size, cost)
-            self._ports[route.port] = end
+            free = self._ports.get(route.port, 0)
+            start = max(self.now, free) if size else self.now
+            self._ports[route.port], end, done = exchange_times(self.now, free, size, cost)
         self._flag_done[flag] = max(self._flag_done.get(flag, 0), done)
         self._flag_cause[flag] = cause
         if len(self.profile.transfers) < MOST_EVENTS:

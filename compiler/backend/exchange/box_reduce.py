@@ -25,8 +25,11 @@ from tpu_sim.isa.timing import GRANULE_BYTES
 
 _BLOCK_GRANULES = (64, 2048)
 """The least that is worth a turn, and the most that it takes."""
+PHASE_GRANULES = 256
+"""The most in phases, whose kernels share VMEM with arrays that stay there."""
 _PIECES = 4
 """With so many pieces in a step, one is on the link while another is added to."""
+_FLAGS = range(FIRST_DATA_FLAG, MOST_FLAGS)
 _MOST_PIECES = 1200
 """Pieces of all chains: more make a kernel that takes long to compile."""
 _LOADS, _STORES = 2, 8
@@ -82,8 +85,11 @@ class Event:
 class BoxReduce:
     """The schedule of a reduce-scatter of slots of that many granules."""
 
-    def __init__(self, box: Box, granules: int, chip: Chip) -> None:
+    def __init__(
+        self, box: Box, granules: int, chip: Chip, flags: range = _FLAGS, most: int = 0
+    ) -> None:
         self.box, self.granules, self.chip = box, granules, chip
+        self.most = most or _BLOCK_GRANULES[1]
         self.rows: list[list[int]] = [[] for _ in box.places]
         parts = [Colour(p.order[::-1], p.first, p.end) for p in colours(box, granules)]
         chains = [(part, way, *_half(part, way)) for part in parts for way in (0, 1)]
@@ -101,12 +107,12 @@ class BoxReduce:
             ]
             if sum(sends) <= _MOST_PIECES:
                 break
-        self.groups = _flags_each(sends)
+        self.groups = _flags_each(sends, len(flags))
         self.fits = self.groups > 0 and sum(sends) <= _MOST_PIECES
         self.chains: list[list[Phase]] = []
         self.turns: list[list[Event]] = []
         self.cycles = 0
-        self._used = FIRST_DATA_FLAG
+        self._used = flags.start
         if self.fits:
             self.chains = [
                 [self._phase(colour, way, phase, found) for phase, found in enumerate(own)]
@@ -180,7 +186,14 @@ class BoxReduce:
 
     def emit(self, x: Exchange) -> None:
         """Emit the kernel."""
-        _Emitter(self, x).emit()
+        _Emitter(self, x).emit(range(len(self.turns)))
+
+    def emit_phase(self, x: Exchange, phase: int, phases: int) -> None:
+        """Emit one of the kernels in phases: first the turns that wait for nothing, then the others."""
+        first = next(k for k, turn in enumerate(self.turns) if any(event.step for event in turn))
+        rest = len(self.turns) - first
+        bounds = [0, *(first + rest * number // phases for number in range(phases + 1))]
+        _Emitter(self, x).emit(range(bounds[phase], bounds[phase + 1]))
 
 
 class _Emitter:
@@ -193,18 +206,21 @@ class _Emitter:
             [self.sum.windows(f"{chain}.{turn}", rows) for turn in range(2)]
             for chain in range(len(plan.chains))
         ]
-        self.scratch = self.b.sconst(x.plan.scratch_granule)
+        self.scratch = x.scratch
 
-    def emit(self) -> None:
-        x = self.x
+    def emit(self, turns: range) -> None:
+        """Emit some of the turns; before the first one neighbours say that they are ready."""
+        x, is_begin = self.x, turns.start == 0
         x.start_table(self.plan.rows)
         for axis, (forward, backward) in zip(self.plan.box.axes, self.routes, strict=True):
-            for way in axis.directions:
+            for way in axis.directions if is_begin else ():
                 x.signal((forward if axis.size == 2 else (backward, forward)[way]), x.ready)
         x.await_table()
-        x.wait(x.ready)
+        if is_begin:
+            x.wait(x.ready)
         before: list[Event] = []
-        for number, turn in enumerate(self.plan.turns):
+        for number in turns:
+            turn = self.plan.turns[number]
             repeats = max(self._piece(event).repeats for event in turn)
             is_early = repeats == 1 and not self._depends(turn, before)
             if is_early:  # its copies go on while the sums before are made
@@ -218,7 +234,7 @@ class _Emitter:
                 before = []
             elif not is_early:
                 self._load(turn, number, 0)
-        self._finish(before, len(self.plan.turns) - 1, 0)
+        self._finish(before, turns.stop - 1, 0)
 
     def _depends(self, turn: list[Event], before: list[Event]) -> bool:
         """Whether a chain cannot go on before its piece of the turn before is done, here or elsewhere."""
@@ -358,7 +374,7 @@ def _pieces(
         for place in product(*(range(axis.size) for axis in axes[:-1]))
     ]
     whole = length * inner * len(outer)
-    size = min(_BLOCK_GRANULES[1], max(_BLOCK_GRANULES[0], -(-whole // _PIECES)))
+    size = min(plan.most, max(_BLOCK_GRANULES[0], -(-whole // _PIECES)))
     if length >= size:  # a slot in blocks
         parts = -(-length // size)
         count = -(-length // parts)
@@ -385,9 +401,8 @@ def _pieces(
     )
 
 
-def _flags_each(sends: list[int]) -> int:
+def _flags_each(sends: list[int], room: int) -> int:
     """The most flags for the pieces of one step, so that there are enough for all; 0 if there are not."""
-    room = MOST_FLAGS - FIRST_DATA_FLAG
     most = max(sends, default=0)
     while most > 0 and sum(min(most, pieces) for pieces in sends) > room:
         most -= 1

@@ -22,6 +22,7 @@ from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import NO_ROUTE
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
+from tpu_sim.isa.torus import Slice
 
 _PORTS = (FORWARD, BACKWARD)
 
@@ -33,7 +34,7 @@ def emit_all_gather(kernel: CustomKernel) -> None:
     box = box_of(cores, groups) if len(groups[0]) > 1 else None
     if box is not None:
         gather = BoxGather(box, x.granules(), kernel.chip)
-        if gather.fits and gather.cycles < ring_cycles(x, groups):
+        if gather.fits and gather.cycles < _ring_cycles(x, groups):
             gather.emit(x)
             return
     emit_ring_gather(x, groups)
@@ -42,24 +43,23 @@ def emit_all_gather(kernel: CustomKernel) -> None:
 def emit_gather_phase(kernel: CustomKernel, first_flag: int, phase: int, phases: int) -> None:
     """Emit one of the kernels of a gather in halves, whose flags are those from `first_flag` on.
 
-    What the gather waits for and sends is spread over `phases` kernels, and one more that only waits.
+    What waits for nothing is in the first one; the rest is spread over `phases` others.
     """
     x = Exchange(kernel)
     groups = x.groups()
     x.flag_offset = first_flag - FIRST_DATA_FLAG
     local = first_flag + GATHER_FLAGS - 1
     gather = _gather(x, groups, kernel.chip)
-    last = len(gather.parts()) - 1
-    first, end = (last * number // phases for number in (phase, phase + 1))
+    parts = gather.parts()
+    bounds = [0, *(1 + (len(parts) - 1) * number // phases for number in range(phases + 1))]
+    wanted = slice(bounds[phase], bounds[phase + 1])
     if phase == 0:
         gather.begin(x, local)
-    elif phase < phases:
+    elif any(is_start for is_start, _ in chain.from_iterable(parts[wanted])):
         x.start_table(gather.rows)
         x.await_table()
-    if phase < phases:
-        gather.emit_parts(x, slice(first, end), local)
-    else:
-        gather.emit_parts(x, slice(last, None), local)
+    gather.emit_parts(x, wanted, local)
+    if phase == phases:
         x.wait(local)
 
 
@@ -68,18 +68,23 @@ def _gather(x: Exchange, groups: Groups, chip: Chip) -> BoxGather | RingGather:
     box = box_of(x.plan.cores, groups)
     if box is not None:
         gather = BoxGather(box, x.granules(), chip)
-        if gather.flags < GATHER_FLAGS and gather.cycles < ring_cycles(x, groups):
+        if gather.flags < GATHER_FLAGS and gather.cycles < _ring_cycles(x, groups):
             return gather
     return RingGather(x, groups)
 
 
-def ring_cycles(x: Exchange, groups: Groups) -> int:
-    """About what slots take that go round one ring, half of them each way."""
-    rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
-    ways, size = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)], len(groups[0])
-    route = x.plan.cores.route(ways[0], ways if size > 2 else ways[:1], FORWARD)
-    cost = route_cost(route, x.kernel.chip, is_flag=False)
-    sent = x.granules() * GRANULE_BYTES
+def _ring_cycles(x: Exchange, groups: Groups) -> int:
+    return ring_cycles(x.plan.cores, groups, x.granules(), x.kernel.chip)
+
+
+def ring_cycles(cores: Slice, groups: Groups, granules: int, chip: Chip) -> int:
+    """About what slots of that many granules take that go round one ring, half of them each way."""
+    rings: Groups = tuple(tuple(cores.ring(group)) for group in groups)
+    count, size = len(cores.chips), len(groups[0])
+    ways = [by_core(count, rings, 1), by_core(count, rings, -1)]
+    route = cores.route(ways[0], ways if size > 2 else ways[:1], FORWARD)
+    cost = route_cost(route, chip, is_flag=False)
+    sent = granules * GRANULE_BYTES
     rest = cost.cycles(sent if size == 2 else sent // 2) + cost.latency
     return (size - 1) // 2 * (cost.cycles(sent) + cost.latency) + (rest if size % 2 == 0 else 0)
 

@@ -40,7 +40,13 @@ class Exchange:
         b.flag(MOST_FLAGS)
         self.ready = self.plan.ready_flag(b.name)
         self.source = b.argument(kernel.interface.operands[0].index)
-        self.target = b.argument(kernel.interface.results[0].index)
+        results = kernel.interface.results
+        self.target = b.argument(results[0].index)
+        is_own = len(results) > 1
+        self.scratch = (
+            b.argument(results[1].index) if is_own else b.sconst(self.plan.scratch_granule)
+        )
+        """Where a reduction has its partial sums: one in phases in a result, others share a place."""
         self.flag_offset = 0
         """How far the data flags of this exchange are from those of others; not 0 in halves."""
         self._words = 0

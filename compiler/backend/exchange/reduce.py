@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from compiler.analysis.async_flags import REDUCE_FLAGS
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.box import box_of
-from compiler.backend.exchange.box_reduce import BoxReduce
+from compiler.backend.exchange.box_reduce import PHASE_GRANULES, BoxReduce
 from compiler.backend.exchange.kernels import BACKWARD, FORWARD, Exchange, by_core
 from compiler.backend.exchange.ring_reduce import RingReduce
 from compiler.hlo.replica_groups import Groups
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
+from tpu_sim.isa.torus import Slice
 
 
 def emit_reduce_scatter(kernel: CustomKernel) -> None:
@@ -18,18 +21,40 @@ def emit_reduce_scatter(kernel: CustomKernel) -> None:
     box = box_of(x.plan.cores, groups)
     if box is not None:
         reduce = BoxReduce(box, x.granules(len(groups[0])), kernel.chip)
-        if reduce.fits and reduce.cycles < ring_cycles(x, groups):
+        if reduce.fits and reduce.cycles < _ring_cycles(x, groups):
             reduce.emit(x)
             return
     RingReduce(x, groups).emit()
 
 
-def ring_cycles(x: Exchange, groups: Groups) -> int:
-    """About what it takes round one ring, half of each slot each way."""
-    rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
-    ways, size = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)], len(groups[0])
+def emit_reduce_phase(kernel: CustomKernel, first_flag: int, phase: int, phases: int) -> None:
+    """Emit one of the kernels of a reduction in phases, whose flags are those from `first_flag` on.
+
+    What waits for nothing is in the first one; the rest is spread over `phases` others.
+    """
+    x = Exchange(kernel)
+    groups = x.groups()
+    box = box_of(x.plan.cores, groups)
+    if box is not None:
+        flags = range(first_flag, first_flag + REDUCE_FLAGS)
+        granules = x.granules(len(groups[0]))
+        reduce = BoxReduce(box, granules, kernel.chip, flags, PHASE_GRANULES)
+        if reduce.fits and reduce.cycles < _ring_cycles(x, groups):
+            reduce.emit_phase(x, phase, phases)
+            return
+    RingReduce(x, groups, first_flag).emit_phase(phase, phases)
+
+
+def _ring_cycles(x: Exchange, groups: Groups) -> int:
+    return ring_cycles(x.plan.cores, groups, x.granules(len(groups[0])), x.kernel.chip)
+
+
+def ring_cycles(cores: Slice, groups: Groups, granules: int, chip: Chip) -> int:
+    """About what it takes round one ring, half of each slot of that many granules each way."""
+    rings: Groups = tuple(tuple(cores.ring(group)) for group in groups)
+    count, size = len(cores.chips), len(groups[0])
+    ways = [by_core(count, rings, 1), by_core(count, rings, -1)]
     both = (FORWARD, BACKWARD) if size > 2 else (FORWARD,)
-    route = x.plan.cores.route(ways[0], ways[: len(both)], FORWARD)
-    cost = route_cost(route, x.kernel.chip, is_flag=False)
-    sent = x.granules(size) * GRANULE_BYTES // len(both)
-    return (size - 1) * (cost.cycles(sent) + cost.latency)
+    route = cores.route(ways[0], ways[: len(both)], FORWARD)
+    cost = route_cost(route, chip, is_flag=False)
+    return (size - 1) * (cost.cycles(granules * GRANULE_BYTES // len(both)) + cost.latency)

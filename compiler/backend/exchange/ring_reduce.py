@@ -6,12 +6,14 @@ and passes it on. It goes in blocks, so that one is on the link while another is
 
 from __future__ import annotations
 
+from compiler.analysis.async_flags import reduction_pieces
 from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange, by_core
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import UNIT_ROWS, Sum
 from compiler.hlo.replica_groups import Groups
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
+from tpu_sim.isa.timing import GRANULE_BYTES
 
 _BLOCK_GRANULES = 1024
 _LOADS, _STORES = 4, 8
@@ -21,8 +23,9 @@ _ROWS = 8
 class RingReduce:
     """One kernel. Each direction has `part` granules of a slot, in `blocks` of `block` granules."""
 
-    def __init__(self, x: Exchange, groups: Groups) -> None:
+    def __init__(self, x: Exchange, groups: Groups, first_flag: int | None = None) -> None:
         self.x, kernel = x, x.kernel
+        self.first_flag = first_flag
         self.b = x.builder
         self.size = len(groups[0])
         self.granules = x.granules(self.size)
@@ -30,8 +33,14 @@ class RingReduce:
         self.first = (0, -(-self.granules // len(self.directions)))
         self.part = (self.first[1], self.granules - self.first[1])
         self.steps = self.size - 1
-        most = max(1, min(STEP_FLAGS // self.steps, -(-self.part[0] // _ROWS)))
-        self.blocks = min(most, -(-self.part[0] // _BLOCK_GRANULES))
+        self.pieces = reduction_pieces(self.size, self.granules * GRANULE_BYTES)
+        """In phases a step has flags for so many pieces, else for each block."""
+        most = max(1, -(-self.part[0] // _ROWS))
+        if first_flag is None:
+            most = max(1, min(STEP_FLAGS // self.steps, most))
+        least = self.pieces if first_flag is not None else 1
+        self.blocks = min(most, max(least, -(-self.part[0] // _BLOCK_GRANULES)))
+        self.piece = -(-self.blocks // self.pieces)
         self.block = -(-self.part[0] // self.blocks)
         self.block += -self.block % UNIT_ROWS
         rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
@@ -41,10 +50,38 @@ class RingReduce:
         self.rows = _slots(x.cores, groups, rings, self.size)
         self.sum = Sum(kernel)
         self.windows = [self.sum.windows(str(d), self.block) for d in self.directions]
-        self.scratch = self.b.sconst(x.plan.scratch_granule)
+        self.scratch = x.scratch
 
     def emit(self) -> None:
         """Emit everything."""
+        b = self.b
+        self._begin()
+        if self.steps > 1:
+            with b.loop(self.steps - 1, "step") as step, b.loop(self.blocks, "block") as block:
+                self._await(step, block)
+                self._pass_on(step, block, is_last=False)
+        with b.loop(self.blocks, "last") as block:
+            self._await(b.sconst(self.steps - 1), block)
+            self._pass_on(b.sconst(self.steps - 1), block, is_last=True)
+
+    def emit_phase(self, phase: int, phases: int) -> None:
+        """Emit one of the kernels in phases: the first one sends, others add to what came and send it on."""
+        x, b = self.x, self.b
+        if phase == 0:
+            self._begin()
+            return
+        x.start_table(self.rows)
+        x.await_table()
+        first, end = (self.steps * number // phases for number in (phase - 1, phase))
+        for step in range(first, end):
+            came = b.sconst(step)
+            for at in range(0, self.blocks, self.piece):
+                self._await(came, b.sconst(at))
+                with b.loop(min(self.piece, self.blocks - at), "block") as block:
+                    self._pass_on(came, b.saddi(block, at), is_last=step + 1 == self.steps)
+
+    def _begin(self) -> None:
+        """Tell the neighbours, hear of them, and send the first slots."""
         x, b = self.x, self.b
         x.start_table(self.rows)
         for direction in self.directions:
@@ -58,17 +95,15 @@ class RingReduce:
                 at, count = self._range(direction, block)
                 source = b.sadd(x.slot(x.source, slot, self.granules), at)
                 self._send(direction, source, slot, at, count, self._flag(direction, 0, block))
-        if self.steps > 1:
-            with b.loop(self.steps - 1, "step") as step, b.loop(self.blocks, "block") as block:
-                self._pass_on(step, block, is_last=False)
-        with b.loop(self.blocks, "last") as block:
-            self._pass_on(b.sconst(self.steps - 1), block, is_last=True)
+
+    def _await(self, step: SReg, block: SReg) -> None:
+        """Wait for the block of a step; in phases for all of its blocks."""
+        for direction in self.directions:
+            self.x.wait(0, self._flag(direction, step, block))
 
     def _pass_on(self, step: SReg, block: SReg, *, is_last: bool) -> None:
         """Add to the block that came in a step, and send it on or keep it."""
         x, b = self.x, self.b
-        for direction in self.directions:
-            x.wait(0, self._flag(direction, step, block))
         places = []
         for direction in self.directions:
             slot = self._slot(direction, 1, step)
@@ -110,6 +145,10 @@ class RingReduce:
 
     def _flag(self, direction: int, step: SReg, block: SReg) -> SReg:
         b = self.b
+        if self.first_flag is not None:
+            piece = b.emit("sdivi.u32", block, self.piece)
+            number = b.sadd(b.smuli(step, self.pieces), piece)
+            return b.saddi(number, self.first_flag + direction * self.steps * self.pieces)
         number = b.sadd(b.smuli(step, self.blocks), block)
         return b.saddi(number, FIRST_DATA_FLAG + direction * STEP_FLAGS)
 

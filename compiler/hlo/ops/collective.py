@@ -145,7 +145,7 @@ OPS = (
         "reduce-scatter",
         1,
         _reduce_scatter,
-        _GROUPED | T.CALLS,
+        _GROUPED | T.OVERLAPS | T.CALLS,
         (*_COLLECTIVE, *_GLOBAL_IDS, *DIMENSIONS, *APPLY),
     ),
     Op("replica-id", 0, _device_id, T.COLLECTIVE),

@@ -81,7 +81,7 @@ class Trait(enum.Flag):
     CARRIES = enum.auto()
     """Computes nothing: its arrays are those of others, or come from outside."""
     OVERLAPS = enum.auto()
-    """A collective of transfers that begin and end without arithmetic: other kernels run meanwhile."""
+    """A collective that may be done in parts, with other kernels between them."""
     OPAQUE = enum.auto()
     """Its value does not follow from operands and attributes."""
 

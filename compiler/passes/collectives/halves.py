@@ -6,22 +6,23 @@
     p = f32[8,128] collective-permute-done(s)
 
 The start hands on its operands beside the results, so both stay where they are until the done.
-An all-gather passes on what has come, step by step: it is an ``async-start``, an ``async-update`` for each
-further part of its steps, and an ``async-done``.
+An all-gather passes on what has come, step by step, and a reduce-scatter adds to it before: they are an
+``async-start``, an ``async-update`` for each further part of the steps, and an ``async-done``. Partial sums
+come to a third array of a reduction's start, as large as its operand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analysis.async_flags import MOST_GATHERED, group_size, set_phase
+from compiler.analysis.async_flags import MOST_DEVICES, group_size, ring_steps, set_phase
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.rewrite.graph import emit
 from tpu_sim.isa.chips import Chip
 
-_MOST_PHASES = 8
+_MOST_PHASES = 16
 _LEAST_PHASE = 4096
 """Cycles of a link that a phase is worth."""
 
@@ -52,7 +53,7 @@ def can_split(instr: HloInstruction) -> bool:
     root = called.root_instruction
     if not OPCODES[root.opcode].has(Trait.OVERLAPS) or [*root.operands] != [*called.parameters]:
         return False
-    return "replica_groups" not in root.attrs or 2 <= group_size(root) <= MOST_GATHERED
+    return "replica_groups" not in root.attrs or 2 <= group_size(root) <= MOST_DEVICES
 
 
 def split(whole: HloInstruction, chip: Chip) -> Halves:
@@ -66,7 +67,8 @@ def split(whole: HloInstruction, chip: Chip) -> Halves:
         start = emit(whole, f"{root.opcode}-start", shape, whole.operands, dict(root.attrs))
         halves = [start, emit(whole, f"{root.opcode}-done", whole.shape, (start,))]
     else:
-        shape = TupleShape((given, whole.shape))
+        partial = (whole.operands[0].shape,) if root.opcode == "reduce-scatter" else ()
+        shape = TupleShape((given, whole.shape, *partial))
         attrs: dict[str, object] = {"calls": whole.calls}
         count = _phases(root, chip)
         halves = [emit(whole, "async-start", shape, whole.operands, attrs)]
@@ -79,11 +81,11 @@ def split(whole: HloInstruction, chip: Chip) -> Halves:
     return Halves(whole, tuple(halves))
 
 
-def _phases(gather: HloInstruction, chip: Chip) -> int:
-    """In how many parts a gather is done: as many as a ring has steps, if each is worth its kernel."""
-    devices = group_size(gather)
-    sent = gather.array.element_count * gather.array.dtype.bits / 16 / chip.ici_bytes_per_cycle
-    return max(1, min(devices // 2, _MOST_PHASES, int(sent / _LEAST_PHASE)))
+def _phases(root: HloInstruction, chip: Chip) -> int:
+    """In how many parts it is done: as many as a ring has steps, if each is worth its kernel."""
+    all_of = root.array if root.opcode == "all-gather" else root.operands[0].array
+    sent = all_of.element_count * all_of.dtype.bits / 16 / chip.ici_bytes_per_cycle
+    return max(1, min(ring_steps(root), _MOST_PHASES, int(sent / _LEAST_PHASE)))
 
 
 def join(halves: Halves) -> None:

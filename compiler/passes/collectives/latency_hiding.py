@@ -2,8 +2,9 @@
 
 A list scheduler that knows how long kernels and transfers take. A start runs as soon as its operands
 are there, little that leads to it as well. A done runs when its data have come, or when nothing else is
-left to do; all other instructions keep their order. An exchange that would hide less than its second
-kernel costs stays one kernel. Where the order would need more HBM than there is, nothing changes.
+left to do, that of the exchange that stood first before others; all other instructions keep their order.
+An exchange that makes all no quicker stays one kernel. Where the order would need more HBM than there
+is, nothing changes.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ from compiler.analysis.async_flags import (
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.running_time import RunningTimes
 from compiler.analysis.tiled_layout import byte_size
+from compiler.backend.exchange.cost import exchange_cost
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
+from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import leaves
 from compiler.passes.collectives.halves import Halves, can_split, join, remove, split
 from compiler.passes.context import PassContext
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.torus import Slice, Torus
 
 _MOST, _MOST_FLAGS = 8, 80
 """Exchanges under way in one computation, and their flags; those of its callers may be as many each."""
+_MOST_TRIALS = 64
+"""Exchanges, those that hide least, that are tried as one kernel."""
 _NO_TIME = with_any(Trait.GIVEN | Trait.FORWARDS)
 
 
@@ -39,9 +45,11 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
     """Split exchanges of a scheduled module where that hides them."""
     if context.planner is None:
         return False
-    times = RunningTimes(context.planner.chip)
+    chip = context.planner.chip
+    cores = context.cores or _any_ring(device_counts(module).devices)
+    times = RunningTimes(chip, lambda root: exchange_cost(root, cores, chip))
     changed = [
-        _Overlap(computation, times, context.planner.chip)
+        _Overlap(computation, times, chip)
         for computation in control_computations(module)
         if _has_exchanges(computation)
     ]
@@ -59,6 +67,11 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
     for overlap in changed:
         overlap.undo()
     return False
+
+
+def _any_ring(count: int) -> Slice:
+    """A network for a program of which nobody knows where it runs."""
+    return Slice(Torus((count, 1, 1), (True, False, False)), tuple(range(count)))
 
 
 def _has_exchanges(computation: HloComputation) -> bool:
@@ -131,36 +144,34 @@ class _Overlap:
     def apply(self) -> None:
         """Split what can be split, order all, and join again what hides too little."""
         self.pairs = [split(instr, self.chip) for instr in self.before if can_split(instr)]
-        wholes = {pair.whole for pair in self.pairs}
-        instrs = [i for i in self._in_places() if i not in wholes]
-        order = _Scheduler(instrs, self.times).order()
-        position = {instr: number for number, instr in enumerate(order)}
-        joined: dict[HloInstruction, Halves] = {}
-        for pair in self.pairs:
-            between = order[position[pair.start] + 1 : position[pair.done]]
-            if self._is_worth_it(pair, between):
-                self.kept.append(pair)
+        self.kept = list(self.pairs)
+        order, cycles = self._scheduled()
+        for pair in sorted(self.pairs, key=lambda pair: self._hidden(pair, order))[:_MOST_TRIALS]:
+            join(pair)
+            self.kept.remove(pair)
+            found, without = self._scheduled()
+            if without <= cycles:
+                order, cycles = found, without
             else:
-                join(pair)
-                joined[pair.start] = pair
+                pair.whole.replace_all_uses_with(pair.done)
+                self.kept.append(pair)
         has_halves = bool(self.kept) or any(i.opcode.endswith("-start") for i in self.before)
-        gone = {half for pair in joined.values() for half in pair.chain[1:]}
-        final = [joined[i].whole if i in joined else i for i in order if i not in gone]
-        self.unused = [i for p in joined.values() for i in reversed(p.chain)]
+        self.unused = [i for p in self.pairs if p not in self.kept for i in reversed(p.chain)]
         self.unused += [p.whole for p in self.kept]
-        self.computation.instructions = dict.fromkeys(final if has_halves else self.before)
+        self.computation.instructions = dict.fromkeys(order if has_halves else self.before)
 
-    def _is_worth_it(self, pair: Halves, between: Sequence[HloInstruction]) -> bool:
-        """Whether what runs meanwhile hides more than the kernels behind the first one cost."""
-        later = pair.chain[1:]
-        costs = sum(map(self.times.of, later))
-        runs = sum(self.times.of(instr) for instr in between if instr not in later)
-        return min(runs, sum(map(self.times.transfer, pair.chain[:-1]))) > costs
+    def _scheduled(self) -> tuple[list[HloInstruction], float]:
+        """The order, with those halves that are kept, and about how long it takes."""
+        halves = {pair.whole: pair.chain for pair in self.kept}
+        instrs = [i for old in self.before for i in halves.get(old, (old,))]
+        scheduler = _Scheduler(instrs, self.times)
+        return scheduler.order(), scheduler.now
 
-    def _in_places(self) -> list[HloInstruction]:
-        """The order before, with halves where their kernels stand."""
-        halves = {pair.whole: pair.chain for pair in self.pairs}
-        return [i for old in self.before for i in halves.get(old, (old,))]
+    def _hidden(self, pair: Halves, order: Sequence[HloInstruction]) -> float:
+        """Cycles that run between start and done, less what the kernels behind the first one cost."""
+        first, last = order.index(pair.start), order.index(pair.done)
+        costs = sum(map(self.times.of, pair.chain[1:]))
+        return sum(map(self.times.of, order[first + 1 : last])) - 2 * costs
 
     def undo(self) -> None:
         """Put everything back."""
@@ -191,12 +202,13 @@ class _Scheduler:
         self.early = self._leads_to_a_start()
         self.now = 0.0
         self.under_way = self.flags = 0
-        self.arrival: dict[HloInstruction, float] = {}
+        self.arrival: dict[HloInstruction, tuple[float, float]] = {}
+        """When the first and when the last piece of what a half waits for is there."""
         self.links: dict[object, float] = {}
         self.ready: list[tuple[int, HloInstruction]] = []
         self.first: list[tuple[int, HloInstruction]] = []
         self.starts: deque[HloInstruction] = deque()
-        self.dones: list[tuple[float, int, HloInstruction]] = []
+        self.dones: list[tuple[int, float, HloInstruction]] = []
 
     def _leads_to_a_start(self) -> set[HloInstruction]:
         """What only some starts' operands take, and no longer than half of the transfer."""
@@ -237,7 +249,8 @@ class _Scheduler:
         if instr.opcode.endswith("-start"):
             self.starts.append(instr)
         elif OPCODES[instr.opcode].has(Trait.ASYNC):
-            heapq.heappush(self.dones, (self.arrival[instr.operands[0]], place, instr))
+            first = self.position[start_of(instr)]
+            self.dones.append((first, self.arrival[instr.operands[0]][0], instr))
         else:
             is_first = instr in self.early or instr.opcode in _NO_TIME
             heapq.heappush(self.first if is_first else self.ready, (place, instr))
@@ -247,10 +260,12 @@ class _Scheduler:
             return heapq.heappop(self.first)[1]
         if self.starts and self._has_room(self.starts[0]):
             return self.starts.popleft()
-        has_come = bool(self.dones) and self.dones[0][0] <= self.now
-        if has_come or not self.ready:
-            return heapq.heappop(self.dones)[2]
-        return heapq.heappop(self.ready)[1]
+        come = [entry for entry in self.dones if entry[1] <= self.now or not self.ready]
+        if not come:
+            return heapq.heappop(self.ready)[1]
+        entry = min(come, key=lambda entry: entry[0])
+        self.dones.remove(entry)
+        return entry[2]
 
     def _has_room(self, start: HloInstruction) -> bool:
         return self.under_way < _MOST and self.flags + flag_count(start) <= _MOST_FLAGS
@@ -261,17 +276,27 @@ class _Scheduler:
             is_half and instr.opcode.endswith("-start"),
             instr.opcode.endswith("-done"),
         )
+        came = 0.0
         if is_half and not is_start:
-            self.now = max(self.now, self.arrival[instr.operands[0]])
-        self.now += self.times.of(instr)
-        if not is_half:
+            first, came = self.arrival[instr.operands[0]]
+            self.now = max(self.now, first)
+        took = self.times.of(instr)
+        if self.times.is_exchange(instr):
+            self.now = self.links[None] = max(self.now, self.links.get(None, 0.0)) + took
             return
+        if not is_half:
+            self.now += took
+            return
+        begun = self.now + took - self.times.lap(instr)
+        self.now = max(self.now, came - self.times.lap(instr)) + took
         change = is_start - is_done
         self.under_way += change
         self.flags += change * flag_count(instr)
         if not is_done:
             start = start_of(instr)
             way = start.attrs.get("source_target_pairs")
-            begin = max(self.now, self.links.get(way, 0.0))
-            self.arrival[instr] = begin + self.times.transfer(instr)
-            self.links[way] = self.arrival[instr] - self.times.hop
+            begin = max(begun, self.links.get(way, 0.0))
+            sent = self.times.transfer(instr) - self.times.hop
+            self.links[way] = begin + sent
+            first = begin + sent / self.times.pieces(instr)
+            self.arrival[instr] = first + self.times.hop, begin + sent + self.times.hop
