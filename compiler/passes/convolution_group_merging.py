@@ -18,7 +18,12 @@ from compiler.hlo.attributes import ConvDims
 from compiler.hlo.cloning import clone
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.passes.convolution_estimate import KERNEL_CYCLES, product_cycles
+from compiler.passes.convolution_estimate import (
+    GATHERED_PIECES,
+    KERNEL_CYCLES,
+    SUBLANES,
+    product_cycles,
+)
 from compiler.passes.convolution_guards import guarded
 from compiler.passes.expanders.convolution_groups import groups_together
 from compiler.rewrite.emitter import Emitter
@@ -51,13 +56,15 @@ def merge_groups(instr: HloInstruction, chip: Chip) -> tuple[HloInstruction, Hlo
 def _is_worthwhile(
     instr: HloInstruction, features: int, out: int, together: int, chip: Chip
 ) -> bool:
-    """Whether the product is shorter by more than the kernels that come with it."""
+    """Whether product and moves of lanes take less by more than the kernels that come with it."""
     taps = math.prod(d.size for d in instr.window.dims)
     rows = instr.array.element_count // instr.array.dims[instr.dim_labels.output_feature]
     apart = together * product_cycles(rows, taps * features, out, chip)
     merged = product_cycles(rows, taps * features * together, out * together, chip)
-    saved = (apart - merged) * (instr.feature_group_count // together)
-    return saved > _MORE_KERNELS * KERNEL_CYCLES
+    pieces = -(-rows // SUBLANES) * taps * (together - 1)
+    saved = apart - merged + pieces * GATHERED_PIECES
+    count = instr.feature_group_count // together
+    return saved * count > _MORE_KERNELS * KERNEL_CYCLES
 
 
 def _home(near: HloInstruction) -> HloComputation:
