@@ -167,7 +167,7 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
         dot = _plain_dot(instr, labels, _columns(instr, labels, order, more), dims, more)
         return make.transpose(make.reshape(dot, dims), inverse(result))
     kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
-    if kernel.array.dims[1] == 1 and kernel.array.dims[2] == groups and places >= taps:
+    if kernel.array.dims[2] == groups and places >= taps:
         return _depthwise(instr, labels, kernel)
     dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
     return make.transpose(make.reshape(dot, dims), inverse(result))
@@ -214,22 +214,41 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
 
 
 def _depthwise(instr: HloInstruction, labels: ConvDims, kernel: HloInstruction) -> HloInstruction:
-    """One feature in and one out per group: products of taps and their kernels, added in f32."""
+    """One feature out per group: products of taps and their kernels, added in f32.
+
+    All features lie side by side; those of a group are added up last.
+    """
     order = image_order(instr)
     result = order.result(labels)
     dims = tuple(instr.array.dims[d] for d in result)
-    wide = instr.array.with_dims(dims).with_dtype(F32 if instr.array.dtype.is_float else S32)
+    taps, features, groups = kernel.array.dims
+    kernel = make.reshape(make.transpose(kernel, (0, 2, 1)), (taps, groups * features))
+    dtype = F32 if instr.array.dtype.is_float else S32
+    wide = instr.array.with_dims((*dims[:-1], groups * features)).with_dtype(dtype)
     products: list[HloInstruction] = []
     for number, part in enumerate(_tap_slices(instr, labels, order)):
-        weights = make.slice_(kernel, ((number, number + 1, 1), (0, 1, 1), (0, dims[-1], 1)))
-        row = make.convert(make.reshape(weights, dims[-1:]), wide.dtype)
-        factor = make.broadcast(row, dims, (len(dims) - 1,))
-        products.append(emit(instr, "multiply", wide, (make.convert(part, wide.dtype), factor)))
+        weights = make.slice_(kernel, ((number, number + 1, 1), (0, groups * features, 1)))
+        row = make.convert(make.reshape(weights, wide.dims[-1:]), dtype)
+        factor = make.broadcast(row, wide.dims, (len(dims) - 1,))
+        products.append(emit(instr, "multiply", wide, (make.convert(part, dtype), factor)))
     total = products[0]
     for product in products[1:]:
         total = emit(instr, "add", wide, (total, product))
-    narrow = make.convert(total, instr.array.dtype)
-    return make.transpose(narrow, inverse(result))
+    if features > 1:
+        total = _sums_of_groups(instr, total, groups)
+    return make.transpose(make.convert(total, instr.array.dtype), inverse(result))
+
+
+def _sums_of_groups(instr: HloInstruction, array: HloInstruction, groups: int) -> HloInstruction:
+    """``[.., groups * features]`` summed over the features of each group."""
+    *lead, width = array.array.dims
+    apart = make.reshape(array, (*lead, groups, width // groups))
+    zero = make.constant(instr, array.array.dtype, 0)
+    attrs = {
+        "dimensions": (len(lead) + 1,),
+        "to_apply": make.reducer(instr, "add", array.array.dtype),
+    }
+    return emit(instr, "reduce", array.array.with_dims((*lead, groups)), (apart, zero), attrs)
 
 
 def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
