@@ -36,7 +36,8 @@ _LONG_DEPTH = 4096
 class IterationDim:
     """One dimension: `size` elements in blocks of multiples of `unit`.
 
-    One that is `better_whole` is cut only where nothing fits otherwise.
+    One that is `better_whole` is cut only where nothing fits otherwise. `merged`: units after which
+    an outer one of several dimensions that it stands for goes on.
     """
 
     size: int
@@ -44,6 +45,7 @@ class IterationDim:
     parallel: bool = True
     splittable: bool = True
     better_whole: bool = False
+    merged: tuple[int, ...] = ()
 
     @cached_property
     def tiles(self) -> int:
@@ -87,7 +89,7 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
         if _is_joined(body, dims[number]):
             dims[number] = replace(dims[number], better_whole=True)
     if body.dot is not None and len(dims) >= 2:
-        dims[-2] = _in_packed_rows(dims[-2])
+        dims[-2] = _in_merged_rows(body, _in_packed_rows(dims[-2]))
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
     if body.dot is not None and parts.passes == 1 and not parts.integer:
@@ -161,6 +163,18 @@ def _in_packed_rows(dim: IterationDim) -> IterationDim:
     unit = math.lcm(dim.unit, _DOT_ROWS)
     is_even = dim.splittable and _is_even(dim.size, {dim.unit, unit})
     return replace(dim, unit=unit) if is_even else dim
+
+
+def _in_merged_rows(body: FusionBody, dim: IterationDim) -> IterationDim:
+    """Rows of a dot that are positions of several dimensions: blocks had better not cross them."""
+    periods: set[int] = set()
+    for node in body.computation:
+        if node.opcode == "reshape" and dim.size in node.array.dims[-2:]:
+            lead = node.operands[0].array.dims[:-1]
+            if math.prod(lead) == dim.size:
+                periods.update(math.prod(lead[n:]) for n in range(1, len(lead)))
+    units = {p // dim.unit for p in periods if p % dim.unit == 0 and 1 < p < dim.size}
+    return replace(dim, merged=tuple(sorted(units)))
 
 
 def _is_even(size: int, units: set[int]) -> bool:

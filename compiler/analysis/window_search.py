@@ -181,8 +181,11 @@ def _candidates(
     has_depth = body.dot is not None and not space.dims[-1].parallel
     outer_dims = space.dims[:-1] if has_depth else space.dims
     ends = _depth_blocks(space.dims[-1], depths or _DEPTH_LIMITS) if has_depth else [()]
-    targets = itertools.product(_TILE_TARGETS, _WIDTH_LIMITS)
-    for outer in dict.fromkeys(_fill(outer_dims, target, width) for target, width in targets):
+    targets = list(itertools.product(_TILE_TARGETS, _WIDTH_LIMITS))
+    apart = tuple(replace(d, merged=()) for d in outer_dims)
+    spaces = dict.fromkeys((outer_dims, apart))
+    filled = (_fill(dims, *target) for target in targets for dims in spaces)
+    for outer in dict.fromkeys(filled):
         for end in ends:
             yield (*outer, *end)
 
@@ -271,14 +274,21 @@ def _is_cut(dim: IterationDim) -> bool:
 
 
 def _block(dim: IterationDim, limit: int) -> int:
-    """The best block of at most `limit` units: a divisor when a large one exists."""
+    """The best block of at most `limit` units: a divisor when a large one exists, of merged dimensions
+    one that lies within or holds whole ones."""
     if limit >= dim.tiles:
         return dim.tiles
+    if dim.merged:
+        return max(d for d in _divisors(dim.tiles) if d <= limit and _is_within(d, dim.merged))
     divisor = max(d for d in _divisors(dim.tiles) if d <= limit)
     even = -(-dim.tiles // -(-dim.tiles // limit))
     if not dim.parallel or divisor * 4 >= even * 3:
         return divisor
     return even
+
+
+def _is_within(size: int, periods: tuple[int, ...]) -> bool:
+    return all(size % period == 0 or period % size == 0 for period in periods)
 
 
 @lru_cache

@@ -89,6 +89,9 @@ CASES = {
     "groups of the batch": (
         (6, 5, 7, 8), (2, 3, 8, 12), (2, 4, 5, 12), FORWARD, "size=2x3", ", batch_group_count=3",
     ),
+    "one feature out of several per group": (
+        (2, 6, 7, 24), (3, 3, 8, 3), (2, 4, 5, 3), FORWARD, "size=3x3", ", feature_group_count=3",
+    ),
     "features first": (
         (16, 40, 6, 6), (48, 40, 3, 3), (16, 48, 6, 6), "bf01_oi01->bf01", "size=3x3 pad=1_1x1_1", "",
     ),

@@ -173,3 +173,18 @@ ENTRY %e (a: f32[56,56,32,32], b: f32[32,56,56,64]) -> f32[32,56,56,96] {
     traffic = plan_traffic(plan)
     assert traffic.moved <= 1.5 * traffic.least
     assert plan.blocks.sizes[0] % 8 == 0
+
+
+def test_rows_of_a_dot_that_are_positions_are_cut_within_an_image() -> None:
+    """A block that goes on in the next image would need the box around both."""
+    plan = plan_of("""HloModule m
+ENTRY %e (a: f32[8,226,224,64], b: f32[64,64]) -> f32[401408,64] {
+  %a = f32[8,226,224,64] parameter(0)
+  %s = f32[8,224,224,64] slice(%a), slice={[0:8], [1:225], [0:224], [0:64]}
+  %r = f32[401408,64] reshape(%s)
+  %b = f32[64,64] parameter(1)
+  ROOT %c = f32[401408,64] dot(%r, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+""")
+    traffic = plan_traffic(plan)
+    assert traffic.moved < 1.2 * traffic.least
