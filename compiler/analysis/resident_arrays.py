@@ -92,8 +92,11 @@ def resident_arrays(
         results = set(roots[len(roots) - leaf_count(instr.shape) :])
         for number, root in enumerate(roots):
             is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
-            if instr in copies and number:
-                saved.setdefault(root, {})[instr] = -byte_size(instr.array)
+            if instr in copies:
+                if number:
+                    saved.setdefault(root, {})[instr] = -byte_size(instr.array)
+                else:
+                    refused.add(root)  # the copy may go: its operand is in its place then
             elif moves is not None and is_over_operand and not moves.updates:
                 refused.add(root)  # stages would read what others have overwritten
             elif moves is not None and (moved := moves.arrays[number]) is not None:

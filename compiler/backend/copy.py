@@ -9,6 +9,8 @@ from compiler.backend.kernel import InPlace, lower_fusion
 from compiler.backend.kernel_calls import Argument, Place, Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.transfer import hbm_tiling
+from compiler.backend.vector.arrays import whole_array
+from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -55,17 +57,28 @@ def lower_copy(
 
 
 def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) -> LloKernel:
-    """An array from HBM to where it stays in VMEM, or back."""
+    """An array from HBM to where it stays in VMEM, or back, or to another place there."""
     is_in = result.place is Place.VMEM
     inside, outside = (result, operand) if is_in else (operand, result)
-    if outside.place is not Place.HBM:
-        raise UnsupportedError(f"kernel {builder.name}: a copy within VMEM; copy through HBM")
+    if outside.place is Place.SMEM:
+        raise UnsupportedError(f"kernel {builder.name}: a copy from VMEM to SMEM; copy through HBM")
     rows = held_rows(inside.shape, inside.shape.dims)
     window = builder.window_at(inside.row, "kept", rows)
+    if outside.place is Place.VMEM:
+        return _within_vmem(builder, builder.window_at(outside.row, "source", rows), window, result)
     flag = builder.flag()
     address = builder.argument(outside.index)
     start_whole(builder, inside.shape, address, window, flag, to_vmem=is_in)
     builder.emit("dma.wait", flag, 0)
+    return builder.finish()
+
+
+def _within_vmem(builder: LloBuilder, source: int, target: int, result: Argument) -> LloKernel:
+    """The registers of one window to another that is arranged alike."""
+    physical = _physical(result.shape)
+    node = HloInstruction("parameter", "source", physical.with_layout(None), ())
+    arrays = [whole_array(node.array, window) for window in (source, target)]
+    VectorEmitter(builder, {node: arrays[0]}, {}, {}).emit_stage([node], [arrays[1]])
     return builder.finish()
 
 

@@ -32,7 +32,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import leaves
+from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.array_places import move_arrays
 from tpu_sim.isa.timing import GRANULE_BYTES
 
@@ -233,9 +233,7 @@ class KernelScopes:
         if adds_up(kernel):
             return self._vmem // _PARTS[0]
         if kernel.opcode == "copy":
-            source, target = kernel.operands[0].array, kernel.array
-            is_plain = source.minor_to_major == target.minor_to_major
-            return min(SCALAR_KERNEL_BYTES, self._vmem) if is_plain else self._vmem
+            return min(SCALAR_KERNEL_BYTES, self._vmem) if _is_plain(kernel) else self._vmem
         if _has_windows(kernel):
             return self._vmem
         arrays = [leaf for o in (*kernel.operands, kernel) for leaf in leaves(o.shape)]
@@ -256,6 +254,8 @@ class KernelScopes:
     def _moved(self, kernel: HloInstruction) -> Moves | None:
         if kernel in self.planned:
             return window_move_bytes(self.planner, kernel)
+        if kernel.opcode == "copy" and _is_plain(kernel):
+            return Moves([byte_size(kernel.array)] * 2)
         places = self.custom.get(kernel)
         if places is None:
             return None
@@ -288,6 +288,16 @@ class KernelScopes:
                 set_scope(kernel, None)
             if kernel in self.planned:
                 write_windows(kernel, self.planner)
+
+
+def _is_plain(copy: HloInstruction) -> bool:
+    """Whether a copy moves an array as it lies."""
+    source = copy.operands[0].shape
+    return (
+        isinstance(source, ArrayShape)
+        and uses_vmem(copy)
+        and (source.minor_to_major == copy.array.minor_to_major)
+    )
 
 
 def part_for(rows: int, vmem_bytes: int) -> int:
