@@ -142,7 +142,7 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     if method == "__call__":
         _expect_scalars_fit(inputs)
     called = function if method == "__call__" else getattr(function, method)
-    return run(called, inputs, kwargs, scalars_vary=method == "__call__")
+    return run(called, inputs, kwargs, scalars_vary=method == "__call__" and not kwargs)
 
 
 def _expect_scalars_fit(inputs: tuple[Any, ...]) -> None:
@@ -168,11 +168,21 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
     if function in _READERS:
         args, kwargs = _on_host((args, kwargs))
         return function(*args, **kwargs)
+    if function is np.repeat:
+        args, kwargs = _with_counts(*args, **kwargs)
     name = f"np.{function.__name__}"
     if name in SIZED or (function is np.where and len(args) == 1):
         sized: Any = importlib.import_module("runtime.array_api.sized")  # it calls `run`
         return getattr(sized, function.__name__)(*args, **kwargs)
     return run(function, args, kwargs)
+
+
+def _with_counts(a: Any, repeats: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `np.repeat`, with counts that are read: they say how large the result is."""
+    if isinstance(repeats, Array | np.ndarray):
+        counts = np.asarray(repeats).tolist()
+        repeats = tuple(counts) if isinstance(counts, list) else counts
+    return (a, repeats), kwargs
 
 
 def _never_changed(name: str) -> UnsupportedError:

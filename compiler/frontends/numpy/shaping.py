@@ -259,17 +259,23 @@ def _tile(trace: Trace, A: object, reps: Dims) -> Tracer:
     return reshape(tiled, [n * c for n, c in zip(shape, counts, strict=True)])
 
 
-def _repeat(trace: Trace, a: object, repeats: int, axis: int | None = None) -> Tracer:
-    if not isinstance(repeats, int):
-        raise UnsupportedError("np.repeat: a count per element; only one static count")
+def _repeat(trace: Trace, a: object, repeats: Any, axis: int | None = None) -> Tracer:
+    if isinstance(repeats, Tracer):
+        raise UnsupportedError(
+            "np.repeat: counts that are not known, so nor is the number of results; give an integer or an "
+            "array of the host"
+        )
     x = as_tracer(trace, a)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = normal_axis(axis, x.ndim)
-    spread = broadcast_to(
-        expand(x, axis + 1), (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
-    )
-    return reshape(spread, [n * repeats if i == axis else n for i, n in enumerate(x.shape)])
+    if np.size(repeats) != 1:
+        places = np.repeat(np.arange(x.shape[axis], dtype=np.int32), repeats)
+        taken: Any = np.take(x, places, axis)  # type: ignore[call-overload]  # it is traced
+        return wrap(taken, taken.instr)
+    count = int(np.reshape(repeats, ()))
+    spread = broadcast_to(expand(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
+    return reshape(spread, [n * count if i == axis else n for i, n in enumerate(x.shape)])
 
 
 def _pad(

@@ -230,8 +230,9 @@ class Tracer(ChangingArray):
         }
         dtype = kwargs.pop("dtype", None) if method == "__call__" else None
         (out,), where = kwargs.pop("out", (None,)), kwargs.pop("where", None)
-        if method == "__call__" and (kwargs or (where is not None and out is None)):
-            argument = next(iter(kwargs), "where")
+        unknown = kwargs.keys() - ({"axis"} if ufunc is np.vecdot else set())
+        if method == "__call__" and (unknown or (where is not None and out is None)):
+            argument = next(iter(unknown), "where")
             hint = {"where": "; give out=, or use np.where of the result"}
             raise UnsupportedError(
                 f"{name}: argument {argument!r} cannot be traced{hint.get(argument, '')}"

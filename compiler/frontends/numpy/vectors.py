@@ -47,7 +47,8 @@ def _kron(trace: Trace, a: Any, b: Any) -> Any:
 
 def vecdot(trace: Trace, x1: Any, x2: Any, *, axis: int = -1) -> Any:
     """np.vecdot: the first vectors are conjugated."""
-    return np.sum(np.conj(traced(trace, x1)) * traced(trace, x2), axis=axis)
+    products: Any = np.conj(traced(trace, x1)) * traced(trace, x2)
+    return np.sum(products, axis=axis).astype(products.dtype)
 
 
 def _matvec(trace: Trace, x1: Any, x2: Any) -> Any:

@@ -237,6 +237,8 @@ SHAPES: list[Callable[[Any], Any]] = [
     lambda x: np.roll(x, -5),
     lambda x: np.tile(x, (2, 1, 3)),
     lambda x: np.repeat(x, 3, axis=1),
+    lambda x: np.repeat(x, np.arange(len(x)), axis=0),
+    lambda x: np.vecdot(x, x, axis=0),
     lambda x: np.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=3),
     lambda x: (np.tril(x), np.triu(x, 1), np.tril(x, -1)),
     lambda x: np.diff(x, axis=1),

@@ -160,6 +160,7 @@ def test_what_has_no_form_on_the_chip_is_said() -> None:
 
 
 def test_sizes_are_read() -> None:
+    check(np.repeat(X, N[:3], axis=0), np.repeat(HOST, [0, 1, 2], axis=0))
     check(X[X > 1], HOST[HOST > 1])
     check(np.nonzero(N)[0], [1, 2, 3, 4, 5])
     check(np.where(N > 3)[0], [4, 5])
