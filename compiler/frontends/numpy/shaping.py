@@ -271,7 +271,7 @@ def _repeat(trace: Trace, a: object, repeats: Any, axis: int | None = None) -> T
     axis = normal_axis(axis, x.ndim)
     if np.size(repeats) != 1:
         places = np.repeat(np.arange(x.shape[axis], dtype=np.int32), repeats)
-        taken: Any = np.take(x, places, axis)  # type: ignore[call-overload]  # it is traced
+        taken: Any = np.take(x, places, axis)
         return wrap(taken, taken.instr)
     count = int(np.reshape(repeats, ()))
     spread = broadcast_to(expand(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
