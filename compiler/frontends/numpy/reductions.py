@@ -307,6 +307,8 @@ def _cumulative_rule(opcode: str) -> Rule:
         want = sum_dtype(x.dtype) if dtype is None else stated_dtype(dtype)
         wide = convert(x, np.float32 if is_floating(want) and want.itemsize < 4 else want)
         length = x.shape[axis]
+        if not x.size:
+            return convert(wide, want)
         whole = WindowDim(size=length, pad_low=length - 1)
         dims = tuple(whole if i == axis else WindowDim(1) for i in range(x.ndim))
         b = trace.builder

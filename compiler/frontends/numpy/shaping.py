@@ -271,6 +271,8 @@ def _repeat(trace: Trace, a: object, repeats: Any, axis: int | None = None) -> T
     axis = normal_axis(axis, x.ndim)
     if np.size(repeats) != 1:
         places = np.repeat(np.arange(x.shape[axis], dtype=np.int32), repeats)
+        if not (places.size and x.size):
+            return full(trace, (*x.shape[:axis], places.size, *x.shape[axis + 1 :]), 0, x.dtype)
         taken: Any = np.take(x, places, axis)
         return wrap(taken, taken.instr)
     count = int(np.reshape(repeats, ()))
