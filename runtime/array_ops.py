@@ -179,7 +179,7 @@ def array_function(function: Callable[..., Any], args: Any, kwargs: dict[str, An
 
 def _with_counts(a: Any, repeats: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of `np.repeat`, with counts that are read: they say how large the result is."""
-    if isinstance(repeats, Array | np.ndarray):
+    if isinstance(repeats, Array | np.ndarray | np.generic):
         counts = np.asarray(repeats).tolist()
         repeats = tuple(counts) if isinstance(counts, list) else counts
     return (a, repeats), kwargs
