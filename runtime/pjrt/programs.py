@@ -50,10 +50,15 @@ class PjrtProgram:
         self._fill()
 
     def prepare_quick_calls(self) -> None:
-        """After a call: what is small and was found to be short is called without Python from now on."""
+        """After a call: what is small and was found to be short is called without Python from now on. The
+        device's core is asked for it, so not while that runs something."""
         if self._may_be_quick and self.quick is None:
-            self.quick = quick_program(self.code, self.signature, self.devices[0])
-            self._may_be_quick = self.quick is None
+            self.devices[0].device.queue.at_once(self._prepare, 0)
+
+    def _prepare(self, _: int) -> int:
+        self.quick = quick_program(self.code, self.signature, self.devices[0])
+        self._may_be_quick = self.quick is None
+        return 0
 
     def text(self) -> bytes:
         """The optimised program, in a form that jaxlib reads."""
