@@ -21,11 +21,11 @@ import numpy as np
 
 import tpuc
 from benchmarks.distance.models import Estimator, KernelDistance, Model
-from benchmarks.fresh import fields, images, sequences, tables
+from benchmarks.fresh import fields, images, indexed, sequences, tables
 from benchmarks.fresh.registry import PROGRAMS, Program
 from benchmarks.sections import version
 
-FIELDS = (fields, images, sequences, tables)
+FIELDS = (fields, images, indexed, sequences, tables)
 """Modules whose import notes their programs."""
 TOLERANCE = 2e-3
 """Of an output's largest element."""
