@@ -31,7 +31,10 @@ def _nothing(b: Local, like: Instr) -> Instr:
 
 
 def _place(b: Local, index: Instr, most: int) -> Instr:
-    """Indices clamped to ``0 .. most`` in their own type, then as s32."""
+    """Indices clamped to ``0 .. most`` as s32; those of a narrow type, which may not have that number, are
+    s32 before, those of a wide one after."""
+    if index.array.dtype.bits < 32:
+        index = b.cast(index, S32)
     bound = b.like(index, most)
     clamped = b.clamp(b.like(index, 0), index, bound)
     return b.cast(clamped, S32)

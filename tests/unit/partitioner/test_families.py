@@ -47,6 +47,10 @@ second { x = f32[8,6] parameter(0) ROOT y = f32[8,6] reverse(x), dimensions={0} 
 )
 
 BODIES = {
+    "update at a place of a narrow type": (
+        "a = f32[300] parameter(0) b = f32[3] parameter(1) i = s8[] constant(100) ROOT r = f32[300] "
+        "dynamic-update-slice(a, b, i)"
+    ),
     "elementwise": (
         "a = f32[9,6] parameter(0) b = f32[9,6] parameter(1) c = f32[9,6] multiply(a, b) ROOT r = "
         "f32[9,6] tanh(c)"
