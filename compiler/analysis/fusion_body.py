@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
 from compiler.diagnostics import UnsupportedError
@@ -35,7 +36,7 @@ class FusionBody:
     roots: tuple[HloInstruction, ...]
     materialised: tuple[HloInstruction, ...]
 
-    @property
+    @cached_property
     def leaves(self) -> frozenset[HloInstruction]:
         """What later stages read from VMEM: materialised nodes, a variadic reduce by its parts."""
         found: set[HloInstruction] = set()
@@ -43,12 +44,12 @@ class FusionBody:
             found.update([node] if isinstance(node.shape, ArrayShape) else node.users)
         return frozenset(found)
 
-    @property
+    @cached_property
     def dot(self) -> HloInstruction | None:
         """The fusion's dot, if it has one."""
         return next((n for n in self.materialised if n.opcode == "dot"), None)
 
-    @property
+    @cached_property
     def reduces(self) -> tuple[HloInstruction, ...]:
         """The reduces, operands before users."""
         return tuple(n for n in self.materialised if n.opcode == "reduce")

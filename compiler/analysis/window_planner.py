@@ -24,7 +24,14 @@ from compiler.analysis.window_config import (
     read_config,
 )
 from compiler.analysis.window_cost import Traffic, plan_cycles, plan_traffic
-from compiler.analysis.window_search import grid_orders, has_plan, make_plan, moves_together, search
+from compiler.analysis.window_search import (
+    Candidates,
+    grid_orders,
+    has_plan,
+    make_plan,
+    moves_together,
+    search,
+)
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
@@ -39,6 +46,8 @@ from tpu_sim.isa.verification import is_verifying
 Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
 """Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
+_RECENT = 8
+"""Fusions whose candidates are kept: passes ask about one several times in a row."""
 
 
 @dataclass
@@ -50,6 +59,7 @@ class WindowPlanner:
     known: dict[Key, Blocks] = field(default_factory=dict)
     configs: dict[Key, Config] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
+    recent: dict[Key, Candidates] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -134,24 +144,38 @@ class _Question:
             return True
         if self.key() in self.planner.known:
             return True
-        return has_plan(self.fusion, self.body, self.space, self.chip, self.parts)
+        return has_plan(self.candidates(), self.chip)
 
     def found(self, key: Key) -> WindowPlan:
         """The cheapest plan, searched for unless an equal fusion was planned."""
         blocks = self.planner.known.get(key)
         if blocks is not None:
             return self._made(blocks)
-        found = search(self.fusion, self.body, self.space, self.chip, self.parts)
+        found = search(self.candidates(), self.chip)
         self.planner.known[key] = found.blocks
         return found
 
     def key(self) -> Key:
         """Equal for fusions that get equal blocks."""
-        called = self.fusion.calls
-        shapes = tuple(o.shape for o in self.fusion.operands)
-        scope = self.chip.vmem_bytes
-        shape, kind = self.fusion.shape, self.fusion.kind
-        return (kind, shapes, shape, computation_key(called), self.parts, scope)
+        return (*self._kernel_key(), self.chip.vmem_bytes)
+
+    def _kernel_key(self) -> Key:
+        """Equal for fusions that get equal kernels of equal blocks."""
+        fusion = self.fusion
+        shapes = tuple(o.shape for o in fusion.operands)
+        return (fusion.kind, shapes, fusion.shape, computation_key(fusion.calls), self.parts)
+
+    def candidates(self) -> Candidates:
+        """The fusion's kernels by blocks; they name its nodes, so another one has its own."""
+        key = (*self._kernel_key(), *self.fusion.calls)
+        recent = self.planner.recent
+        found = recent.pop(key, None)
+        if found is None:
+            found = Candidates(self.fusion, self.body, self.space, self.parts)
+            if len(recent) >= _RECENT:
+                del recent[next(iter(recent))]
+        recent[key] = found
+        return found
 
     def _made(self, blocks: Blocks) -> WindowPlan:
         results = leaves(self.fusion.shape)

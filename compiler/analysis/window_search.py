@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from compiler.analysis.boxes import leaf_boxes
@@ -63,6 +63,70 @@ VMEM_SHARE = 0.85
 """Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
 
+@dataclass
+class Candidate:
+    """A kernel with some blocks of the iteration space; `plan` is in the first of the grid orders.
+
+    `rows` of VMEM, in whatever order; `cycles` by order, as far as somebody asked.
+    """
+
+    plan: WindowPlan
+    kernel: KernelPlan
+    rows: int
+    is_usable: bool
+    cycles: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+
+class Candidates:
+    """The kernels that blocks of a fusion's iteration space make, however much VMEM there is.
+
+    Searches for one fusion in several parts of VMEM look at the same ones. `leaf_boxes_of` says what
+    a step's part of the results reads, where no index map does.
+    """
+
+    def __init__(
+        self,
+        fusion: HloInstruction,
+        body: FusionBody,
+        space: IterationSpace,
+        parts: DotParts = ONE_PASS,
+        leaf_boxes_of: LeafBoxes | None = None,
+    ) -> None:
+        self.fusion = fusion
+        self.body = body
+        self.space = space
+        self.parts = parts
+        self.results = leaves(fusion.shape)
+        self.orders = grid_orders(space, body)
+        self._leaf_boxes_of = leaf_boxes_of
+        self._known: dict[tuple[int, ...], Candidate] = {}
+
+    def of(self, sizes: tuple[int, ...]) -> Candidate:
+        """The kernel with these blocks."""
+        found = self._known.get(sizes)
+        if found is None:
+            found = self._known[sizes] = self._made(sizes)
+        return found
+
+    def _made(self, sizes: tuple[int, ...]) -> Candidate:
+        blocks = Blocks(sizes, self.orders[0])
+        plan = make_plan(
+            self.fusion, self.body, self.space, blocks, self.results, self._leaf_boxes_of
+        )
+        kernel = kernel_plan(self.body, plan, self.parts)
+        is_usable = _has_views(kernel) and moves_together(plan, self.space)
+        return Candidate(plan, kernel, kernel.rows, is_usable)
+
+    def cycles(self, candidate: Candidate, order: tuple[int, ...], chip: Chip) -> int:
+        """What a kernel costs in a grid order on `chip`, the same one each time."""
+        found = candidate.cycles.get(order)
+        if found is None:
+            ordered = _reordered(candidate.plan, order)
+            found = plan_cycles(replace(candidate.kernel, windows=ordered), chip)
+            candidate.cycles[order] = found
+        return found
+
+
 def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS) -> WindowPlan:
     """The cheapest plan for a kLoop, kInput or kOutput fusion.
 
@@ -70,7 +134,7 @@ def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS)
     """
     body = fusion_body(fusion)
     space = iteration_space(body, fusion.kind, parts)
-    return search(fusion, body, space, chip, parts)
+    return search(Candidates(fusion, body, space, parts), chip)
 
 
 def plan_update(fusion: HloInstruction, body: FusionBody, chip: Chip) -> WindowPlan:
@@ -81,45 +145,35 @@ def plan_update(fusion: HloInstruction, body: FusionBody, chip: Chip) -> WindowP
     (root,) = body.roots
     if root.operands[0].opcode != "parameter":
         return plan_windows(fusion, chip)
-    return search(fusion, body, update_space(root), chip)
+    return search(Candidates(fusion, body, update_space(root)), chip)
 
 
-def search(
-    fusion: HloInstruction,
-    body: FusionBody,
-    space: IterationSpace,
-    chip: Chip,
-    parts: DotParts = ONE_PASS,
-    leaf_boxes_of: LeafBoxes | None = None,
-) -> WindowPlan:
+def search(candidates: Candidates, chip: Chip) -> WindowPlan:
     """The cheapest plan over an iteration space; errors as of `plan_windows`.
 
     Of plans without a dot that cost about the same it is the one with the smallest windows: they
-    take less of VMEM, and an emulating computer keeps them in its caches. `leaf_boxes_of` says what
-    a step's part of the results reads, where no index map does.
+    take less of VMEM, and an emulating computer keeps them in its caches.
     """
-    results = leaves(fusion.shape)
+    fusion, space = candidates.fusion, candidates.space
+    results = candidates.results
     found: list[tuple[int, WindowPlan]] = []
     least = math.inf
     budget = int(chip.vmem_rows * VMEM_SHARE)
     moves = any(memory_space(s) != VMEM for s in (*results, *(o.array for o in fusion.operands)))
-    orders = grid_orders(space, body)
-    for sizes in _sources(space, body, found):
+    for sizes in _sources(candidates, found):
         steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
         if moves and least_cycles(steps, chip) >= least:
             continue
         if _least_rows(space, sizes, results) > budget:
             continue
-        plan = make_plan(fusion, body, space, Blocks(sizes, orders[0]), results, leaf_boxes_of)
-        kernel = kernel_plan(body, plan, parts)
-        rows = kernel.rows  # in whatever order
-        if rows > budget or not (_has_views(kernel) and moves_together(plan, space)):
+        candidate = candidates.of(sizes)
+        if candidate.rows > budget or not candidate.is_usable:
             continue
-        for order in orders:
-            ordered = _reordered(plan, order)
-            cycles = plan_cycles(replace(kernel, windows=ordered), chip)
+        for order in candidates.orders:
+            cycles = candidates.cycles(candidate, order, chip)
             if cycles < least * _ABOUT_THE_SAME:
-                found.append((rows, replace(ordered, estimated_cycles=cycles)))
+                ordered = _reordered(candidate.plan, order)
+                found.append((candidate.rows, replace(ordered, estimated_cycles=cycles)))
             least = min(least, cycles)
     if not found:
         raise UnsupportedError(
@@ -127,7 +181,7 @@ def search(
             "split the operation or use smaller dimensions",
             fusion.span,
         )
-    if body.dot is not None:
+    if candidates.body.dot is not None:
         return min((plan for _, plan in found), key=lambda plan: plan.estimated_cycles)
     near = [
         (rows, plan) for rows, plan in found if plan.estimated_cycles <= least * _ABOUT_THE_SAME
@@ -135,25 +189,16 @@ def search(
     return min(near, key=lambda item: (max(item[0], _FEW_ROWS), item[1].estimated_cycles))[1]
 
 
-def has_plan(
-    fusion: HloInstruction,
-    body: FusionBody,
-    space: IterationSpace,
-    chip: Chip,
-    parts: DotParts = ONE_PASS,
-) -> bool:
+def has_plan(candidates: Candidates, chip: Chip) -> bool:
     """Whether `search` finds a plan; asks small windows first, and no further than one that fits."""
-    results = leaves(fusion.shape)
+    space, body = candidates.space, candidates.body
     budget = int(chip.vmem_rows * VMEM_SHARE)
-    order = grid_orders(space, body)[0]
     small_first = reversed(list(_candidates(space, body)))
     for sizes in itertools.chain(small_first, _last_resort(space, body)):
-        if _least_rows(space, sizes, results) > budget:
-            continue
-        plan = make_plan(fusion, body, space, Blocks(sizes, order), results)
-        kernel = kernel_plan(body, plan, parts)
-        if kernel.rows <= budget and _has_views(kernel) and moves_together(plan, space):
-            return True
+        if _least_rows(space, sizes, candidates.results) <= budget:
+            candidate = candidates.of(sizes)
+            if candidate.rows <= budget and candidate.is_usable:
+                return True
     return False
 
 
@@ -198,9 +243,10 @@ def _last_resort(space: IterationSpace, body: FusionBody) -> Iterator[tuple[int,
 
 
 def _sources(
-    space: IterationSpace, body: FusionBody, found: list[tuple[int, WindowPlan]]
+    candidates: Candidates, found: list[tuple[int, WindowPlan]]
 ) -> Iterator[tuple[int, ...]]:
     """Block shapes; further ones where no plan, or only a wasteful one, was found by then."""
+    space, body = candidates.space, candidates.body
     yield from _candidates(space, body)
     if not found:
         yield from _last_resort(space, body)

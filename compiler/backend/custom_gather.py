@@ -28,7 +28,7 @@ from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, wh
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.tiled_layout import VMEM, memory_space
-from compiler.analysis.window_search import search
+from compiler.analysis.window_search import Candidates, search
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_resident import ResidentRows, copies_in_vmem
 from compiler.backend.custom_gather_rows import RowGather
@@ -86,9 +86,10 @@ class ResidentGather:
     def __init__(self, kernel: CustomKernel, dims: GatherDims) -> None:
         self.kernel = kernel
         self.dims = dims
-        self.plan = search(
-            kernel.fusion, kernel.body, self._space(), kernel.chip, leaf_boxes_of=self._boxes
+        candidates = Candidates(
+            kernel.fusion, kernel.body, self._space(), leaf_boxes_of=self._boxes
         )
+        self.plan = search(candidates, kernel.chip)
 
     def _space(self) -> IterationSpace:
         result = self.kernel.root.array
