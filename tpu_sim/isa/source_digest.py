@@ -28,7 +28,7 @@ def source_digest(*packages: str) -> str:
     versions = [sys.version, np.__version__, *(_version(name) for name in _LIBRARIES)]
     digest = hashlib.sha256("\0".join(versions).encode())
     for package in packages:
-        files = sorted(_files(str(_ROOT / package)))
+        files = _files(str(_ROOT / package))
         if not files:
             raise FileNotFoundError(f"no source of {package} in {_ROOT}")
         for path in files:
@@ -45,8 +45,11 @@ def is_source_as_loaded(*packages: str) -> bool:
     If one was, the process may run code that the digest does not speak of: what it makes is not
     to be kept for others.
     """
-    paths = (path for package in packages for path in _files(str(_ROOT / package)))
-    return all(os.stat(path).st_mtime <= _STARTED for path in paths)
+    paths = (path for package in packages for path in _files_at_first(str(_ROOT / package)))
+    try:
+        return all(os.stat(path).st_mtime <= _STARTED for path in paths)
+    except FileNotFoundError:
+        return False
 
 
 def _version(library: str) -> str:
@@ -61,14 +64,17 @@ def _version(library: str) -> str:
 
 def _files(folder: str) -> list[str]:
     found: list[str] = []
-    if not os.path.isdir(folder):
-        return found
-    with os.scandir(folder) as items:
-        for item in items:
-            if item.name.startswith((".", "__pycache__")):
-                continue
-            if item.is_dir():
-                found += _files(item.path)
-            elif item.name.endswith(_SUFFIXES):
-                found.append(item.path)
-    return found
+    pending = [folder] if os.path.isdir(folder) else []
+    while pending:
+        with os.scandir(pending.pop()) as items:
+            for item in items:
+                if item.name.startswith((".", "__pycache__")):
+                    continue
+                if item.is_dir():
+                    pending.append(item.path)
+                elif item.name.endswith(_SUFFIXES):
+                    found.append(item.path)
+    return sorted(found)
+
+
+_files_at_first = cache(_files)

@@ -152,7 +152,7 @@ class DiskCache:
         return content
 
     def store(self, key: str, content: bytes) -> None:
-        """Keep `content` under `key`: whole or not at all, on disk before it is visible."""
+        """Keep `content` under `key`: whole or not at all; what a power cut tears is no entry."""
         if len(content) > self.max_bytes * _KEPT_SHARE:
             return
         path = self._path(key)
@@ -169,8 +169,6 @@ class DiskCache:
                 digest = hashlib.sha256(content).digest()
                 file.write(_HEADER.pack(_MAGIC, len(content), digest))
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException as error:
             Path(name).unlink(missing_ok=True)
