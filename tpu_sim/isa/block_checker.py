@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.instruction import SREG, Instr, RegisterOperand
+from tpu_sim.isa.instruction import SREG, Instr
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import Block, Bundle
 from tpu_sim.isa.resources import MRF, TRANSPOSE_INPUT, TRANSPOSE_SHADOW
@@ -77,71 +77,79 @@ class _BlockChecker:
         raise kind(message, at, format_bundle(self.bundle) if self.bundle else "")
 
     def _bundle(self) -> None:
-        for instr in self.bundle:
+        bundle = self.bundle
+        for instr in bundle:
             complaint = self.limits.complaint(instr)
             if complaint:
                 self._fail(complaint, hazard=False)
         self._slots()
-        for instr in self.bundle:
-            self._reads(instr)
-        for instr in self.bundle:
-            if instr.row.pops:
+        facts = [(instr, self.limits.facts(instr.row)) for instr in bundle]
+        for instr, row in facts:
+            self._reads(instr.operands, row.reads)
+        for instr, row in facts:
+            if row.pops:
                 self._pop(instr)
         written: set[tuple[str, int]] = set()
-        for instr in self.bundle:
-            if instr.row.write is not None:
-                self._write(instr, instr.row.write, written)
-            if instr.row.pushes:
+        has_steps = False
+        for instr, row in facts:
+            if row.writes:
+                self._write((row.writes, instr.operands[0]), row.latency, written)
+            if row.pushes:
                 self._push(instr)
-        self._units()
+            has_steps |= row.is_unit_step
+        if has_steps:
+            self._units()
 
     def _slots(self) -> None:
         used: dict[str, int] = {}
         mxus: set[int] = set()
+        is_held = False
         for instr in self.bundle:
             row = instr.row
-            used[row.slot_name] = used.get(row.slot_name, 0) + 1
+            slot = row.slot_name
+            used[slot] = used.get(slot, 0) + 1
+            is_held |= row.held != ""
             if row.is_mxu:  # each MXU has one slot, which its units share
                 mxu = instr.operands[row.unit_index] // self.units_per_mxu
                 if mxu in mxus:
                     self._fail(f"two instructions for the slot of MXU {mxu}")
                 mxus.add(mxu)
+        slots = self.chip.slots
         for slot, count in used.items():
             held = self.busy.get(slot)
             if held:
                 held = self.busy[slot] = [end for end in held if end > self.cycle]
                 count += len(held)
-            limit = self.chip.slots[slot]
-            if count > limit:
-                self._fail(f"{count} {slot} slots in use, {self.chip.name} has {limit}")
+            if count > slots[slot]:
+                self._fail(f"{count} {slot} slots in use, {self.chip.name} has {slots[slot]}")
+        if not is_held:
+            return
         for instr in self.bundle:
             if instr.row.held:
                 cycles = occupancy_cycles(instr.row, self.chip)
                 if cycles > 1:
                     self.busy.setdefault(instr.row.slot_name, []).append(self.cycle + cycles)
 
-    def _reads(self, instr: Instr) -> None:
-        for operand in instr.row.reads:
-            number = instr.operands[operand.index]
-            letter = operand.register_class
-            if letter == SREG and number == 0:
-                continue
+    def _reads(self, operands: tuple[int, ...], reads: tuple[tuple[int, str], ...]) -> None:
+        cycle = self.cycle
+        for index, letter in reads:
+            number = operands[index]
             ready = self.ready.get((letter, number))
             if ready is None:
                 if letter != SREG:
                     self._fail(f"{letter}{number} is read but not written in this block")
-                self.summary.sreg_reads.setdefault(number, self.cycle)
-            elif ready > self.cycle:
-                self._fail(
-                    f"{letter}{number} is read {ready - self.cycle} cycles before it is ready"
-                )
+                if number:  # s0 is always 0
+                    self.summary.sreg_reads.setdefault(number, cycle)
+            elif ready > cycle:
+                self._fail(f"{letter}{number} is read {ready - cycle} cycles before it is ready")
 
-    def _write(self, instr: Instr, write: RegisterOperand, written: set[tuple[str, int]]) -> None:
-        register = (write.register_class, instr.operands[write.index])
+    def _write(
+        self, register: tuple[str, int], latency: int, written: set[tuple[str, int]]
+    ) -> None:
         if register in written:
             self._fail(f"{register[0]}{register[1]} is written twice in one bundle")
         written.add(register)
-        ready = self.cycle + result_latency(instr, self.chip)
+        ready = self.cycle + latency
         pending = self.ready.get(register, 0)
         if pending > self.cycle and pending >= ready:
             self._fail(

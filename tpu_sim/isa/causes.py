@@ -143,7 +143,7 @@ class IssueCauses:
 
 def _bundle_rank(bundle: Bundle) -> int:
     """The place in `_RANKED` of what a bundle counts as by itself."""
-    return max([_row_rank(instr.row) for instr in bundle], default=0)
+    return max([_row_rank(instr.row) for instr in bundle]) if bundle else 0
 
 
 @cache

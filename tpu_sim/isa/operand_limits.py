@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.encoding import operand_range
 from tpu_sim.isa.instruction import Instr, Kind, Operand, Row, Slot
 from tpu_sim.isa.program import Kernel
 
 _SUBLANES = 8
+
+
+class RowFacts(NamedTuple):
+    """What the checker asks of an instruction's row.
+
+    `reads` are positions of operands and their register classes; `writes` is the class of operand 0,
+    "" if the row writes no register, and `latency` the cycles until it may be read.
+    """
+
+    reads: tuple[tuple[int, str], ...]
+    writes: str
+    latency: int
+    pops: str
+    pushes: str
+    is_unit_step: bool
 
 
 class OperandLimits:
@@ -18,6 +35,7 @@ class OperandLimits:
         self._kernel = kernel
         self._ranges: dict[Row, tuple[range, ...]] = {}
         self._bounds: dict[Row, tuple[tuple[int, int], ...]] = {}
+        self._facts: dict[Row, RowFacts] = {}
         vregs, vmasks, sregs = range(chip.vregs), range(chip.vmasks), range(chip.sregs)
         self._kinds = {
             Kind.VD: vregs,
@@ -34,6 +52,17 @@ class OperandLimits:
             self._kinds[Kind.DESC] = range(len(kernel.descriptors))
             self._kinds[Kind.FLAG] = range(kernel.flags)
             self._kinds[Kind.SPILL] = range(kernel.spill_slots)
+
+    def facts(self, row: Row) -> RowFacts:
+        """What else is to be known of a row."""
+        found = self._facts.get(row)
+        if found is None:
+            reads = tuple((operand.index, operand.register_class) for operand in row.reads)
+            writes = "" if row.write is None else row.write.register_class
+            latency = self._chip.latencies[row.latency] if writes else 0
+            found = RowFacts(reads, writes, latency, row.pops, row.pushes, row.is_unit_step)
+            self._facts[row] = found
+        return found
 
     def complaint(self, instr: Instr) -> str:
         """What is wrong with the instruction's operands, "" if nothing."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tpu_sim.isa.instruction import Instr
+from tpu_sim.isa.instruction import Instr, Row
 
 Bundle = tuple[Instr, ...]
 """Instructions issued together: all read before any writes."""
@@ -93,6 +93,11 @@ def blocks_of(nodes: list[Node]) -> Iterator[Block]:
             case While():
                 yield from blocks_of(node.test)
                 yield from blocks_of(node.body)
+
+
+def rows_of(block: Block) -> set[Row]:
+    """Which instructions a block has: most questions about it end here."""
+    return {instr.row for bundle in block.bundles for instr in bundle}
 
 
 HBM, VMEM, SMEM = 0, 1, 6

@@ -77,6 +77,7 @@ class BlockTranslator:
         self._smem = SmemCode(scope, self._check_pending)
         self._names = Renaming(scope, self._add, self._error)
         self._new_sregs: list[tuple[int, Scalar]] = []
+        self._has_values = scope.module.values
         self._number = 0
         self._next = 0
         self._carry: dict[int, int] = {}
@@ -93,8 +94,11 @@ class BlockTranslator:
     def translate(self) -> str:
         """Append the block's code; returns the time after it."""
         for number, bundle in enumerate(self._block.bundles):
-            self._number = number
-            self._bundle(bundle)
+            if bundle:
+                self._number = number
+                self._bundle(bundle)
+            else:
+                self._clock.issue(bundle)
         self._flush(frozenset())
         for number in sorted(self._written):
             self._scope.write_sreg(number, self._sregs[number].text)
@@ -109,15 +113,16 @@ class BlockTranslator:
         if timed:
             self._clock.stall(timed, self._wait_flags(timed))
         transfers = [(i.row, self._operands(i)[0]) for i in bundle if i.row.is_transfer]
-        has_values = self._scope.module.values
         for instr in sorted(bundle, key=_phase) if len(bundle) > 1 else bundle:
             role = role_of(instr.row)
             if role is Role.SCALAR:
                 self._scalar(instr)
-            elif has_values and role in OPERATIONS:
-                self._operation(instr, role)
-            elif has_values and role is Role.RENAME:
+            elif not self._has_values:
+                continue
+            elif role is Role.RENAME:
                 self._rename(instr)
+            elif role in OPERATIONS:
+                self._operation(instr, role)
         self._commit()
         for row, arguments in transfers:
             row.does(self, *arguments)
@@ -203,7 +208,7 @@ class BlockTranslator:
         if self._has_indexed:
             self._flush_pending()
         flag_text = self._flag(flag, f)
-        if self._scope.module.values:
+        if self._has_values:
             arguments = (number, src, dst, flag, f, c0, c1)
             op = ValueOp(self._next, Role.STATE, DMA_START, arguments, bundle=self._number)
             self._next += 1

@@ -4,9 +4,12 @@ Code that sets up and makes thousands of calls would take LLVM longer than the w
 an array of 64-bit words: most arguments of a command, then for each command a head (kind, number of
 arguments, number of the component) and its arguments, at last a head of kind END. An argument is the
 number of a base and an offset; its value is the base, taken from an array that the caller fills
-(pointers, registers; number 0 holds zero), plus the offset. Or it is an entry of a ring of vregs:
-base and the one behind it are the ring and a position in it, the offset is the entry's number from
-there, in its low half, and the ring's size (a power of two, as exponent) above.
+(pointers, registers; number 0 holds zero), plus the offset. Or it is in a window whose data lie in
+pieces: the base behind is the gap between two, the offset is rows, in its low half, and the number of
+the piece above. Or it is a result in the ring of an MXU, whose number stands for the base: its number
+from the oldest one, in the low half, and the ring's size (a power of two, as exponent) above. Or it is
+in a weight block of an MXU, active or shadow when the command runs. Where results start and which block
+is active stands in the context, and commands change it in their turn.
 
 A fork's lists lie behind an array of their byte offsets. Each is a task (`tpu_sim.jit.fork_join`).
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
-from tpu_sim.jit.context import Word
+from tpu_sim.jit.context import ROW_BYTES, WEIGHT_BYTES, Word
 from tpu_sim.jit.fork_join import MAX_TASKS, TASK_BYTES, TASK_WORDS, fork
 from tpu_sim.jit.kernel_builtins import (
     Native,
@@ -49,8 +52,12 @@ _COUNT_SHIFT, _COMPONENT_SHIFT = 8, 32
 _COUNT_MASK = (1 << _COMPONENT_SHIFT - _COUNT_SHIFT) - 1
 _LOW_HALF = (1 << 32) - 1
 _OFFSET_SIGN = 1 << OFFSET_BITS - 1
+_PIECE_BIT = 1 << 62
+_PIECE_SHIFT = 24
+_UNIT_SHIFT, _SHADOW_SHIFT = 40, 32
+_ROWS_SIGN = 1 << _PIECE_SHIFT - 1
 _RECORD_WORDS = 3
-MAX_BASES = 1 << (63 - OFFSET_BITS)
+MAX_BASES = 1 << (62 - OFFSET_BITS)
 """One more than the highest number of a base."""
 FORK_BYTES = MAX_TASKS * (TASK_BYTES + 8 * _RECORD_WORDS)
 """Of the task memory, what a fork of lists may use."""
@@ -61,12 +68,16 @@ class Kind(IntEnum):
 
     END = 0
     COMPONENT = 1
+    NOTE_PUSHES = 2  # of an MXU's weights, as bits
     COPY_VREG = 3
     MATPUSH_TRANSPOSED = 4
     SETTLE_WEIGHTS = 5
     TRANSPOSE = 6
     TRANSPOSE_HALVES = 7
     MATPUSH = 8
+    SWAP_WEIGHTS = 9
+    SET_HEAD = 10  # where an MXU's results start; or how much further
+    MOVE_HEAD = 11
 
 
 _FIRST_PASS = 16
@@ -84,19 +95,42 @@ def argument_word(base: int, offset: int) -> int:
     return base << OFFSET_BITS | offset & (1 << OFFSET_BITS) - 1
 
 
-def ring_word(base: int, number: int, entries: int) -> int:
-    """Entry `number` of a ring from where a position lies."""
+def ring_word(unit: int, number: int, entries: int) -> int:
+    """Result `number` of a unit, from its oldest one."""
     size = entries.bit_length() - 1
-    return _RING_BIT | base << OFFSET_BITS | size << _RING_SIZE_SHIFT | number
+    return _RING_BIT | unit << OFFSET_BITS | size << _RING_SIZE_SHIFT | number
 
 
-def _argument(word: int, bases: Words) -> int:
+def weights_word(unit: int, is_shadow: bool, offset: int) -> int:
+    """Bytes from the start of a unit's active or shadow weights."""
+    return _PIECE_BIT | unit << _UNIT_SHIFT | is_shadow << _SHADOW_SHIFT | offset
+
+
+def piece_word(base: int, number: int, rows: int) -> int:
+    """Rows from where a window's data would start, `number` gaps between its pieces further on."""
+    low = (1 << _PIECE_SHIFT) - 1
+    return _PIECE_BIT | base << OFFSET_BITS | (number & low) << _PIECE_SHIFT | rows & low
+
+
+def _argument(word: int, ctx: Words, bases: Words) -> int:
     """The value of an argument."""
     at = word >> OFFSET_BITS & MAX_BASES - 1
-    size = word >> _RING_SIZE_SHIFT & 63
-    entry = bases[at + 1] + (word & _LOW_HALF) & (1 << size) - 1
-    offset = (word & (1 << OFFSET_BITS) - 1 ^ _OFFSET_SIGN) - _OFFSET_SIGN
-    return bases[at] + (entry << _VREG_SHIFT if word < 0 else offset)
+    value = 0
+    if word < 0:
+        size = word >> _RING_SIZE_SHIFT & 63
+        entry = ctx[Word.HEAD + at] + (word & _LOW_HALF) & (1 << size) - 1
+        value = ctx[Word.RESULTS] + ((at << size) + entry << _VREG_SHIFT)
+    elif word & _PIECE_BIT == 0:
+        value = bases[at] + (word & (1 << OFFSET_BITS) - 1 ^ _OFFSET_SIGN) - _OFFSET_SIGN
+    elif at != 0:
+        rows = (word & (1 << _PIECE_SHIFT) - 1 ^ _ROWS_SIGN) - _ROWS_SIGN
+        number = (word >> _PIECE_SHIFT & (1 << _PIECE_SHIFT) - 1 ^ _ROWS_SIGN) - _ROWS_SIGN
+        value = bases[at] + bases[at + 1] * number + rows * ROW_BYTES
+    else:
+        unit = word >> _UNIT_SHIFT & 255
+        block = 2 * unit + (ctx[Word.ACTIVE + unit] ^ word >> _SHADOW_SHIFT & 1)
+        value = ctx[Word.WEIGHTS] + block * WEIGHT_BYTES + (word & _LOW_HALF)
+    return value
 
 
 @kernel(RUN_LIST)
@@ -110,7 +144,7 @@ def run_list(ctx: Words, commands: Words, bases: Words, scratch: Words) -> None:
         kind = head & 255
         count = head >> _COUNT_SHIFT & _COUNT_MASK
         for number in range(count):
-            arguments[number] = _argument(commands[at + 1 + number], bases)
+            arguments[number] = _argument(commands[at + 1 + number], ctx, bases)
         at += 1 + count
         if kind == Kind.COMPONENT:
             call_at(components[head >> _COMPONENT_SHIFT], arguments, scratch)
@@ -124,7 +158,16 @@ def run_list(ctx: Words, commands: Words, bases: Words, scratch: Words) -> None:
         elif kind == Kind.MATPUSH_TRANSPOSED:
             MATPUSH_TRANSPOSED(arguments[0], arguments[1])
         elif kind == Kind.SETTLE_WEIGHTS:
-            SETTLE_WEIGHTS(arguments[0], arguments[1])
+            SETTLE_WEIGHTS(arguments[0], ctx[Word.PUSHES + arguments[1]])
+        elif kind == Kind.SWAP_WEIGHTS:
+            ctx[Word.ACTIVE + arguments[0]] ^= 1
+            ctx[Word.PUSHES + arguments[0]] = 0
+        elif kind == Kind.NOTE_PUSHES:
+            ctx[Word.PUSHES + arguments[0]] |= arguments[1]
+        elif kind == Kind.MOVE_HEAD:
+            ctx[Word.HEAD + arguments[0]] += arguments[1]
+        elif kind == Kind.SET_HEAD:
+            ctx[Word.HEAD + arguments[0]] = arguments[1]
         elif kind == Kind.TRANSPOSE:
             TRANSPOSE(arguments[0], arguments[1])
         elif kind == Kind.TRANSPOSE_HALVES:

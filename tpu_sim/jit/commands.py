@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.jit.command_kernels import (
@@ -17,27 +18,55 @@ from tpu_sim.jit.command_kernels import (
     Kind,
     argument_word,
     head_word,
+    piece_word,
     ring_word,
+    weights_word,
 )
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.fork_join import MAX_TASKS
 
-Place = tuple[str, int]
-"""A pointer: an SSA name, and a number of bytes to add to it."""
+
+class Place(NamedTuple):
+    """A pointer: an SSA name, and a number of bytes to add to it."""
+
+    pointer: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PiecePlace:
+    """A row of a window whose data lie in pieces: `rows` behind `pointer`, in piece `number`.
+
+    `gap` is an i64, the bytes between two pieces that VMEM does not have.
+    """
+
+    pointer: str
+    gap: str
+    number: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingPlace:
-    """An entry of a ring of vregs: `number` behind a position (an i64) that is known at run time."""
+    """Result `number` of an MXU unit, counted from the oldest one; its ring has `entries`."""
 
-    ring: str
-    position: str
+    unit: int
     number: int
     entries: int
 
 
-_MEMORIES = ("", "%vmem", "%carry", "%results", "%weights", "%transpose")
+@dataclass(frozen=True, slots=True)
+class WeightsPlace:
+    """Bytes from the start of the block that is active, or the shadow, when a command runs."""
+
+    unit: int
+    is_shadow: bool
+    offset: int
+
+
+AnyPlace = Place | RingPlace | PiecePlace | WeightsPlace
+_MEMORIES = ("", "%vmem", "%carry", "%results", "%transpose")
 """Bases that a function sets once; what a segment computes has numbers from there on."""
 
 
@@ -77,26 +106,34 @@ class Commands:
 
     # arguments
 
-    def pointer(self, place: Place | RingPlace) -> int:
+    def pointer(self, place: AnyPlace) -> int:
         """A pointer as an argument."""
+        if isinstance(place, Place):
+            return argument_word(self._base("ptr", place.pointer), place.offset)
         if isinstance(place, RingPlace):
-            return self._ring(place)
-        name, offset = place
-        return argument_word(self._base("ptr", name), offset)
+            return ring_word(place.unit, place.number, place.entries)
+        if isinstance(place, WeightsPlace):
+            return weights_word(place.unit, place.is_shadow, place.offset)
+        return piece_word(self._pair(place.pointer, place.gap), place.number, place.rows)
 
-    def _ring(self, place: RingPlace) -> int:
-        key = f"{place.ring} {place.position}"
+    def _pair(self, pointer: str, behind: str) -> int:
+        """The number of a pointer with an i64 behind it, which are set at first use."""
+        key = f"{pointer} {behind}"
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._take(2)
-            self._store(self._emitter, "ptr", place.ring, number)
-            self._store(self._emitter, "i64", place.position, number + 1)
-        return ring_word(number, place.number, place.entries)
+            self._store(self._emitter, "ptr", pointer, number)
+            self._store(self._emitter, "i64", behind, number + 1)
+        return number
+
+    def number(self, value: int) -> int:
+        """A known number as an argument."""
+        return argument_word(self._base("i64", ""), value)
 
     def integer(self, llvm_type: str, text: str) -> int:
         """An i32 or i64 as an argument; of an i32 the callee sees the low half only."""
         if not text.startswith("%"):
-            return argument_word(self._base("i64", ""), int(text))
+            return self.number(int(text))
         return argument_word(self._base(llvm_type, text), 0)
 
     def _base(self, llvm_type: str, name: str) -> int:

@@ -17,7 +17,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpu_sim.isa import resources
-from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
+from tpu_sim.isa.program import (
+    HBM,
+    VMEM,
+    Block,
+    DmaDescriptor,
+    If,
+    Kernel,
+    Loop,
+    Node,
+    While,
+    rows_of,
+)
 from tpu_sim.jit.context import ROW_BYTES
 from tpu_sim.jit.dma_shapes import Spread, source_of_dense
 from tpu_sim.jit.window_kernels import MAX_WINDOWS
@@ -111,7 +122,10 @@ def _follow_block(kernel: Kernel, block: Block, in_loop: bool, uses: _Uses) -> N
     filled: set[int] = set()
     loaded: set[int] = set()
     writes_hbm = False
-    for instr in (instr for bundle in block.bundles for instr in bundle):
+    accesses = {row for row in rows_of(block) if row.is_transfer or row.window_index >= 0}
+    if not accesses:
+        return
+    for instr in [i for bundle in block.bundles for i in bundle if i.row in accesses]:
         row = instr.row
         if row.is_transfer:
             descriptor = kernel.descriptors[instr.operands[row.descriptor_index]]

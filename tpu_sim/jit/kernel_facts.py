@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of
+from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of, rows_of
 from tpu_sim.isa.resources import ACTIVE, SPILL, TRANSPOSED
 
 
@@ -14,6 +14,8 @@ def most_swaps(body: list[Node]) -> int:
 
 
 def _swaps(block: Block) -> int:
+    if not any(TRANSPOSED in row.defines for row in rows_of(block)):
+        return 0
     units = [
         instr.operands[instr.row.unit_index]
         for bundle in block.bundles
@@ -35,11 +37,7 @@ def _follow(nodes: list[Node], swapped: set[int], found: set[int]) -> None:
     for node in nodes:
         match node:
             case Block():
-                for bundle in node.bundles:
-                    for instr in bundle:
-                        if ACTIVE in instr.row.uses and instr.operands[0] not in swapped:
-                            found.add(instr.operands[0])
-                    swapped.update(i.operands[0] for i in bundle if ACTIVE in i.row.defines)
+                _follow_block(node, swapped, found)
             case Loop():
                 _follow(node.body, swapped if node.trip > 0 else set(swapped), found)
             case If():
@@ -52,10 +50,22 @@ def _follow(nodes: list[Node], swapped: set[int], found: set[int]) -> None:
                 _follow(node.body, set(swapped), found)
 
 
+def _follow_block(block: Block, swapped: set[int], found: set[int]) -> None:
+    if not any(ACTIVE in row.touches for row in rows_of(block)):
+        return
+    for bundle in block.bundles:
+        for instr in bundle:
+            if ACTIVE in instr.row.uses and instr.operands[0] not in swapped:
+                found.add(instr.operands[0])
+        swapped.update(i.operands[0] for i in bundle if ACTIVE in i.row.defines)
+
+
 def carried_slots(body: list[Node]) -> frozenset[int]:
     """The spill slots that a block reads before it writes them: they carry values between blocks."""
     carried: set[int] = set()
     for block in blocks_of(body):
+        if not any(SPILL in row.uses for row in rows_of(block)):
+            continue
         written: set[int] = set()
         for bundle in block.bundles:
             for instr in bundle:

@@ -18,7 +18,6 @@ from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp, use
 
 _ACCESSES = (Role.LOAD, Role.STORE)
-_IN_MEMORY = (Role.LEAF, Role.STATE)
 
 
 @dataclass
@@ -60,20 +59,17 @@ class _Builder:
         numbers, ops = self.numbers, self.ops
         stack = [root]
         while stack:
-            index = stack.pop()
-            if index < 0:  # all it needs has numbers now
-                index = ~index
-            elif index not in numbers:
+            index = stack[-1]
+            if index not in numbers:
                 op = self._computed(index)
                 waiting = [] if op is None else [i for i in self._needs(op) if i not in numbers]
                 if waiting:
-                    stack.append(~index)
                     waiting.reverse()
                     stack += waiting
                     continue
-            if index not in numbers:
                 numbers[index] = len(ops)
-                ops.append(self._localize(index))
+                ops.append(self._localize(index, op))
+            stack.pop()
 
     def _needs(self, op: ValueOp) -> Sequence[int]:
         if not op.memory_before:
@@ -86,12 +82,11 @@ class _Builder:
     def _computed(self, index: int) -> ValueOp | None:
         """The operation of a value, None if it comes from memory: a leaf, or of another stage."""
         op = self.staging.ops.get(index)
-        if op is None or op.role in _IN_MEMORY:
+        if op is None or (role := op.role) is Role.LEAF or role is Role.STATE:
             return None
         return op if op.stage == self.stage or index in self.staging.cheap else None
 
-    def _localize(self, index: int) -> LocalOp:
-        op = self._computed(index)
+    def _localize(self, index: int, op: ValueOp | None) -> LocalOp:
         out = self._out(index) if index in self.outputs else -1
         if op is None:
             self.leaves.append(index)
@@ -102,14 +97,15 @@ class _Builder:
             [use(numbers[a[0]]) if type(a) is Use else self._argument(a) for a in op.arguments]
         )
         name = "" if op.row is None else op.row.name
-        if op.address is None:
+        address = op.address
+        if address is None:
             return LocalOp(op.role, name, arguments, op.is_mask, out=out)
-        group, offset = self._address(op.address)
-        piece, phase, piece_rows = self._piece(op.address, group)
+        group, offset = self._address(address)
+        piece, phase, piece_rows = self._piece(address, group) if self.pieces else (0, 0, 0)
         memory = tuple([(numbers[b], x) for b, x in op.memory_before if b in numbers])
         return LocalOp(
-            op.role, name, arguments, op.is_mask, group, offset, op.address.stride,
-            piece, phase, piece_rows, out=out, memory_before=memory,
+            op.role, name, arguments, op.is_mask, group, offset, address.stride,
+            piece, phase, piece_rows, -1, out, memory,
         )  # fmt: skip
 
     def _piece(self, address: Address, group: int) -> tuple[int, int, int]:
@@ -136,13 +132,13 @@ class _Builder:
         return argument
 
     def _address(self, address: Address) -> tuple[int, int]:
-        key = (address.window, address.root)
-        if key not in self.groups:
-            self.groups[key] = len(self.firsts)
+        window, root, offset, _ = address
+        group = self.groups.get((window, root))
+        if group is None:
+            group = self.groups[window, root] = len(self.firsts)
             self.firsts.append(address)
-            self.windows.setdefault(address.window, len(self.windows))
-        group = self.groups[key]
-        return group, address.offset - self.firsts[group].offset
+            self.windows.setdefault(window, len(self.windows))
+        return group, offset - self.firsts[group].offset
 
 
 def outline(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from tpu_sim.isa.instruction import SREG, Instr, Row
-from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of
+from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of, rows_of
 from tpu_sim.isa.resources import (
     LANE_QUEUES,
     SMEM,
@@ -92,7 +92,7 @@ def work_to_share(
     """
     if not loop.parallel or loop.trip < 2:
         return 0
-    if carried_slots & _slots(loop):
+    if carried_slots and carried_slots & _slots(loop):
         return 0
     walk = _Walk(loop, may_transpose)
     walk.nodes(loop.body, 1)
@@ -109,6 +109,7 @@ def _slots(loop: Loop) -> set[int]:
     return {
         instr.operands[row.slot_index]
         for block in blocks_of(loop.body)
+        if any(SPILL in row.touches for row in rows_of(block))
         for bundle in block.bundles
         for instr in bundle
         if SPILL in (row := instr.row).touches
@@ -125,12 +126,17 @@ def _is_apart(accesses: list[_Value], trip: int) -> bool:
     return total.high - total.low < abs(total.step)
 
 
+def uses_transpose(block: Block) -> bool:
+    """Whether a block has steps of a transpose unit."""
+    return any(not TRANSPOSE_UNIT.isdisjoint(row.touches) for row in rows_of(block))
+
+
 def fills_transpose(nodes: list[Node]) -> bool:
     """Whether every block pushes all rows before it swaps, and swaps before it reads."""
     for node in nodes:
         match node:
             case Block():
-                if not _block_fills_transpose(node.bundles):
+                if uses_transpose(node) and not _block_fills_transpose(node.bundles):
                     return False
             case Loop():
                 if not fills_transpose(node.body):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Kernel, Program, While, Window, blocks_of, spill_rows
-from tpu_sim.isa.resources import TRANSPOSE_UNIT
 from tpu_sim.jit.calls import sequencer_text
 from tpu_sim.jit.command_kernels import FORK_LISTS
 from tpu_sim.jit.context import (
@@ -31,7 +30,7 @@ from tpu_sim.jit.kernel_facts import carried_slots, most_swaps, unswapped_units
 from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.node_translator import NodeTranslator
 from tpu_sim.jit.outline import ComponentLibrary
-from tpu_sim.jit.parallel_loops import fills_transpose
+from tpu_sim.jit.parallel_loops import fills_transpose, uses_transpose
 from tpu_sim.jit.results_ring import ring_entries
 from tpu_sim.jit.scope import FaultSite, FunctionScope, ModuleScope
 from tpu_sim.jit.window_kernels import (
@@ -213,12 +212,7 @@ class _ProgramTranslator:
         """A kernel starts with zero weights and blocks, as far as it can tell."""
         for unit in sorted(unswapped_units(kernel.body)):  # weights that nobody pushed
             scope.clear("%weights", unit * 2 * WEIGHT_BYTES, 2 * WEIGHT_BYTES)
-        bundles = (bundle for block in blocks_of(kernel.body) for bundle in block.bundles)
-        if any(
-            not TRANSPOSE_UNIT.isdisjoint(instr.row.touches)
-            for bundle in bundles
-            for instr in bundle
-        ):
+        if any(uses_transpose(block) for block in blocks_of(kernel.body)):
             self._reset_transposes(scope, kernel)
 
     def _reset_transposes(self, scope: FunctionScope, kernel: Kernel) -> None:

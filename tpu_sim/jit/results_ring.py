@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tpu_sim.isa.program import Block, If, Loop, Node, While
+from tpu_sim.isa.program import Block, If, Loop, Node, While, rows_of
 from tpu_sim.isa.resources import MRF
 
 
@@ -40,6 +40,8 @@ def _most(nodes: list[Node], waiting: Counter[int]) -> int:
 def _pushes_and_pops(block: Block) -> tuple[Counter[int], Counter[int]]:
     pushed: Counter[int] = Counter()
     popped: Counter[int] = Counter()
+    if not any(MRF in row.touches for row in rows_of(block)):
+        return pushed, popped
     for bundle in block.bundles:
         for instr in bundle:
             row = instr.row

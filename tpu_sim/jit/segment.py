@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from tpu_sim.jit.bounds import Bounds, Ranges, row_ranges
 from tpu_sim.jit.command_kernels import Kind
-from tpu_sim.jit.commands import CommandList, Place, RingPlace
+from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Place
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.outline import OutlinedComponent, outline
 from tpu_sim.jit.scope import FunctionScope
@@ -48,8 +48,7 @@ class Segment:
         self._carry = carry
         self._live_out = live_out
         self._free_slot = 1 + max((op.carried for op in ops.values()), default=-1)
-        self._bases: dict[tuple[int, str], Place] = {}
-        self._piece_bases: dict[tuple[int, str, int], str] = {}
+        self._bases: dict[tuple[int, str], tuple[str, int]] = {}
         self._gaps: dict[tuple[int, str], str] = {}
         self._pieces = {
             window: in_place.pieces
@@ -70,8 +69,8 @@ class Segment:
         for stage in range(self._staging.stage_count):
             self._components(stage, outputs)
             self._state.emit_stage(self._staging.state_ops(stage))
-        self._commands.flush()
         self._state.end()
+        self._commands.flush()
 
     # what crosses stages
 
@@ -132,10 +131,11 @@ class Segment:
     def _arguments(self, outlined: OutlinedComponent) -> list[int]:
         """A component's arguments here: groups, leaves, outputs, gaps of groups, scalars."""
         commands = self._commands
-        places: list[Place | RingPlace] = [self._pointer(first) for first in outlined.groups]
+        places: list[AnyPlace] = [self._pointer(first) for first in outlined.groups]
         places += [self._input_pointer(value) for value in outlined.leaves]
         places += [self._carry_pointer(self._carry[value]) for value in outlined.outs]
-        gaps = [self._gap(outlined.groups[group]) for group in outlined.component.spread_groups]
+        spread = outlined.component.spread_groups if self._pieces else ()
+        gaps = [self._gap(outlined.groups[group]) for group in spread]
         arguments = [commands.pointer(place) for place in places]
         arguments += [commands.integer("i64", gap) for gap in gaps]
         return arguments + [commands.integer("i32", scalar.text) for scalar in outlined.scalars]
@@ -155,26 +155,22 @@ class Segment:
     def _wide(self, root: str) -> str:
         return self._emitter.value(f"sext i32 {root} to i64") if root else "0"
 
-    def _pointer(self, address: Address) -> Place:
-        key = (address.window, address.root)
-        base = self._bases.get(key)
+    def _pointer(self, address: Address) -> Place | PiecePlace:
+        window, root, row, _ = address
+        base = self._bases.get((window, root))
         if base is None:
-            base = self._bases[key] = self._base(address)
-        offset = base[1] + address.offset * ROW_BYTES
-        pieces = self._pieces.get(address.window)
-        number = 0 if pieces is None else pieces.number(address.offset)
+            base = self._bases[window, root] = self._base(address)
+        name, first = base
+        pieces = self._pieces.get(window)
+        number = 0 if pieces is None else pieces.number(row)
         if number == 0:
-            return base[0], offset
-        start = self._piece_bases.get((*key, number))
-        if start is None:
-            gaps = self._emitter.value(f"mul i64 {self._gap(address)}, {number}")
-            start = self._piece_bases[(*key, number)] = self._emitter.offset(base[0], gaps)
-        return start, offset
+            return Place(name, (first + row) * ROW_BYTES)
+        return PiecePlace(name, self._gap(address), number, first + row)
 
-    def _base(self, address: Address) -> Place:
-        """Where row 0 of a window's root lies."""
+    def _base(self, address: Address) -> tuple[str, int]:
+        """Where row 0 of a window's root lies: a pointer, and rows from there."""
         e = self._emitter
-        start = self._scope.kernel.windows[address.window].base_row * ROW_BYTES
+        start = self._scope.kernel.windows[address.window].base_row
         if not address.root and address.window not in self._scope.in_place:
             return "%vmem", start
         base = "%vmem"
@@ -213,7 +209,7 @@ class Segment:
         # pieces are counted from the root, which lies `number` of them before what was asked for
         return e.value(f"sub i64 {distance}, {e.value(f'mul i64 {gap}, {number}')}")
 
-    def _direct_pointer(self, op: ValueOp) -> Callable[[], Place | RingPlace] | None:
+    def _direct_pointer(self, op: ValueOp) -> Callable[[], AnyPlace] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""
         if op.role is Role.LEAF:
             return lambda: self._leaf_pointer(op)
@@ -225,7 +221,7 @@ class Segment:
             return None
         return lambda: self._pointer(address)
 
-    def _input_pointer(self, value: int) -> Place | RingPlace:
+    def _input_pointer(self, value: int) -> AnyPlace:
         """Where a component finds a leaf, or a value of an earlier stage."""
         op = self._staging.ops[value]
         return self._leaf_pointer(op) if op.role is Role.LEAF else self._carry_of(value)
@@ -233,7 +229,7 @@ class Segment:
     def _carry_of(self, value: int) -> Place:
         return self._carry_pointer(self._carry[value])
 
-    def operand_place(self, operand: Use) -> Place | RingPlace:
+    def operand_place(self, operand: Use) -> AnyPlace:
         """Where the vreg or mask a state operation reads lies."""
         if operand.value in self._carry:
             return self._carry_pointer(self._carry[operand.value])
@@ -248,9 +244,9 @@ class Segment:
         return self._carry_pointer(self._carry[op.index])
 
     def _carry_pointer(self, slot: int) -> Place:
-        return "%carry", slot * VREG_BYTES
+        return Place("%carry", slot * VREG_BYTES)
 
-    def _leaf_pointer(self, op: ValueOp) -> Place | RingPlace:
+    def _leaf_pointer(self, op: ValueOp) -> AnyPlace:
         if op.carried >= 0:
             return self._carry_pointer(op.carried)
         return self._state.leaf_place(op)

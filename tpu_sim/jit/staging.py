@@ -25,31 +25,53 @@ _CHEAP_OPERATIONS_WITH_LOAD = 4
 
 
 class _History:
-    """Accesses of one kind to one window so far; accesses anywhere have the root None."""
+    """Accesses of one kind to one window so far; accesses anywhere have the root None.
+
+    Those of a root are found by eights of rows, of which an access of neighbouring rows touches one
+    or two.
+    """
 
     def __init__(self) -> None:
         self._by_root: dict[str | None, list[ValueOp]] = {}
-        self._by_row: dict[tuple[str, int], list[ValueOp]] = {}
+        self._by_eight: dict[tuple[str, int], list[ValueOp]] = {}
 
     def add(self, op: ValueOp, address: Address | None) -> None:
         """Remember an access."""
         self._by_root.setdefault(None if address is None else address.root, []).append(op)
         if address is not None:
-            for row in address.rows():
-                self._by_row.setdefault((address.root, row), []).append(op)
+            for eight in _eights(address):
+                self._by_eight.setdefault((address.root, eight), []).append(op)
 
     def conflicts(self, address: Address | None) -> dict[int, bool]:
         """Operations that may touch `address`, and whether they touch exactly it."""
         found: dict[int, bool] = {}
-        for root, ops in self._by_root.items():
+        by_root, by_eight = self._by_root, self._by_eight
+        for root, ops in by_root.items():
             if address is None or root != address.root:
                 found.update((op.index, False) for op in ops)
-        if address is not None:
-            for row in address.rows():
-                for op in self._by_row.get((address.root, row), ()):
-                    # a stride of 0 writes one row eight times: its sublanes depend on each other
-                    found[op.index] = op.address == address and address.stride != 0
+        if address is not None and address.root in by_root:
+            for eight in _eights(address):
+                for op in by_eight.get((address.root, eight), ()):
+                    if op.index not in found and _overlap(op.address, address):
+                        # a stride of 0 writes one row eight times: its sublanes depend on each other
+                        found[op.index] = op.address == address and address.stride != 0
         return found
+
+
+def _eights(address: Address) -> Sequence[int]:
+    """The eights of rows in which an access has rows."""
+    if address.stride == 1:
+        first, last = address.offset >> 3, address.offset + 7 >> 3
+        return (first,) if first == last else (first, last)
+    return sorted({row >> 3 for row in address.rows()})
+
+
+def _overlap(a: Address | None, b: Address) -> bool:
+    """Whether two accesses with one root have a row in common."""
+    assert a is not None, "an access anywhere has no root"
+    if a.stride == b.stride == 1:
+        return -8 < a.offset - b.offset < 8
+    return not set(a.rows()).isdisjoint(b.rows())
 
 
 class Access(NamedTuple):
@@ -98,13 +120,14 @@ class Staging:
     def __init__(self, ops: dict[int, ValueOp], kernel: Kernel) -> None:
         self.ops = ops
         self._kernel = kernel
-        accesses = {i: found for i, op in ops.items() if (found := accesses_of(op, kernel))}
-        self.stored_windows = {a.window for found in accesses.values() for a in found if a.is_store}
+        accesses = {i: some for i, op in ops.items() if (some := accesses_of(op, kernel))}
+        self.stored_windows = {a.window for some in accesses.values() for a in some if a.is_store}
         self._histories: dict[tuple[int, bool], _History] = {}
         self._unit_stages: dict[str, int] = {}
         for index, op in ops.items():
-            if index in accesses:
-                self._order_memory(op, accesses[index])
+            found = accesses.get(index)
+            if found is not None:
+                self._order_memory(op, found)
             op.stage = self._stage(op)
         self.cheap = self._find_cheap()
         self.stage_count = 1 + max((op.stage for op in ops.values()), default=0)
@@ -117,20 +140,26 @@ class Staging:
 
     def _order_memory(self, op: ValueOp, accesses: Sequence[Access]) -> None:
         """Record earlier conflicting accesses in `op.memory_before`."""
-        written = [access for access in accesses if access.window in self.stored_windows]
-        if not written:
-            return
         found: dict[int, bool] = {}
-        for access in written:
-            found.update(self._history(access.window, True).conflicts(access.address))
-            if access.is_store:
-                found.update(self._history(access.window, False).conflicts(access.address))
-        for access in written:
-            self._history(access.window, access.is_store).add(op, access.address)
-        op.memory_before = sorted(found.items())
+        for window, is_store, address in accesses:
+            if window not in self.stored_windows:
+                continue
+            stores = self._history(window, True)
+            loads = self._history(window, False)
+            found.update(stores.conflicts(address))
+            if is_store:
+                found.update(loads.conflicts(address))
+        for window, is_store, address in accesses:
+            if window in self.stored_windows:
+                self._history(window, is_store).add(op, address)
+        if found:
+            op.memory_before = sorted(found.items())
 
     def _history(self, window: int, is_store: bool) -> _History:
-        return self._histories.setdefault((window, is_store), _History())
+        history = self._histories.get((window, is_store))
+        if history is None:
+            history = self._histories[window, is_store] = _History()
+        return history
 
     # stages
 

@@ -1,9 +1,9 @@
 """State operations of a segment: MXU, transpose unit, indexed accesses, transfers.
 
 `StateOps` is the `tpu_sim.isa.effects.Core` of their effects. Each is a call of a precompiled kernel
-or a copy. Positions in queues and which weight block is
-active are known up to one number per unit at the segment's start; that number is loaded in
-`begin` and written back in `end`.
+or a copy. Positions in queues and which block is active are known up to one number per unit at the
+segment's start: an MXU's is found when a command runs, the transpose units' are loaded in `begin`; `end`
+writes them back.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from tpu_sim.isa.program import HBM, SMEM, VMEM
-from tpu_sim.isa.resources import ACTIVE, MRF, Resource
+from tpu_sim.isa.resources import MRF, Resource
 from tpu_sim.jit.command_kernels import PASS_KINDS, Kind
-from tpu_sim.jit.commands import CommandList, Place, RingPlace
-from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, WEIGHT_BYTES, Word
+from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Place, RingPlace, WeightsPlace
+from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
 from tpu_sim.jit.scope import FaultKind, FunctionScope
@@ -45,7 +45,7 @@ class StateOps:
         scope: FunctionScope,
         ops: Iterable[ValueOp],
         waiting: Mapping[int, int],
-        operand: Callable[[Use], Place | RingPlace],
+        operand: Callable[[Use], AnyPlace],
         result: Callable[[ValueOp], Place],
         dma_function: Callable[[int], str],
     ) -> None:
@@ -58,21 +58,15 @@ class StateOps:
         self._dma_function = dma_function
         self._pushed: Counter[int] = Counter()
         self._popped: Counter[int] = Counter()
-        self._swapped: Counter[int] = Counter()
-        self._weights_units: set[int] = set()
         self._transposes = False
         for op in ops:
             self._count(op)
-        self._head: dict[int, str] = {}
-        self._active: dict[int, str] = {}
-        self._blocks: dict[int, list[str]] = {}
-        self._pushes: dict[int, tuple[str, int]] = {}
-        self._rings: dict[int, str] = {}
+        self._pushes: Counter[int] = Counter()
         self._transposed_blocks: dict[tuple[int, int], str] = {}
         self._list: CommandList | None = None
         self._transpose_index = ""
         self._transposed: Counter[int] = Counter()
-        self._following: dict[int, Place | RingPlace] = {}
+        self._following: dict[int, AnyPlace] = {}
         self._op: ValueOp
 
     def _count(self, op: ValueOp) -> None:
@@ -81,53 +75,26 @@ class StateOps:
         row = op.row
         if row.pops == MRF:
             self._popped[_number(op, 0)] += 1
-        elif row.is_mxu:
-            unit = _number(op, 0)
-            self._weights_units.add(unit)
-            if row.pushes == MRF:
-                self._pushed[unit] += 2
-            elif ACTIVE in row.defines:
-                self._swapped[unit] += 1
-        elif row.is_unit_step:
+        elif row.pushes == MRF:
+            self._pushed[_number(op, 0)] += 2
+        elif row.is_unit_step and not row.is_mxu:
             self._transposes = True
 
     def begin(self) -> None:
         """Load the positions the segment starts from."""
-        for unit in sorted(self._pushed.keys() | self._popped.keys()):
-            if self._waiting.get(unit, 0):  # an empty queue may start anywhere
-                self._head[unit] = self._scope.load_word(Word.HEAD + unit)
-        for unit in sorted(self._weights_units):
-            self._load_blocks(unit)
         if self._transposes:
             self._transpose_index = self._scope.load_word(Word.TRANSPOSE_INDEX)
 
-    def _load_blocks(self, unit: int) -> None:
-        """Pointers of the active and the shadow weights."""
-        e = self._emitter
-        active = self._active[unit] = self._scope.load_word(Word.ACTIVE + unit)
-        self._pushes[unit] = (self._scope.load_word(Word.PUSHES + unit), 0)
-        base = e.offset("%weights", unit * 2 * WEIGHT_BYTES)
-        shadow = e.value(f"xor i64 {active}, 1")
-        self._blocks[unit] = [
-            e.offset(base, e.value(f"mul i64 {parity}, {WEIGHT_BYTES}"))
-            for parity in (active, shadow)
-        ]
-
     def end(self) -> None:
-        """Write the positions back."""
-        e = self._emitter
+        """Write the positions back, as commands after all others."""
+        number = self._commands.number
+        for unit, bits in sorted(self._pushes.items()):
+            self._run(Kind.NOTE_PUSHES, number(unit), number(bits))
         for unit in sorted(self._pushed.keys() | self._popped.keys()):
-            popped = self._popped[unit]
-            if self._waiting.get(unit, 0) + self._pushed[unit] != popped:
-                start = self._head.get(unit)
-                head = e.value(f"add i64 {start}, {popped}") if start else str(popped)
-                self._scope.store_word(Word.HEAD + unit, head)
-        for unit in sorted(self._weights_units):
-            self._scope.store_word(Word.PUSHES + unit, self._pushes_value(unit))
-        for unit, count in sorted(self._swapped.items()):
-            if count % 2:
-                flipped = e.value(f"xor i64 {self._active[unit]}, 1")
-                self._scope.store_word(Word.ACTIVE + unit, flipped)
+            waiting, popped = self._waiting.get(unit, 0), self._popped[unit]
+            if waiting + self._pushed[unit] != popped:
+                kind = Kind.MOVE_HEAD if waiting else Kind.SET_HEAD
+                self._run(kind, number(unit), number(popped))
         if self._transposed:
             self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_indices())
 
@@ -144,13 +111,13 @@ class StateOps:
         for op in _grouped(ops):
             self.emit(op)
 
-    def _next_sources(self, ops: list[ValueOp]) -> dict[int, Place | RingPlace]:
+    def _next_sources(self, ops: list[ValueOp]) -> dict[int, AnyPlace]:
         """For each pass where the left side of its unit's next one lies, after the last a guess."""
         by_unit: dict[int, list[ValueOp]] = {}
         for op in ops:
             if op.row is not None and op.row.pushes == MRF:
                 by_unit.setdefault(_number(op, 0), []).append(op)
-        found: dict[int, Place | RingPlace] = {}
+        found: dict[int, AnyPlace] = {}
         for passes in by_unit.values():
             sources = [self._operand(Use(op.uses[0])) for op in passes]
             if len(sources) > 1:
@@ -174,7 +141,7 @@ class StateOps:
         else:
             self._commands.add(kind, arguments)
 
-    def _run_on(self, kind: int, *places: Place | RingPlace) -> None:
+    def _run_on(self, kind: int, *places: AnyPlace) -> None:
         self._run(kind, *(self._commands.pointer(place) for place in places))
 
     def emit(self, op: ValueOp) -> None:
@@ -187,27 +154,21 @@ class StateOps:
 
     def push_weights(self, unit: int, a: Use, row: int, *, is_transposed: bool) -> None:
         """See `Core`."""
-        shadow = self._blocks[unit][1]
-        root, bits = self._pushes[unit]
-        self._pushes[unit] = (root, bits | 1 << (row + 8 if is_transposed else row))
+        self._pushes[unit] |= 1 << (row + 8 if is_transposed else row)
         kind = Kind.MATPUSH_TRANSPOSED if is_transposed else Kind.MATPUSH
-        place = (shadow, row * (64 if is_transposed else VREG_BYTES))
+        place = WeightsPlace(unit, True, row * (64 if is_transposed else VREG_BYTES))
         self._run_on(kind, place, self._operand(a))
-
-    def _pushes_value(self, unit: int) -> str:
-        """Which pushes there were since the last swap, as an i64."""
-        root, bits = self._pushes[unit]
-        return self._emitter.value(f"or i64 {root}, {bits}") if root else str(bits)
 
     def swap_weights(self, unit: int) -> None:
         """See `Core`. The shadow is cleared late: what no push wrote is zeroed when it becomes active."""
-        shadow = self._blocks[unit][1]
-        bits = self._pushes[unit][1]
+        number = self._commands.number
+        bits = self._pushes.pop(unit, 0)
         if not any(bits & whole == whole for whole in _WHOLE_BLOCK):
-            pushes = self._commands.integer("i64", self._pushes_value(unit))
-            self._run(Kind.SETTLE_WEIGHTS, self._commands.pointer((shadow, 0)), pushes)
-        self._blocks[unit].reverse()
-        self._pushes[unit] = ("", 0)
+            if bits:
+                self._run(Kind.NOTE_PUSHES, number(unit), number(bits))
+            shadow = self._commands.pointer(WeightsPlace(unit, True, 0))
+            self._run(Kind.SETTLE_WEIGHTS, shadow, number(unit))
+        self._run(Kind.SWAP_WEIGHTS, number(unit))
 
     def multiply(self, unit: int, a: Use, pass_format: str) -> None:
         """See `Core`."""
@@ -215,18 +176,16 @@ class StateOps:
         # both results of a pass lie together: positions are even, the ring's size too
         number = self._waiting.get(unit, 0) + 2 * self._op.queue_number
         following = self._following.get(self._op.index, source)
-        places = (self.ring_place(unit, number), source, (self._blocks[unit][0], 0), following)
+        places = (self.ring_place(unit, number), source, WeightsPlace(unit, False, 0), following)
         self._run_on(PASS_KINDS[pass_format], *places)
 
     def ring_place(self, unit: int, number: int) -> Place | RingPlace:
         """The result `number` behind the oldest one of a unit when the segment starts."""
         entries = self._scope.module.ring_entries[self._scope.kernel.name]
-        first = unit * entries * VREG_BYTES
-        if unit not in self._head:
-            return "%results", first + number % entries * VREG_BYTES
-        if unit not in self._rings:
-            self._rings[unit] = self._emitter.offset("%results", first)
-        return RingPlace(self._rings[unit], self._head[unit], number, entries)
+        if self._waiting.get(unit, 0):
+            return RingPlace(unit, number, entries)
+        first = unit * entries * VREG_BYTES  # an empty queue may start anywhere
+        return Place("%results", first + number % entries * VREG_BYTES)
 
     # leaves
 
@@ -234,7 +193,7 @@ class StateOps:
         """Where the result that a LEAF pops or reads lies."""
         assert op.row is not None
         place = op.row.does(_Leaf(self, op.queue_number), *op.arguments)
-        assert isinstance(place, RingPlace | tuple)
+        assert isinstance(place, Place | RingPlace)
         return place
 
     # transpose units
@@ -242,7 +201,8 @@ class StateOps:
     def push_block(self, unit: int, a: Use, row: int) -> None:
         """See `Core`."""
         name, start = self._transpose_shadow(unit)
-        self._run_on(Kind.COPY_VREG, (name, start + row * VREG_BYTES), self._operand(a))
+        place = Place(name, start + row * VREG_BYTES)
+        self._run_on(Kind.COPY_VREG, place, self._operand(a))
 
     def transpose(self, unit: int, element_bits: int) -> None:
         """See `Core`."""
@@ -251,7 +211,9 @@ class StateOps:
         self._run_on(_TRANSPOSE[element_bits], target, self._transpose_shadow(unit))
 
     def _transpose_shadow(self, unit: int) -> Place:
-        return "%transpose", unit * (1 + self._scope.module.transpose_blocks) * TRANSPOSE_BYTES
+        return Place(
+            "%transpose", unit * (1 + self._scope.module.transpose_blocks) * TRANSPOSE_BYTES
+        )
 
     def _transpose_block(self, unit: int, swaps: int) -> str:
         """Ring index of a unit's active block after `swaps` of its swaps in this segment."""
@@ -281,7 +243,7 @@ class StateOps:
             index = self._transpose_block(unit, swaps)
             block = e.value(f"getelementptr [{TRANSPOSE_BYTES} x i8], ptr %transpose, i64 {index}")
             self._transposed_blocks[key] = block
-        return self._transposed_blocks[key], start
+        return Place(self._transposed_blocks[key], start)
 
     # indexed accesses and transfers
 
@@ -317,13 +279,18 @@ class StateOps:
         message = f"{self._op.name}: a word address is not within window {name}"
         self._scope.fault_if(outside, FaultKind.WINDOW, message)
 
-    def _pointer(self, place: Place | RingPlace) -> str:
+    def _pointer(self, place: AnyPlace) -> str:
         e = self._emitter
-        if not isinstance(place, RingPlace):
+        if isinstance(place, Place):
             return e.offset(*place)
-        position = e.value(f"add i64 {place.position}, {place.number}")
-        slot = e.value(f"and i64 {position}, {place.entries - 1}")
-        return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {place.ring}, i64 {slot}")
+        if isinstance(place, PiecePlace):
+            gaps = e.value(f"mul i64 {place.gap}, {place.number}")
+            return e.offset(e.offset(place.pointer, gaps), place.rows * ROW_BYTES)
+        assert isinstance(place, RingPlace), "weights are no operands"
+        head = self._scope.load_word(Word.HEAD + place.unit)
+        slot = e.value(f"and i64 {e.value(f'add i64 {head}, {place.number}')}, {place.entries - 1}")
+        ring = e.offset("%results", place.unit * place.entries * VREG_BYTES)
+        return e.value(f"getelementptr [{VREG_BYTES} x i8], ptr {ring}, i64 {slot}")
 
     def start(self, *_operands: object) -> None:
         """See `Core`."""
@@ -345,7 +312,7 @@ class _Leaf:
     def read_block(self, unit: int, row: int) -> Place:
         """See `Core`."""
         name, start = self._ops.transpose_place(unit, self._number)
-        return name, start + row * VREG_BYTES
+        return Place(name, start + row * VREG_BYTES)
 
 
 def _is_mxu(op: ValueOp) -> bool:
@@ -393,11 +360,11 @@ def _call_transfer(
     scope.fault_on_code(status, DMA_FAULTS, message)
 
 
-def _extrapolated(first: Place | RingPlace, second: Place | RingPlace) -> Place | RingPlace:
+def _extrapolated(first: AnyPlace, second: AnyPlace) -> AnyPlace:
     """The place as far behind `second` as `second` is behind `first`, where that is known."""
-    if isinstance(first, RingPlace) or isinstance(second, RingPlace) or first[0] != second[0]:
-        return second
-    return second[0], 2 * second[1] - first[1]
+    if isinstance(first, Place) and isinstance(second, Place) and first.pointer == second.pointer:
+        return Place(second.pointer, 2 * second.offset - first.offset)
+    return second
 
 
 def _number(op: ValueOp, position: int) -> int:

@@ -7,7 +7,8 @@ There are many of these values: named tuples are made, compared and hashed much 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -123,7 +124,7 @@ class ValueOp:
     queue_number: int = 0  # nth vmatmul, vpop.mrf or transpose swap of its unit in the block
     carried: int = -1
     producer: int = -1  # the STATE operation a LEAF must follow, -1 if none
-    memory_before: list[tuple[int, bool]] = field(default_factory=list)
+    memory_before: Sequence[tuple[int, bool]] = ()
     """Earlier conflicting accesses: (operation, whether it touches exactly the same words)."""
 
     @property

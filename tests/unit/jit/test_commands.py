@@ -17,11 +17,19 @@ from tpu_sim.jit.command_kernels import (
     Kind,
     argument_word,
     head_word,
+    piece_word,
     ring_word,
+    weights_word,
 )
-from tpu_sim.jit.commands import CommandList, Commands
+from tpu_sim.jit.commands import CommandList, Commands, Place
 from tpu_sim.jit.constant_table import ConstantTable
-from tpu_sim.jit.context import ContextSizes, ExecutionContext, Memories
+from tpu_sim.jit.context import (
+    WEIGHT_BYTES,
+    ContextSizes,
+    ExecutionContext,
+    Memories,
+    Word,
+)
 from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.installation import installed_library
@@ -45,8 +53,12 @@ def call(name: str, *arguments: int) -> None:
     function(installed_library(False).address(name))(*arguments)
 
 
-def run_list(bases: list[int], words: list[int]) -> None:
-    context = ExecutionContext(CHIP, Memories(CHIP), ContextSizes(0, 0, 0, 1, 0))
+def new_context() -> ExecutionContext:
+    return ExecutionContext(CHIP, Memories(CHIP), ContextSizes(0, 0, 0, 4, 0))
+
+
+def run_list(bases: list[int], words: list[int], context: ExecutionContext | None = None) -> None:
+    context = context or new_context()
     array = np.array([*bases, 0], np.int64)
     data = np.array(words, np.uint64)
     call(RUN_LIST, context.address, data.ctypes.data, array.ctypes.data, 0)
@@ -63,20 +75,52 @@ def test_a_list_runs_its_commands_in_order() -> None:
     assert (memory == 0).all()
 
 
-def test_entries_of_a_ring_wrap_around() -> None:
-    memory, target = vregs(4), vregs(1)
-    memory[:] = np.arange(4)[:, None]
-    for position, number in ((0, 0), (3, 2), (1002, 5), (4, 3)):
-        words = [2, head_word(Kind.COPY_VREG, 2), argument_word(1, 0), ring_word(2, number, 4), 0]
-        run_list([0, target.ctypes.data, memory.ctypes.data, position], words)
-        assert (target == (position + number) % 4).all()
+def test_results_of_a_unit_lie_in_a_ring_from_where_they_start() -> None:
+    context, target = new_context(), vregs(1)
+    results = context.memory(Word.RESULTS, np.uint32).reshape(-1, VREG_WORDS)
+    results[:8] = np.arange(8)[:, None]
+    for unit, position, number in ((0, 0, 0), (0, 3, 2), (1, 1002, 5), (1, 4, 3)):
+        context.words[Word.HEAD + unit] = position
+        words = [2, head_word(Kind.COPY_VREG, 2), argument_word(1, 0), ring_word(unit, number, 4)]
+        run_list([0, target.ctypes.data], [*words, 0], context)
+        assert (target == 4 * unit + (position + number) % 4).all()
+
+
+def test_weights_are_found_in_the_block_that_is_active_when_a_command_runs() -> None:
+    context, target = new_context(), vregs(4)
+    weights = context.memory(Word.WEIGHTS, np.uint32).reshape(-1, WEIGHT_BYTES // 4)
+    weights[:4] = np.arange(4)[:, None]
+    unit, one = argument_word(0, 1), argument_word(0, 3)
+    words = [2]
+    for number, is_shadow in enumerate((False, True)):
+        words += [head_word(Kind.COPY_VREG, 2), argument_word(1, 4096 * number)]
+        words += [weights_word(1, is_shadow, 0)]
+    words += [head_word(Kind.NOTE_PUSHES, 2), unit, one, head_word(Kind.SWAP_WEIGHTS, 1), unit]
+    words += [head_word(Kind.COPY_VREG, 2), argument_word(1, 8192), weights_word(1, False, 0)]
+    words += [head_word(Kind.MOVE_HEAD, 2), unit, one, head_word(Kind.MOVE_HEAD, 2), unit, one, 0]
+    run_list([0, target.ctypes.data], words, context)
+    assert target[:3, 0].tolist() == [2, 3, 3]
+    found = [context.words[word + 1] for word in (Word.ACTIVE, Word.PUSHES, Word.HEAD)]
+    assert found == [1, 0, 6]
+
+
+def test_rows_of_a_window_in_pieces_lie_a_gap_further_on_for_each_piece() -> None:
+    memory, target = vregs(8), vregs(1)
+    memory[:] = np.arange(8)[:, None]
+    at, gap = int(memory[3].ctypes.data), 4096
+    for number, rows in ((0, 0), (1, 8), (-1, 0), (-2, 16), (4, -32), (1, -8)):
+        words = [2, head_word(Kind.COPY_VREG, 2), argument_word(1, 0), piece_word(2, number, rows)]
+        run_list([0, target.ctypes.data, at, gap], [*words, 0])
+        assert (target == 3 + number + rows // 8).all()
 
 
 def test_commands_run_before_what_follows_and_once() -> None:
     emitter = Emitter()
     commands = Commands(emitter, ConstantTable("table"))
     assert commands.entry_lines() == []
-    commands.add(Kind.COPY_VREG, [commands.pointer(("%a", 0)), commands.pointer(("%b", 64))])
+    commands.add(
+        Kind.COPY_VREG, [commands.pointer(Place("%a", 0)), commands.pointer(Place("%b", 64))]
+    )
     commands.flush()
     commands.flush()
     assert emitter.text().count(f"@{RUN_LIST}(") == 1
