@@ -7,6 +7,7 @@ they like. A config that cannot be obeyed is the user's error, never silently re
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NoReturn
 
 from compiler.analysis.dot_parts import DotParts, dot_parts
@@ -157,8 +158,9 @@ class _Question:
 
     def key(self) -> Key:
         """Equal for fusions that get equal blocks."""
-        return (*self._kernel_key(), self.chip.vmem_bytes)
+        return (*self._kernel_key, self.chip.vmem_bytes)
 
+    @cached_property
     def _kernel_key(self) -> Key:
         """Equal for fusions that get equal kernels of equal blocks."""
         fusion = self.fusion
@@ -167,7 +169,7 @@ class _Question:
 
     def candidates(self) -> Candidates:
         """The fusion's kernels by blocks; they name its nodes, so another one has its own."""
-        key = (*self._kernel_key(), *self.fusion.calls)
+        key = (*self._kernel_key, *self.fusion.calls)
         recent = self.planner.recent
         found = recent.pop(key, None)
         if found is None:
