@@ -33,7 +33,7 @@ from runtime.sharded_array import ShardedArray
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.container import write_tpux
 from tpu_sim.isa.program import Program
-from tpu_sim.jit.program_translator import DEFAULT_TRIPS
+from tpu_sim.jit.translated import DEFAULT_TRIPS
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.fork_lock import ForkLock
 

@@ -23,7 +23,7 @@ from runtime.program_store import Compilation, executable_of
 from runtime.report import Report
 from runtime.sharded_array import ShardedArray
 from runtime.slice_executable import SliceExecutable
-from tpu_sim.jit.program_translator import DEFAULT_TRIPS
+from tpu_sim.jit.translated import DEFAULT_TRIPS
 
 Bind = Callable[[tuple[object, ...], dict[str, object]], BoundCall]
 _ON_DEVICES = (Array, ShardedArray)

@@ -15,7 +15,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
-from tpu_sim.jit.program_translator import estimate_kind
+from tpu_sim.jit.translated import estimate_kind
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run

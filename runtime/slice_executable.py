@@ -26,7 +26,7 @@ from runtime.sharded_array import ShardedArray
 from runtime.spread import HostArray
 from runtime.spreads import device_shape, program_spreads
 from tpu_sim.isa.torus import Slice, Torus
-from tpu_sim.jit.program_translator import DEFAULT_TRIPS
+from tpu_sim.jit.translated import DEFAULT_TRIPS
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.system.slice import connect, finish_together
 

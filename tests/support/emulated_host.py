@@ -25,7 +25,8 @@ from tpu_sim.jit.context import (
 from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.library import library_text
 from tpu_sim.jit.pass_forms import pass_forms
-from tpu_sim.jit.program_translator import RUN, translate_program
+from tpu_sim.jit.program_translator import translate_program
+from tpu_sim.jit.translated import RUN
 from tpu_sim.machine.fabric import LocalFabric
 from tpu_sim.machine.memory import HbmMemory
 

@@ -21,10 +21,11 @@ from tpu_sim.jit.clock import BlockClock
 from tpu_sim.jit.renaming import Renaming
 from tpu_sim.jit.roles import is_timed, phase_of, role_of
 from tpu_sim.jit.scalar_code import RowAccesses, ScalarCode
-from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.segment import Segment
 from tpu_sim.jit.smem_code import SmemCode
 from tpu_sim.jit.state_ops import emit_transfer
+from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.values import (
     OPERATIONS,
     Address,

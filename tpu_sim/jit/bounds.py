@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.state_ops import check_transfer
+from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.values import LAST_SUBLANE, ValueOp
 
 Ranges = dict[tuple[int, str], tuple[int, int]]

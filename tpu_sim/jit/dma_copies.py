@@ -13,13 +13,11 @@ from tpu_sim.isa.program import DmaDescriptor
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.dma_shapes import CopyPlan, Step, copy_plan
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import NON_TEMPORAL_USE, Emitter
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.task_table import TaskTable
 
 COUNT_ARGUMENTS = {-1: "%c0", -2: "%c1"}
-NON_TEMPORAL_USE = "!nontemporal !0"
-NON_TEMPORAL = "!0 = !{i32 1}\n"
 """The mark of streaming stores, and the metadata node it names, which a module defines once."""
 _SHARED_BYTES = 1 << 16
 """Size from which handing a part of a copy to another thread pays."""

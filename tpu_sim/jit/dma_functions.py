@@ -18,7 +18,8 @@ from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, emit_copy
 from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import InPlace, Pieces, pieces_of, referred_rows
-from tpu_sim.jit.scope import FaultKind, ModuleScope
+from tpu_sim.jit.scope import ModuleScope
+from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.window_kernels import PROTECT, REFER, SETTLE
 
 DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 TARGET_ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" }\n'
 """512-bit vectors stay whole even where the host's tuning prefers 256."""
+NON_TEMPORAL_USE, NON_TEMPORAL = "!nontemporal !0", "!0 = !{i32 1}\n"
+"""Of a store that is not to fill the caches: what stands there, and what a module defines for it."""
 
 
 class Emitter:

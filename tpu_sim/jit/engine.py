@@ -10,6 +10,7 @@ import itertools
 import os
 import platform
 import sys
+from collections.abc import Callable
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -17,6 +18,7 @@ from threading import Thread
 import llvmlite
 import llvmlite.binding as llvm
 
+from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.host import Host, UnsupportedHostError, detect_host
 from tpu_sim.jit.object_compiler import ObjectCompiler, pack_objects, unpack_objects
@@ -101,6 +103,10 @@ class NativeModule:
             _released.put(self.__dict__.pop("_handles"))
 
 
+def _whole_text(head: str, *texts: str) -> str:
+    return "\n".join((head, *texts))
+
+
 class Engine:
     """Compiles IR text for `host`; objects are kept in `cache` unless it is None."""
 
@@ -130,7 +136,7 @@ class Engine:
 
         See `ObjectCompiler` for what `head` and `texts` may be.
         """
-        text = "\n".join((head, *texts))
+        text = _whole_text(head, *texts)
         code = self._cache.load(self.object_key(text)) if self._cache is not None else None
         if code is not None:
             return code
@@ -138,6 +144,20 @@ class Engine:
             for functions in texts:
                 compiler.add(functions)
             return self.keep(text, compiler.objects())
+
+    def own_code(self, name: str, make_text: Callable[[], str]) -> bytes:
+        """Object code of a module of ours: its text is made only if this source did not make it before."""
+        if self._cache is None:
+            return self.object_code(make_text())
+        key = cache_key(name, source_digest("tpu_sim"), *self.identity())
+        object_key = self._cache.load(key)
+        code = None if object_key is None else self._cache.load(object_key.decode())
+        if code is None:
+            text = make_text()
+            code = self.object_code(text)
+            if is_source_as_loaded("tpu_sim"):
+                self._cache.store(key, self.object_key(_whole_text("", text)).encode())
+        return code
 
     def keep(self, text: str, objects: list[bytes]) -> bytes:
         """The objects of a module as code for `link`, which is kept in the cache."""

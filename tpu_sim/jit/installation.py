@@ -46,7 +46,7 @@ def installed_library(use_cache: bool) -> NativeModule:
 def _install(use_cache: bool) -> NativeModule:
     host = detect_host()
     engine = Engine(host, open_cache(wanted=use_cache), _CODEGEN_LEVEL)
-    module = engine.link(engine.object_code(library_text(host)))
+    module = engine.link(engine.own_code("library", lambda: library_text(host)))
     for name in LIBRARY_FUNCTIONS:
         define_symbol(name, module.address(name))
     pointers = pass_pointers(module)

@@ -58,8 +58,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
 
 def signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
     """The LLVM types of a kernel's parameters, and of its result."""
-    definition = _definition(function)
-    return tuple(llvm_type(kind) for _, kind in _parameters(definition)), _result(definition)
+    return tuple(llvm_type(kind) for _, kind in _parameters(function)), _result(function)
 
 
 def definition_text(symbol: str, function: Callable[..., Any]) -> str:
@@ -74,21 +73,21 @@ def _definition(function: Callable[..., Any]) -> ast.FunctionDef:
     return definition
 
 
-def _annotation(node: ast.expr | None, known: dict[str, str]) -> str:
-    name = (
-        "None" if isinstance(node, ast.Constant) else node.id if isinstance(node, ast.Name) else ""
-    )
-    if name not in known:
-        raise KernelSyntaxError(f"annotation {ast.unparse(node) if node else 'missing'}")
-    return known[name]
+def _annotation(function: Callable[..., Any], name: str, known: dict[str, str]) -> str:
+    """What the annotation of a parameter, or of what is returned, stands for."""
+    annotation = function.__annotations__.get(name, "missing")
+    if annotation not in known:
+        raise KernelSyntaxError(f"{function.__qualname__}: annotation of {name}: {annotation}")
+    return known[annotation]
 
 
-def _parameters(definition: ast.FunctionDef) -> list[tuple[str, str]]:
-    return [(a.arg, _annotation(a.annotation, _PARAMETERS)) for a in definition.args.args]
+def _parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return [(name, _annotation(function, name, _PARAMETERS)) for name in names]
 
 
-def _result(definition: ast.FunctionDef) -> str:
-    return _annotation(definition.returns, _RESULTS)
+def _result(function: Callable[..., Any]) -> str:
+    return _annotation(function, "return", _RESULTS)
 
 
 @dataclass
@@ -112,9 +111,9 @@ class _Translator:
     def define(self, symbol: str) -> str:
         """The definition under the name `symbol`."""
         definition = _definition(self._function)
-        parameters = _parameters(definition)
+        parameters = _parameters(self._function)
         names: dict[str, Value] = {name: Ssa(f"%{name}", kind) for name, kind in parameters}
-        result = _result(definition)
+        result = _result(self._function)
         ended = self._statements(definition.body, _Frame(self._function, names), result)
         if not ended:
             self._emitter.do("ret void")

@@ -27,18 +27,17 @@ from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.native_state import read_state, settle_windows, write_state
-from tpu_sim.jit.program_translator import (
+from tpu_sim.jit.stored_translation import dump_translation, load_translation
+from tpu_sim.jit.translated import (
     DEFAULT_TRIPS,
     MAIN_FUNCTION,
     MODULE_HEAD,
     RUN,
+    FaultKind,
     ModuleKind,
     TranslatedModule,
     estimate_kind,
-    translate_program,
 )
-from tpu_sim.jit.scope import FaultKind
-from tpu_sim.jit.stored_translation import dump_translation, load_translation
 from tpu_sim.jit.workers import run_interruptibly, worker_pool
 from tpu_sim.machine.checkpoint import load_checkpoint
 from tpu_sim.machine.disk_cache import cache_key, open_cache
@@ -156,6 +155,10 @@ class LlvmMachine:
                 code = cache.load(object_key)
                 if code is not None:
                     return found, code
+        from tpu_sim.jit.program_translator import (
+            translate_program,  # not needed where code is found
+        )
+
         check_program(program, self.chip)
         if cache is None or not key:
             translated = translate_program(program, self.chip, kind, self.threads)

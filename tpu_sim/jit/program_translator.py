@@ -6,8 +6,8 @@ The module comes in two kinds: values and clock together (the normal run), and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
@@ -22,17 +22,16 @@ from tpu_sim.jit.context import (
     ContextSizes,
     Word,
 )
-from tpu_sim.jit.dma_copies import NON_TEMPORAL
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.fork_join import FORK
 from tpu_sim.jit.hbm_windows import windows_in_place
 from tpu_sim.jit.kernel_facts import carried_slots, most_swaps, unswapped_units
-from tpu_sim.jit.library import LIBRARY_DECLARATIONS
 from tpu_sim.jit.node_translator import NodeTranslator
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.parallel_loops import fills_transpose, uses_transpose
 from tpu_sim.jit.results_ring import ring_entries
-from tpu_sim.jit.scope import FaultSite, FunctionScope, ModuleScope
+from tpu_sim.jit.scope import FunctionScope, ModuleScope
+from tpu_sim.jit.translated import MAIN_FUNCTION, ModuleKind, TranslatedModule
 from tpu_sim.jit.window_kernels import (
     ENTRY_BYTES,
     GAP_OFFSET,
@@ -43,58 +42,10 @@ from tpu_sim.jit.window_kernels import (
 from tpu_sim.machine.node_table import MAIN, FlatBody, node_table
 from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS
 
-MAIN_FUNCTION = "tpuc_main"
-MODULE_HEAD = LIBRARY_DECLARATIONS + NON_TEMPORAL
-"""What functions of a module may use without defining it."""
 _CLEARED_BYTES = 8 * 3 * MAX_UNITS + 4 * MAX_SREGS
 """MXU queues and sregs, which stand side by side, are as new when a kernel starts."""
 assert Word.SREGS - Word.UNIT_FREE == 3 * MAX_UNITS
 assert Word.PUSHES - Word.HEAD == MAX_UNITS
-
-
-DEFAULT_TRIPS = 10
-"""Iterations an estimate assumes of a loop whose trip count nobody knows."""
-
-
-@dataclass(frozen=True)
-class ModuleKind:
-    """Whether a module computes values, or cycles alone.
-
-    `trips` is how often a `While` without an expected trip count runs where values are off.
-    """
-
-    values: bool
-    trips: int = DEFAULT_TRIPS
-
-
-RUN = ModuleKind(values=True)
-ESTIMATE = ModuleKind(values=False)
-
-
-def estimate_kind(trips: int) -> ModuleKind:
-    """The clock alone, with loops that depend on data running `trips` times."""
-    return ModuleKind(values=False, trips=trips)
-
-
-@dataclass(frozen=True)
-class TranslatedModule:
-    """IR text, and what its context needs; `calls` are kernel and site by call number.
-
-    Behind `MODULE_HEAD`, `texts` are the functions in the order in which they were made. `rings` are, by
-    body, the entries of the ring that an MXU's results lie in.
-    """
-
-    texts: tuple[str, ...]
-    sites: Sequence[FaultSite]
-    calls: tuple[tuple[str, str], ...]
-    sizes: ContextSizes
-    has_forks: bool
-    rings: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        """The whole module."""
-        return "\n".join((MODULE_HEAD, *self.texts))
 
 
 def translate_program(

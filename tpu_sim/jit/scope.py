@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import DmaDescriptor, Kernel
@@ -21,31 +20,13 @@ from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import InPlace, Pieces
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.task_table import TaskTable
+from tpu_sim.jit.translated import FaultKind, FaultSite
 
 _MEMORIES = {
     "vmem": Word.VMEM, "hbm": Word.HBM, "smem": Word.SMEM, "carry": Word.CARRY,
     "results": Word.RESULTS, "weights": Word.WEIGHTS, "transpose": Word.TRANSPOSE,
     "scratch": Word.SCRATCH, "tasks": Word.TASKS,
 }  # fmt: skip
-
-
-class FaultKind(Enum):
-    """Why native code stopped."""
-
-    WINDOW = "window"
-    MEMORY = "memory"
-    DMA_COUNT = "dma count"
-    FLAG = "flag"
-
-
-@dataclass(frozen=True)
-class FaultSite:
-    """A place native code may stop at; its number is its position in `ModuleScope.sites` + 1."""
-
-    kind: FaultKind
-    message: str
-    kernel: str
-    bundle: str
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpu_sim.jit.dma_functions import note_smem_end
-from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.scope import FunctionScope
+from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.values import Scalar
 
 

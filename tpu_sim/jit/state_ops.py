@@ -18,7 +18,8 @@ from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Place, RingP
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
-from tpu_sim.jit.scope import FaultKind, FunctionScope
+from tpu_sim.jit.scope import FunctionScope
+from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.values import Scalar, Use, ValueOp
 from tpu_sim.jit.window_kernels import entry_offset
 

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import overload
 
 from tpu_sim.jit.context import ContextSizes
-from tpu_sim.jit.program_translator import TranslatedModule
-from tpu_sim.jit.scope import FaultKind, FaultSite
+from tpu_sim.jit.translated import FaultKind, FaultSite, TranslatedModule
 
 
 class _StoredSites(Sequence[FaultSite]):

@@ -27,7 +27,8 @@ from tpu_sim.jit.host import (
 )
 from tpu_sim.jit.library import library_text
 from tpu_sim.jit.pass_forms import MATMUL_DOT, MATMUL_TILES, pass_forms
-from tpu_sim.jit.program_translator import ESTIMATE, RUN, translate_program
+from tpu_sim.jit.program_translator import translate_program
+from tpu_sim.jit.translated import ESTIMATE, RUN
 
 ROOT = Path(__file__).parents[3]
 CHIP = load_chip("v5e")

@@ -27,7 +27,8 @@ from tpu_sim.isa.program import (
     Window,
 )
 from tpu_sim.jit.llvm_machine import LlvmMachine
-from tpu_sim.jit.program_translator import ESTIMATE, RUN, translate_program
+from tpu_sim.jit.program_translator import translate_program
+from tpu_sim.jit.translated import ESTIMATE, RUN
 from tpu_sim.machine.faults import (
     CycleLimitFault,
     DmaCountFault,

@@ -231,7 +231,7 @@ def test_traced_functions_are_found() -> None:
         assert was_found(function.executable) is found
 
 
-def test_a_hit_imports_neither_compiler_nor_parser(tmp_path: Path) -> None:
+def test_a_hit_imports_neither_compiler_nor_parser_nor_translator(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"
     path.write_text(MODEL)
     code = (
@@ -239,6 +239,7 @@ def test_a_hit_imports_neither_compiler_nor_parser(tmp_path: Path) -> None:
         f"exe = tpuc.compile({str(path)!r})\n"
         "exe(numpy.ones((16, 128), 'f4'), numpy.ones((128, 256), 'f4'))\n"
         "heavy = {'lark', 'networkx', 'compiler.driver', 'compiler.backend', 'compiler.passes'}\n"
+        "heavy |= {'tpu_sim.jit.program_translator', 'tpu_sim.jit.regions'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     said = [
