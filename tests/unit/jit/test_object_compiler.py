@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import pytest
 
+from tpu_sim.jit import engine as engine_module
 from tpu_sim.jit import object_compiler
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.object_compiler import pack_objects, unpack_objects
+from tpu_sim.machine.disk_cache import DiskCache
 
 _STEPS = 40
 
@@ -93,3 +96,20 @@ def test_packed_objects_come_back() -> None:
 def test_text_that_is_no_ir_is_refused() -> None:
     with pytest.raises(RuntimeError, match="parsing error"):
         Engine(detect_host(), None).object_code("define nonsense")
+
+
+def test_code_of_our_own_is_found_without_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "is_source_as_loaded", lambda *_: True)
+    engine = Engine(detect_host(), DiskCache(tmp_path))
+    made: list[str] = []
+
+    def make_text() -> str:
+        made.append("define i32 @answer() {\n ret i32 42\n}\n")
+        return made[-1]
+
+    codes = [engine.own_code("test", make_text) for _ in range(2)]
+    assert codes[0] == codes[1] and len(made) == 1
+    assert engine.own_code("another", make_text) and len(made) == 2
+    assert Engine(detect_host(), None).own_code("test", make_text) and len(made) == 3

@@ -19,7 +19,7 @@ from runtime.machines import MachineOptions
 from tpu_sim.isa import source_digest
 from tpu_sim.isa.container import content_digest, dump_program, load_program
 from tpu_sim.isa.errors import TpuxError
-from tpu_sim.jit import llvm_machine
+from tpu_sim.jit import llvm_machine, program_translator
 from tpu_sim.machine.disk_cache import default_cache_folder
 
 MODEL = """
@@ -181,7 +181,7 @@ def test_native_code_is_found_without_looking_at_the_program(
         raise AssertionError("the program was looked at")
 
     monkeypatch.setattr(llvm_machine, "check_program", refuse)
-    monkeypatch.setattr(llvm_machine, "translate_program", refuse)
+    monkeypatch.setattr(program_translator, "translate_program", refuse)
     assert result(api.compile(MODEL)) == expected
 
 
@@ -198,7 +198,7 @@ def test_a_saved_program_is_checked_and_translated_once(
         raise AssertionError("checked again")
 
     monkeypatch.setattr(program_store, "checked_program", refuse)
-    monkeypatch.setattr(llvm_machine, "translate_program", refuse)
+    monkeypatch.setattr(program_translator, "translate_program", refuse)
     assert result(api.load_executable(path)) == expected
 
 
