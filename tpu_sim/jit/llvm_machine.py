@@ -8,6 +8,7 @@ program that keeps the rules. DMA races and uninitialised reads are found by the
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ _FAULTS: dict[FaultKind, type[MachineFault]] = {
 }
 
 
+Translate = Callable[..., TranslatedModule]
 _STOPS = {ENDED: Stop.DONE, PAUSED: Stop.PAUSED, WAITS: Stop.WAITING}
 
 
@@ -161,11 +163,11 @@ class LlvmMachine:
 
         check_program(program, self.chip)
         if cache is None or not key:
-            translated = translate_program(program, self.chip, kind, self.threads)
+            translated = translate(program, self.chip, kind, self.threads)
             code = self._engine.object_code(*translated.texts, head=MODULE_HEAD)
             return translated, code
         with self._engine.compiler(MODULE_HEAD) as compiler:
-            translated = translate_program(program, self.chip, kind, self.threads, compiler.add)
+            translated = translate(program, self.chip, kind, self.threads, compiler.add)
             code = self._engine.keep(translated.text, compiler.objects())
         if is_source_as_loaded("tpu_sim"):
             object_key = self._engine.object_key(translated.text)
