@@ -67,6 +67,7 @@ _FAULTS: dict[FaultKind, type[MachineFault]] = {
 
 
 Translate = Callable[..., TranslatedModule]
+_TRANSLATOR = "tpu_sim.jit.program_translator"
 _STOPS = {ENDED: Stop.DONE, PAUSED: Stop.PAUSED, WAITS: Stop.WAITING}
 
 
@@ -157,10 +158,8 @@ class LlvmMachine:
                 code = cache.load(object_key)
                 if code is not None:
                     return found, code
-        from tpu_sim.jit.program_translator import (
-            translate_program,  # not needed where code is found
-        )
-
+        # it is loaded only where no translation is found
+        translate: Translate = importlib.import_module(_TRANSLATOR).translate_program
         check_program(program, self.chip)
         if cache is None or not key:
             translated = translate(program, self.chip, kind, self.threads)
