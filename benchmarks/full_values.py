@@ -1,6 +1,6 @@
 """Values of whole models at their real size: the emulated chip beside XLA's CPU backend.
 
-    python -m benchmarks.full_values FOLDER [--match "*_full"] [--tolerance 0.05]
+    python -m benchmarks.full_values FOLDER [--match "*_full"] [--tolerance 0.05] [--positive WORD]
 
 Every ``.hlo`` file of the folder whose name matches is compiled, called once on both sides with the
 same random inputs and compared output by output (`benchmarks.performance.agreement`). What goes
@@ -28,15 +28,21 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--match", default="*_full", help="names of files, without their suffix")
     parser.add_argument("--tolerance", type=float, default=0.05, help="norm over norm")
+    parser.add_argument(
+        "--positive",
+        default="var",
+        help="parameters with this word in their names are not negative; densities and variances "
+        "are not, and XLA:CPU's maximum drops the NaN that comes of one",
+    )
     parser.add_argument("--timeout", type=float, default=600, help="seconds for a step")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args(given)
 
 
-def workload_of(path: Path, tolerance: float) -> Workload:
+def workload_of(path: Path, tolerance: float, positive: str) -> Workload:
     """What is known of the model under its name, or a workload with plain random inputs."""
     name = path.stem.removesuffix("_full")
-    plain = Workload(name, integer_limit=_INTEGER_LIMIT, tolerance=tolerance)
+    plain = Workload(name, integer_limit=_INTEGER_LIMIT, tolerance=tolerance, positive=positive)
     return _KNOWN.get(name, plain)
 
 
@@ -59,7 +65,7 @@ def main() -> None:
     options = Options(given.threads, turns=1, budget=0, timeout=given.timeout)
     bad = 0
     for path in paths:
-        row = measure(workload_of(path, given.tolerance), path, options)
+        row = measure(workload_of(path, given.tolerance, given.positive), path, options)
         bad += bool(row.ours.error or (row.problems and not row.xla.error))
         print(line(row), flush=True)
     sys.exit(1 if bad else 0)
