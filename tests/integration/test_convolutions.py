@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tpuc
 from compiler.hlo.parser import parse_module
 from compiler.passes import convolution_folding, convolution_group_merging
 from compiler.passes.context import PassContext
@@ -144,6 +145,29 @@ ENTRY main {{
     image = rng.integers(0, 256, (1, 7, 8, 4)).astype(np.uint8)
     kernel = rng.integers(-128, 128, (3, 4, 4 // groups, 4)).astype(np.int8)
     check_text(text, [image, kernel], tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", ["c64", "s64", "u64", "s32"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "depthwise of a small batch",
+        "gradient of a depthwise kernel",
+        "few positions, two features a group",
+    ],
+)
+def test_values_beyond_32_bits(name: str, dtype: str) -> None:
+    """Products that need all bits of a 64-bit integer, or both parts of a complex number."""
+    image, kernel, result, labels, window, more = CASES[name]
+    text = _text(image, kernel, result, labels, window, dtype, more)
+    rng = np.random.default_rng(9)
+    (of_image, of_kernel) = (p.array.dtype.numpy for p in parse_module(text).entry.parameters)
+    x, w = rng.integers(0, 1 << 20, image), rng.integers(0, 1 << 20, kernel)
+    if dtype == "c64":
+        x, w = (x % 7 + 1j * (x % 5 - 2)), (w % 5 + 1j * (w % 7 - 3))
+    arrays = [x.astype(of_image), w.astype(of_kernel)]
+    (result_found,) = tpuc.compile(text, precision="highest")(*arrays)
+    np.testing.assert_array_equal(np.asarray(result_found), expected(text, arrays)[0])
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])

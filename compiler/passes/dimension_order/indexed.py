@@ -100,7 +100,8 @@ def _scatter_orders(
     is_batched = d.operand_batch and wanted[: len(d.operand_batch)] != d.operand_batch
     if not wanted or is_batched:
         return None
-    numbered = wanted[-1] in d.index_map or orders[-1][-1] in d.batch_dims
+    last_of_updates = orders[-1][-1:]  # none of an update that is one element
+    numbered = wanted[-1] in d.index_map or not set(d.batch_dims).isdisjoint(last_of_updates)
     if numbered and _goes_by_elements(d, vmem_bytes):
         wanted = (*(i for i in wanted if i not in d.index_map), *sorted(d.index_map))
         updates = (*_window_of(d, wanted), *d.batch_dims)

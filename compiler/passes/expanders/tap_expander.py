@@ -25,13 +25,12 @@ from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import drop_unreachable, reachable
-from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
-from compiler.passes.expanders.window_taps import padded_operand, tap_slice, window_taps
+from compiler.passes.expanders.window_taps import padded_operand, sum_type, tap_slice, window_taps
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -223,7 +222,7 @@ def _depthwise(instr: HloInstruction, labels: ConvDims, kernel: HloInstruction) 
     dims = tuple(instr.array.dims[d] for d in result)
     taps, features, groups = kernel.array.dims
     kernel = make.reshape(make.transpose(kernel, (0, 2, 1)), (taps, groups * features))
-    dtype = F32 if instr.array.dtype.is_float else S32
+    dtype = sum_type(instr.array.dtype)
     wide = instr.array.with_dims((*dims[:-1], groups * features)).with_dtype(dtype)
     products: list[HloInstruction] = []
     for number, part in enumerate(_tap_slices(instr, labels, order)):
@@ -260,7 +259,7 @@ def _depthwise_by_position(instr: HloInstruction, labels: ConvDims) -> HloInstru
     image, kernel = instr.operands
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     window = instr.window.dims
-    dtype = F32 if instr.array.dtype.is_float else S32
+    dtype = sum_type(instr.array.dtype)
     turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
     if turned:
         kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 
 from compiler.hlo.attributes import ConvDims, WindowDim
-from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.window_taps import padded_operand, tap_slice, window_taps
+from compiler.passes.expanders.window_taps import padded_operand, sum_type, tap_slice, window_taps
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
@@ -45,7 +44,7 @@ def has_few_features(conv: HloInstruction) -> bool:
 def weighted_taps(conv: HloInstruction) -> HloInstruction:
     """The convolution as sums of weighted slices."""
     labels = conv.dim_labels
-    dtype = F32 if conv.array.dtype.is_float else S32
+    dtype = sum_type(conv.array.dtype)
     weights = _weights(conv, labels)
     positions = tuple(conv.array.dims[d] for d in labels.output_spatial)
     dims = (conv.array.dims[labels.output_batch], *positions)

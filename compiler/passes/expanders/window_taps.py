@@ -5,11 +5,22 @@ from __future__ import annotations
 import itertools
 
 from compiler.hlo.attributes import WindowDim
+from compiler.hlo.dtypes import F32, S32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 
 Dims = tuple[int, ...]
+
+
+def sum_type(dtype: DType) -> DType:
+    """In which type products of elements are added: f32 for floats, s32 for integers.
+
+    Complex numbers and integers of 64 bits, which are pairs later, are added as they are.
+    """
+    if dtype.is_complex or dtype.bits > 32:
+        return dtype
+    return F32 if dtype.is_float else S32
 
 
 def padded_operand(
