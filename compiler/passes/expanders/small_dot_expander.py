@@ -49,36 +49,54 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
     is_rounded = k > 1 and dot_parts(instr, precision).passes == 1
     if batch == 1 and k >= LONG and m * n <= MAX_RESULTS:
         return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
-    is_thin = batch == 1 and k <= MAX_RESULTS and min(m, n) == 1 and max(m, n) >= LONG
-    if is_rounded and not is_thin:
+    if batch == 1 and k <= MAX_RESULTS and min(m, n) == 1 and max(m, n) >= LONG:
+        long, short = (left, right) if n == 1 else (right, left)
+        return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
+    if is_rounded:
         return None
     is_swapped = n == 1
     if is_swapped:
         left, right, m, n = right, left, n, m
     lanes = k * batch * _rounded(m, SUBLANES) * _rounded(n, LANES)
-    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES and not is_thin):
+    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES):
         return None
     e = Emitter.at(instr)
     full = (k, batch, m, n)
-    rows = e.broadcast(_matrix(e, left, is_rounded=is_rounded), full, (0, 1, 2))
-    columns = e.broadcast(_matrix(e, right, is_rounded=is_rounded), full, (0, 1, 3))
+    rows = e.broadcast(_matrix(e, left), full, (0, 1, 2))
+    columns = e.broadcast(_matrix(e, right), full, (0, 1, 3))
     products = e.multiply(rows, columns)
     total = e.shaped(products, full[1:]) if k == 1 else e.total(products, 0)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 
-def _summed_in_lanes(instr: Instr, left: DotSide, right: DotSide, *, is_rounded: bool) -> Instr:
-    """The dot as products ``[M, N, K]`` summed over the last dimension."""
+def _summed_over_rows(instr: Instr, long: DotSide, short: DotSide, *, is_rounded: bool) -> Instr:
+    """A long, narrow matrix times a vector: its rows, each times a number, added up.
+
+    The free dimensions of the matrix stay apart: merged, they would lie otherwise.
+    """
     e = Emitter.at(instr)
-    full = (left.size(left.free), right.size(right.free), left.size(left.contracting))
+    turned = _ordered(e, long, (*long.contracting, *long.free), is_rounded=is_rounded)
+    free = turned.array.dims[len(long.contracting) :]
+    full = (long.size(long.contracting), *free)
+    vector = _ordered(e, short, (*short.contracting, *short.free), is_rounded=is_rounded)
+    factors = e.broadcast(e.shaped(vector, full[:1]), full, (0,))
+    total = e.total(e.multiply(e.shaped(turned, full), factors), 0)
+    return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _summed_in_lanes(instr: Instr, left: DotSide, right: DotSide, *, is_rounded: bool) -> Instr:
+    """The dot as products ``[M, N, K..]`` summed over the last dimensions, which stay apart as rows do."""
+    e = Emitter.at(instr)
+    summed = tuple(left.operand.array.dims[d] for d in left.contracting)
+    full = (left.size(left.free), right.size(right.free), *summed)
+    places = tuple(range(2, len(full)))
     factors = []
-    for side, places in ((left, (0, 2)), (right, (1, 2))):
-        rows = e.cast(side.operand, BF16) if is_rounded else side.operand
+    for number, side in enumerate((left, right)):
         order = (*side.free, *side.batch, *side.contracting)
-        turned = rows if order == tuple(range(len(order))) else e.transpose(rows, order)
-        matrix = e.shaped(turned, (side.size(side.free), full[2]))
-        factors.append(e.broadcast(e.cast(matrix, F32), full, places))
-    total = e.total(e.multiply(*factors), 2)
+        turned = _ordered(e, side, order, is_rounded=is_rounded)
+        matrix = e.shaped(turned, (side.size(side.free), *summed))
+        factors.append(e.broadcast(matrix, full, (number, *places)))
+    total = e.total(e.multiply(*factors), *places)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 
@@ -91,10 +109,14 @@ def _rounded(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _matrix(e: Emitter, side: DotSide, *, is_rounded: bool) -> Instr:
-    """The operand in f32 as ``[contracted, batch, free]``, contracted dimensions in one order;
-    rounded to bf16 first where the matrix unit rounds it."""
-    order = (*side.contracting, *side.batch, *side.free)
-    operand = e.cast(e.cast(side.operand, BF16) if is_rounded else side.operand, F32)
-    turned = operand if order == tuple(range(len(order))) else e.transpose(operand, order)
+def _matrix(e: Emitter, side: DotSide) -> Instr:
+    """The operand in f32 as ``[contracted, batch, free]``, contracted dimensions in one order."""
+    turned = _ordered(e, side, (*side.contracting, *side.batch, *side.free), is_rounded=False)
     return e.shaped(turned, tuple(side.size(d) for d in (side.contracting, side.batch, side.free)))
+
+
+def _ordered(e: Emitter, side: DotSide, order: tuple[int, ...], *, is_rounded: bool) -> Instr:
+    """The operand in f32 with its dimensions in `order`; rounded to bf16 first where the matrix unit
+    rounds it."""
+    operand = e.cast(e.cast(side.operand, BF16) if is_rounded else side.operand, F32)
+    return operand if order == tuple(range(len(order))) else e.transpose(operand, order)

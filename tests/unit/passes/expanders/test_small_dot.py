@@ -7,6 +7,8 @@ import pytest
 
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
+from compiler.passes.context import PassContext
+from compiler.passes.expanders.small_dot_expander import expand_small_dots
 from compiler.passes.pipeline import run_pipeline
 from tests.support.expansions import Array, assert_close, expanded, on_machine, reference
 from tpu_sim.isa.chips import load_chip
@@ -147,6 +149,9 @@ LONG = {
     "two contracted": (
         "3,100,90", "100,3,90,2", "2", "lhs_contracting_dims={1,0,2}, rhs_contracting_dims={0,1,2}",
     ),
+    "numbers and planes": (
+        "5", "5,96,100", "96,100", "lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    ),
     "narrow matrix and vector": (
         "9000,5", "5", "9000", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
@@ -170,3 +175,12 @@ def test_few_results_of_long_sums_are_rounded_as_the_matrix_unit_rounds(
 
 def test_many_results_of_long_sums_stay_on_the_matrix_unit() -> None:
     assert _is_left(_text(("9000,8", "9000,4", "8,4", LONG["normal equations"][3]), tail=""))
+
+
+@pytest.mark.parametrize("name", ["numbers and planes", "two contracted"])
+def test_long_dimensions_stay_apart(name: str) -> None:
+    """Merged, rows of one array would lie in the lanes of another."""
+    module = parse_module(_text(LONG[name], tail=""))
+    expand_small_dots(module, PassContext(load_chip("v5e")))
+    merged = [i for i in module.entry.instructions if i.opcode == "reshape"]
+    assert all(max(i.array.dims, default=1) <= 128 for i in merged)
