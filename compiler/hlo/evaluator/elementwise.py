@@ -245,7 +245,8 @@ def _stochastic_convert(ctx: Context, instr: HloInstruction, operands: Operands)
         raise unsupported(instr, f"rounding to {target}; only to signed integers")
     magnitude = np.abs(value)
     whole = np.trunc(magnitude)
-    threshold = np.floor(np.ldexp(magnitude - whole, 8 * noise.dtype.itemsize))
+    noise_bits = instr.operands[1].array.dtype.bits  # fewer than NumPy holds, for u4 and u2
+    threshold = np.floor(np.ldexp(magnitude - whole, noise_bits))
     rounded = np.copysign(whole + (noise.astype(np.float64) < threshold), value)
     return finish(ctx, instr, convert(np.where(np.isnan(value), 0.0, rounded), target))
 
