@@ -115,7 +115,7 @@ class Buffer:
         if self._block is not None:
             return
         sources = self.planes()
-        self._block = self.memory.allocate(self.size_bytes)
+        self._block = self.memory.allocate(self.size_bytes, waits=False)
         self.memory.copy(sources, self.planes())
         self._arena, self.is_lent = None, False
 

@@ -40,6 +40,7 @@ class Device:
         self.memory = memory or Memory(chip.hbm_bytes)
         self.core = Core(chip)
         self.queue = Queue(f"tpuc-device-{self.name}")
+        self.memory.finish_work = self.queue.finish
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import RLock
 from typing import Protocol
@@ -39,7 +39,7 @@ class Memory:
 
     `lock` is held while data move or are read, and never while a program runs: nobody waits for a
     run to read what is there already. `copied_bytes` counts what moved from place to place in HBM
-    for arrays' sake.
+    for arrays' sake. `finish_work` waits for the device's calls, and says whether there were any.
     """
 
     kind = "device"
@@ -51,6 +51,7 @@ class Memory:
         self.copied_bytes = 0
         self.uses = 0  # calls so far: the clock of `Evictable.last_use`
         self.programs: WeakSet[Evictable] = WeakSet()
+        self.finish_work: Callable[[], bool] = lambda: False
 
     @cached_property
     def hbm(self) -> HbmMemory:
@@ -68,8 +69,20 @@ class Memory:
             "largest_free_block_bytes": allocator.largest_free_bytes,
         }
 
-    def allocate(self, size_bytes: int, *, for_program: bool = False) -> int:
-        """The offset of a new block; what idle programs hold is given up for it, longest idle first."""
+    def allocate(self, size_bytes: int, *, for_program: bool = False, waits: bool = True) -> int:
+        """The offset of a new block; what idle programs hold is given up for it, longest idle first.
+
+        A program that is about to run is not idle yet: where nothing else makes room, this `waits`
+        for what the device has to do. Who holds `lock` must not.
+        """
+        try:
+            return self._allocate_now(size_bytes, for_program)
+        except ResourceExhaustedError:
+            if not waits or not self.finish_work():
+                raise
+            return self._allocate_now(size_bytes, for_program)
+
+    def _allocate_now(self, size_bytes: int, for_program: bool) -> int:
         try:
             return self.allocator.allocate(size_bytes, for_program=for_program)
         except ResourceExhaustedError:

@@ -164,6 +164,14 @@ class Queue:
             finally:
                 self._owner = None
 
+    def finish(self) -> bool:
+        """Wait for all that was asked for so far; False if there was nothing, or if this thread is
+        doing it, and so must not wait."""
+        if self._owner == get_ident() or not (self._pending or self._turn.locked()):
+            return False
+        with self.turn():
+            return True
+
     def is_soon_free(self) -> bool:
         """Whether all that is queued or being done is short."""
         if not self._pending and not self._turn.locked():

@@ -186,7 +186,8 @@ class SliceExecutable(Executable):
         """Run the calls together, each on its device, which are nobody else's meanwhile."""
         threads = self.options.threads
         with ExitStack() as stack:
-            for call in calls:
+            for call in sorted(calls, key=lambda call: call.loaded.device.id):
+                # in one order for all programs: two that wait for each other's devices never end
                 stack.enter_context(call.loaded.device.queue.turn())
             for call in calls:
                 stack.enter_context(call.loaded.loaded(call))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from runtime.executable import Executable
 from runtime.jit import jit
 from runtime.machines import MachineOptions
 from runtime.memory import Memory
+from runtime.queue import Task
 from runtime.topology import parse_target
 from tpu_sim.isa.chips import ChipError, load_chip
 
@@ -218,6 +220,40 @@ def test_idle_programs_make_room() -> None:
     np.testing.assert_array_equal(
         np.asarray(programs[0].call([tile(1), tile(2)], device=device).results[0]), tile(3)
     )
+
+
+class Using(Task):
+    """A task that uses an arena until somebody opens the gate."""
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__()
+        self.arena, self.gate = arena, threading.Event()
+
+    def work(self) -> None:
+        self.arena.in_use = True
+        self.gate.wait()
+        self.arena.in_use = False
+
+
+def test_who_needs_room_waits_for_the_programs_that_run() -> None:
+    program = adding(1)
+    device = Device(load_chip("v5e"), Memory(in_granules(program.program.hbm_bytes) + 2 * 4096))
+    program.call([tile(1), tile(2)], device=device)
+    using = Using(arena_of(program, device))
+    device.queue.put(using)
+    while not using.arena.in_use:
+        time.sleep(0.001)
+    opener = threading.Timer(0.05, using.gate.set)
+    opener.start()
+    device.memory.allocate(device.memory.allocator.largest_free_bytes + 512)
+    assert using.is_ended
+    opener.join()
+
+
+def test_who_needs_room_in_a_task_of_the_device_does_not_wait_for_it() -> None:
+    device = Device(load_chip("v5e"), Memory(1 << 20))
+    with device.queue.turn(), pytest.raises(ResourceExhaustedError, match="no room"):
+        device.memory.allocate(2 << 20)
 
 
 def test_idle_programs_keep_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
