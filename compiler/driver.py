@@ -90,6 +90,30 @@ def _compile(
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
+    passes, placed = optimise(module, chip, options, cores, timings)
+    buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
+    lowered.program.metadata |= {"precision": options.precision, **placed}
+    remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
+    if remarks:
+        lowered.program.metadata["remarks"] = "\n".join(remarks)
+    if module.made_up:
+        lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
+    timings.update(lowered.timings)
+    return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+
+
+def optimise(
+    module: HloModule,
+    chip: Chip,
+    options: CompileOptions,
+    cores: Slice | None,
+    timings: dict[str, float],
+) -> tuple[list[PassTiming], dict[str, str]]:
+    """Partition a verified module for `cores` and run all passes, in place.
+
+    Adds to `timings`; what the program of a slice says of the devices and their arrays comes beside
+    the passes.
+    """
     placed = {} if cores is None else devices_text(module)
     passes: list[PassTiming] = []
     if cores is not None and device_counts(module).partitions > 1:
@@ -102,15 +126,7 @@ def _compile(
         placed["collectives"] = json.dumps([t.to_json() for t in collectives_of(module)])
     with _timed("passes", timings, options.progress):
         passes += run_passes(module, chip, None, options, cores)
-    buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
-    lowered.program.metadata |= {"precision": options.precision, **placed}
-    remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
-    if remarks:
-        lowered.program.metadata["remarks"] = "\n".join(remarks)
-    if module.made_up:
-        lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
-    timings.update(lowered.timings)
-    return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+    return passes, placed
 
 
 def _lowered(

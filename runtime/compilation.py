@@ -31,7 +31,22 @@ def compile_source(
     was parsed; it is changed in place from then on, as `options.progress` is told.
     """
     started = time.perf_counter()
-    module, size = parse_model(text, name), len(cores.chips)
+    module = parse_model(text, name)
+    is_for_all = fit_to_devices(module, len(cores.chips), options)
+    parsed = time.perf_counter()
+    if watch is not None:
+        watch(module)
+    compiled = compile_module(module, chip, options, cores if is_for_all else None)
+    compiled.timings = {"parse": parsed - started, **compiled.timings}
+    return compiled
+
+
+def fit_to_devices(module: HloModule, size: int, options: CompileOptions) -> bool:
+    """Whether a parsed module is a program of all `size` devices of a target, else of one.
+
+    The header gets what the text leaves out, and its mesh the target's size under `resize_mesh`. Raises
+    `UnsupportedError` for a program of another number of devices.
+    """
     if size > 1 and device_counts(module).devices == 1:
         module.attrs["num_partitions"] = sharded_devices(module)  # JAX's HLO text leaves it out
     if options.resize_mesh and size > 1 and device_counts(module).partitions not in (1, size):
@@ -43,10 +58,4 @@ def compile_source(
             f"{counts.replicas}, num_partitions={counts.partitions}), the target has {size}: "
             "choose a slice of as many"
         )
-    is_for_all = size > 1 and counts.devices == size
-    parsed = time.perf_counter()
-    if watch is not None:
-        watch(module)
-    compiled = compile_module(module, chip, options, cores if is_for_all else None)
-    compiled.timings = {"parse": parsed - started, **compiled.timings}
-    return compiled
+    return size > 1 and counts.devices == size

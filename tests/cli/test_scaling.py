@@ -60,3 +60,13 @@ def test_shardings_that_name_devices_are_of_one_size() -> None:
     )
     with pytest.raises(UnsupportedError, match="are no mesh's"):
         resize_mesh(parse_model(text, "m"), 8)
+
+
+def test_opt_shows_the_module_that_each_device_of_a_slice_runs(call: Call) -> None:
+    done = call("opt", str(MODEL), "--target", "v5e:4x2")
+    assert done.code == 0
+    assert "all-gather(" in done.out and "is_scheduled=true" in done.out
+    ring = call("opt", str(MODEL.with_name("ring_attention.hlo")), "--target", "v5e:4x2")
+    assert "collective-permute-start(" in ring.out
+    refused = call("opt", str(MODEL), "--target", "v5e:4x4")
+    assert refused.code == 1 and "a program of 8 devices" in refused.err

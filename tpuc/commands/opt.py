@@ -9,10 +9,12 @@ from pathlib import Path
 import click
 
 from compiler.diagnostics import CompileError
+from compiler.hlo.ir import HloModule
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, read_source
+from runtime.topology import Topology
 from tpu_sim.isa.chips import Chip
-from tpuc.commands.models import made_up, named_chip, parsed
+from tpuc.commands.models import made_up, named_chip, named_topology, parsed
 from tpuc.commands.terminal import warn_of_f32, warn_of_made_up
 
 
@@ -25,7 +27,7 @@ def opt(
             raise click.UsageError(f"{model} is LLO: --style and --f64-as-f32 are for HLO")
         sys.stdout.write(_optimized_llo(model, passes, named_chip(target or DEFAULT_TARGET)))
         return
-    from compiler.driver import run_passes
+    from compiler.driver import optimise, run_passes
     from compiler.hlo.printer import print_module
     from compiler.hlo.styled_printer import STYLES, print_styled
     from compiler.passes.pipeline import hlo_passes
@@ -38,8 +40,20 @@ def opt(
     warn_of_f32(f64_as_f32)
     if is_changed:
         options = CompileOptions(f64_as_f32=f64_as_f32)
-        run_passes(module, named_chip(target or DEFAULT_TARGET), names, options)
+        topology = named_topology(target or DEFAULT_TARGET)
+        cores = topology.cores if _is_for_all(module, topology, options) else None
+        if names is None:
+            optimise(module, topology.chip, options, cores, {})
+        else:
+            run_passes(module, topology.chip, names, options, cores)
     sys.stdout.write(print_module(module) if style is None else print_styled(module, STYLES[style]))
+
+
+def _is_for_all(module: HloModule, topology: Topology, options: CompileOptions) -> bool:
+    """Whether it is a program of all devices of the target."""
+    from runtime.compilation import fit_to_devices
+
+    return fit_to_devices(module, len(topology.cores.chips), options)
 
 
 def _optimized_llo(path: str, passes: str | None, chip: Chip) -> str:
