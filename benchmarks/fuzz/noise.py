@@ -178,7 +178,7 @@ class NoisyInterpreter(Interpreter):
         return step_of(dtype_name)
 
     def _jitter(self, array: Array, units: float, where: Any = True) -> Array:
-        """Relative noise of some units in the last place; special values stay."""
+        """Noise of some units in the last place, of which denormals have one size; special values stay."""
         dtype = from_numpy(array.dtype)
         if not (dtype.is_float or dtype.is_complex):
             return array
@@ -189,7 +189,8 @@ class NoisyInterpreter(Interpreter):
                 other = self.rng.uniform(-1, 1, array.shape)
                 return self._complex_jitter(array, 2 * size * noise, 2 * size * other)
             wide = array.astype(np.float64)
-            moved = wide * (1 + size * noise)
+            least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
+            moved = wide + np.maximum(np.abs(wide), least) * size * noise
             keep = ~np.isfinite(wide) | (wide == 0) | np.logical_not(where)
             moved = np.where(keep, wide, moved)
             narrow = moved if dtype.bits >= 32 else moved.astype(np.float32)
