@@ -341,7 +341,7 @@ class NoisyInterpreter(Interpreter):
         """A product whose factors above 1 overflow, if they come first: NaN, should a zero come
         after them. The evaluator multiplies complex numbers in more bits."""
         with np.errstate(all="ignore"):
-            above = np.log2(np.maximum(np.abs(value.astype(np.complex128)), 1))
+            above = np.log2(np.fmax(np.abs(value.astype(np.complex128)), 1))  # NaN aside
         if instr.opcode == "reduce":
             most = np.sum(above, axis=instr.dimensions)
         else:  # of a window, at most

@@ -134,6 +134,41 @@ def test_what_a_machine_may_choose_is_no_difference() -> None:
     assert found(np.concatenate([numbers[:4], nans, numbers[:1]]))
 
 
+PRODUCTS = """HloModule m
+times {
+  a = f8e4m3[] parameter(0)
+  b = f8e4m3[] parameter(1)
+  ROOT r = f8e4m3[] multiply(a, b)
+}
+ENTRY e {
+  x = f8e4m3[8] constant({0, 16, 32, 1, nan, 1, 0, 1})
+  one = f8e4m3[] constant(1)
+  w = f8e4m3[2] reduce-window(x, one), window={size=4 stride=4}, to_apply=times
+  b = s32[3] constant({3, 7, -2147483643})
+  t = f32[3] bitcast-convert(b)
+  m = f32[3] exponential-minus-one(t)
+  ROOT r = (f8e4m3[2], f32[3]) tuple(w, m)
+}
+"""
+
+
+def test_overflow_in_another_order_and_steps_of_denormals_are_no_difference() -> None:
+    want = evaluated(PRODUCTS, [])
+
+    def found(output: int, *numbers: float) -> bool:
+        def again(seed: int, scale: float) -> list[np.ndarray]:
+            return evaluate_noisily(parse_module(PRODUCTS), [], seed, scale)
+
+        got = [np.array(w) for w in want]
+        got[output] = np.array(numbers).astype(want[output].dtype)
+        return difference(got, want, again, True) is not None
+
+    assert not found(0, np.nan, np.nan)  # 16 * 32 first: infinity, and times 0 NaN
+    step = float(np.finfo(np.float32).smallest_subnormal)
+    assert not found(1, 2 * step, 9 * step, -4 * step)
+    assert found(1, 3 * step, 7 * step, 500 * step)
+
+
 def test_the_minimiser_keeps_what_fails() -> None:
     text = generate(3)
     opcode = "get-tuple-element" if "get-tuple-element" in text else "parameter"

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fuzz.annotations import annotated, without_shardings
 from benchmarks.fuzz.check import OK
 from benchmarks.fuzz.generator import generate
-from benchmarks.fuzz.sharded import check_sharded
+from benchmarks.fuzz.sharded import check_annotated, check_sharded
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 
@@ -15,6 +15,40 @@ from compiler.hlo.printer import print_module
 @pytest.mark.parametrize("seed", [1, 2, 5, 7, 9, 10])
 def test_devices_compute_what_one_computes(seed: int) -> None:
     outcome = check_sharded(generate(seed), seed)
+    assert outcome.kind == OK, outcome.detail
+
+
+@pytest.mark.parametrize("dtype", ["f8e8m0fnu", "s32"])
+def test_products_are_filled_up_and_summed_as_floats(dtype: str) -> None:
+    """A type without zero is filled up with another's, and parts of a sum are no integers."""
+    text = f"""HloModule m, num_partitions=4
+ENTRY e {{
+  a_tame = f8e8m0fnu[1,6,3] parameter(0), sharding={{devices=[1,4,1]<=[4]}}
+  b_tame = f8e8m0fnu[2,3,8] parameter(1), sharding={{devices=[1,2,2]<=[4]}}
+  c_tame = f8e8m0fnu[5,8] parameter(2), sharding={{devices=[1,4]<=[4]}}
+  d_tame = f8e8m0fnu[8,6] parameter(3), sharding={{devices=[4,1]<=[4]}}
+  v = {dtype}[1,6,8] convolution(a_tame, b_tame), window={{size=2 pad=1_0}}, dim_labels=b0f_0io->b0f
+  w = {dtype}[5,6] dot(c_tame, d_tame), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = ({dtype}[1,6,8], {dtype}[5,6]) tuple(v, w), sharding={{{{devices=[1,4,1]<=[4]}}, {{replicated}}}}
+}}
+"""
+    outcome = check_annotated(text, 0)
+    assert outcome.kind == OK, outcome.detail
+
+
+def test_elements_of_a_type_without_zero_are_read_where_they_lie() -> None:
+    text = """HloModule m, num_partitions=4
+ENTRY e {
+  a_tame = f8e8m0fnu[12,6] parameter(0), sharding={devices=[4,1]<=[4]}
+  i_index = s32[] parameter(1)
+  k_index = s32[5,1] parameter(2), sharding={replicated}
+  v = f8e8m0fnu[3,6] dynamic-slice(a_tame, i_index, i_index), dynamic_slice_sizes={3,6}
+  w = f8e8m0fnu[5,6] gather(a_tame, k_index), offset_dims={1}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,6}
+  ROOT r = (f8e8m0fnu[3,6], f8e8m0fnu[5,6]) tuple(v, w), sharding={{replicated}, {replicated}}
+}
+"""
+    outcome = check_annotated(text, 0)
     assert outcome.kind == OK, outcome.detail
 
 

@@ -5,15 +5,20 @@ copy-start, copy-done    a copy
 copy of a tuple          copies of its arrays
 get-dimension-size       a constant
 dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
+dot, convolution         of floats that have a zero: devices fill up with it, and share sums
+gather, dynamic-slice    of the bits of floats without zero: devices add up what they have and zeros
 """
 
 from __future__ import annotations
 
 from compiler.hlo.call_graph import reachable
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
 from compiler.rewrite.emitter import Emitter
@@ -55,11 +60,30 @@ def _scalar_starts(instr: Instr) -> Instr | None:
     return plain_indices(instr) if instr.operands[first:][0].array.rank == 1 else None
 
 
+def _dynamic_slice(instr: Instr) -> Instr | None:
+    return _scalar_starts(instr) or _of_bits(instr)
+
+
+def _of_bits(read: Instr) -> Instr | None:
+    """The elements that are read as integers, where their type has nothing that adds nothing."""
+    operand, *indices = read.operands
+    dtype = read.array.dtype
+    if not dtype.is_float or identity("add", dtype) is not None:
+        return None
+    e, bits = Emitter.at(read), BY_NAME[f"u{dtype.bits}"]
+    given = (e.bitcast_convert(operand, bits), *indices)
+    made = emit(read, read.opcode, read.array.with_dtype(bits), given, dict(read.attrs))
+    return e.bitcast_convert(made, dtype)
+
+
 _TABLE: dict[str, Expansion] = {
+    "convolution": of_floats,
     "copy": _copy,
     "copy-done": _copy_done,
     "domain": first_operand,
-    "dynamic-slice": _scalar_starts,
+    "dot": of_floats,
+    "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _scalar_starts,
+    "gather": _of_bits,
     "get-dimension-size": size_of_dimension,
 }
