@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-TARGET_ATTRIBUTES = 'attributes #0 = { nounwind "prefer-vector-width"="512" }\n'
+PLAIN, TUNED = "#0", "#1"
+"""Attributes of a function: of one that is compiled quickly, and of one that is worth more of LLVM's
+time (`tpu_sim.jit.object_compiler`)."""
+TARGET_ATTRIBUTES = "".join(
+    f'attributes {number} = {{ nounwind "prefer-vector-width"="512" }}\n'
+    for number in (PLAIN, TUNED)
+)
 """512-bit vectors stay whole even where the host's tuning prefers 256."""
 NON_TEMPORAL_USE, NON_TEMPORAL = "!nontemporal !0", "!0 = !{i32 1}\n"
 """Of a store that is not to fill the caches: what stands there, and what a module defines for it."""

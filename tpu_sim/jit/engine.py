@@ -1,7 +1,8 @@
 """The LLVM side: IR text to object code, object code to callable addresses.
 
 No LLVM pass pipeline runs: the translator emits the code it wants, and codegen level 0 executes as
-fast as level 1 for it while compiling several times quicker.
+fast as level 1 for most of it while compiling several times quicker. Functions of which that is not
+so are marked as tuned (`tpu_sim.jit.object_compiler`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ __all__ = ["Engine", "Host", "NativeModule", "UnsupportedHostError", "detect_hos
 _CODE_MODEL, _RELOCATION = "small", "pic"
 """LLVM's fast instruction selector does calls in this code model only: codegen takes half the time."""
 
+
+_TUNED_LEVEL = 1
 
 _symbols: dict[str, int] = {}
 _numbers = itertools.count()
@@ -115,13 +118,13 @@ class Engine:
         self._cache = cache
         self._level = codegen_level
 
-    def target_machine(self) -> llvm.TargetMachine:
+    def target_machine(self, for_tuned: bool = False) -> llvm.TargetMachine:
         """A new target machine: one compiles for one thread at a time."""
         target = llvm.Target.from_default_triple()
         return target.create_target_machine(
             cpu=self.host.cpu,
             features=self.host.features,
-            opt=self._level,
+            opt=max(self._level, _TUNED_LEVEL) if for_tuned else self._level,
             codemodel=_CODE_MODEL,
             reloc=_RELOCATION,
             jit=True,
@@ -173,7 +176,7 @@ class Engine:
     def identity(self) -> tuple[str, ...]:
         """What object code depends on beside its IR text."""
         return (
-            repr(self.host), str(self._level), _CODE_MODEL, _RELOCATION,
+            repr(self.host), f"{self._level} {_TUNED_LEVEL}", _CODE_MODEL, _RELOCATION,
             llvmlite.__version__, str(llvm.llvm_version_info), platform.platform(),
         )  # fmt: skip
 

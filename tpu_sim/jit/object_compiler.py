@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from tpu_sim.isa.verification import is_verifying
-from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
+from tpu_sim.jit.emitter import TARGET_ATTRIBUTES, TUNED
 from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.lanes import intrinsic_declarations
 
@@ -28,7 +28,10 @@ _PART_BYTES = 1 << 17
 _BUNDLE = struct.Struct("<Q")
 _DEFINE = "\ndefine "
 
-MachineMaker = Callable[[], llvm.TargetMachine]
+_TUNED_DEFINITION = f" {TUNED} {{"
+
+MachineMaker = Callable[[bool], llvm.TargetMachine]
+"""Makes a target machine, for tuned functions or for others."""
 
 
 class ObjectCompiler:
@@ -37,6 +40,9 @@ class ObjectCompiler:
     `head` is declarations and metadata that every part starts with. A text may define functions that
     have no linkage of their own, and constants that it alone uses; it may call what texts before it
     define. How many parts there are depends on the texts alone.
+
+    Texts of tuned functions make a part of their own, for which LLVM takes three times as long. They
+    call nothing but what the head declares.
     """
 
     def __init__(self, head: str, make_machine: MachineMaker) -> None:
@@ -44,6 +50,7 @@ class ObjectCompiler:
         self._make_machine = make_machine
         self._declarations: list[str] = []
         self._texts: list[str] = []
+        self._tuned: list[str] = []
         self._size = 0
         self._parts: list[Future[bytes]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -62,13 +69,17 @@ class ObjectCompiler:
 
     def add(self, text: str) -> None:
         """Add functions; compiling them may begin at once."""
+        if _TUNED_DEFINITION in text:
+            self._tuned.append(text)
+            self._declarations += _declarations(text)
+            return
         self._texts.append(text)
         self._size += len(text)
         if self._size >= _PART_BYTES:
             part = self._take_part()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(processor_count())
-            self._parts.append(self._pool.submit(_compile, part, self._make_machine()))
+            self._parts.append(self._pool.submit(_compile, part, self._make_machine(False)))
 
     def _take_part(self) -> str:
         texts = self._texts
@@ -80,7 +91,11 @@ class ObjectCompiler:
 
     def objects(self) -> list[bytes]:
         """The object code of what was added; raises RuntimeError for text that is no IR."""
-        last = [_compile(self._take_part(), self._make_machine())] if self._texts else []
+        last = []
+        if self._tuned:
+            last.append(_compile("\n".join([self._head, *self._tuned]), self._make_machine(True)))
+        if self._texts:
+            last.append(_compile(self._take_part(), self._make_machine(False)))
         return [part.result() for part in self._parts] + last
 
 

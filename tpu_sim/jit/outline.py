@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpu_sim.jit.component import Component, LocalOp
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import PLAIN, TUNED, Emitter
 from tpu_sim.jit.hbm_windows import Pieces
 from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
@@ -214,7 +214,8 @@ class ComponentLibrary:
             llvm_type, parameter_name = parameter.split(" ", 1)
             place = e.offset("%arguments", 8 * position)
             e.do(f"{parameter_name} = load {llvm_type}, ptr {place}")
+        attributes = TUNED if emitter.is_streaming else PLAIN
         self._emit_text(
             f"define void @{name}(ptr %arguments, ptr noalias %scratch) "
-            f"noinline #0 {{\nentry:\n{e.text()}\n{body}\n ret void\n}}\n"
+            f"noinline {attributes} {{\nentry:\n{e.text()}\n{body}\n ret void\n}}\n"
         )

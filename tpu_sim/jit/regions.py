@@ -88,6 +88,11 @@ class ComponentEmitter:
         if self.shape is not Shape.FLAT:
             self._assign_slots()
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether memory limits its loops: the shorter their code, the further ahead a CPU reads."""
+        return bool(self._partial)
+
     def _assign_slots(self) -> None:
         """Give each value that crosses levels a slot, reusing slots of dead values."""
         last = self._last_crossing_level()

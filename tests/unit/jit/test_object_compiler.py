@@ -9,6 +9,7 @@ import pytest
 
 from tpu_sim.jit import engine as engine_module
 from tpu_sim.jit import object_compiler
+from tpu_sim.jit.emitter import TUNED
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.object_compiler import pack_objects, unpack_objects
 from tpu_sim.machine.disk_cache import DiskCache
@@ -67,6 +68,18 @@ def test_a_long_module_is_compiled_in_parts() -> None:
     code = engine.object_code(first + "; padding\n" * 100_000, *others)
     assert len(unpack_objects(code)) > 1
     assert _last(engine.link(code), 3) == _expected(3)
+
+
+def test_tuned_functions_are_a_part_of_their_own() -> None:
+    """Two levels: one keeps a loop's counter on the stack, as its code is shorter to make."""
+    first, *others = _chain()
+    tuned = first.replace("#0", TUNED)
+    assert tuned != first
+    engine = Engine(detect_host(), None)
+    parts = unpack_objects(engine.object_code(tuned, *others))
+    assert len(parts) == 2
+    assert parts[0] == unpack_objects(Engine(detect_host(), None, 1).object_code(first))[0]
+    assert _last(engine.link(engine.object_code(tuned, *others)), 3) == _expected(3)
 
 
 def test_compiling_begins_before_the_last_function_is_there() -> None:

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from tests.support.run_hlo import compile_text, run_compiled
+from tpu_sim.isa.chips import load_chip
 from tpu_sim.jit.component import Component, LocalOp, direct_values
+from tpu_sim.jit.emitter import TUNED
 from tpu_sim.jit.partial_values import partial_values
+from tpu_sim.jit.program_translator import translate_program
+from tpu_sim.jit.translated import RUN
 from tpu_sim.jit.values import Role, Use
 
 REDUCE = """HloModule m
@@ -66,6 +70,14 @@ def test_what_others_read_stays() -> None:
     whole = _balanced(16)
     ops = (*whole.ops, LocalOp(Role.STORE, "", (Use(16),), False, 1, 8))
     assert _streams(Component(ops, (0, 1))) == []
+
+
+@pytest.mark.parametrize(("columns", "is_tuned"), [(4096, True), (256, False)])
+def test_what_reads_many_vregs_in_turn_gets_lean_code(columns: int, is_tuned: bool) -> None:
+    compiled = compile_text(REDUCE.format(opcode="add", rows=64, columns=columns))
+    texts = translate_program(compiled.program, load_chip("v5e"), RUN).texts
+    components = [text for text in texts if text.startswith("define void @component")]
+    assert components and any(f" {TUNED} {{" in text for text in components) == is_tuned
 
 
 @pytest.mark.parametrize("opcode", ["add", "maximum"])
