@@ -19,7 +19,7 @@ from compiler.analysis.buffer_check import check_buffers
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.lower_module import LoweredModule, lower_module
-from compiler.diagnostics import KernelLimitError
+from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.replica_groups import device_counts
@@ -35,6 +35,7 @@ from compiler.partitioner.traffic import collectives_of
 from compiler.pass_pipeline import find_passes
 from compiler.passes.pass_manager import PassTiming
 from compiler.passes.pipeline import (
+    INDISPENSABLE,
     PARTITIONING,
     PASSES,
     PIPELINE,
@@ -182,7 +183,7 @@ def run_passes(
     """Run the named HLO passes (all of the pipeline for None) in place; `cores` is a slice that runs them."""
     options = options or CompileOptions()
     if options.skip:
-        find_passes(options.skip, PASSES)
+        _check_skipped(options.skip)
         wanted = PIPELINE if names is None else names
         names = tuple(n for n in wanted if n not in options.skip)
     return run_pipeline(
@@ -196,6 +197,14 @@ def run_passes(
         on_request=("double-precision-narrower",) if options.f64_as_f32 else (),
         cores=cores,
     )
+
+
+def _check_skipped(names: Sequence[str]) -> None:
+    """Raise CompileError for an unknown pass, and for one that cannot be left out."""
+    find_passes(names, PASSES)
+    for name in names:
+        if name in INDISPENSABLE:
+            raise CompileError(f"pass '{name}' cannot be left out: {INDISPENSABLE[name]}")
 
 
 @contextmanager

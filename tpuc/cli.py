@@ -100,6 +100,9 @@ _window = click.option(
     metavar="NAME=bm,bk,bn",
     help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
 )
+_skip = click.option(
+    "--skip", metavar="PASS,..", help="leave out HLO passes (`tpuc passes` lists them)"
+)
 _trips = click.option(
     "--trips",
     type=click.IntRange(0, 2**31 - 1),
@@ -212,6 +215,7 @@ def cli() -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 @click.option("--check", is_flag=True, help="compare with the NumPy evaluator")
@@ -222,7 +226,7 @@ def cli() -> None:
 @_json
 def run(**options: object) -> None:
     """Run MODEL (or a .tpux) on the emulated chip and report."""
-    _command("run.run")(**options)
+    _compiling_command("run.run", options)
 
 
 @cli.command()
@@ -233,6 +237,7 @@ def run(**options: object) -> None:
 @_max_cycles
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 @_trace
@@ -249,7 +254,7 @@ def estimate(**options: object) -> None:
     With several targets, as in ``--target v5e:2x2,v5e:4x4``, a table says how it scales: the mesh of a
     sharded program grows along its first axis.
     """
-    _command("run.estimate")(**options)
+    _compiling_command("run.estimate", options)
 
 
 @cli.command("compile")
@@ -259,11 +264,12 @@ def estimate(**options: object) -> None:
 @_precision
 @_f64_as_f32
 @_window
+@_skip
 @_dump_ir
 @_no_cache
 def compile_command(**options: object) -> None:
     """Compile MODEL to a program file (.tpux)."""
-    _command("compile.compile_model")(**options)
+    _compiling_command("compile.compile_model", options)
 
 
 @cli.command()
@@ -305,6 +311,7 @@ def passes(**options: object) -> None:
 )
 @_precision
 @_f64_as_f32
+@_skip
 @_trips
 def view(**options: object) -> None:
     """Write one HTML page about MODEL: passes, graph, kernels to the bundle, time, memory, costs.
@@ -322,6 +329,7 @@ def view(**options: object) -> None:
 @_precision
 @_f64_as_f32
 @_window
+@_skip
 @_machine
 @click.option("-x", "script", type=click.Path(dir_okay=False), help="execute this file's commands")
 @click.option("--command", "commands", multiple=True, help="execute a command (repeatable)")
@@ -330,7 +338,7 @@ def debug(**options: object) -> None:
 
     Commands come from a prompt, from -x and --command, or from standard input. Try help.
     """
-    _command("debug.debug")(**options)
+    _compiling_command("debug.debug", options)
 
 
 @cli.command()
@@ -413,6 +421,12 @@ def _command(name: str) -> Callable[..., Any]:
     body = importlib.import_module(f"tpuc.commands.{module}")
     function: Callable[..., Any] = getattr(body, function_name)
     return function
+
+
+def _compiling_command(name: str, options: dict[str, object]) -> None:
+    """A command whose body takes what is chosen about compiling as one argument, ``choices``."""
+    choices = _command("models.Choices").taken_from(options)  # type: ignore[attr-defined]
+    _command(name)(choices=choices, **options)
 
 
 def main() -> None:

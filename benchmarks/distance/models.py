@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,16 @@ class Estimator:
         self.timeout = timeout
         self.digest = source_digest("compiler", "runtime", "tpu_sim")
 
-    def estimate(self, path: Path, reference: Mapping[str, Mapping[str, Any]]) -> Model:
-        """The model of a file."""
+    def estimate(
+        self,
+        path: Path,
+        reference: Mapping[str, Mapping[str, Any]],
+        options: Sequence[str] = (),
+    ) -> Model:
+        """The model of a file, compiled with further `options` of ``tpuc estimate``."""
         name = path.stem.removesuffix("_full")
         record = reference.get(name, {})
-        found = self._report(path)
+        found = self._report(path, options)
         error = str(found.get("error", ""))
         if error:
             return Model(name, error=error)
@@ -108,14 +113,15 @@ class Estimator:
             unestimated=bool(record.get("no_estimate")),
         )
 
-    def _report(self, path: Path) -> dict[str, Any]:
-        key = hashlib.sha256(f"{self.digest} {self.target}".encode() + path.read_bytes())
+    def _report(self, path: Path, options: Sequence[str]) -> dict[str, Any]:
+        words = " ".join([self.digest, self.target, *options])
+        key = hashlib.sha256(words.encode() + path.read_bytes())
         kept = self.folder / f"{key.hexdigest()}.json"
         if kept.exists():
             found: dict[str, Any] = json.loads(kept.read_text())
             return found
         command = [sys.executable, "-m", "tpuc", "estimate", str(path), "--json"]
-        command += ["--target", self.target, "--no-cache"]
+        command += ["--target", self.target, "--no-cache", *options]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=self.timeout, check=False

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from compiler.analysis.scatter_dims import is_canonical, scatter_dims
 from compiler.diagnostics import CompileError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.device_types import DOUBLES, PARTS, SUB_BYTE, TINY_FLOATS
@@ -21,6 +22,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.ops.indexing import index_operands
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.verifier import SCHEDULED_OPCODES
+from compiler.passes import dot_canonicalizer
 from compiler.passes.expanders.bit_casts import changes_width
 
 Instr = HloInstruction
@@ -111,6 +113,16 @@ WHOLE_BYTES = Fact(
     "whole-bytes", "elements that a wider type holds", _type(*SUB_BYTE, *TINY_FLOATS)
 )
 LANES = Fact("32-bit-lanes", "elements of more than 32 bits", _type(*PARTS))
+DOTS_OF_MATRICES = Fact(
+    "dots-of-matrices",
+    "a dot whose dimensions are not one M, K and N behind batch dimensions",
+    lambda instr: instr.opcode == "dot" and not dot_canonicalizer.is_canonical(instr),
+)
+FLAT_SCATTERS = Fact(
+    "flat-scatters",
+    "a scatter whose index vectors do not come first",
+    lambda instr: instr.opcode == "scatter" and not is_canonical(scatter_dims(instr)),
+)
 WRAPPED = Fact(
     "wrapped",
     "an operation outside of fusions",
@@ -173,12 +185,22 @@ CONTRACTS: Mapping[str, Contract] = {
     ),
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
-    "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
-    "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
+    "dot-canonicalizer": Contract(requires=(BARE_SHAPES,), establishes=(DOTS_OF_MATRICES,)),
+    "scatter-canonicalizer": Contract(requires=(BARE_SHAPES,), establishes=(FLAT_SCATTERS,)),
+    "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS, DOTS_OF_MATRICES)),
     "operand-rounding": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "dimension-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "fusion": Contract(
-        requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, S32_INDICES, WHOLE_BYTES, LANES)
+        requires=(
+            BARE_SHAPES,
+            NO_CALLS,
+            FLAT_TUPLES,
+            S32_INDICES,
+            WHOLE_BYTES,
+            LANES,
+            DOTS_OF_MATRICES,
+            FLAT_SCATTERS,
+        )
     ),
     "wrap-fusions": Contract(requires=(BARE_SHAPES, *KERNEL_OPERATIONS), establishes=(WRAPPED,)),
     "layout-assignment": Contract(

@@ -215,6 +215,13 @@ PIPELINE: tuple[str, ...] = (
     "vmem-residency",
 )
 
+INDISPENSABLE: Mapping[str, str] = {
+    "memory-space-assignment": "scalars that are addresses and conditions must lie in SMEM",
+    "scheduling": "instructions have no order without it",
+    "copy-insertion": "what is written in place may still be read",
+}
+"""Passes without which programs would be wrong and no fact would tell, and why."""
+
 ON_REQUEST: tuple[str, ...] = ("double-precision-narrower",)
 """Passes that an option asks for. They run before the others."""
 

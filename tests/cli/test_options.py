@@ -39,6 +39,12 @@ def test_an_unknown_pass_is_a_usage_error(passes: str, call: Call, model: Path) 
     assert "there is no pass" in done.err
 
 
+def test_an_unknown_pass_that_is_left_out_is_a_usage_error(call: Call, model: Path) -> None:
+    done = call("estimate", model, "--skip", "cse,frobnicate")
+    assert done.code == 2
+    assert "there is no pass 'frobnicate'" in done.err
+
+
 def test_a_program_is_not_compared_with_the_evaluator(call: Call, program: Path) -> None:
     done = call("run", program, "--check")
     assert done.code == 2

@@ -12,11 +12,7 @@ from tpuc.commands.terminal import warn_of_made_up, writable
 def compile_model(
     model: str,
     output: str,
-    target: str | None,
-    precision: str | None,
-    f64_as_f32: bool,
-    windows: tuple[str, ...],
-    dump_ir: str | None,
+    choices: Choices,
     no_cache: bool,
 ) -> None:
     """``tpuc compile``: write a .tpux."""
@@ -24,7 +20,6 @@ def compile_model(
         raise click.UsageError(f"{model} is compiled already")
     writable(output)
     machine = MachineOptions(cache=not no_cache)
-    choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = compiled_or_loaded(model, choices, machine)
     warn_of_made_up(executable.made_up, is_run=False)
     executable.save(output)

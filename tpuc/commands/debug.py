@@ -17,10 +17,7 @@ def debug(
     model: str,
     inputs: str | None,
     seed: int,
-    target: str | None,
-    precision: str | None,
-    f64_as_f32: bool,
-    windows: tuple[str, ...],
+    choices: Choices,
     machine: str,
     script: str | None,
     commands: tuple[str, ...],
@@ -35,7 +32,6 @@ def debug(
             "the model comes from standard input: give commands with -x or --command"
         )
     lines = _script(script)
-    choices = Choices(target, precision, f64_as_f32, windows, None)
     executable = compiled_or_loaded(model, choices, MachineOptions(machine=machine))
     given = Given(model, inputs, None, seed)
     arrays = list(given.arguments(executable.argument_shapes))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -110,6 +112,20 @@ def parsed(model: str, *, is_verified: bool = True) -> HloModule:
     return module
 
 
+def listed(passes: str) -> list[str]:
+    """Pass names between commas, of which "none" is none."""
+    names = [name.strip() for name in passes.split(",")]
+    return [name for name in names if name not in ("", "none")]
+
+
+def as_usage_error(find: Callable[[], object]) -> None:
+    """Look for passes; those that do not exist or may not come in this order are a usage error."""
+    try:
+        find()
+    except CompileError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def made_up(module: HloModule) -> str | None:
     """What to say of constants that the text elided; None where it gives all."""
     return made_up_note(module.made_up) if module.made_up else None
@@ -123,8 +139,25 @@ class Choices:
     precision: str | None
     f64_as_f32: bool
     windows: tuple[str, ...]
-    dump_ir: str | None
+    skip: str | None
+    dump_ir: str | None = None
     resize_mesh: bool = False
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> Choices:
+        """Those of a command's options, which are taken out of `options`."""
+        return cls(**{f.name: options.pop(f.name) for f in fields(cls) if f.name in options})
+
+
+def skipped_passes(names: str | None) -> tuple[str, ...]:
+    """The passes of ``--skip``. An unknown name is a usage error."""
+    if names is None:
+        return ()
+    from compiler.passes.pipeline import hlo_passes
+
+    found = listed(names)
+    as_usage_error(lambda: hlo_passes(found))
+    return tuple(found)
 
 
 def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable:
@@ -139,6 +172,7 @@ def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) ->
         dump_dir=Path(choices.dump_ir) if choices.dump_ir else None,
         f64_as_f32=choices.f64_as_f32,
         windows=_windows(choices.windows),
+        skip=skipped_passes(choices.skip),
         resize_mesh=choices.resize_mesh,
     )
     with compiling(model) as progress, quiet():
@@ -162,7 +196,7 @@ def _loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable
         raise click.UsageError(
             f"{model} was compiled with --precision {saved}, not {choices.precision}"
         )
-    if choices.f64_as_f32 or choices.windows:
+    if choices.f64_as_f32 or choices.windows or choices.skip:
         raise click.UsageError(f"{model} is compiled already; give the model it came from")
     if choices.dump_ir is not None:
         raise click.UsageError(f"{model} holds no IR to dump; give the model it came from")

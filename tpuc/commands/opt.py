@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloModule
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, read_source
 from runtime.topology import Topology
 from tpu_sim.isa.chips import Chip
-from tpuc.commands.models import made_up, named_chip, named_topology, parsed
+from tpuc.commands.models import (
+    as_usage_error,
+    listed,
+    made_up,
+    named_chip,
+    named_topology,
+    parsed,
+)
 from tpuc.commands.terminal import warn_of_f32, warn_of_made_up
 
 
@@ -67,17 +72,3 @@ def _optimized_llo(path: str, passes: str | None, chip: Chip) -> str:
     if not isinstance(text, str):
         raise click.UsageError(f"{path} is no LLO text")
     return optimized_text(text, name, chip, names)
-
-
-def listed(passes: str) -> list[str]:
-    """Pass names between commas, of which "none" is none."""
-    names = [name.strip() for name in passes.split(",")]
-    return [name for name in names if name not in ("", "none")]
-
-
-def as_usage_error(find: Callable[[], object]) -> None:
-    """Look for passes; those that do not exist or may not come in this order are a usage error."""
-    try:
-        find()
-    except CompileError as error:
-        raise click.UsageError(str(error)) from error

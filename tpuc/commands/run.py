@@ -36,15 +36,11 @@ def run(
     tol: float | None,
     outputs: str | None,
     seed: int,
-    target: str | None,
-    precision: str | None,
-    f64_as_f32: bool,
-    windows: tuple[str, ...],
+    choices: Choices,
     machine: str,
     threads: int | None,
     checked: bool,
     max_cycles: int | None,
-    dump_ir: str | None,
     no_cache: bool,
     check: bool,
     trace: str | None,
@@ -66,7 +62,6 @@ def run(
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
-    choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
     executable = compiled_or_loaded(model, choices, options)
     warn_of_made_up(executable.made_up, is_run=True)
     shapes = executable.argument_shapes
@@ -111,13 +106,9 @@ def _write_traces(
 
 def estimate(
     model: str,
-    target: str | None,
-    precision: str | None,
-    f64_as_f32: bool,
-    windows: tuple[str, ...],
+    choices: Choices,
     trips: int,
     max_cycles: int | None,
-    dump_ir: str | None,
     no_cache: bool,
     trace: str | None,
     chakra: str | None,
@@ -138,9 +129,8 @@ def estimate(
     listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens)
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
-    choices = Choices(target, precision, f64_as_f32, windows, dump_ir)
     if fit:
-        if trace or chakra or dump_ir or csv_file or prices:
+        if trace or chakra or choices.dump_ir or csv_file or prices:
             raise click.UsageError(
                 "--fit is with none of --trace, --chakra, --dump-ir, --csv, --prices"
             )
@@ -150,10 +140,10 @@ def estimate(
                 model, replace(choices, target=name, resize_mesh=True), options
             )
 
-        find_fitting(model, target or DEFAULT_TARGET, compiled, trips, as_json=as_json)
+        find_fitting(model, choices.target or DEFAULT_TARGET, compiled, trips, as_json=as_json)
         return
-    if target is not None and len(several_targets(target)) > 1:
-        if trace or chakra or dump_ir:
+    if choices.target is not None and len(several_targets(choices.target)) > 1:
+        if trace or chakra or choices.dump_ir:
             raise click.UsageError("--trace, --chakra and --dump-ir are of one target")
         scaling(model, choices, options, trips, as_json=as_json)
         return

@@ -15,7 +15,7 @@ from runtime.api import DEFAULT_TARGET
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpuc.commands.judging import Given
-from tpuc.commands.models import model_source, named_chip
+from tpuc.commands.models import model_source, named_chip, skipped_passes
 from tpuc.commands.terminal import quiet, warn_of_f32, working, writable
 
 
@@ -28,6 +28,7 @@ def view(
     targets: tuple[str, ...],
     precision: str | None,
     f64_as_f32: bool,
+    skip: str | None,
     trips: int,
 ) -> None:
     """Write the page of a model, or of two models, targets or versions side by side."""
@@ -43,7 +44,9 @@ def view(
     writable(path)
     warn_of_f32(f64_as_f32)
 
-    compiling = CompileOptions(precision=precision or "default", f64_as_f32=f64_as_f32)
+    compiling = CompileOptions(
+        precision=precision or "default", f64_as_f32=f64_as_f32, skip=skipped_passes(skip)
+    )
     documents: list[AnyDocument] = []
     for model, target in sides:
         if model.endswith(".html"):
