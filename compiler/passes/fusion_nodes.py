@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
-from compiler.analysis.tiled_layout import LANES, is_bitcast, unpadded_byte_size
+from compiler.analysis.tiled_layout import LANES, is_bitcast, is_cheap_regroup, unpadded_byte_size
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
@@ -233,10 +233,11 @@ def _classify_one(
         and not is_turned_image(instr, nodes)
         and not _is_turned_vector(node)
         and not _is_spread_group(instr)
+        and not _is_repeated_regroup(instr, nodes)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
-        is_turned = instr.opcode == "reshape" and _is_turned_vector(node)
+        is_turned = _is_turned_vector(node) or _is_repeated_regroup(instr, nodes)
         node.repeat_count = node.op_count
         node.op_count = _TURNING_COST if is_turned else lane_ops(instr)
     return node
@@ -421,6 +422,28 @@ def _is_spread_group(instr: HloInstruction) -> bool:
         and user.array.element_count >= _TURNED_ROWS * instr.array.element_count
         for user in instr.users
     )
+
+
+def _is_repeated_regroup(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+    """Whether an array whose rows are put together of parts of other rows is repeated, as the relative
+    positions of attention are for each example: they are put together once."""
+    if not is_index_or_elementwise(instr):
+        return False
+    elements = instr.array.element_count
+    if elements < _TURNED_ELEMENTS or not any(
+        user.opcode == "broadcast" and user.array.element_count >= 2 * elements
+        for user in instr.users
+    ):
+        return False
+    while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
+        if not instr.operands:
+            return False
+        if _moves_rows(instr) and instr.opcode == "reshape":
+            return not is_cheap_regroup(instr.operands[0].array, instr.array.dims)
+        instr = instr.operands[0]
+        if nodes[instr].role is not Role.VIRTUAL:
+            return False
+    return False
 
 
 def _moves_rows(instr: HloInstruction) -> bool:
