@@ -6,6 +6,7 @@ sublanes. A rotation or broadcast of what lies in memory counts as lane by lane 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -153,3 +154,43 @@ def rematerialized_values(component: Component, direct: frozenset[int]) -> froze
                 if total <= _CHEAP_COST:
                     cost[index] = total
     return frozenset(cost)
+
+
+def scratch_slots(
+    component: Component, level_ops: Mapping[int, Sequence[int]], rematerialized: Collection[int]
+) -> dict[int, int]:
+    """A slot for each value that crosses levels; slots of dead values are used again.
+
+    `level_ops` are the operations by level; `rematerialized` are recomputed where they are needed.
+    """
+    last = _last_crossing_level(component, level_ops, rematerialized)
+    slots: dict[int, int] = {}
+    free: list[int] = []
+    count = 0
+    ending: dict[int, list[int]] = {}
+    for level in sorted(level_ops):
+        for end in [end for end in ending if end < level]:
+            free.extend(slots[value] for value in ending.pop(end))
+        for index in level_ops[level]:
+            if index not in last:
+                continue
+            if not free:
+                free.append(count)
+                count += 1
+            slots[index] = free.pop()
+            ending.setdefault(last[index], []).append(index)
+    return slots
+
+
+def _last_crossing_level(
+    component: Component, level_ops: Mapping[int, Sequence[int]], rematerialized: Collection[int]
+) -> dict[int, int]:
+    levels = {index: level for level, indices in level_ops.items() for index in indices}
+    last: dict[int, int] = {}
+    for index, level in levels.items():
+        for argument in component.ops[index].arguments:
+            if not isinstance(argument, Use) or argument.value in rematerialized:
+                continue
+            if levels.get(argument.value, level) != level:
+                last[argument.value] = max(last.get(argument.value, 0), level)
+    return last

@@ -8,11 +8,11 @@ rest needs, they are made first.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tpu_sim.jit.component import Component, is_moving
-from tpu_sim.jit.values import Role, Use
+from tpu_sim.jit.values import Role, Use, use
 
 _MANY_STREAMS = 12
 _MOST_STREAMS = 8
@@ -53,6 +53,50 @@ def partial_values(component: Component, direct: Collection[int]) -> list[Partia
             found.append(PartialValue(index, tuple(sorted(cone))))
             covered |= cone
     return found[::-1] if len(found) > 1 else []
+
+
+@dataclass(frozen=True)
+class EqualRun:
+    """Partial values that one loop can compute: the n-th is the first one, of vregs ``n * step_rows``
+    rows further on."""
+
+    first: PartialValue
+    count: int
+    step_rows: int
+
+
+def equal_runs(component: Component, parts: Sequence[PartialValue]) -> list[EqualRun]:
+    """`parts` in order, neighbours joined where they are equal at equal distances."""
+    found: list[EqualRun] = []
+    for part in parts:
+        last = found[-1] if found else None
+        distance = None if last is None else _distance(component, last.first, part)
+        if last is not None and distance is not None:
+            step = last.step_rows if last.count > 1 else distance
+            if distance == last.count * step:
+                found[-1] = EqualRun(last.first, last.count + 1, step)
+                continue
+        found.append(EqualRun(part, 1, 0))
+    return found
+
+
+def _distance(component: Component, first: PartialValue, second: PartialValue) -> int | None:
+    """Rows by which all loads of one value lie behind those of another that is equal to it."""
+    if len(first.ops) != len(second.ops):
+        return None
+    numbers = dict(zip(first.ops, second.ops, strict=True))
+    distances: set[int] = set()
+    groups: set[int] = set()
+    for a, b in ((component.ops[i], component.ops[j]) for i, j in numbers.items()):
+        arguments = tuple(use(numbers[x.value]) if isinstance(x, Use) else x for x in a.arguments)
+        if a.role is Role.LOAD:
+            distances.add(b.offset - a.offset)
+            groups.add(a.group)
+        if b != a._replace(arguments=arguments, offset=b.offset):
+            return None
+        if a.piece_rows:
+            return None
+    return distances.pop() if len(distances) == len(groups) == 1 else None
 
 
 def _cones(component: Component, loads: frozenset[int]) -> dict[int, frozenset[int]]:

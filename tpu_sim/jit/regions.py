@@ -31,6 +31,7 @@ from tpu_sim.jit.component import (
     is_moving,
     levels_of,
     rematerialized_values,
+    scratch_slots,
     shape_of,
 )
 from tpu_sim.jit.crossing import CHUNKS
@@ -38,7 +39,7 @@ from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes, mask_of_bits
 from tpu_sim.jit.moves import move_chunk, moved
-from tpu_sim.jit.partial_values import partial_values
+from tpu_sim.jit.partial_values import PartialValue, equal_runs, partial_values
 from tpu_sim.jit.values import Role, Scalar, Use
 
 CHUNK_BYTES = 64
@@ -72,6 +73,7 @@ class ComponentEmitter:
         self._direct = direct_values(component)
         self._uniform: dict[int, str] = {}
         self._starts: dict[tuple[int, int], str] = {}
+        self._shifted: dict[int, str] = {}
         self._ahead: dict[int, str] = {}
         self._slots: dict[int, int] = {}
         self._slot_width = VREG_BYTES if self.shape is Shape.FULL else ROW_BYTES
@@ -86,54 +88,28 @@ class ComponentEmitter:
         self._first_slot = ROW_BUFFER_BYTES + len(self._partial) * VREG_BYTES
         self.scratch_bytes = self._first_slot
         if self.shape is not Shape.FLAT:
-            self._assign_slots()
+            self._slots = scratch_slots(component, self._level_ops, self._rematerialized)
+            self.scratch_bytes += (1 + max(self._slots.values(), default=-1)) * self._slot_width
 
     @property
     def is_streaming(self) -> bool:
-        """Whether memory limits its loops: the shorter their code, the further ahead a CPU reads."""
-        return bool(self._partial)
-
-    def _assign_slots(self) -> None:
-        """Give each value that crosses levels a slot, reusing slots of dead values."""
-        last = self._last_crossing_level()
-        free: list[int] = []
-        count = 0
-        ending: dict[int, list[int]] = {}
-        for level in sorted(self._level_ops):
-            for end in [end for end in ending if end < level]:
-                free.extend(self._slots[value] for value in ending.pop(end))
-            for index in self._level_ops[level]:
-                if index not in last:
-                    continue
-                if not free:
-                    free.append(count)
-                    count += 1
-                self._slots[index] = free.pop()
-                ending.setdefault(last[index], []).append(index)
-        self.scratch_bytes += count * self._slot_width
-
-    def _last_crossing_level(self) -> dict[int, int]:
-        last: dict[int, int] = {}
-        for index, op in enumerate(self.component.ops):
-            level = self.levels[index]
-            for argument in op.arguments:
-                if not isinstance(argument, Use) or argument.value in self._rematerialized:
-                    continue
-                if self.levels[argument.value] != level:
-                    last[argument.value] = max(last.get(argument.value, 0), level)
-        return last
+        """Whether memory limits it, as most of it is sums: the leaner code is, the further ahead a
+        CPU reads."""
+        return 2 * sum(len(part.ops) for part in self._partial) > len(self.component.ops)
 
     def emit(self) -> str:
         """The instructions of the function body."""
         self._find_pieces()
-        for part in self._partial:
-            with self._frame(None) as frame:
-                chunk = _ChunkScope(self, frame)
-                for index in part.ops:
-                    chunk.emit(index)
-                pointer = self.partial_pointer(part.value, frame.vreg_bytes)
-                assert pointer is not None
-                self.emitter.store("<16 x i32>", chunk.fetch(part.value), pointer, CHUNK_BYTES)
+        for run in equal_runs(self.component, self._partial):
+            if run.count == 1:
+                self._partial_value(run.first, "0")
+                continue
+            group = self.component.ops[run.first.ops[0]].group
+            with self.emitter.loop(run.count) as number:
+                shift = self.emitter.value(f"mul i64 {number}, {run.step_rows * ROW_BYTES}")
+                self._shifted[group] = self.emitter.offset(f"%g{group}", shift)
+                self._partial_value(run.first, self.emitter.value(f"shl i64 {number}, 12"))
+            del self._shifted[group]
         match self.shape:
             case Shape.FLAT:
                 self._lane_level(0, None)
@@ -146,6 +122,17 @@ class ComponentEmitter:
                 for level in sorted(self._level_ops):
                     self._level(level, None)
         return self.emitter.text()
+
+    def _partial_value(self, part: PartialValue, further: str) -> None:
+        """Compute a value beforehand, and keep it `further` bytes behind its place."""
+        with self._frame(None) as frame:
+            chunk = _ChunkScope(self, frame)
+            for index in part.ops:
+                chunk.emit(index)
+            pointer = self.partial_pointer(part.value, frame.vreg_bytes)
+            assert pointer is not None
+            target = self.emitter.offset(pointer, further)
+            self.emitter.store("<16 x i32>", chunk.fetch(part.value), target, CHUNK_BYTES)
 
     def _find_pieces(self) -> None:
         """Where the pieces of windows' data start, relative to the groups, and where the next do."""
@@ -164,7 +151,8 @@ class ComponentEmitter:
 
     def group_pointer(self, op: LocalOp) -> str:
         """The pointer from which the rows of an access are counted in its first piece."""
-        return self._starts.get((op.group, op.piece), f"%g{op.group}")
+        shifted = self._shifted.get(op.group)
+        return shifted or self._starts.get((op.group, op.piece), f"%g{op.group}")
 
     def fetch_ahead(self, op: LocalOp, address: str) -> None:
         """Fetch from the pieces behind the component's: a CPU sees no pattern in leaps over gaps."""

@@ -9,7 +9,7 @@ from tests.support.run_hlo import compile_text, run_compiled
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.jit.component import Component, LocalOp, direct_values
 from tpu_sim.jit.emitter import TUNED
-from tpu_sim.jit.partial_values import partial_values
+from tpu_sim.jit.partial_values import equal_runs, partial_values
 from tpu_sim.jit.program_translator import translate_program
 from tpu_sim.jit.translated import RUN
 from tpu_sim.jit.values import Role, Use
@@ -58,6 +58,21 @@ def _streams(component: Component) -> list[int]:
 def test_a_tree_is_cut_into_sums_of_eight() -> None:
     assert _streams(_balanced(32)) == [8, 8, 8, 8]
     assert _streams(_balanced(8)) == []
+
+
+def test_equal_sums_are_one_loop() -> None:
+    """Neighbours at equal distances; one that reads elsewhere, or adds otherwise, is its own."""
+
+    def runs(component: Component) -> list[tuple[int, int]]:
+        parts = partial_values(component, direct_values(component))
+        return [(run.count, run.step_rows) for run in equal_runs(component, parts)]
+
+    whole = _balanced(32)
+    assert runs(whole) == [(4, 64)]
+    product = [op._replace(name="vmul.f32") if n == 33 else op for n, op in enumerate(whole.ops)]
+    assert runs(Component(tuple(product), (0, 1))) == [(1, 0), (3, 64)]
+    moved = [op._replace(offset=999) if n == 31 else op for n, op in enumerate(whole.ops)]
+    assert runs(Component(tuple(moved), (0, 1))) == [(3, 64), (1, 0)]
 
 
 def test_one_chain_is_not_cut() -> None:
