@@ -143,6 +143,16 @@ def replaces(scatter: HloInstruction) -> bool:
     return computation.root_instruction is computation.parameters[1]
 
 
+def combines_rows(d: ScatterDims) -> bool:
+    """Whether every update is a whole row, found by the index vector, to which it is added, or with
+    which it is combined by another common operation on 32 bits."""
+    rank = d.operand.array.rank
+    if rank < 2 or d.batch_dims != (0,) or d.operand_window_dims != (rank - 1,):
+        return False
+    is_whole = d.window_size(rank - 1) == d.operand.array.dims[-1]
+    return is_whole and combines_elements(d) and not replaces(d.scatter)
+
+
 def can_stay_batched(d: ScatterDims) -> bool:
     """Whether a kernel goes through each batch's own updates: one batch dimension, the first of
     the operand, and not among the tiled ones of operand and updates."""

@@ -21,10 +21,12 @@ from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_rows import STREAMED_VECTORS, RowGather
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.index_scalars import emit_index
+from compiler.backend.index_scalars import emit_index, row_of_words
 from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.meeting import by_sublanes
+from compiler.backend.vector.ops import Ops
 from compiler.hlo.shape import ArrayShape
-from compiler.llo.ir import SReg, VReg
+from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
 
 _OPERAND_SHARE = 0.6  # of VMEM
@@ -32,6 +34,8 @@ _RESULT_TILES = 1024  # registers of a block of the result
 _FEW_TILES = 8  # of a slice
 _FEWEST_SLICES = 64
 _TOGETHER = 8
+_ROW_TILES = 4
+"""Registers of rows in one body."""
 _SLICE_CYCLES = 3  # to find a slice and copy its first register, about
 _DMA_CYCLES = 12  # of a slice that is a transfer of its own
 
@@ -110,7 +114,7 @@ class ResidentRows:
         shape = self.kernel.fusion.operands[number].array
         whole = whole_box(shape)
         operand = OperandWindow(self.dims.operand, shape, whole.low, whole.extent)
-        self.block, self.count = block * unit, count
+        self.block = block * unit
         return WindowPlan(grid, (operand,), (output,))
 
     def _compute(self, context: StepContext) -> None:
@@ -122,44 +126,53 @@ class ResidentRows:
             first = b.sadd(b.smuli(first, size), emit_index(b, expr, context.sregs))
         if self.rows.words is not None:
             self.rows.words.stage(first, 0)
-        copy = self._row_tile if self.rows.is_row else self._matrices
+        if self.rows.is_row:
+            self._row_tiles(source, target, first)
+            return
         steps, rest = divmod(self.block, _TOGETHER)
-        if self.rows.is_row and rest:
-            steps, rest = steps + 1, 0  # the last tile's padding
         with b.loop(steps, "slices") as step:
-            copy(source, target, first, b.smuli(step, _TOGETHER), _TOGETHER)
+            self._matrices(source, target, first, b.smuli(step, _TOGETHER), _TOGETHER)
         if rest:
             b.new_block()
-            copy(source, target, first, b.sconst(steps * _TOGETHER), rest)
+            self._matrices(source, target, first, b.sconst(steps * _TOGETHER), rest)
+
+    def _row_tiles(self, source: VmemArray, target: VmemArray, first: SReg) -> None:
+        """All rows of a block, several registers of them in one body."""
+        b = self.builder
+        tiles = self.block // SUBLANES
+        together = max(1, min(_ROW_TILES // source.col_tiles, tiles))
+        steps, rest = divmod(tiles, together)
+        with b.loop(steps, "slices") as step:
+            at = b.smuli(step, together * SUBLANES)
+            for number in range(together):
+                self._row_tile(source, target, b.sadd(first, at), at, number * SUBLANES)
+        b.new_block()
+        at = b.sconst(steps * together * SUBLANES)
+        for number in range(rest):
+            self._row_tile(source, target, b.sadd(first, at), at, number * SUBLANES)
 
     def _row_tile(
-        self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, count: int
+        self, source: VmemArray, target: VmemArray, vector: SReg, at: SReg, ahead: int
     ) -> None:
-        """Eight rows of the result, a register for each column tile."""
-        b = self.builder
+        """Eight rows of the result, a register for each column tile: the slices `ahead` of `vector`, to
+        as far behind row `at` of the block. Those beyond the last one may be any."""
+        b, ops = self.builder, Ops(self.builder)
         columns = source.col_tiles
-        places = [self._row_place(source, first, b.saddi(at, n)) for n in range(count)]
+        places = [self._row_place(source, vector, ahead + n) for n in range(SUBLANES)]
         base = b.sadd(target.base, b.smuli(at, columns))
         for column in range(columns):
-            made: VReg = -1
-            for number, place in enumerate(places):
-                row = b.emit("vld", source.window, place, 8 * column, 0)  # in all sublanes
-                if number:
-                    mask = b.emit("vcmp.ge.s32", b.emit("vsublane"), b.emit("vmovi", number))
-                    row = b.emit("vsel", mask, row, made)
-                made = row
-            b.emit("vst", target.window, base, 8 * column, 1, made)
+            rows = [b.emit("vld", source.window, place, 8 * column, 0) for place in places]
+            made = by_sublanes(ops, rows)  # each row was loaded into all sublanes
+            b.emit("vst", target.window, base, ahead * columns + 8 * column, 1, made)
 
-    def _row_place(self, source: VmemArray, first: SReg, number: SReg) -> SReg:
+    def _row_place(self, source: VmemArray, vector: SReg, ahead: int) -> SReg:
         b = self.builder
-        if self.count % SUBLANES:
-            number = b.smin(number, b.sconst(self.count - 1))
-        *majors, row = self.rows.starts(b.sadd(first, number))
-        tile = b.sadd(b.smuli(self._linear(majors), source.row_tiles), b.sshri(row, 3))
-        if source.col_tiles == 1 and not majors:
-            return b.sadd(source.base, row)
-        word = b.smuli(tile, 8 * source.col_tiles)
-        return b.sadd(source.base, b.sadd(word, b.sandi(row, SUBLANES - 1)))
+        *majors, row = self.rows.starts(vector, ahead)
+        matrix = source.row_tiles * source.col_tiles * SUBLANES
+        place = b.sadd(
+            b.smuli(self._linear(majors), matrix), row_of_words(b, row, source.col_tiles)
+        )
+        return b.sadd(source.base, place)
 
     def _matrices(
         self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, count: int
@@ -169,8 +182,9 @@ class ResidentRows:
         inner = self.dims.operand.array.dims[self.rows.indexed :]
         rows = math.prod(inner[:-2]) * source.row_tiles * source.col_tiles * SUBLANES
         base = b.sadd(target.base, b.smuli(at, rows))
+        vector = b.sadd(first, at)
         for number in range(count):
-            starts = self.rows.starts(b.sadd(first, b.saddi(at, number)))
+            starts = self.rows.starts(vector, number)
             place = b.sadd(source.base, b.smuli(self._linear(starts), rows))
             for row in range(0, rows, SUBLANES):
                 value = b.emit("vld", source.window, place, row, 1)

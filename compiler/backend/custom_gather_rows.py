@@ -57,8 +57,10 @@ class RowGather:
                 self.builder, kernel.smem, shape, self.indices_argument, form, block
             )
             return
-        base = kernel.smem.reserve(self.count * len(dims.start_map))
-        self.staging = IndexStaging(self.builder, dims.indices, dims.vector_dim, self.count, base)
+        last = [dims.operand.array.dims[dim] - 1 for dim in dims.start_map]
+        self.staging = IndexStaging(
+            self.builder, dims.indices, dims.vector_dim, self.count, kernel.smem, last
+        )
 
     def emit(self) -> None:
         """Emit everything."""
@@ -90,20 +92,21 @@ class RowGather:
         array = whole_array(shape, window, guard=GUARD_ROWS)
         self.staging.emit(VectorEmitter(b, {node: array}, {}, {}))
 
-    def starts(self, number: SReg) -> list[SReg]:
-        """The clamped start index of slice `number`, by operand dimension."""
-        d = self.dims
+    def starts(self, number: SReg, ahead: int = 0) -> list[SReg]:
+        """The clamped start index of the slice `ahead` of `number`, by operand dimension."""
+        b, d = self.builder, self.dims
         starts: list[SReg] = [0] * (len(d.start_map) + len(d.operand_batch))
         sizes = [d.gather.array.dims[i] for i in d.batch_dims]
         for dim, position in zip(d.operand_batch, d.indices_batch, strict=True):
             place = position - (1 if d.vector_dim < position else 0)
-            outer = self.builder.sdivi(number, math.prod(sizes[place + 1 :]))
-            starts[dim] = self.builder.sremi(outer, sizes[place])
+            outer = b.sdivi(b.saddi(number, ahead), math.prod(sizes[place + 1 :]))
+            starts[dim] = b.sremi(outer, sizes[place])
+        is_clamped = self.words is None and self.staging.is_clamped
         for component, dim in enumerate(d.start_map):
             staged = self.staging if self.words is None else self.words
-            value = staged.component(number, component)
+            value = staged.component(number, component, ahead)
             last = d.operand.array.dims[dim] - 1
-            starts[dim] = emit_clamp(self.builder, value, 0, last)
+            starts[dim] = value if is_clamped else emit_clamp(b, value, 0, last)
         return starts
 
     def _source_address(self, number: SReg) -> SReg:

@@ -34,6 +34,7 @@ from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_d
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_scatter_elements import ElementScatter
+from compiler.backend.custom_scatter_rows import RowGroups
 from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index
@@ -180,6 +181,8 @@ class Scatter:
         grid.emit(self._compute)
         if not plan.outputs:
             self.builder.note += " streamed"
+        if self.cut.by_rows:
+            self.builder.note += " by rows"
 
     def _prepare_indices(self) -> None:
         d = self.dims
@@ -245,6 +248,12 @@ class Scatter:
         if self._words is not None and not self._staged_once:
             self._words.stage(first, emit_index(b, self._batch(), emitter.sregs))
         begin, trips = self._range(context.counters[chunk], first)
+        if self.cut.by_rows and self._words is not None:
+            rows = RowGroups(
+                emitter, self.dims, self._words, context.outputs[0], self._origin(_CHUNK)
+            )
+            rows.emit(first, begin, trips)
+            return
         if self._is_straight(context.outputs):
             done = b.sandi(trips, -_TOGETHER)
             with b.loop_dynamic(b.sshri(trips, _TOGETHER.bit_length() - 1), "updates") as group:

@@ -19,7 +19,7 @@ what was there go to the result itself, in their order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from compiler.analysis.indexing import Expr, Var, const, var
@@ -40,6 +40,7 @@ from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Place as Memory
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.meeting import brought_together, neutral_of
 from compiler.backend.vector.reducers import Reducer, reducer_of
 from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
@@ -56,8 +57,6 @@ _FILL = 8
 """Stores or additions of tables in one body."""
 _FAN = 8
 """Tables that are added up in one pass."""
-_PARTIAL = 4
-"""Sums of rotated updates that are under way at once."""
 _FIRST = Var("first_of_indices", 0, 1 << 24)
 
 
@@ -227,7 +226,7 @@ class ElementScatter:
             b.new_block()
             return
         word = ops.select(is_there, word, ops.integer(-1))
-        total = self._met(emitter, self._reducer, word, value)
+        (total,) = brought_together(ops, self._reducer, word, [value], self._turns())
         word = ops.select(is_there, self._in_tables(emitter, word, target), ops.integer(0))
         window_of_table = self._tables[table]
         old = ops.emit("vld.idx", window_of_table, 0, word)
@@ -287,33 +286,13 @@ class ElementScatter:
         begin = ops.splat(b.smuli(counter, self.block * self.unit))
         return ops.both(mask, ops.compare("ge", "s32", values.vector(position), begin))
 
-    def _met(self, emitter: VectorEmitter, reducer: Reducer, word: VReg, value: VReg) -> VReg:
-        """In every lane all that lanes of the same table bring for its place."""
-        ops, copies = emitter.ops, self.cut.copies
-        neutral = self._neutral(emitter, reducer)
-        sums = [value]
-        count = 0
-        for across in range(0, LANES, min(copies, LANES)):
-            words = ops.emit("vrot.lane", word, 0, across) if across else word
-            values = ops.emit("vrot.lane", value, 0, across) if across else value
-            is_apart = copies > LANES or self.window_rows > 0
+    def _turns(self) -> Iterator[tuple[int, int]]:
+        """Lanes and sublanes to another lane of the same table."""
+        is_apart = self.cut.copies > LANES or self.window_rows > 0
+        for across in range(0, LANES, min(self.cut.copies, LANES)):
             for down in range(1 if is_apart else SUBLANES):
-                if not across and not down:
-                    continue
-                there = ops.emit("vrot.slane", words, 0, down) if down else words
-                brought = ops.emit("vrot.slane", values, 0, down) if down else values
-                mine = ops.compare("eq", "s32", word, there)
-                meets = ops.select(mine, brought, neutral)
-                count += 1
-                if count < _PARTIAL:
-                    sums.append(meets)
-                else:
-                    place = count % _PARTIAL
-                    sums[place] = reducer.combine(ops, [sums[place]], [meets])[0]
-        while len(sums) > 1:
-            last = sums.pop()
-            sums[0] = reducer.combine(ops, [sums[0]], [last])[0]
-        return sums[0]
+                if across or down:
+                    yield across, down
 
     def _in_tables(self, emitter: VectorEmitter, word: VReg, target: VmemArray) -> VReg:
         """The word in the table of each lane."""
@@ -323,12 +302,6 @@ class ElementScatter:
         if copies > LANES:
             table = ops.iadd(ops.imul_constant(ops.sublane(), LANES), table)
         return ops.iadd(word, ops.imul_constant(table, size))
-
-    @staticmethod
-    def _neutral(emitter: VectorEmitter, reducer: Reducer) -> VReg:
-        """What changes nothing: for a sum of floats the zero that keeps the other one's sign."""
-        is_sum = reducer.monoid == "add" and reducer.dtypes[0].is_float
-        return emitter.ops.integer(-(1 << 31) if is_sum else reducer.identity_bits())
 
     # tables
 
@@ -349,7 +322,7 @@ class ElementScatter:
         emitter = VectorEmitter(b, {}, {}, {})
 
         def clear(row: SReg, offset: int) -> None:
-            neutral = self._neutral(emitter, reducer)
+            neutral = neutral_of(emitter.ops, reducer)
             for table in self._tables:
                 b.emit("vst", table, row, offset, 1, neutral)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.analysis.indexing import Expr, Quotient, Remainder, Var
+from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
@@ -30,6 +31,14 @@ def emit_clamp(builder: LloBuilder, value: SReg, low: int, high: int) -> SReg:
     """`value` limited to low..high."""
     raised = builder.smax(value, builder.sconst(low))
     return builder.smin(raised, builder.sconst(high))
+
+
+def row_of_words(builder: LloBuilder, row: SReg, columns: int) -> SReg:
+    """Where the first of a row's `columns` registers lies, in rows of words from its matrix's start."""
+    if columns == 1:
+        return row
+    tile_row = builder.sandi(row, -SUBLANES)
+    return builder.sadd(builder.smuli(tile_row, columns - 1), row)
 
 
 def _floor_divide(builder: LloBuilder, atom: Quotient, sregs: Mapping[Var, SReg]) -> SReg:

@@ -91,13 +91,13 @@ class IndexWords:
             return row
         return b.saddi(row, component * tiling.major_strides()[0])
 
-    def component(self, number: SReg, component: int) -> SReg:
-        """A sreg with one component of the vector of that number (of the batch)."""
+    def component(self, number: SReg, component: int, ahead: int = 0) -> SReg:
+        """A sreg with one component of the vector `ahead` of that number (of the batch)."""
         b = self._b
         if self._form.is_single:
             return b.emit("sld", 0, self._base + component)
         place = b.ssub(number, self._origin)
-        return b.emit("sld", place, self._base + component * self._held * LANES)
+        return b.emit("sld", place, self._base + component * self._held * LANES + ahead)
 
 
 def _granule(tiling: HbmTiling, row: int) -> int:

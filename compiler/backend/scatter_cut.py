@@ -6,6 +6,7 @@
               streamed: none, the tiles around each update come and go by DMA
     parts     streamed: the part of a piece whose tiles come and go together
     group     streamed: updates whose tiles come and go together
+    by_rows   resident: eight rows are combined at once
 
 Resident blocks cost one pass over the updates each, streamed updates a round trip to HBM each.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
-from compiler.analysis.scatter_dims import ScatterDims
+from compiler.analysis.scatter_dims import ScatterDims, combines_rows
 from compiler.analysis.tiled_layout import byte_size
 from compiler.backend.index_words import LANES, words_of
 from compiler.diagnostics import KernelLimitError
@@ -31,6 +32,10 @@ _UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates
 _MAX_STAGED_WORDS = 65536
 _SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
 _COMPONENT_CYCLES = 6  # more for each component of its index
+_ROW_TILES = 8
+"""Registers across of rows that go eight at a time."""
+_ROW_CYCLES = 2  # of such a row, and what more registers take
+_ROW_TILE_CYCLES = 1.5
 _GROUPS = (16, 8, 4, 2)
 _UPDATE_CYCLES = 60  # to find where an update's tiles lie, and to combine it
 _TRIP_CYCLES = 2  # DMA latencies of a round trip to HBM and back
@@ -46,6 +51,7 @@ class ScatterCut:
     blocks: Dims | None
     parts: Dims
     group: int = 1
+    by_rows: bool = False
 
 
 class ScatterCutter:
@@ -105,7 +111,15 @@ class ScatterCutter:
                 seen.add(part)
                 chunk, pieces = part
                 blocks = self._blocks(self.budget - self._update_rows(chunk, pieces))
-                yield ScatterCut(chunk, pieces, blocks, pieces)
+                by_rows = self._is_by_rows(pieces, blocks)
+                yield ScatterCut(chunk, pieces, blocks, pieces, by_rows=by_rows)
+
+    def _is_by_rows(self, pieces: Dims, blocks: Dims | None) -> bool:
+        """Whether a block's rows are combined eight at a time."""
+        if blocks is None or pieces != self.windows or not combines_rows(self.dims):
+            return False
+        is_whole = blocks[-1] == self.dims.operand.array.dims[-1]
+        return is_whole and blocks[-1] <= _ROW_TILES * LANES
 
     # updates
 
@@ -215,7 +229,11 @@ class ScatterCutter:
         steps = parts * -(-self.dims.vectors // cut.chunk) * self.dims.batches
         moved = sum(byte_size(u.array) for u in self._parameters())
         moved = moved if steps > 1 else 0  # else they stay
-        look = self._updates() * parts * (_SKIP_CYCLES + _COMPONENT_CYCLES * self.dims.components)
+        one = float(_SKIP_CYCLES + _COMPONENT_CYCLES * self.dims.components)
+        if cut.by_rows:
+            tiles = -(-blocks[-1] // LANES)
+            one = _ROW_CYCLES * self.dims.components + _ROW_TILE_CYCLES * (tiles - 1)
+        look = self._updates() * parts * one
         wait = steps * self.chip.dma_latency_cycles if steps > 1 else 0
         return self._copy_cycles() + passes * (
             look + max(wait, moved / self.chip.hbm_bytes_per_cycle)
