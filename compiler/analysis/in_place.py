@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from compiler.analysis.aliasing import updated_operand
 from compiler.analysis.fourier_grid import fourier_grid
+from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloInstruction
@@ -81,3 +82,25 @@ def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:
                 seen.add(user)
                 pending.append(user)
     return True
+
+
+def stores_last(fusion: HloInstruction) -> bool:
+    """Whether a kernel of windows computes each tile of all its results before it stores any of them.
+
+    Then a result may lie on an operand in VMEM, which is read where it lies. Reduces and dots read
+    their operands in stages before; several results are turned one after the other.
+    """
+    if fusion.opcode != "fusion" or fusion.kind != "kLoop":
+        return False
+    body = fusion_body(fusion)
+    if body.materialised or len({root.array.dims for root in body.roots}) > 1:
+        return False
+    return len(body.roots) == 1 or all(map(_is_read_as_it_lies, fusion.calls))
+
+
+def _is_read_as_it_lies(node: HloInstruction) -> bool:
+    """Whether an operation takes its operands' elements at its own index, or scalars."""
+    if node.opcode in ("parameter", "constant", "iota", "tuple"):
+        return True
+    is_by_element = OPCODES[node.opcode].has(Trait.ELEMENTWISE) or node.opcode == "broadcast"
+    return is_by_element and all(o.array.dims in ((), node.array.dims) for o in node.operands)

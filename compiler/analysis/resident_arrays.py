@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
+from compiler.analysis.in_place import stores_last
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
@@ -182,7 +183,8 @@ def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
     plan = planner.plan(fusion)
     of_node = {w.node: window_moves(plan, w) + _LATENCY_BYTES for w in plan.inputs}
     moves = [of_node.get(parameter, 0) for parameter in fusion.calls.parameters]
-    return Moves(moves + [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs])
+    moves += [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs]
+    return Moves(moves, updates=stores_last(fusion))
 
 
 def state_fits(loop: HloInstruction, vmem_bytes: int) -> bool:

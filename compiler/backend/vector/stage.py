@@ -229,21 +229,35 @@ def _cost(
 
 def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None:
     storer = Storer(emitter.ops, emitter.index_values)
-    space = stage.space
+    tiles: list[tuple[HloInstruction, VmemArray, list[int]]] = []
     for node, target in zip(stage.nodes, stage.targets, strict=True):
-        parts: list[int] = []
-        for part in range(space.packing):
-            if part >= space.rows and stage.bounds is None:
-                parts.append(parts[0])  # rows of no element, in any sublane
-                continue
-            value = emitter.emit(node, point_index(target, space, point, part))
-            if stage.bounds is not None:
-                whole = point_index(target, space, full_tile(point), part)
-                value = zero_outside(emitter, node, whole, stage.bounds, value)
-            parts.append(value)
+        tiles.append((node, target, _tile_parts(emitter, stage, node, target, point)))
+    for node, target, parts in tiles:  # which may lie on what another one reads
         major = linearize(point.majors, target.major_pitch)
         with emitter.builder.coming_from(node.name):
             storer.store(target, major, point.row_tile, point.col_tile, parts)
+
+
+def _tile_parts(
+    emitter: ElementEmitter,
+    stage: _Stage,
+    node: HloInstruction,
+    target: VmemArray,
+    point: TilePoint,
+) -> list[int]:
+    """The registers of a node's tile, one for each phase of its rows."""
+    space = stage.space
+    parts: list[int] = []
+    for part in range(space.packing):
+        if part >= space.rows and stage.bounds is None:
+            parts.append(parts[0])  # rows of no element, in any sublane
+            continue
+        value = emitter.emit(node, point_index(target, space, point, part))
+        if stage.bounds is not None:
+            whole = point_index(target, space, full_tile(point), part)
+            value = zero_outside(emitter, node, whole, stage.bounds, value)
+        parts.append(value)
+    return parts
 
 
 def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int) -> Index:

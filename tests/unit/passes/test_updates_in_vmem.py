@@ -1,0 +1,70 @@
+"""State that a kernel changes in each trip of a loop stays in VMEM, changed where it lies."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from compiler.driver import CompileOptions, compile_module
+from compiler.hlo.parser import parse_module
+from tests.support.module_checks import inputs_for
+from tests.support.run_hlo import expected, run_compiled
+from tpu_sim.isa.chips import load_chip
+
+TEXT = """HloModule m
+body {
+  s = (s32[], TYPE[ROWS,COLS], TYPE[ROWS,COLS], TYPE[ROWS,COLS]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  x = TYPE[ROWS,COLS] get-tuple-element(s), index=1
+  y = TYPE[ROWS,COLS] get-tuple-element(s), index=2
+  t = TYPE[ROWS,COLS] get-tuple-element(s), index=3
+  up = s32[ROWS,1] iota(), iota_dimension=0
+  late = s32[ROWS,1] broadcast(j), dimensions={}
+  k = s32[ROWS,1] add(up, late)
+  g = TYPE[ROWS,COLS] gather(t, k), offset_dims={1}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,COLS}
+  n = TYPE[ROWS,COLS] maximum(y, g)
+  m = TYPE[ROWS,COLS] minimum(x, g)
+  ROOT r = (s32[], TYPE[ROWS,COLS], TYPE[ROWS,COLS], TYPE[ROWS,COLS]) tuple(j, n, m, t)
+}
+condition {
+  s = (s32[], TYPE[ROWS,COLS], TYPE[ROWS,COLS], TYPE[ROWS,COLS]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  last = s32[] constant(5)
+  ROOT c = pred[] compare(i, last), direction=LT
+}
+ENTRY main {
+  p = TYPE[ROWS,COLS] parameter(0)
+  q = TYPE[ROWS,COLS] parameter(1)
+  z = s32[] constant(0)
+  a = TYPE[ROWS,COLS] negate(p)
+  b = TYPE[ROWS,COLS] add(q, p)
+  state = (s32[], TYPE[ROWS,COLS], TYPE[ROWS,COLS], TYPE[ROWS,COLS]) tuple(z, a, b, q)
+  loop = (s32[], TYPE[ROWS,COLS], TYPE[ROWS,COLS], TYPE[ROWS,COLS]) while(state),
+    condition=condition, body=body
+  u = TYPE[ROWS,COLS] get-tuple-element(loop), index=1
+  v = TYPE[ROWS,COLS] get-tuple-element(loop), index=2
+  ROOT o = TYPE[ROWS,COLS] subtract(u, v)
+}
+"""
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32", "s16"])
+@pytest.mark.parametrize(("rows", "cols"), [(64, 256), (37, 200), (520, 128)])
+def test_two_states_that_read_each_other_are_changed_in_vmem(
+    rows: int, cols: int, dtype: str, machine: str
+) -> None:
+    sizes = {"TYPE": dtype, "ROWS": str(rows), "COLS": str(cols)}
+    text = re.sub("|".join(sizes), lambda found: sizes[found[0]], TEXT)
+    compiled = compile_module(parse_module(text), load_chip("v5e"), CompileOptions())
+    inputs = inputs_for(text)
+    outputs = run_compiled(compiled, inputs, machine).outputs
+    for found, wanted in zip(outputs, expected(text, inputs), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    updates = re.findall(r"= \((.*?)\) fusion\(.*kind=kLoop", compiled.hlo_text())
+    assert any(update.count("S(1)") == 2 for update in updates)
