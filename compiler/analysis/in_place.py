@@ -100,7 +100,7 @@ def stores_last(fusion: HloInstruction) -> bool:
 
 def _is_read_as_it_lies(node: HloInstruction) -> bool:
     """Whether an operation takes its operands' elements at its own index, or scalars."""
-    if node.opcode in ("parameter", "constant", "iota", "tuple"):
+    if not node.operands or node.opcode == "tuple":
         return True
     is_by_element = OPCODES[node.opcode].has(Trait.ELEMENTWISE) or node.opcode == "broadcast"
     return is_by_element and all(o.array.dims in ((), node.array.dims) for o in node.operands)
