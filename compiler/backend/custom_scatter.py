@@ -37,7 +37,7 @@ from compiler.backend.custom_scatter_elements import ElementScatter
 from compiler.backend.custom_scatter_rows import RowGroups
 from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.index_scalars import emit_index
+from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.row_update import RowUpdate
@@ -354,7 +354,7 @@ class Scatter:
             found = self._place_of(emitter, first, number)
             if found is None:
                 return
-            held = self._held_arrays(emitter, found[0], slot=b.sconst(k))
+            held = self._held_arrays(emitter, self._clamped(found[0]), slot=b.sconst(k))
             for array, result in zip(held, self.kernel.interface.results, strict=True):
                 self._transfer(emitter, array, result, to_vmem=True)
             key: SReg = 0
@@ -382,6 +382,14 @@ class Scatter:
                     self._transfer(emitter, array, result, to_vmem=False)
         b.emit("dma.wait", self._stream_flag, 0)
         b.new_block()
+
+    def _clamped(self, starts: dict[int, SReg]) -> dict[int, SReg]:
+        """Starts inside the operand: tiles come and go also for an update that does not."""
+        d = self.dims
+        return {
+            dim: emit_clamp(self.builder, s, 0, d.operand.array.dims[dim] - d.window_size(dim))
+            for dim, s in starts.items()
+        }
 
     def _slot_rows(self, number: int) -> int:
         """VMEM rows between the tiles of two updates of a group."""

@@ -20,6 +20,7 @@ CASES = {
     "matrices": ((150, 20, 130), (1, 2), 18),
     "heads of a position": ((20, 3, 90, 130), (1, 3), 19),
     "a vector": ((400000,), (), 33),
+    "planes": ((40, 3, 16, 130), (2, 3), 48),
 }
 
 
@@ -48,6 +49,8 @@ ENTRY e {{
     places = np.stack([rng.integers(-1, dims[d] + 1, count) for d in indexed], axis=1)
     places[1::2] = places[:3][rng.integers(0, 3, count // 2)]  # the same few, again and again
     places[2::4] += 1
+    places[5::16, 0] = -(1 << 31) + rng.integers(0, 1 << 30, len(places[5::16]))
+    places[7::16, -1] = (1 << 31) - 1
     values = [rng.integers(-9, 9, size).astype(np.float32) for size in (dims, sizes)]
     inputs = [values[0], places.astype(np.int32), values[1]]
     chip = replace(load_chip("v5e"), vmem_bytes=768 << 10)
