@@ -15,7 +15,6 @@ same would otherwise never be seen. Every second run keeps bf16 values in f32, a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.fuzz.overflow import growing_terms
 from benchmarks.fuzz.solvers import is_solver, overflows
 from compiler.hlo.dtypes import BY_NAME, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
@@ -295,12 +295,8 @@ class NoisyInterpreter(Interpreter):
                 moved[operand] = self._operand_noise(instr, value)
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
-        if (
-            instr.opcode in ("reduce", "reduce-window")
-            and len(operands) == 2
-            and _is_product(instr)
-        ):
-            parts = (self._overflown(instr, operands[0], parts[0]),)
+        if len(parts) == 1:
+            parts = (self._overflown(step, values, operands, parts[0]),)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
         if overflows(instr, operands):
             noisy = tuple(self._unknown(part) for part in noisy)
@@ -337,21 +333,21 @@ class NoisyInterpreter(Interpreter):
                 found[operand] = np.take(found[operand], order, axis)
         return found
 
-    def _overflown(self, instr: HloInstruction, value: Array, result: Array) -> Array:
-        """A product whose factors above 1 overflow, if they come first: NaN, should a zero come
-        after them. The evaluator multiplies complex numbers in more bits."""
+    def _overflown(
+        self, step: Step, values: dict[HloInstruction, Any], operands: Sequence[Array], result: Any
+    ) -> Any:
+        """A sum or product that overflows in some order is anything."""
+        terms = growing_terms(step.instr, operands)
+        if terms is None:
+            return result
+        largest = float(ml_dtypes.finfo(result.dtype).max)
         with np.errstate(all="ignore"):
-            above = np.log2(np.fmax(np.abs(value.astype(np.complex128)), 1))  # NaN aside
-        if instr.opcode == "reduce":
-            most = np.sum(above, axis=instr.dimensions)
-        else:  # of a window, at most
-            taps = math.prod(d.size for d in instr.window.dims)
-            most = np.asarray(min(np.sum(above), taps * np.max(above, initial=0)))
-        limit = ml_dtypes.finfo(result.dtype).maxexp - 2
-        free = np.asarray(most > limit) & self._some(result.shape)
-        return np.where(free, _NAN if result.dtype.kind == "c" else np.nan, result).astype(
-            result.dtype
-        )
+            grown = np.abs(super()._execute(step, {**values, **terms}).astype(np.complex128))
+            free = ~(grown < largest) & self._some(result.shape)
+            other = np.full(result.shape, np.nan).astype(result.dtype)
+            if not np.isnan(other.astype(np.complex128)).all():  # a type without NaN saturates
+                other = self.rng.choice([-largest, largest], result.shape).astype(result.dtype)
+        return np.where(free, other, result)
 
     def _with_nans_reordered(
         self, instr: HloInstruction, operands: Sequence[Array]
@@ -460,7 +456,8 @@ class NoisyInterpreter(Interpreter):
         else:
             unit = min((u for u, _ in known), default=1.0)
             most = max((m for _, m in known), default=0.0) * (count + 1)
-        return most <= unit * room
+        largest = min(float(ml_dtypes.finfo(BY_NAME[name].numpy).max) for name in names)
+        return most <= min(unit * room, largest)
 
 
 def _grid(array: Array) -> tuple[float, float] | None:
@@ -482,12 +479,6 @@ def _grid(array: Array) -> tuple[float, float] | None:
 
 def _rounds(body: HloComputation) -> bool:
     return any(is_inexact(i) or any(_rounds(c) for c in i.called_computations()) for i in body)
-
-
-def _is_product(instr: HloInstruction) -> bool:
-    floats = from_numpy(np.dtype(instr.array.dtype.numpy))
-    multiplies = any(i.opcode == "multiply" for c in instr.called_computations() for i in c)
-    return multiplies and (floats.is_float or floats.is_complex)
 
 
 def _multiplies(body: HloComputation) -> bool:

@@ -140,6 +140,11 @@ times {
   b = f8e4m3[] parameter(1)
   ROOT r = f8e4m3[] multiply(a, b)
 }
+plus {
+  a = f8e3m4[] parameter(0)
+  b = f8e3m4[] parameter(1)
+  ROOT r = f8e3m4[] add(a, b)
+}
 ENTRY e {
   x = f8e4m3[8] constant({0, 16, 32, 1, nan, 1, 0, 1})
   one = f8e4m3[] constant(1)
@@ -147,7 +152,10 @@ ENTRY e {
   b = s32[3] constant({3, 7, -2147483643})
   t = f32[3] bitcast-convert(b)
   m = f32[3] exponential-minus-one(t)
-  ROOT r = (f8e4m3[2], f32[3]) tuple(w, m)
+  y = f8e3m4[6] constant({8, 8, -8, 1, 2, 3})
+  z = f8e3m4[] constant(0)
+  s = f8e3m4[2] reduce-window(y, z), window={size=3 stride=3}, to_apply=plus
+  ROOT r = (f8e4m3[2], f32[3], f8e3m4[2]) tuple(w, m, s)
 }
 """
 
@@ -164,6 +172,8 @@ def test_overflow_in_another_order_and_steps_of_denormals_are_no_difference() ->
         return difference(got, want, again, True) is not None
 
     assert not found(0, np.nan, np.nan)  # 16 * 32 first: infinity, and times 0 NaN
+    assert not found(2, np.inf, 6)
+    assert found(2, 8, np.inf)
     step = float(np.finfo(np.float32).smallest_subnormal)
     assert not found(1, 2 * step, 9 * step, -4 * step)
     assert found(1, 3 * step, 7 * step, -1e-37)
