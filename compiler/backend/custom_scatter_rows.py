@@ -135,16 +135,19 @@ class RowGroups:
         places: list[SReg] = []
         inside: SReg = -1
         key: SReg = 0
-        for component, dim in enumerate(self._dims.index_map):
-            place = b.ssub(self._words.component(vector, component, ahead), self._low[dim])
+        components = {dim: number for number, dim in enumerate(self._dims.index_map)}
+        for dim in range(self._target.shape.rank - 1):
+            start: SReg = 0  # where no index says it
+            if dim in components:
+                start = self._words.component(vector, components[dim], ahead)
+            place = b.ssub(start, self._low[dim])
             last = b.sconst(self._target.extent[dim] - 1)
             places.append(b.sbinary("smin.u32", place, last))
             key = place
             if not self._is_one_row:
                 held = b.emit("scmp.le.u32", place, last)
                 inside = held if inside < 0 else b.sand(inside, held)
-        by_dim = dict(zip(self._dims.index_map, places, strict=True))
-        row = self._word_row([by_dim[dim] for dim in range(self._target.shape.rank - 1)])
+        row = self._word_row(places)
         if not self._is_one_row:
             key = b.ssel(inside, row, b.saddi(row, -_ANY - 1))
         return row, key
