@@ -33,10 +33,14 @@ REPLAY_WINDOW = 1024  # columns of the other operand that one pass over a prolog
 
 @dataclass(frozen=True)
 class FusionDecision:
-    """Whether to fuse; `reason` says why not (empty when fused)."""
+    """Whether to fuse; `reason` says why not (empty when fused).
+
+    `is_crowded`: because of results, which are fewer when their readers are in the same group.
+    """
 
     is_fused: bool
     reason: str = ""
+    is_crowded: bool = False
 
     @staticmethod
     def refuse(reason: str) -> FusionDecision:
@@ -165,7 +169,8 @@ class Legality:
             return FusionDecision.refuse(f"{len(operands)} operands are over {MAX_OPERANDS}")
         outputs = self._outputs_of_both(group, other)
         if len(outputs) > MAX_OUTPUTS:
-            return FusionDecision.refuse(f"{len(outputs)} results are over {MAX_OUTPUTS}")
+            reason = f"{len(outputs)} results are over {MAX_OUTPUTS}"
+            return FusionDecision(is_fused=False, reason=reason, is_crowded=True)
         if group.has_row_reduction or other.has_row_reduction:
             rows = self._rows_fit(group, other, [*operands, *outputs], outputs)
             if not rows.is_fused:

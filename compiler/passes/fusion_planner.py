@@ -46,6 +46,7 @@ class FusionPlan:
         )
         self.refusals: Counter[str] = Counter()
         self.remarks: list[str] = []
+        self._crowded: list[tuple[HloInstruction, HloInstruction]] = []
 
     def build(self) -> list[Group]:
         """Place every instruction; return the groups."""
@@ -54,6 +55,7 @@ class FusionPlan:
                 self._place(instr, node)
             elif node.role is Role.FIXED:
                 self.graph.add_barrier(instr, _producers(node, self.nodes))
+        self._merge_crowded()
         self._pull_prologues()
         self._pull_reduce_producers()
         self._pull_update_producers()
@@ -216,7 +218,17 @@ class FusionPlan:
     def _refuse(self, decision: FusionDecision, producer: Group, instr: HloInstruction) -> None:
         self.refusals[decision.reason] += 1
         first = next(iter(producer.nodes))
+        if decision.is_crowded:
+            self._crowded.append((first, instr))
         self.remarks.append(f"%{instr.name} not into %{first.name}: {decision.reason}")
+
+    def _merge_crowded(self) -> None:
+        """Merge what had too many results while their readers had no place yet."""
+        crowded, self._crowded = self._crowded, []
+        for first, instr in crowded:
+            producer, group = self._group(first), self._group(instr)
+            if producer is not group and self.legality.can_merge(producer, group).is_fused:
+                self._merge(producer, group)
 
     def _pull_prologues(self) -> None:
         for instr, node in self.nodes.items():
