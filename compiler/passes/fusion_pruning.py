@@ -66,10 +66,11 @@ class OutputPruner:
         return dropped
 
     def _try_drop(self, group: Group, instr: HloInstruction) -> bool:
-        if instr in self.legality.hard or instr.array.dims != group.box or not group.box:
+        is_row = self._is_row(group, instr)
+        if instr in self.legality.hard or not (is_row or instr.array.dims == group.box != ()):
             return False
         recipe = self._recipe(group, instr)
-        if recipe is None or not self._is_worthwhile(group, instr, recipe):
+        if recipe is None or not self._is_worthwhile(group, instr, recipe, is_row=is_row):
             return False
         readers = [r for r in self.legality.readers[instr] if r not in group.nodes]
         if not all(self._can_recompute(r, instr, recipe) for r in readers):
@@ -118,9 +119,14 @@ class OutputPruner:
     def _is_repeatable(self, instr: HloInstruction) -> bool:
         return instr.opcode != "get-tuple-element" and not OPCODES[instr.opcode].has(Trait.STAGE)
 
-    def _is_worthwhile(self, group: Group, instr: HloInstruction, recipe: _Recipe) -> bool:
+    def _is_worthwhile(
+        self, group: Group, instr: HloInstruction, recipe: _Recipe, *, is_row: bool
+    ) -> bool:
         if recipe.op_count > MAX_RECOMPUTED_OPS or is_turned_image(instr, self.nodes):
             return False
+        if is_row:  # where narrow, as many rows as fill its registers would be a step
+            stored = {*self.legality.outputs(group), *group.reads} - {instr}
+            return instr.array.dtype.bits < 32 and stored.issuperset(recipe.stored)
         if any(not leaf_is_array(s) for s in recipe.stored):
             return False
         size = unpadded_byte_size(instr.array)
