@@ -29,7 +29,7 @@ _LONG_BODY = 64
 _LOOP_SHARE = 0.85
 
 
-@dataclass
+@dataclass(eq=False)
 class ResidentArray:
     """An array, the slots that are it, the kernels that make and read it, and what it saves."""
 
@@ -71,10 +71,12 @@ def resident_arrays(
     own_loops: Collection[HloInstruction],
     moves_of: Callable[[HloInstruction], Moves | None],
     copies: Collection[HloInstruction] = (),
+    twins: Collection[HloInstruction] = (),
 ) -> ResidentArrays:
     """The arrays between kernels that can have them in VMEM, which nothing else touches.
 
     `moves_of` knows such kernels, `own_loops` are kernels of their own. `copies` may bring an array from HBM.
+    `twins` are results that lie in HBM too.
     """
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
@@ -82,7 +84,7 @@ def resident_arrays(
     refused: set[Slot] = set()
     saved: dict[Slot, dict[HloInstruction, int]] = {}
     times_of = dict(_scheduled(module))
-    inside = {instr for loop in own_loops for instr in _inside(loop)}
+    inside = {instr for loop in own_loops for instr in instructions_inside(loop)}
     for instr, times in times_of.items():
         moves = None if instr in inside else moves_of(instr)
         is_free = instr.opcode in _FORWARDS and instr not in own_loops and instr not in inside
@@ -91,6 +93,8 @@ def resident_arrays(
             slots.setdefault(root, []).append((instr, leaf))
         roots = [sets.find(slot) for slot in _touched(instr)]
         results = set(roots[len(roots) - leaf_count(instr.shape) :])
+        if instr in twins:  # what it is a twin of is written all the same
+            saved.setdefault(roots[-1], {})[instr] = -times * byte_size(instr.array)
         for number, root in enumerate(roots):
             is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
             if instr in copies:
@@ -196,16 +200,17 @@ def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
     """Whether a loop could run in one kernel, its state in VMEM throughout."""
     if not state_fits(loop, vmem_bytes):
         return False
-    kernels = [i for i in _inside(loop) if i.opcode in _KERNELS]
+    kernels = [i for i in instructions_inside(loop) if i.opcode in _KERNELS]
     return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)
 
 
-def _inside(instr: HloInstruction) -> Iterator[HloInstruction]:
+def instructions_inside(instr: HloInstruction) -> Iterator[HloInstruction]:
+    """What runs in the computations of control flow that an instruction hands its state to."""
     if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
         for callee in instr.called_computations():
             for inner in callee:
                 yield inner
-                yield from _inside(inner)
+                yield from instructions_inside(inner)
 
 
 def _has_stages(instr: HloInstruction) -> bool:

@@ -7,7 +7,7 @@ they say (`compiler.backend.custom_places`), or about what their arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analysis.async_flags import adds_up
@@ -246,10 +246,26 @@ class KernelScopes:
             self._moves[kernel] = self._moved(kernel)
         return self._moves[kernel]
 
-    def forget_moves(self, arrays: Collection[ResidentArray]) -> None:
-        """These arrays lie somewhere else now."""
-        for kernel in {kernel for array in arrays for kernel in array.kernels}:
+    def forget_moves(self, kernels: Iterable[HloInstruction]) -> None:
+        """Arrays of these kernels lie somewhere else now."""
+        for kernel in kernels:
             self._moves.pop(kernel, None)
+
+    def add_twin(self, kernel: HloInstruction, number: int) -> None:
+        """The last result of a kernel is a new one that moves what its result `number` does."""
+        moves = self._moves[kernel]
+        if moves is not None:
+            first = len(moves.arrays) + 1 - len(leaves(kernel.shape))
+            arrays = [*moves.arrays, moves.arrays[first + number]]
+            self._moves[kernel] = replace(moves, arrays=arrays)
+
+    def drop_results(self, kernel: HloInstruction, gone: Collection[int]) -> None:
+        """The results of these numbers, twins of others, are no more."""
+        moves = self._moves[kernel]
+        if moves is not None:
+            first = len(moves.arrays) - len(leaves(kernel.shape)) - len(gone)
+            arrays = [m for n, m in enumerate(moves.arrays) if n - first not in gone]
+            self._moves[kernel] = replace(moves, arrays=arrays)
 
     def _moved(self, kernel: HloInstruction) -> Moves | None:
         if kernel in self.planned:

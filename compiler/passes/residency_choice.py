@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.analysis.buffer_packing import Request
 from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.resident_arrays import ResidentArray, ResidentArrays, by_kernel
 from compiler.analysis.tiled_layout import HBM, VMEM
@@ -58,9 +59,12 @@ class ResidencyChoice:
                 chosen.append(array)
         while chosen:
             placed = vmem.pack([*held, *(array.request for array in chosen)])
-            if all(request.key in placed for request in held):
+            moved = [request for request in held if request.key not in placed]
+            if not moved:
                 return [array for array in chosen if array.request.key in placed]
-            del chosen[len(chosen) * 3 // 4 :]
+            gone = {array for request in moved for array in _least_beside(request, chosen)}
+            gone = gone or set(chosen[len(chosen) * 3 // 4 :])
+            chosen = [array for array in chosen if array not in gone]
         return []
 
     def apply(self, kept: list[ResidentArray]) -> bool:
@@ -104,6 +108,14 @@ class ResidencyChoice:
     def refuse(self, arrays: list[ResidentArray]) -> None:
         """Choose these no more."""
         self.refused |= {array.request.key for array in arrays}
+
+
+def _least_beside(request: Request, chosen: list[ResidentArray]) -> list[ResidentArray]:
+    """A quarter, of least use, of the arrays that live when a request does."""
+    beside = [
+        a for a in chosen if a.request.start <= request.end and request.start <= a.request.end
+    ]
+    return beside[len(beside) * 3 // 4 :]
 
 
 def _saved_bytes(arrays: list[ResidentArray]) -> int:

@@ -14,8 +14,12 @@ of the program, what other kernels touch, and the state of loops that are one ke
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from compiler.analysis.resident_arrays import (
     ResidentArray,
+    ResidentArrays,
+    instructions_inside,
     resident_arrays,
 )
 from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
@@ -31,6 +35,7 @@ from compiler.passes.own_loops import loops_fit, own_loops
 from compiler.passes.residency_choice import ResidencyChoice, crowded
 from compiler.passes.scope_lowering import lower_scopes
 from compiler.passes.vmem_copies import copy_invariants
+from compiler.passes.vmem_twins import add_twins, drop_twins
 from compiler.rewrite.graph import replace
 
 _HOPEFUL_ROUNDS = 3
@@ -71,10 +76,11 @@ def _keep(
         if not new:
             break
         kept += new
-        scopes.forget_moves(new)
+        scopes.forget_moves(kernel for array in new for kernel in array.kernels)
         found = resident_arrays(module, own_loops, scopes.moves, copies)
         if not scopes.look_again(found.held):
             break
+    found = _keep_twins(module, scopes, own_loops, copies, kept)
     requests = [array.request for array in found.held]
     vmem = scopes.vmem(found.liveness, own_loops)
     scopes.widen(found.liveness, vmem.lowest(requests, vmem.pack(requests)))
@@ -86,6 +92,41 @@ def _keep(
         if memory_space(copy.array) != VMEM:
             replace(copy, copy.operands[0])
     return kept
+
+
+def _keep_twins(
+    module: HloModule,
+    scopes: KernelScopes,
+    own_loops: dict[HloInstruction, int],
+    copies: list[HloInstruction],
+    kept: list[ResidentArray],
+) -> ResidentArrays:
+    """Keep results for their next readers in VMEM beside HBM; what could stay and does after that."""
+    inside = {instr for loop in own_loops for instr in instructions_inside(loop)}
+    kernels = scopes.planned.keys() - inside
+    readers = kernels | (scopes.custom.keys() - inside)
+    twins = add_twins(module, kernels, readers, scopes.planner.chip.vmem_bytes)
+    for twin, number in twins.items():
+        scopes.add_twin(twin.operands[0], number)
+    if twins:
+        found = resident_arrays(module, own_loops, scopes.moves, copies, twins)
+        scopes.hope(found)
+        lower_scopes(scopes, found)
+        chosen = ResidencyChoice(scopes, found, own_loops).choose()
+        wanted = {i for array in chosen for i, _ in array.slots} & twins.keys()
+        _drop_twins(module, scopes, wanted)
+        found = resident_arrays(module, own_loops, scopes.moves, copies, wanted)
+        new = _chosen(ResidencyChoice(scopes, found, own_loops))
+        scopes.keep_hopes()
+        kept += new
+        _drop_twins(module, scopes, ())
+        scopes.forget_moves(kernel for array in new for kernel in array.kernels)
+    return resident_arrays(module, own_loops, scopes.moves, copies)
+
+
+def _drop_twins(module: HloModule, scopes: KernelScopes, but: Collection[HloInstruction]) -> None:
+    for kernel, gone in drop_twins(module, but).items():
+        scopes.drop_results(kernel, gone)
 
 
 def _chosen(choice: ResidencyChoice) -> list[ResidentArray]:
@@ -113,6 +154,7 @@ def release_vmem(module: HloModule, planner: WindowPlanner) -> bool:
                 if memory_space(shape) == VMEM:
                     move_arrays([(instr, leaf)], HBM)
                     moved |= dict.fromkeys((instr, *instr.users))
+    moved |= dict.fromkeys(drop_twins(module))
     for kernel in moved:
         if kernel.attrs.get("kind") in PLANNED_KINDS:
             write_windows(kernel, None)

@@ -1,0 +1,267 @@
+"""Results that lie in HBM for those that read them late, and in VMEM for those that read them soon.
+
+    r = (f32[512,512]{1,0:T(8,128)}, f32[512,512]{1,0:T(8,128)S(1)}) fusion(x, y), calls=f
+    far = f32[512,512]{1,0:T(8,128)} get-tuple-element(r), index=0
+    near = f32[512,512]{1,0:T(8,128)S(1)} get-tuple-element(r), index=1
+
+where the root of f is ``tuple(v, v)``. What a training step saves for its gradient is read by the next
+kernels, and again long after them: VMEM holds it until then at no one's cost. The second result is a
+twin of the first; `drop_twins` takes those away that do not stay in VMEM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.hlo.call_graph import callers, control_computations
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.rewrite.graph import emit, remove_dead, replace
+
+_LEAST_BYTES = 1 << 16
+_SHARE = 2
+"""A twin takes at most this part of VMEM."""
+_SOON = 6
+"""Kernels that may run between one reader and the next that is soon after it."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An operand of a user, the kernels run before it, and whether VMEM may hold it for the user."""
+
+    user: HloInstruction
+    number: int
+    time: int
+    is_kernel: bool
+
+
+def add_twins(
+    module: HloModule,
+    kernels: Collection[HloInstruction],
+    readers: Collection[HloInstruction],
+    vmem_bytes: int,
+) -> dict[HloInstruction, int]:
+    """Give results of `kernels` twins for the next of `readers`, where others read them late.
+
+    Returns the twins: the new last elements of kernels' results, and the numbers of the elements that
+    they are twins of.
+    """
+    shared = _shared(module)
+    twins: dict[HloInstruction, int] = {}
+    for computation in control_computations(module):
+        times = _times(computation)
+        made: dict[HloInstruction, list[HloInstruction]] = {}
+        for kernel in [i for i in computation if i in kernels and i.calls not in shared]:
+            for value in _results(kernel):
+                if _fits(value, vmem_bytes) and (soon := _soon(value, kernel, times, readers)):
+                    new = _twin(kernel, value, soon)
+                    made.setdefault(kernel, []).extend(new)
+                    twin = [i for i in new if i.opcode == "get-tuple-element"][-1]
+                    twins[twin] = value.index if value.opcode == "get-tuple-element" else 0
+        _put_after(computation, made)
+    return twins
+
+
+def drop_twins(
+    module: HloModule, but: Collection[HloInstruction] = ()
+) -> dict[HloInstruction, set[int]]:
+    """Take away results in HBM that are what an earlier one is, `but` these elements.
+
+    Returns the kernels that had them, and which of their results they were.
+    """
+    shared = _shared(module)
+    shrunk: dict[HloInstruction, set[int]] = {}
+    for computation in control_computations(module):
+        for kernel in [i for i in computation if _has_results(i) and i.calls not in shared]:
+            kept: dict[HloInstruction, int] = {}
+            gone: dict[int, int] = {}
+            stays = {u.index for u in kernel.users if u in but}
+            roots = kernel.calls.root_instruction.operands
+            for number, (root, shape) in enumerate(zip(roots, _elements(kernel), strict=True)):
+                if root not in kept:
+                    kept[root] = number
+                elif memory_space(shape) == HBM and number not in stays:
+                    gone[number] = kept[root]
+            if gone:
+                _drop(kernel, gone)
+                shrunk[kernel] = set(gone)
+    return shrunk
+
+
+def _shared(module: HloModule) -> set[HloComputation]:
+    """Bodies that several fusions have."""
+    return {body for body, by in callers(module).items() if len(by) > 1}
+
+
+def _put_after(
+    computation: HloComputation, made: dict[HloInstruction, list[HloInstruction]]
+) -> None:
+    """Schedule new instructions just after those that they belong to."""
+    new = {i for group in made.values() for i in group}
+    order: list[HloInstruction] = []
+    for instr in computation:
+        if instr not in new:
+            order += (instr, *made.get(instr, ()))
+    computation.instructions = dict.fromkeys(order)
+
+
+def _times(computation: HloComputation) -> dict[HloInstruction, int]:
+    """How many kernels run before each instruction."""
+    times: dict[HloInstruction, int] = {}
+    count = 0
+    for instr in computation:
+        times[instr] = count
+        count += OPCODES[instr.opcode].has(Trait.KERNEL)
+    return times
+
+
+def _has_results(instr: HloInstruction) -> bool:
+    """Whether this is a fusion of several results."""
+    return (
+        instr.opcode == "fusion"
+        and isinstance(instr.shape, TupleShape)
+        and instr.calls.root_instruction.opcode == "tuple"
+    )
+
+
+def _results(kernel: HloInstruction) -> list[HloInstruction]:
+    """The arrays that a kernel makes, as its readers have them."""
+    if isinstance(kernel.shape, ArrayShape):
+        return [kernel]
+    elements = [u for u in kernel.users if u.opcode == "get-tuple-element"]
+    once = {e.index for e in elements}
+    return elements if len(elements) == len(kernel.users) == len(once) else []
+
+
+def _fits(value: HloInstruction, vmem_bytes: int) -> bool:
+    shape = value.shape
+    if not isinstance(shape, ArrayShape) or memory_space(shape) != HBM or shape.dtype.bits > 32:
+        return False
+    return shape.rank > 0 and _LEAST_BYTES <= byte_size(shape) <= vmem_bytes // _SHARE
+
+
+def _soon(
+    value: HloInstruction,
+    kernel: HloInstruction,
+    times: dict[HloInstruction, int],
+    readers: Collection[HloInstruction],
+) -> list[_Read]:
+    """Who reads a value soon after it is made, where somebody needs it later; else nobody."""
+    reads = sorted(_reads(value, times, readers), key=lambda read: read.time)
+    last, soon = times[kernel], 0
+    for read in reads:
+        if not read.is_kernel or read.time - last > _SOON:
+            break
+        last, soon = read.time, soon + 1
+    is_needed_later = soon < len(reads) or _is_returned(value)
+    return reads[:soon] if is_needed_later else []
+
+
+def _reads(
+    value: HloInstruction,
+    times: dict[HloInstruction, int],
+    readers: Collection[HloInstruction],
+) -> Iterator[_Read]:
+    for user in value.users:
+        if user.opcode == "bitcast" and isinstance(user.shape, ArrayShape):
+            yield from _reads(user, times, readers)
+            continue
+        for number, operand in enumerate(user.operands):
+            if operand is value:
+                yield _Read(user, number, times[user], user in readers)
+
+
+def _is_returned(value: HloInstruction) -> bool:
+    assert value.computation is not None
+    if value.computation.root is value:
+        return True
+    return any(u.opcode == "bitcast" and _is_returned(u) for u in value.users)
+
+
+def _twin(kernel: HloInstruction, value: HloInstruction, soon: list[_Read]) -> list[HloInstruction]:
+    """Another result that is the same; `soon` read it. Returns what is new in the computation."""
+    made: list[HloInstruction] = []
+    body, shape = kernel.calls, value.array
+    if isinstance(kernel.shape, ArrayShape):
+        root = body.root_instruction
+        body.root = emit(root, "tuple", TupleShape((root.shape,)), (root,))
+        users = [(u, n) for u in kernel.users for n, o in enumerate(u.operands) if o is kernel]
+        kernel.shape = TupleShape((shape,))
+        value = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": 0})
+        made.append(value)
+        for user, number in users:
+            user.set_operand(number, value)
+        assert kernel.computation is not None
+        if kernel.computation.root is kernel:
+            kernel.computation.root = value
+    root = body.root_instruction
+    same = root.operands[value.index]
+    index = len(root.operands)
+    root.set_operands((*root.operands, same))
+    root.shape = TupleShape((*_elements(root), same.shape))
+    kernel.shape = TupleShape((*_elements(kernel), shape))
+    twin = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": index})
+    made.append(twin)
+    views = {value: twin}
+    for read in soon:
+        read.user.set_operand(read.number, _view(read.user.operands[read.number], views, made))
+    return made
+
+
+def _view(
+    operand: HloInstruction,
+    views: dict[HloInstruction, HloInstruction],
+    made: list[HloInstruction],
+) -> HloInstruction:
+    """The operand as one reads it from the twin."""
+    if operand not in views:
+        source = _view(operand.operands[0], views, made)
+        views[operand] = emit(operand, "bitcast", operand.shape, (source,), operand.attrs)
+        made.append(views[operand])
+    return views[operand]
+
+
+def _drop(kernel: HloInstruction, gone: dict[int, int]) -> None:
+    """Let readers of results read others in their place; the results go."""
+    of_index = {u.index: u for u in kernel.users if u.opcode == "get-tuple-element"}
+    for number, other in gone.items():
+        if number in of_index:
+            _read_instead(of_index[number], of_index[other])
+    body = kernel.calls
+    root = body.root_instruction
+    left = [n for n in range(len(root.operands)) if n not in gone]
+    places = {old: new for new, old in enumerate(left)}
+    for index, user in of_index.items():
+        if index in places:
+            user.attrs["index"] = places[index]
+    operands, shapes = [root.operands[n] for n in left], _elements(kernel)
+    root.set_operands(operands)
+    root.shape = TupleShape(tuple(o.shape for o in operands))
+    kernel.shape = TupleShape(tuple(shapes[n] for n in left))
+    if len(left) == 1:
+        body.root = operands[0]
+        remove_dead(root)
+        kernel.shape = shapes[left[0]]
+        only = of_index[left[0]]
+        only.replace_all_uses_with(kernel)
+        remove_dead(only)
+
+
+def _read_instead(twin: HloInstruction, value: HloInstruction) -> None:
+    """Make the readers of a twin read the value, through the views that it has of its own."""
+    for view in [u for u in twin.users if u.opcode == "bitcast"]:
+        same = next(
+            (u for u in value.users if u.opcode == "bitcast" and u.shape == view.shape), None
+        )
+        if same is not None and same is not view:
+            _read_instead(view, same)
+    replace(twin, value)
+
+
+def _elements(instr: HloInstruction) -> tuple[ArrayShape, ...]:
+    """The shapes of a tuple of arrays."""
+    assert isinstance(instr.shape, TupleShape)
+    return tuple(element for element in instr.shape.elements if isinstance(element, ArrayShape))
