@@ -76,18 +76,17 @@ def drop_twins(
     shrunk: dict[HloInstruction, set[int]] = {}
     for computation in control_computations(module):
         for kernel in [i for i in computation if _has_results(i) and i.calls not in shared]:
-            kept: dict[HloInstruction, int] = {}
-            gone: dict[int, int] = {}
-            stays = {u.index for u in kernel.users if u in but}
+            kept: dict[HloInstruction, HloInstruction] = {}
+            gone: dict[HloInstruction, HloInstruction] = {}
             roots = kernel.calls.root_instruction.operands
-            for number, (root, shape) in enumerate(zip(roots, _elements(kernel), strict=True)):
-                if root not in kept:
-                    kept[root] = number
-                elif memory_space(shape) == HBM and number not in stays:
-                    gone[number] = kept[root]
+            for element in sorted(_results(kernel), key=lambda e: e.index):
+                first = kept.setdefault(roots[element.index], element)
+                is_twin = first is not element and memory_space(element.array) == HBM
+                if is_twin and element not in but:
+                    gone[element] = first
             if gone:
+                shrunk[kernel] = {element.index for element in gone}
                 _drop(kernel, gone)
-                shrunk[kernel] = set(gone)
     return shrunk
 
 
@@ -131,6 +130,8 @@ def _results(kernel: HloInstruction) -> list[HloInstruction]:
     """The arrays that a kernel makes, as its readers have them."""
     if isinstance(kernel.shape, ArrayShape):
         return [kernel]
+    if kernel.computation is None or kernel.computation.root is kernel:
+        return []
     elements = [u for u in kernel.users if u.opcode == "get-tuple-element"]
     once = {e.index for e in elements}
     return elements if len(elements) == len(kernel.users) == len(once) else []
@@ -190,7 +191,7 @@ def _twin(kernel: HloInstruction, value: HloInstruction, soon: list[_Read]) -> l
         body.root = emit(root, "tuple", TupleShape((root.shape,)), (root,))
         users = [(u, n) for u in kernel.users for n, o in enumerate(u.operands) if o is kernel]
         kernel.shape = TupleShape((shape,))
-        value = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": 0})
+        value = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": 0}, root.name)
         made.append(value)
         for user, number in users:
             user.set_operand(number, value)
@@ -203,7 +204,7 @@ def _twin(kernel: HloInstruction, value: HloInstruction, soon: list[_Read]) -> l
     root.set_operands((*root.operands, same))
     root.shape = TupleShape((*_elements(root), same.shape))
     kernel.shape = TupleShape((*_elements(kernel), shape))
-    twin = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": index})
+    twin = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": index}, same.name)
     made.append(twin)
     views = {value: twin}
     for read in soon:
@@ -224,20 +225,18 @@ def _view(
     return views[operand]
 
 
-def _drop(kernel: HloInstruction, gone: dict[int, int]) -> None:
-    """Let readers of results read others in their place; the results go."""
-    of_index = {u.index: u for u in kernel.users if u.opcode == "get-tuple-element"}
-    for number, other in gone.items():
-        if number in of_index:
-            _read_instead(of_index[number], of_index[other])
-    body = kernel.calls
+def _drop(kernel: HloInstruction, gone: dict[HloInstruction, HloInstruction]) -> None:
+    """Let readers of elements of a kernel's results read others in their place; the elements go."""
+    body, shapes = kernel.calls, _elements(kernel)
+    numbers = {element.index for element in gone}
+    for element, other in gone.items():
+        _read_instead(element, other)
+    left = [n for n in range(len(shapes)) if n not in numbers]
+    elements = list(kernel.users)
+    for element in elements:
+        element.attrs["index"] = left.index(element.index)
     root = body.root_instruction
-    left = [n for n in range(len(root.operands)) if n not in gone]
-    places = {old: new for new, old in enumerate(left)}
-    for index, user in of_index.items():
-        if index in places:
-            user.attrs["index"] = places[index]
-    operands, shapes = [root.operands[n] for n in left], _elements(kernel)
+    operands = [root.operands[n] for n in left]
     root.set_operands(operands)
     root.shape = TupleShape(tuple(o.shape for o in operands))
     kernel.shape = TupleShape(tuple(shapes[n] for n in left))
@@ -245,7 +244,7 @@ def _drop(kernel: HloInstruction, gone: dict[int, int]) -> None:
         body.root = operands[0]
         remove_dead(root)
         kernel.shape = shapes[left[0]]
-        only = of_index[left[0]]
+        (only,) = elements
         only.replace_all_uses_with(kernel)
         remove_dead(only)
 

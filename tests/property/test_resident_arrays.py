@@ -25,8 +25,9 @@ COUNT = int(os.environ.get("TPUC_CHAINED_PROGRAMS", "0"))
 
 
 @pytest.mark.parametrize("seed", range(COUNT or 16))
-def test_chains_keep_values(seed: int) -> None:
-    text = chained_program(seed, 6)
+@pytest.mark.parametrize("is_saving", [False, True])
+def test_chains_keep_values(seed: int, is_saving: bool) -> None:
+    text = chained_program(seed, 6, is_saving)
     chip = replace(load_chip("v5e"), vmem_bytes=(1, 2, 4)[seed % 3] << 20)
     machine = "numpy" if seed % 4 == 0 else "llvm"
     want = expected(text, inputs_for(text))
@@ -44,6 +45,17 @@ def _errors(
     compiled = compile_module(parse_module(text), chip, options)
     outputs = run_compiled(compiled, inputs_for(text), machine).outputs
     return max(normalised_error(w, g) for w, g in zip(want, outputs, strict=True))
+
+
+def test_values_that_are_saved_stay_for_their_next_readers() -> None:
+    """They lie in HBM, too: their kernels write them twice."""
+    twins = 0
+    for seed in range(4):
+        text = chained_program(seed, 8, True)
+        module = compile_text(text, chip=replace(load_chip("v5e"), vmem_bytes=2 << 20)).module
+        roots = [c.root_instruction for c in module.computations.values() if c is not module.entry]
+        twins += sum(len(r.operands) - len(set(r.operands)) for r in roots if r.opcode == "tuple")
+    assert twins > 1
 
 
 def test_chains_do_stay_in_vmem() -> None:

@@ -18,12 +18,12 @@ Value = tuple[str, tuple[int, int]]
 _SIZES = (8, 60, 128, 130, 200, 256, 384)
 
 
-def chained_program(seed: int, length: int) -> str:
-    """A program of about `length` operations."""
+def chained_program(seed: int, length: int, is_saving: bool = False) -> str:
+    """A program of about `length` operations; `is_saving`: many of their values are results too."""
     chain = _Chain(random.Random(seed))
     for _ in range(length):
         chain.step()
-    return chain.text()
+    return chain.text(is_saving)
 
 
 class _Chain:
@@ -31,6 +31,7 @@ class _Chain:
         self._rng = rng
         self._lines: list[str] = ["z = f32[] constant(0)"]
         self._parameters = 0
+        self._given: set[str] = set()
         self._values: list[Value] = []
         self._values.append(self._parameter((rng.choice(_SIZES), rng.choice(_SIZES))))
 
@@ -42,7 +43,9 @@ class _Chain:
 
     def _parameter(self, dims: tuple[int, int]) -> Value:
         self._parameters += 1
-        return self._emit(dims, f"parameter({self._parameters - 1})"), dims
+        name = self._emit(dims, f"parameter({self._parameters - 1})")
+        self._given.add(name)
+        return name, dims
 
     def step(self) -> None:
         """One more operation on one of the last values."""
@@ -159,11 +162,14 @@ class _Chain:
         expression = f"dynamic-update-slice({made}, {calm}, {', '.join(starts)})"
         return self._emit((rows, cols), expression), (rows, cols)
 
-    def text(self) -> str:
-        """The module; its results are the last value and a sum."""
+    def text(self, is_saving: bool) -> str:
+        """The module; its results are the last value negated, and others where they are saved."""
         name, dims = self._values[-1]
-        last = self._emit(dims, f"negate({name})")
+        results = [(self._emit(dims, f"negate({name})"), dims)]
+        if is_saving:
+            computed = [v for v in self._values if v[0] not in self._given]
+            results += dict.fromkeys(v for v in computed if self._rng.random() < 0.6)
         body = "\n  ".join(self._lines)
-        sizes = ",".join(map(str, dims))
-        result = f"ROOT r = (f32[{sizes}]) tuple({last})"
+        shapes = ", ".join(f"f32[{','.join(map(str, d))}]" for _, d in results)
+        result = f"ROOT r = ({shapes}) tuple({', '.join(n for n, _ in results)})"
         return f"HloModule chain\n{_ADD}ENTRY main {{\n  {body}\n  {result}\n}}\n"

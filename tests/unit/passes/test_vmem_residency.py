@@ -20,8 +20,8 @@ from tpu_sim.isa.chips import load_chip
 def test_released_modules_are_those_without_the_pass() -> None:
     chip = load_chip("v5e")
     kept = 0
-    for seed in range(4):
-        text = chained_program(seed, 6)
+    for seed in range(6):
+        text = chained_program(seed, 6, is_saving=seed > 2)
         module, without = parse_module(text), parse_module(text)
         run_passes(module, chip)
         run_passes(without, chip, options=CompileOptions(skip=("vmem-residency",)))
