@@ -47,6 +47,8 @@ LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 
 _ABOUT_THE_SAME = 1.02
 """How much more a plan may cost than the cheapest one if its windows are smaller."""
+_AS_GOOD = 1.01
+"""How much more a plan of a dot may cost than the cheapest one if it moves fewer bytes."""
 _FEW_ROWS = 3072
 """Of VMEM, 1.5 MB: windows of a kernel need not be smaller together."""
 _TILE_TARGETS: tuple[int, ...] = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 16, 4, 1)
@@ -182,7 +184,8 @@ def search(candidates: Candidates, chip: Chip) -> WindowPlan:
             fusion.span,
         )
     if candidates.body.dot is not None:
-        return min((plan for _, plan in found), key=lambda plan: plan.estimated_cycles)
+        plans = [plan for _, plan in found if plan.estimated_cycles <= least * _AS_GOOD]
+        return min(plans, key=lambda plan: (plan_traffic(plan).moved, plan.estimated_cycles))
     near = [
         (rows, plan) for rows, plan in found if plan.estimated_cycles <= least * _ABOUT_THE_SAME
     ]

@@ -352,7 +352,9 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
 
     The padded image of a convolution is, and one that was gathered in blocks.
     """
-    users, slices = len(instr.users), sum(user.opcode == "slice" for user in instr.users)
+    users = len(instr.users)
+    sliced = sum(user.array.element_count for user in instr.users if user.opcode == "slice")
+    is_sliced = sliced >= _TURNED_USERS * instr.array.element_count
     if users < 2 or instr.array.element_count < _TURNED_ELEMENTS:
         return False
     while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
@@ -362,7 +364,7 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
             return False
         instr = instr.operands[0]
     if instr.opcode == "concatenate":
-        return len(instr.operands) >= _MANY_PARTS or slices >= _TURNED_USERS
+        return len(instr.operands) >= _MANY_PARTS or is_sliced
     return users >= _TURNED_USERS and _is_of_turned_rows(instr, nodes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache, partial
@@ -229,13 +229,31 @@ def _cost(
 
 def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None:
     storer = Storer(emitter.ops, emitter.index_values)
-    tiles: list[tuple[HloInstruction, VmemArray, list[int]]] = []
+    held = {array.window for array in emitter.bindings.values()}
+    is_over_operand = any(target.window in held for target in stage.targets)
+    waiting: list[Callable[[], None]] = []
     for node, target in zip(stage.nodes, stage.targets, strict=True):
-        tiles.append((node, target, _tile_parts(emitter, stage, node, target, point)))
-    for node, target, parts in tiles:  # which may lie on what another one reads
-        major = linearize(point.majors, target.major_pitch)
-        with emitter.builder.coming_from(node.name):
-            storer.store(target, major, point.row_tile, point.col_tile, parts)
+        parts = _tile_parts(emitter, stage, node, target, point)
+        store = partial(_store_tile, emitter, storer, node, target, point, parts)
+        if is_over_operand:
+            waiting.append(store)  # another result may read what lies there
+        else:
+            store()  # registers are free again
+    for late in waiting:
+        late()
+
+
+def _store_tile(
+    emitter: ElementEmitter,
+    storer: Storer,
+    node: HloInstruction,
+    target: VmemArray,
+    point: TilePoint,
+    parts: list[int],
+) -> None:
+    major = linearize(point.majors, target.major_pitch)
+    with emitter.builder.coming_from(node.name):
+        storer.store(target, major, point.row_tile, point.col_tile, parts)
 
 
 def _tile_parts(
