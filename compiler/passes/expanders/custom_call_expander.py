@@ -21,7 +21,7 @@ from compiler.passes.expanders.factorizations import (
 from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
-from compiler.passes.expanders.topk_groups import can_group, topk_by_groups
+from compiler.passes.expanders.topk_groups import can_group, saves_rounds, topk_by_groups
 from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
@@ -115,16 +115,17 @@ def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
 
 
 def expand_topk(instr: Instr) -> Instr | None:
-    """A topk too large for rounds of maximum: a stable sort in total order, cut; of long rows, of
-    the groups that matter."""
+    """A topk of long rows, of the groups that matter; another that is too large for rounds of
+    maximum: a stable sort in total order, cut."""
     operand, k = instr.operands[0], instr.k
     is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
-    if is_largest and 0 < k <= MAX_K:
-        return None
-    if can_group(instr):
+    by_rounds = is_largest and 0 < k <= MAX_K
+    if can_group(instr) and (not by_rounds or saves_rounds(instr)):
         return topk_by_groups(instr)
+    if by_rounds:
+        return None
     e = Emitter.at(instr)
     dim = operand.array.rank - 1
     place = e.positions(operand.array.dims, dim)

@@ -1,9 +1,9 @@
-"""topk of long rows: the groups that may hold it are found first, and only these are sorted.
+"""topk of long rows: the groups that may hold it are found first, and only these are searched.
 
     [rows, n] as groups of 128        the greatest of each group
     topk of these                     k groups: in no other one is an element of the result
     their elements, in order          k * 128 of n
-    sorted, cut
+    topk of these; sorted and cut where k is too large for rounds of maximum
 
 Were an element of the result in another group, the greatest of k groups would come before it. Groups
 are of neighbours and are taken in order of position, so that equal elements come as in a stable sort.
@@ -18,13 +18,22 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.passes.expanders.topk_expander import of_order_key, order_key
+from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
 _GROUP = 128
 _LEAST_GAIN = 2
 """Times as many groups as are taken."""
+_VREG = 1024
+_PASS_CYCLES = 3
+"""Of a register of elements whose greatest is found."""
+_ROUND_CYCLES = 6
+"""Of a register in one round of maximum: the greatest, and where it is."""
+_SLICE_CYCLES = 12
+"""To fetch the elements of one group."""
+_KERNELS_CYCLES = 15_000
+"""Of the kernels that groups take more than rounds."""
 
 
 def can_group(instr: Instr) -> bool:
@@ -36,12 +45,24 @@ def can_group(instr: Instr) -> bool:
     return instr.k > 0 and _LEAST_GAIN * instr.k * _GROUP <= array.dims[-1]
 
 
+def saves_rounds(instr: Instr) -> bool:
+    """Whether groups are estimated to be cheaper than rounds of maximum over the whole of the rows."""
+    *major, size = instr.operands[0].array.dims
+    rows, k = math.prod(major), instr.k
+    rounds = k * _ROUND_CYCLES / _VREG
+    searched = rows * (size / _GROUP + k * _GROUP) * rounds
+    first = rows * size * _PASS_CYCLES / _VREG
+    by_groups = _KERNELS_CYCLES + first + searched + rows * k * _SLICE_CYCLES
+    return by_groups < rows * size * rounds
+
+
 def topk_by_groups(instr: Instr) -> Instr:
     """The tuple of the k greatest elements of each row and their places."""
     e = Emitter.at(instr)
     operand, k = instr.operands[0], instr.k
     *major, size = operand.array.dims
-    key = order_key(instr, operand) if operand.array.dtype.is_float else operand
+    is_float = operand.array.dtype.is_float
+    key = order_key(instr, operand) if is_float else operand
     rows, count = math.prod(major), -(-size // _GROUP)
     least = identity("maximum", key.array.dtype)
     assert least is not None
@@ -59,26 +80,49 @@ def topk_by_groups(instr: Instr) -> Instr:
         index_vector_dim=2,
         slice_sizes=(1, 1, _GROUP),
     )
-    dims = (rows, k, _GROUP)
-    first = e.multiply(order, e.like(order, _GROUP))
-    place = e.add(e.broadcast(first, dims, (0, 1)), e.positions(dims, 2))
-    flat = (rows, k * _GROUP)
-    comparator = _order(e, taken.array, "GT")
-    found = e.sort((e.shaped(taken, flat), e.shaped(place, flat)), 1, comparator, stable=True)
-    best, where = (
-        e.shaped(e.part(e.get_tuple_element(found, i), 1, 0, k), (*major, k)) for i in (0, 1)
-    )
-    if operand.array.dtype.is_float:
+    flat = e.shaped(taken, (rows, k * _GROUP))
+    found = _by_rounds(e, flat, order, k) if k <= MAX_K else _by_sort(e, flat, order, k)
+    best, where = (e.shaped(value, (*major, k)) for value in found)
+    if is_float:
         best = of_order_key(instr, best, operand.array.dtype)
     return e.tuple([best, where])
 
 
+def _by_rounds(e: Emitter, flat: Instr, order: Instr, k: int) -> tuple[Instr, Instr]:
+    """The k greatest of `flat` and their places in the rows, which group `order` names."""
+    best, at = _topk(e, flat, k)
+    rows = flat.array.dims[0]
+    dims = (rows, k, k)
+    slot = e.divide(at, e.like(at, _GROUP))
+    is_it = e.compare(e.broadcast(slot, dims, (0, 1)), e.positions(dims, 2), "EQ")
+    named = e.broadcast(order, dims, (0, 2))
+    group = e.total(e.select(is_it, named, e.like(named, 0)), 2)
+    inside = e.subtract(at, e.multiply(slot, e.like(slot, _GROUP)))
+    return best, e.add(e.multiply(group, e.like(group, _GROUP)), inside)
+
+
+def _by_sort(e: Emitter, flat: Instr, order: Instr, k: int) -> tuple[Instr, Instr]:
+    """The same of many: all that is left is sorted, and cut."""
+    dims = (flat.array.dims[0], k, _GROUP)
+    first = e.multiply(order, e.like(order, _GROUP))
+    place = e.add(e.broadcast(first, dims, (0, 1)), e.positions(dims, 2))
+    comparator = _order(e, flat.array, "GT")
+    found = e.sort((flat, e.shaped(place, flat.array.dims)), 1, comparator, stable=True)
+    best, where = (e.part(e.get_tuple_element(found, i), 1, 0, k) for i in (0, 1))
+    return best, where
+
+
+def _topk(e: Emitter, rows: Instr, k: int) -> tuple[Instr, Instr]:
+    shape = rows.array.with_dims((rows.array.dims[0], k))
+    result = TupleShape((shape, shape.with_dtype(S32)))
+    attrs: dict[str, object] = {"k": k, "largest": True}
+    found = e.instruction("topk", (rows,), attrs, result)
+    return e.get_tuple_element(found, 0), e.get_tuple_element(found, 1)
+
+
 def _groups_in_order(e: Emitter, best: Instr, k: int) -> Instr:
     """The k groups of the greatest elements, in order of position: [rows, k]."""
-    rows = best.array.dims[0]
-    shape = TupleShape((best.array.with_dims((rows, k)), ArrayShape(S32, (rows, k))))
-    attrs: dict[str, object] = {"k": k, "largest": True}
-    found = e.get_tuple_element(e.instruction("topk", (best,), attrs, shape), 1)
+    found = _topk(e, best, k)[1]
     b = HloBuilder("by_place", e.module)
     x, y = (b.parameter(ArrayShape(S32, ())) for _ in range(2))
     by_place = b.build(b.instruction("compare", (x, y), {"direction": "LT"}))
