@@ -1,7 +1,9 @@
 """Which arrays of a kernel that chooses its windows itself may stay in VMEM, and what they cost in HBM.
 
-    gather      the operand where it comes to VMEM whole anyway, the result
-    scatter     what one block holds whole: the operand, the result, the updates
+    gather      the operand where it comes to VMEM whole anyway, the result; nothing where rows are
+                copied from HBM to HBM
+    scatter     what one block holds whole: the operand, the result, the updates; nothing where
+                tiles come and go
     update      what is updated, what it is updated with
 
 Index vectors go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the kernel
@@ -36,6 +38,7 @@ from tpu_sim.isa.timing import GRANULE_BYTES
 
 _PARTS = (8, 4, 2, 1)
 _ABOUT_THE_SAME = 1.03
+_SENT_SHARE = 0.5  # of VMEM, for index vectors and what is packed of rows
 _SMEM_SHARE = 0.5  # that scalars of the program leave, at least
 
 
@@ -85,7 +88,18 @@ def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
     for part in _scoped(chip):
         if _gathers_there(fusion, dims, part):
             return CustomPlaces(part.vmem_bytes, moves)
-    return None
+    return next(
+        (CustomPlaces(p.vmem_bytes, {}) for p in _scoped(chip) if _sends(fusion, dims, p)), None
+    )
+
+
+def _sends(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
+    """Whether so much VMEM is enough for a gather of rows that copies each from HBM to HBM."""
+    if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
+        return False
+    shape = _shape_of(fusion, dims.indices)
+    words = 0 if is_large(dims, chip.vmem_bytes) else 2 * held_rows(shape, shape.dims)
+    return words <= _SENT_SHARE * chip.vmem_rows
 
 
 def _gathers_there(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
@@ -111,7 +125,9 @@ def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Custom
         return None
     if scope is None:
         best, cut = _cut(dims, chip)
-        if cut.blocks is None or not _is_whole(dims, cut):
+        if cut.blocks is None:
+            return CustomPlaces(_streamed_scope(dims, chip, best), {})
+        if not _is_whole(dims, cut):
             return None
         scope = next(c.vmem_bytes for c in _scoped(chip) if _is_as_good(dims, c, best))
     moves = {root: byte_size(fusion.array)}
@@ -135,6 +151,16 @@ def _element_scope(dims: ScatterDims, chip: Chip) -> int | None:
 def _cut(dims: ScatterDims, chip: Chip) -> tuple[float, ScatterCut]:
     words = int(_SMEM_SHARE * chip.smem_words)
     return ScatterCutter(dims, chip, in_place=True, smem_words=words).best()
+
+
+def _streamed_scope(dims: ScatterDims, chip: Chip, cycles: float) -> int:
+    """The least VMEM in which updates whose tiles come and go cost about the same."""
+    cuts = ((part.vmem_bytes, *_cut(dims, part)) for part in _scoped(chip))
+    return next(
+        size
+        for size, found, cut in cuts
+        if cut.blocks is None and found <= _ABOUT_THE_SAME * cycles
+    )
 
 
 def _is_whole(dims: ScatterDims, cut: ScatterCut) -> bool:

@@ -7,11 +7,15 @@
 A product of one pass takes bf16 of f32 operands. If nothing else reads an array, be it in another
 order, cut or padded, rounding it where it is made gives the same values for half of the bytes, and no
 product has to make its operand ready. Products of more passes read all bits.
+
+What a loop hands on as it is, and its body only gives to products, is rounded once before the loop: the
+weights of a recurrent network, of a decoder.
 """
 
 from __future__ import annotations
 
 from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.trip_count import trip_count
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -19,6 +23,7 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.dimension_order.forms import may_be_in_lanes
+from compiler.passes.stacked_view import carry, elements, is_only_caller, is_only_read
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead, replace
 
@@ -27,6 +32,8 @@ _MOVED = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) - with_any(Trait.BOX | Trai
 """Operations whose results are elements of their operands, at places known beforehand."""
 _LEAST_ELEMENTS = 1 << 14
 """Of an array: one more step in a kernel is not worth it for less."""
+_LEAST_TRIPS = 3
+"""Of a loop that reads an array in each: rounding it before reads and writes it once more."""
 
 
 def round_operands(module: HloModule, context: PassContext) -> bool:
@@ -34,13 +41,59 @@ def round_operands(module: HloModule, context: PassContext) -> bool:
     precision = "default" if context.planner is None else context.planner.precision
     for computation in control_computations(module):
         finder = _Finder(precision)
+        loops = [i for i in computation if i.opcode == "while"]
+        carried = sum(_round_invariants(module, loop, finder) for loop in loops)
+        context.counts["carried"] += carried
         made = [i for i in computation if _is_made(i) and finder.is_rounded(i)]
         for instr in made:
             _Rounding().round(instr)
         context.counts["arrays"] += len(made)
-        if made:
+        if made or carried:
             computation.sort()
-    return bool(context.counts["arrays"])
+    return bool(context.counts["arrays"] or context.counts["carried"])
+
+
+def _round_invariants(module: HloModule, loop: Instr, finder: _Finder) -> int:
+    """Round what a loop only reads, for products, before it; returns how many arrays."""
+    root = loop.body.root_instruction
+    if loop.operands[0].opcode != "tuple" or root.opcode != "tuple":
+        return 0
+    found = [n for n in range(len(root.operands)) if _is_rounded_inside(loop, n, finder)]
+    trips = trip_count(loop) if found else None
+    if (
+        not found
+        or (trips is not None and trips < _LEAST_TRIPS)
+        or not is_only_caller(module, loop)
+    ):
+        return 0
+    for index in found:
+        carry(loop, index, _as_bf16(loop.operands[0].operands[index]))
+        for value in elements(loop.body, index):
+            _Rounding().carried(value, root)
+    loop.body.sort()
+    return len(found)
+
+
+def _as_bf16(value: Instr) -> Instr:
+    """A value rounded: once, whatever reads it."""
+    made = (u for u in value.users if u.opcode == "convert" and u.array.dtype == BF16)
+    return next(made, None) or make.convert(value, BF16)
+
+
+def _is_rounded_inside(loop: Instr, index: int, finder: _Finder) -> bool:
+    """Whether an element of a loop's state is an f32 array that never changes, and its body rounds."""
+    shape = loop.operands[0].operands[index].shape
+    if not isinstance(shape, ArrayShape) or shape.dtype != F32:
+        return False
+    if shape.element_count < _LEAST_ELEMENTS or not is_only_read(loop, index):
+        return False
+    ends = [loop, loop.condition.parameters[0]]
+    if any(u.opcode != "get-tuple-element" or u.index == index for e in ends for u in e.users):
+        return False
+    root = loop.body.root_instruction
+    if [o for n, o in enumerate(root.operands) if n != index and o is root.operands[index]]:
+        return False
+    return all(finder.is_rounded(v, root) for v in elements(loop.body, index))
 
 
 def _is_made(instr: Instr) -> bool:
@@ -60,8 +113,9 @@ class _Finder:
         self._precision = precision
         self._known: dict[Instr, bool] = {}
 
-    def is_rounded(self, value: Instr) -> bool:
-        """Whether all that reads a value rounds it to bf16, or moves it for such a reader."""
+    def is_rounded(self, value: Instr, root: Instr | None = None) -> bool:
+        """Whether all that reads a value rounds it to bf16, or moves it for such a reader; but for the
+        `root` of a loop's body, which hands the value on."""
         found: dict[Instr, None] = {value: None}
         pending = [value]
         while pending:
@@ -69,8 +123,10 @@ class _Finder:
             computation = node.computation
             if computation is None or computation.root is node or not node.users:
                 return False
+            if set(node.users) == {root}:
+                return False
             for user in node.users:
-                if self._rounds(user, node):
+                if self._rounds(user, node) or (user is root and node is value):
                     continue
                 if user.opcode not in _MOVED or user.array.dtype != F32:
                     return False
@@ -102,6 +158,12 @@ class _Rounding:
         self._made[value] = make.convert(value, BF16)
         self._move(value, readers)
 
+    def carried(self, value: Instr, root: Instr) -> None:
+        """Make all readers of an element of a loop's state but `root` take it as bf16, which it is."""
+        value.shape = value.array.with_dtype(BF16)
+        self._made[value] = value
+        self._move(value, [user for user in value.users if user is not root])
+
     def _move(self, node: Instr, readers: list[Instr]) -> None:
         pending = [(node, readers)]
         while pending:
@@ -118,7 +180,9 @@ class _Rounding:
                     moved = emit(user, user.opcode, shape, operands, dict(user.attrs))
                     self._made[user] = moved
                     pending.append((user, list(user.users)))
-        remove_dead(node)
+        for moved in reversed(self._made):
+            if moved.computation is not None:
+                remove_dead(moved)
 
     def _bf16(self, operand: Instr) -> Instr:
         if operand in self._made:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import TupleShape
+from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.rewrite.graph import emit
 
 Dims = tuple[int, ...]
@@ -40,7 +40,8 @@ def is_only_caller(module: HloModule, loop: HloInstruction) -> bool:
     return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [loop]
 
 
-def _elements(computation: HloComputation, index: int) -> list[HloInstruction]:
+def elements(computation: HloComputation, index: int) -> list[HloInstruction]:
+    """Where a computation reads an element of its state."""
     return [
         u
         for u in computation.parameters[0].users
@@ -52,9 +53,9 @@ def is_stacked(loop: HloInstruction, index: int) -> bool:
     """Whether the loop touches the element by whole slices only."""
     body, condition = loop.body, loop.condition
     others = [*body.parameters[0].users, *condition.parameters[0].users]
-    if any(u.opcode != "get-tuple-element" for u in others) or _elements(condition, index):
+    if any(u.opcode != "get-tuple-element" for u in others) or elements(condition, index):
         return False
-    root, held = body.root_instruction, _elements(body, index)
+    root, held = body.root_instruction, elements(body, index)
     for value in held:  # grows
         for user in value.users:
             if user is root:
@@ -70,12 +71,12 @@ def is_stacked(loop: HloInstruction, index: int) -> bool:
 def is_only_read(loop: HloInstruction, index: int) -> bool:
     """Whether the loop hands the element on as it was."""
     body = loop.body
-    return body.root_instruction.operands[index] in _elements(body, index)
+    return body.root_instruction.operands[index] in elements(body, index)
 
 
 def longest_slice(loop: HloInstruction, index: int) -> int:
     """Most positions of the first dimension that a slice of a stacked element has."""
-    held, longest = _elements(loop.body, index), 0
+    held, longest = elements(loop.body, index), 0
     for value in held:  # grows
         for user in value.users:
             if user.opcode == "dynamic-slice":
@@ -98,12 +99,12 @@ def _takes_slices(user: HloInstruction, value: HloInstruction) -> bool:
     return False
 
 
-def restate(loop: HloInstruction, index: int, view: View) -> None:
-    """Carry element `index` of the state, which is stacked, as the view has it."""
-    body, start = loop.body, loop.operands[0]
+def carry(loop: HloInstruction, index: int, value: HloInstruction) -> ArrayShape:
+    """Carry an array of another shape as element `index` of the state: the shape of the state follows
+    everywhere. What reads the element, or makes it, is the caller's to change. Returns the array's."""
+    start, new = loop.operands[0], value.array
     values = list(start.operands)
-    values[index] = view.inward(values[index])
-    new = values[index].array
+    values[index] = value
     assert isinstance(loop.shape, TupleShape)
     parts = list(loop.shape.elements)
     parts[index] = new
@@ -111,7 +112,17 @@ def restate(loop: HloInstruction, index: int, view: View) -> None:
     loop.set_operands([emit(loop, "tuple", shape, values)])
     if not start.users and start.computation is not None:
         start.computation.remove(start)
-    held = _elements(body, index)
+    for owner in (loop.body, loop.condition):
+        owner.parameters[0].shape = shape
+    loop.body.root_instruction.shape = loop.shape = shape
+    return new
+
+
+def restate(loop: HloInstruction, index: int, view: View) -> None:
+    """Carry element `index` of the state, which is stacked, as the view has it."""
+    body = loop.body
+    new = carry(loop, index, view.inward(loop.operands[0].operands[index]))
+    held = elements(body, index)
     for value in held:  # grows
         value.shape = new
         for user in list(value.users):
@@ -120,9 +131,6 @@ def restate(loop: HloInstruction, index: int, view: View) -> None:
             elif user.opcode == "dynamic-update-slice" and user not in held:
                 _write(user, view)
                 held.append(user)
-    for owner in (body, loop.condition):
-        owner.parameters[0].shape = shape
-    body.root_instruction.shape = loop.shape = shape
     for result in list(loop.users):
         if result.index == index:
             users = list(result.users)
