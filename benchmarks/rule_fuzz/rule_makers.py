@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
@@ -169,8 +169,20 @@ def _scatter_of_split_rows(g: Generator) -> HloInstruction:
 
 def _tiny_rows(g: Generator) -> HloInstruction:
     """Reductions of elementwise values of broadcasts, with a last dimension of few elements."""
-    dtype, size = g.dtype(), g.integer(2, 8)
-    dims = (g.choose((32, 65)), g.choose((129, 256)), size)
+    dims = (g.choose((32, 65)), g.choose((129, 256)), g.integer(2, 8))
+    return _sum_of_spread(g, dims, ((2,), (1,), (0,), (0, 1), (1, 2), (0, 1, 2)))
+
+
+def _tiny_middle(g: Generator) -> HloInstruction:
+    """The same with few elements in another dimension."""
+    dims = (g.choose((32, 65)), g.integer(2, 8), g.choose((129, 256)))
+    if g.chance(0.3):
+        dims = (dims[1], dims[0], dims[2])
+    return _sum_of_spread(g, dims, ((1,), (0,), (0, 1), (1, 2), (0, 1, 2)))
+
+
+def _sum_of_spread(g: Generator, dims: Dims, reduced: Sequence[Dims]) -> HloInstruction:
+    dtype = g.dtype()
     places = [(), (0,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)]
 
     def spread() -> HloInstruction:
@@ -184,10 +196,7 @@ def _tiny_rows(g: Generator) -> HloInstruction:
         raise Impossible
     first = g.emit(g.choose(reducer_kinds(dtype)), (spread(), spread()))
     value = g.emit(g.choose(reducer_kinds(dtype)), (first, spread()))
-    attrs = {
-        "dimensions": g.choose(((2,), (1,), (0,), (0, 1), (1, 2), (0, 1, 2))),
-        "to_apply": reducer(g, kind, dtype),
-    }
+    attrs = {"dimensions": g.choose(reduced), "to_apply": reducer(g, kind, dtype)}
     return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
@@ -238,6 +247,7 @@ def _neighbours(g: Generator) -> HloInstruction:
 MAKERS: dict[str, Maker] = {
     "reduce-of-neighbours": _neighbours,
     "reduce-before-split": _groups_of_features,
+    "reduce-of-tiny-middle": _tiny_middle,
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,
     "sink-reshape-through-concatenate": _split_parts,

@@ -1,8 +1,9 @@
-"""A law of reductions whose last dimension is tiny: its positions are arrays of their own.
+"""Laws of reductions of arrays with a tiny dimension: its positions are arrays of their own.
 
 Differences of all pairs of points, ``x[j, d] - x[i, d]`` for d = 0 .. 2, have 3 of 128 lanes in use.
 What is computed from broadcasts and never stored has no need of that dimension: for each d it is an
-array of i and j, whose columns fill the lanes.
+array of i and j, whose columns fill the lanes. A sum over another tiny dimension of such an array, the
+two experts of a token, is a sum of arrays, which fuses with what reads it.
 """
 
 from __future__ import annotations
@@ -33,25 +34,49 @@ def reduce_of_tiny_rows(instr: HloInstruction, _: Match) -> HloInstruction | Non
     is_tiny = 1 < size <= MAX_PEELED and operand.array.element_count >= _FEWEST_ELEMENTS
     if not is_tiny or not outer or outer[-1] < _FEWEST_COLUMNS or not _is_computed(operand):
         return None
-    last, reduced = len(outer), instr.dimensions
-    kind = reducer_kind(instr.to_apply)
-    if last in reduced and (kind is None or not has_identity_init(instr)):
-        return None
-    peeled: list[dict[HloInstruction, HloInstruction]] = [{} for _ in range(size)]
-    parts = [_peeled(operand, place, known) for place, known in enumerate(peeled)]
-    attrs = {**instr.attrs, "dimensions": tuple(d for d in reduced if d != last)}
-    if last in reduced:
-        assert kind is not None
-        total = parts[0]
-        for part in parts[1:]:
-            total = emit(instr, kind, total.array, (total, part))
-        if len(reduced) == 1:
-            return total
-        return emit(instr, "reduce", instr.array, (total, init), attrs)
+    last = len(outer)
+    if last in instr.dimensions:
+        return _total_of_positions(instr, last)
+    parts = _positions(operand, last)
+    attrs = dict(instr.attrs)
     kept = instr.array.dims[:-1]
     sums = [emit(instr, "reduce", instr.array.with_dims(kept), (p, init), attrs) for p in parts]
     columns = [make.reshape(total, (*kept, 1)) for total in sums]
     return emit(instr, "concatenate", instr.array, columns, {"dimensions": (len(kept),)})
+
+
+# reduce(f(i, d, j)) over d == f(i, 0, j) + f(i, 1, j) + ..
+@rule("reduce-of-tiny-middle", Op("reduce"), ANY_ORDER)
+def reduce_of_tiny_middle(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Add up the positions of a tiny dimension before the last, where nothing of it is stored."""
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    operand = instr.operands[0]
+    dims = operand.array.dims
+    tiny = [d for d in instr.dimensions if d < len(dims) - 1 and 1 < dims[d] <= MAX_PEELED]
+    if not tiny or operand.array.element_count < _FEWEST_ELEMENTS or not _is_computed(operand):
+        return None
+    return _total_of_positions(instr, tiny[0])
+
+
+def _total_of_positions(instr: HloInstruction, dim: int) -> HloInstruction | None:
+    """A reduction over `dim`, and perhaps others, with the positions of `dim` added up one by one."""
+    kind, init = reducer_kind(instr.to_apply), instr.operands[1]
+    if kind is None or not has_identity_init(instr):
+        return None
+    total, *parts = _positions(instr.operands[0], dim)
+    for part in parts:
+        total = emit(instr, kind, total.array, (total, part))
+    if len(instr.dimensions) == 1:
+        return total
+    left = tuple(d - (d > dim) for d in instr.dimensions if d != dim)
+    attrs = {**instr.attrs, "dimensions": left}
+    return emit(instr, "reduce", instr.array, (total, init), attrs)
+
+
+def _positions(node: HloInstruction, dim: int) -> list[HloInstruction]:
+    """The node at each position of a dimension, without it."""
+    return [_peeled(node, dim, place, {}) for place in range(node.array.dims[dim])]
 
 
 def _is_computed(root: HloInstruction) -> bool:
@@ -71,36 +96,40 @@ def _is_computed(root: HloInstruction) -> bool:
 
 
 def _peeled(
-    node: HloInstruction, place: int, known: dict[HloInstruction, HloInstruction]
+    node: HloInstruction, dim: int, place: int, known: dict[HloInstruction, HloInstruction]
 ) -> HloInstruction:
-    """The node at one position of its last dimension, without that dimension."""
+    """The node at one position of a dimension, without that dimension."""
     if node not in known:
-        dims = node.array.dims[:-1]
         if node.opcode == "broadcast":
-            known[node] = _peeled_broadcast(node, place)
+            known[node] = _peeled_broadcast(node, dim, place)
         elif node.opcode == "iota":
-            known[node] = _peeled_iota(node, place)
+            known[node] = _peeled_iota(node, dim, place)
         else:
-            operands = [_peeled(operand, place, known) for operand in node.operands]
-            known[node] = make.elementwise(node, operands, dims)
+            operands = [_peeled(operand, dim, place, known) for operand in node.operands]
+            known[node] = make.elementwise(node, operands, _without(node, dim))
     return known[node]
 
 
-def _peeled_broadcast(node: HloInstruction, place: int) -> HloInstruction:
+def _without(node: HloInstruction, dim: int) -> tuple[int, ...]:
+    return tuple(n for d, n in enumerate(node.array.dims) if d != dim)
+
+
+def _peeled_broadcast(node: HloInstruction, dim: int, place: int) -> HloInstruction:
     operand, mapping = node.operands[0], node.dimensions
-    *dims, _ = node.array.dims
-    if len(dims) in mapping:
-        at = mapping.index(len(dims))
+    if dim in mapping:
+        at = mapping.index(dim)
         bounds = [(0, n, 1) for n in operand.array.dims]
         bounds[at] = (place, place + 1, 1)
-        kept = tuple(n for d, n in enumerate(operand.array.dims) if d != at)
-        operand = make.reshape(make.slice_(operand, tuple(bounds)), kept)
-        mapping = tuple(d for d in mapping if d != len(dims))
-    return make.broadcast(operand, tuple(dims), mapping)
+        operand = make.reshape(make.slice_(operand, tuple(bounds)), _without(operand, at))
+    mapping = tuple(d - (d > dim) for d in mapping if d != dim)
+    return make.broadcast(operand, _without(node, dim), mapping)
 
 
-def _peeled_iota(node: HloInstruction, place: int) -> HloInstruction:
-    shape = node.array.with_dims(node.array.dims[:-1])
-    if node.iota_dimension == shape.rank:
+def _peeled_iota(node: HloInstruction, dim: int, place: int) -> HloInstruction:
+    shape = node.array.with_dims(_without(node, dim))
+    counted = node.iota_dimension
+    if counted == dim:
         return make.splat(node, shape, place)
-    return emit(node, "iota", shape, (), node.attrs)
+    return emit(
+        node, "iota", shape, (), {**node.attrs, "iota_dimension": counted - (counted > dim)}
+    )
