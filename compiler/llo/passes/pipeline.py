@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from compiler.llo.ir import LloKernel
 from compiler.llo.passes.dead_code import remove_dead_code
 from compiler.llo.passes.facts import SREGS_ASSIGNED, VECTORS_FIT, LloFact
+from compiler.llo.passes.packed_rounding import pack_unrounded
 from compiler.llo.passes.spill import spill_vregs
 from compiler.llo.passes.sreg_allocation import allocate_sregs
 from compiler.llo.passes.unroll import unroll_parallel_loops
@@ -34,6 +35,12 @@ class LloPass:
 LLO_PASSES: dict[str, LloPass] = {
     item.name: item
     for item in (
+        LloPass(
+            "packed-rounding",
+            "packs what was rounded to bf16 from what it was rounded from",
+            pack_unrounded,
+            ends=(VECTORS_FIT,),
+        ),
         LloPass("dead-code", "drops operations whose result nothing reads", remove_dead_code),
         LloPass(
             "unroll",
@@ -57,13 +64,20 @@ LLO_PASSES: dict[str, LloPass] = {
     )
 }
 
-LLO_PIPELINE: tuple[str, ...] = ("dead-code", "unroll", "spill", "sreg-allocation")
+LLO_PIPELINE: tuple[str, ...] = (
+    "packed-rounding",
+    "dead-code",
+    "unroll",
+    "spill",
+    "sreg-allocation",
+)
 
 SCHEDULE = "schedule"
 """The name, after all passes, of what makes bundles of the LLO."""
 SCHEDULE_REQUIRES = (VECTORS_FIT, SREGS_ASSIGNED)
 
 LLO_MUST_PRECEDE: tuple[Edge, ...] = (
+    ("packed-rounding", "dead-code", "it leaves roundings that nothing reads"),
     ("dead-code", "unroll", "how far to unroll follows from the slots and registers of a body"),
     ("dead-code", "spill", "what nothing reads would take a register up to its end of the block"),
     ("dead-code", "sreg-allocation", "a dead sreg takes a register"),
