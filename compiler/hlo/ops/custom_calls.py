@@ -20,7 +20,7 @@ def custom_call(q: Inference) -> Shape:
     """The declared shape, which has the dimensions that a known target gives."""
     shape = q.declared_shape()
     target = q.attrs.get("custom_call_target")
-    rule = _RULES.get(target) if isinstance(target, str) else None
+    rule = RULES.get(target) if isinstance(target, str) else None
     if rule is not None:
         found, want = [leaf.dims for leaf in leaves(shape)], rule(q)
         q.require(found == want, f"{target} gives {_listed(want)}, declared are {_listed(found)}")
@@ -88,7 +88,7 @@ def _approximate_top_k(q: Inference) -> list[Dims]:
     return [result.dims] * count
 
 
-_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "ApproxTopK": _approximate_top_k,
     "Eigh": _eigh,
     "LuDecomposition": _lu,
@@ -98,3 +98,4 @@ _RULES: dict[str, Rule] = {
     "QrDecomposition": _qr,
     "TopK": _top_k,
 }
+"""By target; `compiler.passes.expanders.custom_call_expander` has what each means."""
