@@ -178,6 +178,33 @@ class TileLoops:
         axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
         self._nest([*axes, rows, cols], [], body)
 
+    def run_row_periods(
+        self,
+        space: TileSpace,
+        period: int,
+        step: int,
+        col_step: int,
+        body: Callable[[TilePoint], None],
+    ) -> None:
+        """Loops over majors, `period` row tiles at a time, and columns.
+
+        The code of every `step` row tiles of a period stands for itself.
+        """
+        rows: list[_Segment] = []
+        for first in range(0, period, step):
+            count = min(step, period - first)
+            rows.append(_Segment(first, count, count, 0))
+        cols = _segments(space.col_tiles, col_step, space.cols, 128, 1)
+        sizes = (*space.majors, space.row_tiles // period)
+        axes = [_segments(size, 1, 0, 0, 1) for size in sizes]
+
+        def emit(point: TilePoint) -> None:
+            *majors, number = point.majors
+            row_tile = number * period + point.row_tile
+            body(replace(point, majors=tuple(majors), row_tile=row_tile))
+
+        self._nest([*axes, rows, cols], [], emit)
+
     def run_steps(
         self,
         space: TileSpace,

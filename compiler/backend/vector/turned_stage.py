@@ -8,7 +8,7 @@ halves makes them 2x8 packed vregs of the result. Each unit has a block of its o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,6 +35,8 @@ _TILE_ROWS = 16
 """Rows of a packed tile of the result, and columns of it that one push takes."""
 _BLOCK_ROW_TILES = _LANES // _TILE_ROWS
 _BLOCK_COL_TILES = 2
+_MOST_APART = 8
+"""Blocks of rows whose code stands for itself."""
 _BODY_OPS = 3600
 """Operations to aim at in a loop body, as probes count them: some blocks are filled while others are
 turned."""
@@ -114,13 +116,54 @@ def run_turned(
             step = _BLOCK_COL_TILES * across
             loops.run_column_steps_apart(space, _BLOCK_ROW_TILES * down, step, body, columns)
             continue
-        loops.run_steps(
-            space,
-            _BLOCK_ROW_TILES * down,
-            min(space.col_tiles, _BLOCK_COL_TILES * across),
-            body,
-            max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES))),
-        )
+        row_step = _BLOCK_ROW_TILES * down
+        col_step = min(space.col_tiles, _BLOCK_COL_TILES * across)
+        period = _period(emitter, nodes, targets, space)
+        if period:
+            body = _TurnedTiles(emitter, nodes, targets, space, bounds, group, period).emit
+            loops.run_row_periods(space, period, _BLOCK_ROW_TILES, col_step, body)
+            continue
+        major_step = max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES)))
+        loops.run_steps(space, row_step, col_step, body, major_step)
+
+
+def _period(
+    emitter: ElementEmitter,
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    space: TileSpace,
+) -> int:
+    """After how many row tiles another row of blocks of an operand is read; 0: blocks never part there.
+
+    Rows [image, position] of positions that fill no whole blocks are such: in a block that has
+    positions of two images at a place that a loop steers, each lane would look its own up.
+    """
+    leaves = frozenset(emitter.bindings) | frozenset(emitter.scalars)
+    row = Var("row", 0, space.rows - 1)
+    majors = tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors))
+    found: set[int] = set()
+    for node, target in zip(nodes, targets, strict=True):
+        inside = (*majors, var(row), ranged("col", space.cols))
+        index = tuple(low + expr for low, expr in zip(target.origin, inside, strict=True))
+        for indices in leaf_indices(node, index, leaves).values():
+            found.update(d for at in indices for expr in at for d in _divisors(expr, row))
+    parts = [rows for rows in found if rows % _LANES and _LANES % rows]
+    if len(parts) != 1:
+        return 0
+    (rows,) = parts
+    is_whole = rows % _TILE_ROWS == 0 and space.rows % rows == 0
+    return rows // _TILE_ROWS if is_whole and _LANES // 2 <= rows <= _MOST_APART * _LANES else 0
+
+
+def _divisors(expr: Expr, row: Var) -> Iterator[int]:
+    """By what a row is divided in an expression."""
+    for atom, _ in expr.terms:
+        if isinstance(atom, Var):
+            continue
+        if atom.body == var(row):
+            yield atom.divisor
+        else:
+            yield from _divisors(atom.body, row)
 
 
 def _block_ops(
@@ -160,7 +203,10 @@ class _TurnedTiles:
         space: TileSpace,
         bounds: tuple[int, ...] | None,
         numbers: range,
+        period: int = 0,
     ) -> None:
+        """No block has rows of two times `period` row tiles."""
+        self._period = period or space.row_tiles
         self._emitter = emitter
         self._nodes = nodes
         self._targets = targets
@@ -177,13 +223,17 @@ class _TurnedTiles:
         for number in self._numbers:
             target = self._targets[number]
             major = linearize(point.majors, target.major_pitch)
-            down = point.row_tile.constant % _BLOCK_ROW_TILES
+            down = self._in_period(point.row_tile) % _BLOCK_ROW_TILES
             half = point.col_tile.constant % _BLOCK_COL_TILES
             key = _Key(number, point.majors, point.row_tile - down, point.col_tile - half)
             with self._emitter.builder.coming_from(self._nodes[number].name):
                 unit = self._unit(key)
                 word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
                 self._storer.store_word(target, major, point.row_tile, point.col_tile, word)
+
+    def _in_period(self, row_tile: Expr) -> int:
+        """The constant part of a row tile's number in its period."""
+        return row_tile.constant % self._period
 
     def _unit(self, key: _Key) -> int:
         """The transpose unit that holds a block; filled now if none does."""
@@ -203,6 +253,8 @@ class _TurnedTiles:
         ops = self._emitter.ops
         space = self._space
         rows = _left(key.row_tile, space.rows, _TILE_ROWS, _LANES)
+        if self._period < space.row_tiles:
+            rows = min(rows, _TILE_ROWS * (self._period - self._in_period(key.row_tile)))
         cols = _left(key.col_tile, space.cols, _LANES, _BLOCK_COL_TILES * _LANES)
         filled = -(-cols // _LANES) * _LANES if self._bounds is not None else cols
         for push in range(-(-filled // _TILE_ROWS)):
