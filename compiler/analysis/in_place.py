@@ -85,17 +85,18 @@ def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:
 
 
 def stores_last(fusion: HloInstruction) -> bool:
-    """Whether a kernel of windows computes each tile of all its results before it stores any of them.
+    """Whether a kernel of windows reads each tile of an operand before it stores one of its results there.
 
-    Then a result may lie on an operand in VMEM, which is read where it lies. Reduces and dots read
-    their operands in stages before; several results are turned one after the other.
+    Then a result may lie in VMEM on an operand that is read in place. A single result is stored by the
+    last stage, tile by tile; of several, those of one stage that turns nothing are stored together.
     """
-    if fusion.opcode != "fusion" or fusion.kind != "kLoop":
+    if fusion.opcode != "fusion" or fusion.kind not in ("kLoop", "kOutput"):
         return False
     body = fusion_body(fusion)
-    if body.materialised or len({root.array.dims for root in body.roots}) > 1:
-        return False
-    return len(body.roots) == 1 or all(map(_is_read_as_it_lies, fusion.calls))
+    if len(body.roots) == 1:
+        return True
+    is_one_stage = not body.materialised and len({root.array.dims for root in body.roots}) == 1
+    return is_one_stage and all(map(_is_read_as_it_lies, fusion.calls))
 
 
 def _is_read_as_it_lies(node: HloInstruction) -> bool:

@@ -30,7 +30,7 @@ from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.tiled_layout import VMEM, memory_space
 from compiler.analysis.window_search import Candidates, search
 from compiler.backend.custom import CustomKernel
-from compiler.backend.custom_gather_resident import ResidentRows, copies_in_vmem
+from compiler.backend.custom_gather_resident import ResidentRows, gathers_in_vmem
 from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.custom_gather_stream import StreamedGather
 from compiler.backend.grid_loop import GridLoop, StepContext
@@ -62,7 +62,7 @@ def emit_gather(kernel: CustomKernel) -> None:
         number = kernel.body.parameters.index(dims.operand)
         shapes = kernel.fusion.operands[number].array, kernel.fusion.array
         stays = any(memory_space(shape) == VMEM for shape in shapes)
-        is_there = stays or copies_in_vmem(dims, shapes, kernel.chip)
+        is_there = stays or gathers_in_vmem(kernel.fusion, dims, kernel.chip)
         (ResidentRows(kernel, rows) if is_there else rows).emit()
     elif is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
         StreamedGather(kernel, dims).emit()

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.gather_dims import GatherDims
+from compiler.analysis.gather_dims import GatherDims, has_rows, is_large, is_wide
 from compiler.analysis.indexing_boxes import tile_units, whole_box
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles, held_rows
 from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_rows import STREAMED_VECTORS, RowGather
@@ -25,6 +26,7 @@ from compiler.backend.index_scalars import emit_index, row_of_words
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.meeting import by_sublanes
 from compiler.backend.vector.ops import Ops
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
@@ -40,7 +42,26 @@ _SLICE_CYCLES = 3  # to find a slice and copy its first register, about
 _DMA_CYCLES = 12  # of a slice that is a transfer of its own
 
 
-def copies_in_vmem(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Chip) -> bool:
+def shape_in_memory(fusion: HloInstruction, parameter: HloInstruction) -> ArrayShape:
+    """The shape, with its layout, of what a fusion's parameter stands for."""
+    return fusion.operands[fusion.calls.parameters.index(parameter)].array
+
+
+def gathers_in_vmem(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
+    """Whether a gather of rows in a fusion copies them in VMEM, which has room for it."""
+    source, result = shape_in_memory(fusion, dims.operand), fusion.array
+    if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
+        return False
+    if not _is_faster(dims, (source, result), chip):
+        return False
+    rows = held_rows(source, source.dims) + _block_rows(dims, result)
+    if not is_large(dims, chip.vmem_bytes):
+        indices = shape_in_memory(fusion, dims.indices)
+        rows += held_rows(indices, indices.dims)
+    return rows <= VMEM_SHARE * chip.vmem_rows
+
+
+def _is_faster(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Chip) -> bool:
     """Whether this way is possible and estimated to be the faster one.
 
     `shapes` are those of the operand and of the result, with their layouts.
@@ -62,7 +83,7 @@ def copies_in_vmem(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip
     return here < max(2 * moved, count * _DMA_CYCLES)
 
 
-def resident_block_rows(dims: GatherDims, result: ArrayShape) -> int:
+def _block_rows(dims: GatherDims, result: ArrayShape) -> int:
     """Rows of VMEM that both blocks of the result take at most."""
     inner = result.rank - len(dims.batch_dims)
     one = (*(1 for _ in dims.batch_dims[:-1]), tile_units(result)[-2], *result.dims[-inner:])

@@ -27,7 +27,7 @@ from compiler.analysis.scatter_dims import (
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_search import VMEM_SHARE, plan_update
-from compiler.backend.custom_gather_resident import copies_in_vmem, resident_block_rows
+from compiler.backend.custom_gather_resident import gathers_in_vmem, shape_in_memory
 from compiler.backend.element_cut import element_cut
 from compiler.backend.scatter_cut import ScatterCut, ScatterCutter
 from compiler.diagnostics import UnsupportedError
@@ -73,20 +73,16 @@ def _scoped(chip: Chip) -> Iterator[Chip]:
         yield replace(chip, vmem_bytes=chip.vmem_bytes // part)
 
 
-def _shape_of(fusion: HloInstruction, parameter: HloInstruction) -> ArrayShape:
-    return fusion.operands[fusion.calls.parameters.index(parameter)].array
-
-
 def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
     dims = gather_dims(root)
     if any(node.opcode != "parameter" for node in (dims.operand, dims.indices)):
         return None
     moves = {
-        dims.operand: byte_size(_shape_of(fusion, dims.operand)),
+        dims.operand: byte_size(shape_in_memory(fusion, dims.operand)),
         root: byte_size(fusion.array),
     }
     for part in _scoped(chip):
-        if _gathers_there(fusion, dims, part):
+        if gathers_in_vmem(fusion, dims, part):
             return CustomPlaces(part.vmem_bytes, moves)
     return next(
         (CustomPlaces(p.vmem_bytes, {}) for p in _scoped(chip) if _sends(fusion, dims, p)), None
@@ -97,23 +93,9 @@ def _sends(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
     """Whether so much VMEM is enough for a gather of rows that copies each from HBM to HBM."""
     if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
         return False
-    shape = _shape_of(fusion, dims.indices)
+    shape = shape_in_memory(fusion, dims.indices)
     words = 0 if is_large(dims, chip.vmem_bytes) else 2 * held_rows(shape, shape.dims)
     return words <= _SENT_SHARE * chip.vmem_rows
-
-
-def _gathers_there(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
-    """Whether a gather of rows copies them in so much VMEM."""
-    source, result = _shape_of(fusion, dims.operand), fusion.array
-    if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
-        return False
-    if not copies_in_vmem(dims, (source, result), chip):
-        return False
-    rows = held_rows(source, source.dims) + resident_block_rows(dims, result)
-    if not is_large(dims, chip.vmem_bytes):
-        indices = _shape_of(fusion, dims.indices)
-        rows += held_rows(indices, indices.dims)
-    return rows <= VMEM_SHARE * chip.vmem_rows
 
 
 def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
@@ -133,7 +115,7 @@ def _scatter(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Custom
     moves = {root: byte_size(fusion.array)}
     for node in (dims.operand, dims.updates):
         if node.opcode == "parameter":
-            moves[node] = byte_size(_shape_of(fusion, node))
+            moves[node] = byte_size(shape_in_memory(fusion, node))
     return CustomPlaces(scope, moves)
 
 

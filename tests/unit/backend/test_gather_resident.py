@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from compiler.analysis import gather_dims
 from compiler.backend import custom_gather_resident, custom_gather_rows
+from compiler.driver import compile_module
 from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.parser import parse_module
 from tests.support.against_evaluator import check, random_values, tupled
-from tests.support.run_hlo import compile_text
+from tests.support.run_hlo import compile_text, run_compiled
+from tpu_sim.isa.chips import load_chip
 
 Dims = tuple[int, ...]
 CASES = {
@@ -85,3 +90,22 @@ def test_few_slices_stay_in_hbm() -> None:
     lines, _ = text_of("rows")
     text = tupled([line.replace("[100,", "[10,") for line in lines], {"g": "f32[10,128]"})
     assert "out." not in _windows(text)
+
+
+def test_rows_whose_blocks_do_not_fit_beside_the_operand_come_one_by_one() -> None:
+    """Operand, a block of the result and the indices are more than 1 MiB together."""
+    text = """HloModule m
+ENTRY e {
+  t = f32[554,146] parameter(0)
+  k = s32[554,1] parameter(1)
+  ROOT g = f32[554,146] gather(t, k), offset_dims={1}, collapsed_slice_dims={0},
+    start_index_map={0}, index_vector_dim=1, slice_sizes={1,146}
+}
+"""
+    chip = replace(load_chip("v5e"), vmem_bytes=1 << 20)
+    compiled = compile_module(parse_module(text), chip)
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((554, 146)).astype(np.float32)
+    places = rng.integers(0, 554, (554, 1)).astype(np.int32)
+    (found,) = run_compiled(compiled, [table, places], "llvm").outputs
+    np.testing.assert_array_equal(found, table[places[:, 0]])
