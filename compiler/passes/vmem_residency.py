@@ -15,6 +15,7 @@ of the program, what other kernels touch, and the state of loops that are one ke
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace as replace_fields
 
 from compiler.analysis.resident_arrays import (
     ResidentArray,
@@ -109,19 +110,26 @@ def _keep_twins(
     for twin, number in twins.items():
         scopes.add_twin(twin.operands[0], number)
     if twins:
-        found = resident_arrays(module, own_loops, scopes.moves, copies, twins)
+        found = _twins_alone(resident_arrays(module, own_loops, scopes.moves, copies, twins), twins)
         scopes.hope(found)
         lower_scopes(scopes, found)
         chosen = ResidencyChoice(scopes, found, own_loops).choose()
         wanted = {i for array in chosen for i, _ in array.slots} & twins.keys()
         _drop_twins(module, scopes, wanted)
         found = resident_arrays(module, own_loops, scopes.moves, copies, wanted)
+        found = _twins_alone(found, wanted)
         new = _chosen(ResidencyChoice(scopes, found, own_loops))
         scopes.keep_hopes()
         kept += new
         _drop_twins(module, scopes, ())
         scopes.forget_moves(kernel for array in new for kernel in array.kernels)
     return resident_arrays(module, own_loops, scopes.moves, copies)
+
+
+def _twins_alone(found: ResidentArrays, twins: Collection[HloInstruction]) -> ResidentArrays:
+    """Without arrays that were not chosen before."""
+    arrays = [a for a in found.arrays if any(instr in twins for instr, _ in a.slots)]
+    return replace_fields(found, arrays=arrays)
 
 
 def _drop_twins(module: HloModule, scopes: KernelScopes, but: Collection[HloInstruction]) -> None:
