@@ -60,7 +60,7 @@ def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -
     """
     if planner is None:
         return False
-    return all(d.total % d.block == 0 for d in planner.plan(fusion).grid)
+    return planner.facts(fusion).is_disjoint
 
 
 def reads_in_place(fusion: HloInstruction, operand_index: int) -> bool:

@@ -12,7 +12,6 @@ from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
 from compiler.analysis.trip_count import expected_trips
-from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -184,10 +183,8 @@ def by_kernel(arrays: Iterable[ResidentArray]) -> dict[HloInstruction, list[Resi
 
 def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
     """What a kernel of windows moves."""
-    plan = planner.plan(fusion)
-    of_node = {w.node: window_moves(plan, w) + _LATENCY_BYTES for w in plan.inputs}
-    moves = [of_node.get(parameter, 0) for parameter in fusion.calls.parameters]
-    moves += [window_moves(plan, w) + _LATENCY_BYTES for w in plan.outputs]
+    moved = planner.facts(fusion).window_bytes
+    moves = [0 if size is None else size + _LATENCY_BYTES for size in moved]
     return Moves(moves, updates=stores_last(fusion))
 
 

@@ -10,6 +10,7 @@ hence the half. Compute is estimated from the operations of the fusion and the M
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,6 +73,33 @@ class Traffic:
     cycles: int
     moved: int
     least: int
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """What is known of a plan without its nodes: the same for fusions that get equal windows.
+
+    `window_bytes`: what the windows of the operands move, then those of the results; None where an
+    operand has none. `is_disjoint`: no grid step computes what another step computed before.
+    """
+
+    traffic: Traffic
+    window_bytes: tuple[int | None, ...]
+    is_disjoint: bool
+
+    @property
+    def cycles(self) -> int:
+        """Estimated cycles."""
+        return self.traffic.cycles
+
+
+def plan_facts(plan: WindowPlan, parameters: Sequence[HloInstruction]) -> PlanFacts:
+    """The facts of a plan; `parameters` are those of its fusion's computation."""
+    of_node = {w.node: window_moves(plan, w) for w in plan.inputs}
+    moved = [of_node.get(parameter) for parameter in parameters]
+    moved += [window_moves(plan, w) for w in plan.outputs]
+    is_disjoint = all(d.total % d.block == 0 for d in plan.grid)
+    return PlanFacts(plan_traffic(plan), tuple(moved), is_disjoint)
 
 
 def window_moves(plan: WindowPlan, window: OperandWindow) -> int:

@@ -24,7 +24,7 @@ from compiler.analysis.window_config import (
     read_choice,
     read_config,
 )
-from compiler.analysis.window_cost import Traffic, plan_cycles, plan_traffic
+from compiler.analysis.window_cost import PlanFacts, plan_cycles, plan_facts
 from compiler.analysis.window_search import (
     Candidates,
     grid_orders,
@@ -58,6 +58,7 @@ class WindowPlanner:
     chip: Chip
     precision: str = "default"
     known: dict[Key, Blocks] = field(default_factory=dict)
+    known_facts: dict[Key, PlanFacts] = field(default_factory=dict)
     configs: dict[Key, Config] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
     recent: dict[Key, Candidates] = field(default_factory=dict)
@@ -90,9 +91,20 @@ class WindowPlanner:
         """Whether `plan` finds windows, and nobody refused them; CompileError as of `plan`."""
         return _Question(self, fusion).has_plan()
 
-    def traffic(self, fusion: HloInstruction) -> Traffic:
-        """What the plan moves, and the least it could; errors as of `plan`."""
-        return plan_traffic(self.plan(fusion))
+    def facts(self, fusion: HloInstruction) -> PlanFacts:
+        """What the plan costs, moves and overwrites; errors as of `plan`.
+
+        Asking costs little where an equal fusion was asked about.
+        """
+        question = _Question(self, fusion)
+        asked = question.asked()
+        parameters = fusion.calls.parameters
+        if asked is not None:
+            return plan_facts(question.obeyed(*asked), parameters)
+        key = question.key()
+        if key not in self.known_facts:
+            self.known_facts[key] = plan_facts(question.found(key), parameters)
+        return self.known_facts[key]
 
     def key(self, fusion: HloInstruction) -> Key:
         """Equal for fusions that get equal windows."""
@@ -100,7 +112,9 @@ class WindowPlanner:
 
     def adopt(self, fusion: HloInstruction, blocks: Blocks) -> None:
         """Take these blocks for equal fusions instead of searching: they fit."""
-        self.known[self.key(fusion)] = blocks
+        key = self.key(fusion)
+        self.known[key] = blocks
+        self.known_facts.pop(key, None)
 
     def rows(self, fusion: HloInstruction) -> int:
         """Rows of VMEM that the kernel's windows take; errors as of `plan`."""
@@ -126,9 +140,21 @@ class _Question:
         self.planner = planner
         self.chip = scoped_chip(planner.chip, fusion)
         self.fusion = fusion
-        self.body: FusionBody = fusion_body(fusion)
-        self.parts: DotParts = dot_parts(self.body.dot, planner.precision)
-        self.space: IterationSpace = iteration_space(self.body, fusion.kind, self.parts)
+
+    @cached_property
+    def body(self) -> FusionBody:
+        """The fusion's nodes."""
+        return fusion_body(self.fusion)
+
+    @cached_property
+    def parts(self) -> DotParts:
+        """The passes of its dot."""
+        return dot_parts(self.body.dot, self.planner.precision)
+
+    @cached_property
+    def space(self) -> IterationSpace:
+        """What its grid is over."""
+        return iteration_space(self.body, self.fusion.kind, self.parts)
 
     def plan(self) -> WindowPlan:
         """As asked for, as known, or as found."""
@@ -162,10 +188,10 @@ class _Question:
 
     @cached_property
     def _kernel_key(self) -> Key:
-        """Equal for fusions that get equal kernels of equal blocks."""
+        """Equal for fusions that get equal kernels of equal blocks, from one planner."""
         fusion = self.fusion
         shapes = tuple(o.shape for o in fusion.operands)
-        return (fusion.kind, shapes, fusion.shape, computation_key(fusion.calls), self.parts)
+        return (fusion.kind, shapes, fusion.shape, computation_key(fusion.calls))
 
     def candidates(self) -> Candidates:
         """The fusion's kernels by blocks; they name its nodes, so another one has its own."""
@@ -190,6 +216,8 @@ class _Question:
 
     def asked(self) -> tuple[HloInstruction, WindowChoice] | None:
         """Who asks for what: the fusion first, else its dot."""
+        if not (has_choice(self.fusion) or any(map(_is_choosing_dot, self.fusion.calls))):
+            return None
         is_matrix = is_matrix_space(self.body, self.space)
         for instr in (self.fusion, self.body.dot):
             if instr is None or not has_choice(instr):
@@ -222,6 +250,10 @@ class _Question:
                 f"needs {rows * 512} bytes of VMEM, {self.chip.name} has {self.chip.vmem_bytes}"
             )
         return best
+
+
+def _is_choosing_dot(instr: HloInstruction) -> bool:
+    return instr.opcode == "dot" and has_choice(instr)
 
 
 class _Wanted:

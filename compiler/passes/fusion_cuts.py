@@ -81,8 +81,7 @@ class Judge:
 
     def cycles(self, part: Part) -> int:
         """What a part with windows is estimated to take."""
-        plan = self.planner.plan(part.trial(self.kind(part)))
-        return plan.estimated_cycles + _LAUNCH_CYCLES
+        return self.planner.facts(part.trial(self.kind(part))).cycles + _LAUNCH_CYCLES
 
     def wasted(self, part: Part) -> set[HloInstruction]:
         """The inputs of a part with windows that it fetches again and again."""
@@ -95,7 +94,7 @@ class Judge:
 
     def is_wasteful(self, fusion: HloInstruction) -> bool:
         """Whether a kernel spends its time on moving what it needs to move but once."""
-        traffic = self.planner.traffic(fusion)
+        traffic = self.planner.facts(fusion).traffic
         if traffic.cycles < _LEAST_CYCLES or traffic.moved < _WASTE * traffic.least:
             return False
         return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cycles / 2

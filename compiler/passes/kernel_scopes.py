@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analysis.async_flags import adds_up
-from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.resident_arrays import (
     Moves,
@@ -195,7 +194,7 @@ class KernelScopes:
 
     def _of_windows(self, fusion: HloInstruction) -> KernelFacts:
         plan = self.planner.plan(fusion)
-        is_disjoint = blocks_are_disjoint(fusion, self.planner)
+        is_disjoint = self.planner.facts(fusion).is_disjoint
         facts = KernelFacts(plan.estimated_cycles, self._vmem, is_disjoint)
         return self._scoped(fusion, plan, facts)
 
@@ -221,13 +220,12 @@ class KernelScopes:
         """Of a kernel in so much VMEM; infinite without a plan whose steps are as disjoint as before."""
         set_scope(fusion, scope)
         try:
-            cycles = self.planner.plan(fusion).estimated_cycles
-            is_possible = not is_disjoint or blocks_are_disjoint(fusion, self.planner)
+            found = self.planner.facts(fusion)
         except UnsupportedError:
             return float("inf")
         finally:
             set_scope(fusion, None)
-        return cycles if is_possible else float("inf")
+        return found.cycles if found.is_disjoint or not is_disjoint else float("inf")
 
     def _of_custom(self, kernel: HloInstruction) -> int:
         if adds_up(kernel):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.analysis.buffer_packing import Request
-from compiler.analysis.in_place import blocks_are_disjoint
 from compiler.analysis.resident_arrays import ResidentArray, ResidentArrays, by_kernel
 from compiler.analysis.tiled_layout import HBM, VMEM
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
@@ -92,11 +91,11 @@ class ResidencyChoice:
         if kernel in self.scopes.custom:
             return True
         try:
-            cycles = planner.plan(kernel).estimated_cycles
+            now = planner.facts(kernel)
         except UnsupportedError:
             return False
-        is_disjoint = not before.is_disjoint or blocks_are_disjoint(kernel, planner)
-        return is_disjoint and cycles <= _NO_WORSE * before.cycles
+        is_disjoint = now.is_disjoint or not before.is_disjoint
+        return is_disjoint and now.cycles <= _NO_WORSE * before.cycles
 
     def undo(self, kept: list[ResidentArray]) -> None:
         """Put arrays back into HBM."""
