@@ -35,7 +35,8 @@ class LocalOp(NamedTuple):
     `group` and `offset` (rows) give the address of a LOAD or STORE relative to pointer ``%g``;
     Where a window's data may lie in pieces of `piece_rows` rows (0: they do not), its first row is row
     `phase` of the piece `piece` behind that of ``%g``, and each piece lies ``%h`` bytes further off.
-    `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to.
+    `leaf` and `out` number the pointers ``%l`` it reads and ``%o`` it is also written to. Accesses
+    `memory_before` it are of exactly the same rows.
     """
 
     role: Role
@@ -50,7 +51,7 @@ class LocalOp(NamedTuple):
     piece_rows: int = 0
     leaf: int = -1
     out: int = -1
-    memory_before: tuple[tuple[int, bool], ...] = ()
+    memory_before: tuple[int, ...] = ()
 
     @property
     def crosses_pieces(self) -> bool:
@@ -98,8 +99,6 @@ def shape_of(component: Component) -> Shape:
     roles = {
         op.role for op in component.ops if not (is_moving(op) and moved(op.arguments) in direct)
     }
-    if any(not exact for op in component.ops for _, exact in op.memory_before):
-        return Shape.FULL
     if Role.ROW in roles:
         return Shape.FULL if Role.COLUMN in roles else Shape.ROWS
     return Shape.COLUMNS if Role.COLUMN in roles else Shape.FLAT
@@ -122,8 +121,8 @@ def levels_of(component: Component) -> list[int]:
             elif is_moved:
                 source = 0
             level = max(level, _level_after(source, is_lane))
-        for before, exact in op.memory_before:
-            level = max(level, levels[before] if exact else levels[before] + 2)
+        for before in op.memory_before:
+            level = max(level, levels[before])
         levels.append(level)
     return levels
 

@@ -102,7 +102,7 @@ class _Builder:
             return LocalOp(op.role, name, arguments, op.is_mask, out=out)
         group, offset = self._address(address)
         piece, phase, piece_rows = self._piece(address, group) if self.pieces else (0, 0, 0)
-        memory = tuple([(numbers[b], x) for b, x in op.memory_before if b in numbers])
+        memory = tuple([numbers[b] for b, _ in op.memory_before if b in numbers])
         return LocalOp(
             op.role, name, arguments, op.is_mask, group, offset, address.stride,
             piece, phase, piece_rows, -1, out, memory,

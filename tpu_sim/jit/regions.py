@@ -8,7 +8,7 @@ decides which loop is outermost:
     FLAT     one loop of 64 chunks                      no crossing
     ROWS     for row of 8: levels, each 8 chunks        crosses lanes only
     COLUMNS  for column of 8: levels, each 8 sublanes   crosses sublanes only
-    FULL     levels, each over all chunks               both, or accesses that partly overlap
+    FULL     levels, each over all chunks               both
 
 Values that cross levels wait in scratch slots: 512 bytes in ROWS and COLUMNS, a vreg in FULL. A
 rotation or broadcast of what lies in memory counts as lane by lane (`tpu_sim.jit.moves`).

@@ -1,9 +1,10 @@
 """Dependences of a segment: stages between machine-state operations, and connected components.
 
 Within a stage all lane components come first, then the state operations in program order. A lane
-operation that needs the result of a state operation moves to a later stage. Inside a stage, lane
-operations joined by values or by memory conflicts form a component; components are independent of
-each other, so that unrolled copies of a loop body fall apart into equal small pieces.
+operation that needs the result of a state operation moves to a later stage, and so does one that touches
+some of the rows of an access before it, not exactly the same ones. Inside a stage, lane operations
+joined by values or by accesses of the same rows form a component; components are independent of each
+other, so that unrolled copies of a loop body fall apart into equal small pieces.
 
 A cheap value that many operations share (a constant, a load of data nothing here overwrites, a
 short chain of such) does not join components: each computes its own copy.
@@ -166,9 +167,13 @@ class Staging:
     def _stage(self, op: ValueOp) -> int:
         ops, is_state = self.ops, op.role is Role.STATE
         sources = [*op.uses, op.producer] if op.producer >= 0 else op.uses
-        if op.memory_before:
-            sources = [*sources, *(before for before, _ in op.memory_before)]
         stage = 0
+        for before, is_exact in op.memory_before:
+            source = ops[before]
+            is_apart = source.role is Role.STATE or not is_exact
+            least = source.stage + (is_apart and not is_state)
+            if least > stage:
+                stage = least
         for index in sources:
             source = ops.get(index)
             if source is not None:

@@ -141,6 +141,26 @@ def test_overlapping_store_and_load_keep_their_order() -> None:
     assert np.array_equal(found, np.concatenate([rows[8:9], rows[0:7]]))
 
 
+def test_stores_to_some_of_the_same_rows_are_steps_of_their_own() -> None:
+    """Tiles are written, and halves of each two again: equal copies of a vreg, in order."""
+    body = block(
+        *(
+            access
+            for tile in range(8)
+            for access in (
+                ("vld", (1 + 2 * tile, 0, 0, 8 * tile, 1)),
+                ("vst", (1, 0, 8 * tile, 1, 1 + 2 * tile)),
+                ("vld", (2 + 2 * tile, 0, 0, 64 + 8 * tile, 1)),
+                ("vst", (1, 0, 8 * tile + 4, 1, 2 + 2 * tile)),
+            )
+        )
+    )
+    text = translate_program(program([body]), CHIP, RUN).text
+    component = text[text.index("define void @component0") :]
+    assert component_count([body]) == 1
+    assert component[: component.index("\n}")].count("store <16 x i32>") == 1
+
+
 def endless() -> list[Node]:
     return [While([block(("smovi", (1, 1)))], 1, [block(("smovi", (2, 1)))])]
 
