@@ -169,11 +169,9 @@ class Staging:
         sources = [*op.uses, op.producer] if op.producer >= 0 else op.uses
         stage = 0
         for before, is_exact in op.memory_before:
-            source = ops[before]
-            is_apart = source.role is Role.STATE or not is_exact
-            least = source.stage + (is_apart and not is_state)
-            if least > stage:
-                stage = least
+            earlier = ops[before]
+            is_apart = earlier.role is Role.STATE or not is_exact
+            stage = max(stage, earlier.stage + (is_apart and not is_state))
         for index in sources:
             source = ops.get(index)
             if source is not None:

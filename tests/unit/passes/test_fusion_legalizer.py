@@ -98,7 +98,7 @@ def test_no_kernel_reads_its_operand_for_every_block(text: str) -> None:
     chip = load_chip("v5e")
     run_pipeline(module, chip)
     for fusion in [i for i in module.entry if i.opcode == "fusion"]:
-        traffic = WindowPlanner(chip).traffic(fusion)
+        traffic = WindowPlanner(chip).facts(fusion).traffic
         assert traffic.moved <= 4 * traffic.least
 
 
