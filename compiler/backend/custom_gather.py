@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.gather_dims import (
     GatherDims,
     gather_dims,
@@ -29,6 +30,7 @@ from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.tiled_layout import VMEM, memory_space
 from compiler.analysis.window_search import Candidates, search
+from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_resident import ResidentRows, gathers_in_vmem
 from compiler.backend.custom_gather_rows import RowGather
@@ -43,6 +45,7 @@ from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
+from tpu_sim.isa.chips import Chip
 
 _OPS_PER_TILE = 40
 
@@ -64,10 +67,46 @@ def emit_gather(kernel: CustomKernel) -> None:
         stays = any(memory_space(shape) == VMEM for shape in shapes)
         is_there = stays or gathers_in_vmem(kernel.fusion, dims, kernel.chip)
         (ResidentRows(kernel, rows) if is_there else rows).emit()
-    elif is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
-        StreamedGather(kernel, dims).emit()
-    else:
+    elif takes_elements(dims, kernel.chip):
         _resident(kernel, dims).emit()
+    else:
+        StreamedGather(kernel, dims).emit()
+
+
+def takes_elements(dims: GatherDims, chip: Chip) -> bool:
+    """Whether the operand comes to VMEM, if that is possible, and elements of it are looked up."""
+    if has_rows(dims) and not is_wide(dims, chip.vmem_bytes):
+        return False
+    return not is_flat(dims) or not is_large(dims, chip.vmem_bytes)
+
+
+def element_plan(
+    fusion: HloInstruction, body: FusionBody, dims: GatherDims, chip: Chip
+) -> WindowPlan:
+    """The windows of such a gather; UnsupportedError if the operand does not fit beside others."""
+    result = dims.gather.array
+    units = tile_units(result)
+    sides = tuple(IterationDim(n, u) for n, u in zip(result.dims, units, strict=True))
+    space = IterationSpace(sides, (tuple(range(result.rank)),))
+
+    def boxes(root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:
+        return _read_boxes(dims, root_boxes)
+
+    return search(Candidates(fusion, body, space, leaf_boxes_of=boxes), chip)
+
+
+def _read_boxes(d: GatherDims, root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:
+    """The operand whole; of the indices those of the step's slices."""
+    (box,) = root_boxes
+    low = [box.low[i] for i in d.batch_dims]
+    extent = [box.extent[i] for i in d.batch_dims]
+    indices = d.indices.array
+    if d.vector_dim < indices.rank:
+        low.insert(d.vector_dim, const(0))
+        extent.insert(d.vector_dim, indices.dims[d.vector_dim])
+    index_box = round_to_tiles(indices, Box(tuple(low), tuple(extent)))
+    found = {d.indices: index_box, d.operand: whole_box(d.operand.array)}
+    return {node: b for node, b in found.items() if node.opcode == "parameter"}
 
 
 def _resident(kernel: CustomKernel, dims: GatherDims) -> ResidentGather | StreamedGather:
@@ -86,30 +125,7 @@ class ResidentGather:
     def __init__(self, kernel: CustomKernel, dims: GatherDims) -> None:
         self.kernel = kernel
         self.dims = dims
-        candidates = Candidates(
-            kernel.fusion, kernel.body, self._space(), leaf_boxes_of=self._boxes
-        )
-        self.plan = search(candidates, kernel.chip)
-
-    def _space(self) -> IterationSpace:
-        result = self.kernel.root.array
-        units = tile_units(result)
-        dims = tuple(IterationDim(n, u) for n, u in zip(result.dims, units, strict=True))
-        return IterationSpace(dims, (tuple(range(result.rank)),))
-
-    def _boxes(self, root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:
-        """The operand whole; of the indices those of the step's slices."""
-        (box,) = root_boxes
-        d = self.dims
-        low = [box.low[i] for i in d.batch_dims]
-        extent = [box.extent[i] for i in d.batch_dims]
-        indices = d.indices.array
-        if d.vector_dim < indices.rank:
-            low.insert(d.vector_dim, const(0))
-            extent.insert(d.vector_dim, indices.dims[d.vector_dim])
-        index_box = round_to_tiles(indices, Box(tuple(low), tuple(extent)))
-        boxes = {d.indices: index_box, d.operand: whole_box(d.operand.array)}
-        return {node: b for node, b in boxes.items() if node.opcode == "parameter"}
+        self.plan = element_plan(kernel.fusion, kernel.body, dims, kernel.chip)
 
     def emit(self) -> None:
         """Emit everything."""

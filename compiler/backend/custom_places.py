@@ -1,12 +1,12 @@
 """Which arrays of a kernel that chooses its windows itself may stay in VMEM, and what they cost in HBM.
 
-    gather      the operand where it comes to VMEM whole anyway, the result; nothing where rows are
-                copied from HBM to HBM
+    gather      the operand where it comes to VMEM whole anyway, the result, of elements the indices,
+                too; nothing where rows are copied from HBM to HBM
     scatter     what one block holds whole: the operand, the result, the updates; nothing where
                 tiles come and go
     update      what is updated, what it is updated with
 
-Index vectors go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the kernel
+Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the kernel
 is cut as it would be in all of it.
 """
 
@@ -27,6 +27,8 @@ from compiler.analysis.scatter_dims import (
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_search import VMEM_SHARE, plan_update
+from compiler.analysis.windows import WindowPlan
+from compiler.backend.custom_gather import element_plan, takes_elements
 from compiler.backend.custom_gather_resident import gathers_in_vmem, shape_in_memory
 from compiler.backend.element_cut import element_cut
 from compiler.backend.scatter_cut import ScatterCut, ScatterCutter
@@ -77,6 +79,8 @@ def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
     dims = gather_dims(root)
     if any(node.opcode != "parameter" for node in (dims.operand, dims.indices)):
         return None
+    if takes_elements(dims, chip):
+        return _elements(fusion, dims, chip)
     moves = {
         dims.operand: byte_size(shape_in_memory(fusion, dims.operand)),
         root: byte_size(fusion.array),
@@ -87,6 +91,26 @@ def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
     return next(
         (CustomPlaces(p.vmem_bytes, {}) for p in _scoped(chip) if _sends(fusion, dims, p)), None
     )
+
+
+def _elements(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> CustomPlaces | None:
+    """Of a gather of elements of an operand in VMEM: all its arrays, the vector unit reads indices."""
+    body = fusion_body(fusion)
+    least: WindowPlan | None = None
+    scope = 0
+    for part in reversed(list(_scoped(chip))):
+        if not takes_elements(dims, part):
+            break
+        try:
+            plan = element_plan(fusion, body, dims, part)
+        except UnsupportedError:
+            break
+        if least is not None and plan.estimated_cycles > _ABOUT_THE_SAME * least.estimated_cycles:
+            break
+        least, scope = least or plan, part.vmem_bytes
+    if least is None:
+        return None
+    return CustomPlaces(scope, {w.node: window_moves(least, w) for w in (*least.inputs, *least.outputs)})
 
 
 def _sends(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
