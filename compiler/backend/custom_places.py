@@ -110,7 +110,9 @@ def _elements(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> CustomPla
         least, scope = least or plan, part.vmem_bytes
     if least is None:
         return None
-    return CustomPlaces(scope, {w.node: window_moves(least, w) for w in (*least.inputs, *least.outputs)})
+    return CustomPlaces(
+        scope, {w.node: window_moves(least, w) for w in (*least.inputs, *least.outputs)}
+    )
 
 
 def _sends(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:

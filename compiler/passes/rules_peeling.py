@@ -21,6 +21,8 @@ MAX_PEELED = 8  # positions of a last dimension
 _FEWEST_COLUMNS = 16  # elements of the dimension that becomes the last
 _FEWEST_ELEMENTS = 1 << 14
 _MOST_NODES = 24
+_LEAST_REPEATS = 4
+"""Times the elements that are read that a sum over a tiny dimension before the last must have."""
 
 
 # reduce(f(i, j, d)) over d == f(i, j, 0) + f(i, j, 1) + ..; over j: reduce(f(i, j, 0)), ..
@@ -56,6 +58,8 @@ def reduce_of_tiny_middle(instr: HloInstruction, _: Match) -> HloInstruction | N
     tiny = [d for d in instr.dimensions if d < len(dims) - 1 and 1 < dims[d] <= MAX_PEELED]
     if not tiny or operand.array.element_count < _FEWEST_ELEMENTS or not _is_computed(operand):
         return None
+    if _LEAST_REPEATS * _repeated_elements(operand) > instr.array.element_count:
+        return None  # products of small matrices: what is read is as large as what is made
     return _total_of_positions(instr, tiny[0])
 
 
@@ -77,6 +81,20 @@ def _total_of_positions(instr: HloInstruction, dim: int) -> HloInstruction | Non
 def _positions(node: HloInstruction, dim: int) -> list[HloInstruction]:
     """The node at each position of a dimension, without it."""
     return [_peeled(node, dim, place, {}) for place in range(node.array.dims[dim])]
+
+
+def _repeated_elements(root: HloInstruction) -> int:
+    """Elements of the arrays that broadcasts repeat, of which an array is computed."""
+    pending, seen, total = [root], {root}, 0
+    while pending:
+        node = pending.pop()
+        if node.opcode == "broadcast":
+            total += node.operands[0].array.element_count
+            continue
+        fresh = [o for o in node.operands if o not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return total
 
 
 def _is_computed(root: HloInstruction) -> bool:

@@ -64,7 +64,9 @@ ENTRY e {{
     values = rng.integers(-9, 9, dims).astype(NUMPY[dtype])
     index = rng.integers(-5, max(dims) + 7, numbers).astype(np.int32)
     made = compile_text(text)
-    assert "S(1)} fusion" in next(line for line in made.hlo_text().splitlines() if "kCustom" in line)
+    assert "S(1)} fusion" in next(
+        line for line in made.hlo_text().splitlines() if "kCustom" in line
+    )
     got = run_compiled(made, [values, index], machine).outputs
     for g, w in zip(got, expected(text, [values, index]), strict=True):
         assert np.array_equal(g, w)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
+from compiler.analysis.gather_dims import HELD_SHARE, GatherDims, gather_dims
 from compiler.analysis.kernel_vmem import SUBLANES, VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
 from compiler.analysis.tiled_layout import LANES
@@ -24,6 +24,7 @@ from compiler.passes.dimension_order.orders import (
     Order,
     descending,
     physical,
+    reorder_cycles,
     transfer_cycles,
     vregs,
 )
@@ -37,6 +38,8 @@ _TILE_CYCLES = 40.0
 _COPY_CYCLES = 5.0
 _UPDATE_CYCLES = 8.0
 """To copy the one row of a slice in VMEM, or to change it, beside its tiles; measured on 278,528 of them."""
+_LEAST_LANES = 64
+"""Of the minor dimension in a window that is cut from it, at any lane."""
 _COLUMN_CYCLES = 2.0
 """For a tile of such a row."""
 _LOAD_CYCLES = 60.0
@@ -63,8 +66,9 @@ def is_indexed(instr: Instr) -> bool:
 def indexed_orders(
     instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
 ) -> Forms | None:
-    """The orders of the operands and of the result: slices have the minor dimension whole, or their
-    numbers are the minor dimension and elements go by address in VMEM (of so many bytes).
+    """The orders of the operands and of the result: slices have the minor dimension whole, those of a
+    gather perhaps only much of it, or their numbers are the minor dimension and elements go by address
+    in VMEM (of so many bytes).
 
     A gather of whole slices takes its operand as it lies, such a scatter gives the order that is wanted.
     """
@@ -81,15 +85,36 @@ def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -
     if wanted and wanted[-1] in batch:
         window = tuple(i for i in wanted if i not in batch)
         places = [d.window_dims[d.offset_dims.index(i)] for i in window]
-        taken = order
-        if [i for i in order if i in places] != places:
-            taken = (*places, *(i for i in order if i not in places))
-        if _held(d.operand, taken) <= HELD_SHARE * vmem_bytes:
-            return (taken, indices), (*window, *batch)
-    if not _keeps_lanes(order, d.slice_sizes, d.operand):
-        return None
-    along = (d.offset_dims[d.window_dims.index(i)] for i in order if i in d.window_dims)
-    return (order, indices), (*batch, *along)
+        apart = (*places, *(i for i in order if i not in places))
+        for taken in (order, apart):
+            is_alike = [i for i in taken if i in places] == places
+            if is_alike and _held(d.operand, taken) <= HELD_SHARE * vmem_bytes:
+                return (taken, indices), (*window, *batch)
+    best: tuple[float, Forms] | None = None
+    for taken in dict.fromkeys((order, _as_wanted(d, order, wanted))):
+        if not _cuts_lanes_well(d, taken):
+            continue
+        along = (d.offset_dims[d.window_dims.index(i)] for i in taken if i in d.window_dims)
+        forms = ((taken, indices), (*batch, *along))
+        cycles = indexed_cycles(instr, *forms, vmem_bytes)
+        cycles += reorder_cycles(d.operand.array, order, taken)
+        cycles += reorder_cycles(instr.array, forms[1], wanted or forms[1])
+        if best is None or cycles < best[0]:
+            best = cycles, forms
+    return best and best[1]
+
+
+def _as_wanted(d: GatherDims, order: Order, wanted: Order) -> Order:
+    """The operand with the windows' dimensions last, as the result shall have them."""
+    window = [d.window_dims[d.offset_dims.index(i)] for i in wanted if i in d.offset_dims]
+    return (*(i for i in order if i not in window), *window)
+
+
+def _cuts_lanes_well(d: GatherDims, order: Order) -> bool:
+    """Whether windows have the minor dimension whole, or much of it."""
+    minor = order[-1]
+    is_wide = minor in d.window_dims and d.slice_sizes[minor] >= _LEAST_LANES
+    return is_wide or _keeps_lanes(order, d.slice_sizes, d.operand)
 
 
 def _scatter_orders(

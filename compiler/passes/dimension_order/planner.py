@@ -57,6 +57,8 @@ _LEAST_SHARE = 0.3
 """What share of the cycles around it a move must save: estimates are not better."""
 _MOST_MOVES = 3
 """Moves of one array that are tried, the most promising first, until one saves enough."""
+_ROUNDS = 2
+"""Arrays are looked at once more after a move: what it saved hides no other move any longer."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
 _UNKNOWN_TRIPS = 10
@@ -120,9 +122,10 @@ class OrderPlan:
         self._room_cycles = room
         self._known.clear()
         self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
-        tried: set[tuple[int, int]] = set()
-        for home in self._wasteful():
-            self._improve(home, tried)
+        for _ in range(_ROUNDS):
+            tried: set[tuple[int, int]] = set()
+            if not any([self._improve(home, tried) for home in self._wasteful()]):
+                break
         return bool(self.orders)
 
     # Costs.
@@ -233,7 +236,8 @@ class OrderPlan:
         most = sorted(found, key=lambda h: -found[h])
         return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES][:_MOST_ARRAYS]
 
-    def _improve(self, home: int, tried: set[tuple[int, int]]) -> None:
+    def _improve(self, home: int, tried: set[tuple[int, int]]) -> bool:
+        """Try moves of an array; return whether one is taken."""
         instr, index = self.arrays.members[home][0]
         shape = _leaf(instr, index)
         now = transfer_cycles(shape, self.order(instr, index))
@@ -249,7 +253,7 @@ class OrderPlan:
             saved = max(self._saved(m) for m in (everywhere, self._gaining(everywhere)))
             found.append((saved, everywhere))
         best = sorted(found, key=lambda pair: -pair[0])[:_MOST_MOVES]
-        any(self._take(moved) for _, moved in best)
+        return any(self._take(moved) for _, moved in best)
 
     def _take(self, moved: Orders) -> bool:
         """Give arrays new orders where that saves enough; return whether it does."""
