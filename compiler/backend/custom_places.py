@@ -6,8 +6,8 @@
                 tiles come and go
     update      what is updated, what it is updated with
 
-Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the kernel
-is cut as it would be in all of it.
+Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the
+kernel is cut as it would be in all of it.
 """
 
 from __future__ import annotations

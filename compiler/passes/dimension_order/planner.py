@@ -124,7 +124,8 @@ class OrderPlan:
         self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
         for _ in range(_ROUNDS):
             tried: set[tuple[int, int]] = set()
-            if not any([self._improve(home, tried) for home in self._wasteful()]):
+            taken = [self._improve(home, tried) for home in self._wasteful()]
+            if not any(taken):
                 break
         return bool(self.orders)
 
