@@ -19,6 +19,7 @@ from benchmarks.machine_fuzz.flow import (
     spill_is_mask,
 )
 from benchmarks.machine_fuzz.issue import Issue
+from benchmarks.machine_fuzz.sources import BlockUse
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row, Slot
@@ -35,6 +36,8 @@ NUMBERS = (0, 1, 2, 3, 5, 7, 8, 16, 31, 32, 33, 63, 127, 128, 255, 1000, -1, -2,
            2**31 - 1, -(2**31), 2**30, 12345678, -(2**31) + 5, 2**31 - 8)  # fmt: skip
 FLOAT_BITS = (0, -(2**31), 0x3F800000, -0x3FC00000, 0x3DCCCCCD, 0x7F800000, -0x00800000,
               0x7FC00000, 0x7F800001, -0x003EDCBB, 1, 0x00800000, 0x7F7FFFFF, 0x4B000001)  # fmt: skip
+
+_STRIDES = (1, 1, 1, 1, 1, 0, 2, 3, -1, -2, 4)
 
 
 @dataclass
@@ -81,6 +84,7 @@ class BlockWriter:
         flow: Flow,
         tables: Tables | None,
         writable: list[int],
+        use: BlockUse,
     ) -> None:
         self.issue = Issue(chip, source, flow)
         self.flow = flow
@@ -89,6 +93,7 @@ class BlockWriter:
         self._style = style
         self._tables = tables
         self._writable = writable
+        self._use = use
         self._vregs: list[int] = []
         self._masks: list[int] = []
         self._scalars = NumpyLanes((1,))
@@ -244,14 +249,20 @@ class BlockWriter:
         """An sreg, an offset and a stride; inside the window, unless it is to be wild."""
         assert self._tables is not None
         rows = self._tables.windows[window].rows
-        stride = self._random.choice([1, 1, 1, 1, 1, 0, 2, 3, -1, -2, 4])
+        stride = self._use.stride(window, _STRIDES)
         if self._is_wild():
             number = self.sreg()
             ends = self.flow.sregs[number]
             near = 0 if ends is None else -ends[self._random.randrange(2)]
             k = self._random.choice([near, near + rows - 1, near - 1, near + rows, *NUMBERS])
             if number and -(2**31) <= k < 2**31:
-                return number, k, self._random.choice([stride, 32767, -32768])
+                return (
+                    number,
+                    k,
+                    self._random.choice(
+                        [stride, 32767, stride if window in self._use.sources else -32768]
+                    ),
+                )
         below, above = min(0, 7 * stride), max(0, 7 * stride)
         if above - below >= rows:
             stride, below, above = 1, 0, 7
@@ -274,7 +285,7 @@ class BlockWriter:
         elif kind < 0.2:
             self.issue.emit("vsplat", number, self.sreg())
         else:
-            window = self._random.randrange(len(self._tables.windows))
+            window = self._use.to_read()
             self.issue.emit("vld", number, window, *self._place(window))
         self._has_vreg(number)
 
@@ -283,7 +294,7 @@ class BlockWriter:
 
     def _do_store(self) -> None:
         assert self._tables is not None
-        window = self._random.randrange(len(self._tables.windows))
+        window = self._use.to_write()
         place = self._place(window)
         if self._random.random() < 0.4:
             self.issue.emit("vst.msk", window, *place, self._vreg(), self._mask())
@@ -293,7 +304,7 @@ class BlockWriter:
     def _do_indexed(self) -> None:
         """Word numbers are cut to a power of two that fits the window."""
         assert self._tables is not None
-        window = self._random.randrange(len(self._tables.windows))
+        window = self._use.to_read(indexed=True)
         words = self._tables.windows[window].rows * 128
         index = self._new_vreg()
         mask = (1 << (words.bit_length() - 1)) - 1
@@ -433,9 +444,11 @@ class BlockWriter:
         self.transfer(number, counts)
 
     def transfer(self, number: int, counts: tuple[int, int] = (0, 0)) -> None:
-        """Start a transfer at addresses where it fits, if there are any."""
+        """Start a transfer at addresses where it fits, if there are any and the block may."""
         assert self._tables is not None
         descriptor = self._tables.descriptors[number]
+        if not self._use.allows(descriptor):
+            return
         addresses: list[int] = []
         for is_source in (True, False):
             space = descriptor.src_space if is_source else descriptor.dst_space

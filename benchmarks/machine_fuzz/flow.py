@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from benchmarks.machine_fuzz.sources import ROWS, fills, source_windows, whole_fill
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, DmaDim, Window
 
@@ -67,11 +68,12 @@ def join(a: Flow, b: Flow) -> Flow:
 
 @dataclass
 class Tables:
-    """Windows and descriptors of a kernel; `reach` is what each descriptor touches."""
+    """Windows and descriptors of a kernel; `sources`: windows that are never written out."""
 
     windows: list[Window]
     descriptors: list[DmaDescriptor]
     spill_base_row: int
+    sources: frozenset[int]
 
 
 def random_kept_windows(source: random.Random) -> list[Window]:
@@ -104,13 +106,22 @@ def random_tables(chip: Chip, source: random.Random, kept: list[Window]) -> Tabl
         windows.append(Window(f"w{number}", row, rows))
         row += rows + source.choice([0, 0, 0, 3, 16])
     if spill_at >= count:
-        spill_base = row
+        spill_base, row = row, row + 8 * SPILL_SLOTS
+    large = [w for w in windows if w.kept and w.rows >= min(ROWS) and source.random() < 0.4]
+    apart = source_windows(source, row)
+    large, windows = large + apart, windows + apart
     source.shuffle(windows)
-    descriptors = [DmaDescriptor(HBM, VMEM, w.rows, (), n) for n, w in enumerate(windows)]
+    sources = frozenset(windows.index(window) for window in large)
+    descriptors = [
+        whole_fill(source, n, w.rows) if n in sources else DmaDescriptor(HBM, VMEM, w.rows, (), n)
+        for n, w in enumerate(windows)
+    ]
     descriptors += [DmaDescriptor(VMEM, HBM, w.rows, (), n) for n, w in enumerate(windows)]
     descriptors.append(DmaDescriptor(SMEM, HBM, SMEM_WORDS))
     descriptors += [_descriptor(windows, source) for _ in range(source.randrange(4, 9))]
-    return Tables(windows, descriptors, spill_base)
+    for number in sorted(sources):
+        descriptors += fills(source, number, windows[number].rows)
+    return Tables(windows, descriptors, spill_base, sources)
 
 
 def _descriptor(windows: list[Window], source: random.Random) -> DmaDescriptor:

@@ -20,6 +20,7 @@ from benchmarks.machine_fuzz.flow import (
     random_tables,
     spill_is_mask,
 )
+from benchmarks.machine_fuzz.sources import BlockUse
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.program import SMEM, Block, Call, If, Kernel, Loop, Node, Program, While, Window
 
@@ -93,9 +94,15 @@ class _BodyWriter:
         unused = sorted(set(range(1, chip.sregs)) - set(style.sregs))
         self._indices = source.sample(unused, 8)
 
-    def writer(self, writable: list[int]) -> BlockWriter:
-        """A writer of a block here."""
-        return BlockWriter(self.chip, self.random, self.style, self.flow, self.tables, writable)
+    def writer(self, writable: list[int], reads_sources: bool = True) -> BlockWriter:
+        """A writer of a block here; that of copies reads no sources."""
+        sources = frozenset[int]() if self.tables is None else self.tables.sources
+        count = 0 if self.tables is None else len(self.tables.windows)
+        reads = bool(sources) and reads_sources and self.random.random() < 0.6
+        use = BlockUse(self.random, count, sources, reads, self._loops > 0)
+        return BlockWriter(
+            self.chip, self.random, self.style, self.flow, self.tables, writable, use
+        )
 
     def block(
         self, writable: list[int], levels: dict[int, int] | None = None, lands: bool = True
@@ -261,9 +268,11 @@ class _KernelWriter(_BodyWriter):
     def _copies(self, first: int, sregs: list[int]) -> Block:
         assert self.tables is not None
         wild, self.style.wild = self.style.wild, 0
-        writer = self.writer(sregs)
+        writer = self.writer(sregs, reads_sources=False)
         count = len(self.tables.windows) + (first > 0)
         for number in range(first, first + count):
+            if number - first in self.tables.sources and first:
+                continue
             is_filled = first > 0 or not self.tables.windows[number].kept
             if is_filled or self.random.random() < 0.5:
                 writer.transfer(number)

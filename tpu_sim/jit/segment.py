@@ -162,13 +162,22 @@ class Segment:
             base = self._bases[window, root] = self._base(address)
         name, first = base
         pieces = self._pieces.get(window)
-        number = 0 if pieces is None else pieces.number(row)
+        number = 0 if pieces is None else pieces.number(row - self._anchor(address))
         if number == 0:
             return Place(name, (first + row) * ROW_BYTES)
         return PiecePlace(name, self._gap(address), number, first + row)
 
+    def _anchor(self, address: Address) -> int:
+        """The row that pieces are counted from: what starts the first one that is touched. Of a root that
+        is far from the window every row is far, but not from this one."""
+        pieces = self._pieces.get(address.window)
+        if pieces is None:
+            return 0
+        low, _ = self._ranges[address.window, address.root]
+        return pieces.number(low) * pieces.rows
+
     def _base(self, address: Address) -> tuple[str, int]:
-        """Where row 0 of a window's root lies: a pointer, and rows from there."""
+        """Where row 0 of a window's root lies, or its anchor: a pointer, and rows from there to row 0."""
         e = self._emitter
         start = self._scope.kernel.windows[address.window].base_row
         if not address.root and address.window not in self._scope.in_place:
@@ -176,9 +185,12 @@ class Segment:
         base = "%vmem"
         if address.root:
             base = e.offset(base, e.value(f"mul i64 {self._wide(address.root)}, {ROW_BYTES}"))
+        anchor = self._anchor(address)
+        if anchor:
+            base = e.offset(base, anchor * ROW_BYTES)
         if address.window in self._scope.in_place:
             base = e.offset(base, self._distance(address))
-        return base, start
+        return base, start - anchor
 
     def _gap(self, address: Address) -> str:
         """Bytes between the pieces of a window where this address finds them."""
@@ -196,18 +208,15 @@ class Segment:
         key = (address.window, address.root)
         low, high = self._ranges[key]
         pieces = self._pieces.get(address.window)
-        number = 0 if pieces is None else pieces.number(low)
-        low = low if pieces is None else number * pieces.rows
+        low = low if pieces is None else self._anchor(address)
         first = e.value(f"add i64 {self._wide(address.root)}, {low}")
         arguments = f"ptr %ctx, ptr {self._entry(address.window)}, i64 {first}, i64 {high - low}"
         distance = e.value(f"call i64 @{RESOLVE}({arguments})")
         if pieces is None:
             return distance
         is_dense = e.value(f"icmp eq i64 {distance}, 0")
-        gap = e.value(f"select i1 {is_dense}, i64 0, i64 {pieces.gap_bytes}")
-        self._gaps[key] = gap
-        # pieces are counted from the root, which lies `number` of them before what was asked for
-        return e.value(f"sub i64 {distance}, {e.value(f'mul i64 {gap}, {number}')}")
+        self._gaps[key] = e.value(f"select i1 {is_dense}, i64 0, i64 {pieces.gap_bytes}")
+        return distance
 
     def _direct_pointer(self, op: ValueOp) -> Callable[[], AnyPlace] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""
