@@ -133,7 +133,8 @@ def reduce_operand_box(reduce: HloInstruction, box: Box) -> Box:
 def dot_operand_boxes(dot: HloInstruction, box: Box, depth: Box | None) -> tuple[Box, Box]:
     """The parts of a canonical dot's operands behind a box of its result.
 
-    `depth` is the part of K, all of it when None.
+    `depth` is the part of K, all of it when None. Of an operand that is the same matrix for the whole
+    batch the first is read.
     """
     rank = len(box.low)
     if depth is None:
@@ -141,14 +142,18 @@ def dot_operand_boxes(dot: HloInstruction, box: Box, depth: Box | None) -> tuple
     batch = Box(box.low[: rank - 2], box.extent[: rank - 2])
     rows = Box(box.low[-2:-1], box.extent[-2:-1])
     columns = Box(box.low[-1:], box.extent[-1:])
+    first = Box((const(0),) * (rank - 2), (1,) * (rank - 2))
+    left, right = (first if _is_one_matrix(o) else batch for o in dot.operands)
     is_transposed = is_rhs_transposed(dot)
-    lhs = _concatenated(batch, rows, depth)
-    rhs = (
-        _concatenated(batch, columns, depth)
-        if is_transposed
-        else _concatenated(batch, depth, columns)
-    )
-    return lhs, rhs
+    lhs = _concatenated(left, rows, depth)
+    sides = (columns, depth) if is_transposed else (depth, columns)
+    return lhs, _concatenated(right, *sides)
+
+
+def _is_one_matrix(operand: HloInstruction) -> bool:
+    """Whether a dot's operand repeats a matrix for all of the batch."""
+    rank = operand.array.rank
+    return operand.opcode == "broadcast" and all(d >= rank - 2 for d in operand.dimensions)
 
 
 def _concatenated(*boxes: Box) -> Box:

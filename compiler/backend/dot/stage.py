@@ -54,10 +54,10 @@ def emit_matmul_stage(
 
     `lhs`, `rhs`: one bf16 matrix, or its parts hi, mid (, lo) as split by `emit_split`: two parts
     are XLA's HIGH (3 passes), three HIGHEST (6). Arrays with majors are as many matrices, which go
-    through one after another without a pause. `accumulate` adds to what `out` holds;
-    `accumulate_when` does if that sreg is not 0. With an `epilogue`, every finished tile goes to it
-    once, as it is popped where possible; what `out` then holds is undefined. `integer`: operands
-    are pairs of this 8-bit type and `out` is s32.
+    through one after another without a pause; one matrix stands for all of a batch. `accumulate` adds
+    to what `out` holds; `accumulate_when` does if that sreg is not 0. With an `epilogue`, every
+    finished tile goes to it once, as it is popped where possible; what `out` then holds is undefined.
+    `integer`: operands are pairs of this 8-bit type and `out` is s32.
     """
     lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
     rhs_parts = [rhs] if isinstance(rhs, VmemArray) else list(rhs)
@@ -88,7 +88,7 @@ def _check(
     lhs: list[VmemArray], rhs: list[VmemArray], rhs_transposed: bool, out: VmemArray, dtype: str
 ) -> None:
     for array in (*lhs, *rhs):
-        if array.majors != out.majors:
+        if prod(array.majors) != 1 and array.majors != out.majors:
             raise CompileError(f"matmul stage: batches {array.majors}, the result's {out.majors}")
     for array in (*lhs, *rhs):
         if array.shape.dtype.name != dtype:
@@ -186,4 +186,5 @@ class _Stage:
 
 
 def _grid(array: VmemArray) -> TileGrid:
-    return TileGrid(array.window, array.base, array.row_tiles, array.col_tiles)
+    is_one = prod(array.majors) == 1
+    return TileGrid(array.window, array.base, array.row_tiles, array.col_tiles, is_one)

@@ -16,13 +16,14 @@ TILE_ROWS = 8
 class TileGrid:
     """Tiles of a matrix in a window: tile (r, c) starts at row ``(r * col_tiles + c) * 8``.
 
-    Further matrices of the same size may follow.
+    Further matrices of the same size may follow; `is_repeated`: this one stands for all of them.
     """
 
     window: int
     base: SReg
     row_tiles: int
     col_tiles: int
+    is_repeated: bool = False
 
     def row(self, r: int, c: int) -> int:
         """First row of a tile, from the base."""
@@ -31,7 +32,7 @@ class TileGrid:
     @property
     def matrix_rows(self) -> int:
         """Rows from one matrix to the next."""
-        return self.row(self.row_tiles, 0)
+        return 0 if self.is_repeated else self.row(self.row_tiles, 0)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from compiler.backend.vector.probe import axis, inner_point, operations, probe_e
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
-from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
+from compiler.backend.vector.tile_loops import BODY_OPS, TileLoops, TilePoint, TileSpace, tile_space
 from compiler.backend.vector.transposes import transposed_index
 from compiler.backend.vector.turned_stage import can_turn, run_turned
 from compiler.diagnostics import CompileError
@@ -82,10 +82,10 @@ class _Stage:
 
 
 def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
-    """Loops over the tiles; runs of column tiles apart where each takes much less than any of them.
+    """Loops over the tiles; runs of columns, or rows, apart where each takes much less than any of them.
 
-    So it is with a concatenation along the columns: which operand a tile reads is known once it is
-    known in which part its column lies. Rows that stand for several dimensions of what is read are
+    So it is with a concatenation along the columns, or the rows: which operand a tile reads is known once
+    it is known in which part it lies. Rows that stand for several dimensions of what is read are
     a loop each.
     """
     factors = row_factors(stage.space, _read_indices(emitter, stage))
@@ -100,6 +100,13 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
         found = next(i for i, dearest in enumerate(costs) if dearest <= _ALIKE * min(costs))
         loops.run_columns_apart(space, costs[found], body, runs[found])
         return
+    if cost > _DEAR_TILE and 1 < space.row_tiles <= _MOST_COPIES:
+        rows = {0, space.row_tiles // 2, space.row_tiles - 1}
+        dearest = max(_cost(emitter, stage, factors, const(k)) for k in rows)
+        if 2 * dearest < cost:
+            step = max(1, min(space.row_tiles, BODY_OPS // max(1, dearest)))
+            loops.run_rows_apart(space, step, 1, body)
+            return
     loops.run(space, cost, body)
 
 
