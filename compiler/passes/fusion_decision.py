@@ -12,7 +12,7 @@ from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, Role, is_turned_image
+from compiler.passes.fusion_nodes import Access, Node, Role, is_first_turn, is_turned_image
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -101,6 +101,8 @@ class Legality:
         """A producer read at another index may be recomputed there if nothing else needs it."""
         if group.kind is not Kind.LOOP or group.has_row_reduction:
             return FusionDecision.refuse("read at another index than it is computed at")
+        if any(is_first_turn(leaf) for leaf in leaves):
+            return FusionDecision.refuse("rows are picked of what is turned before")
         outputs = self.outputs(group, besides=instr)
         if outputs:
             return FusionDecision.refuse("read at another index, and needed elsewhere")

@@ -350,8 +350,11 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
     """Whether an array with its rows moved elsewhere, or made of many parts, is read in several
     places: each would move them.
 
-    The padded image of a convolution is, and one that was gathered in blocks.
+    The padded image of a convolution is, one that was gathered in blocks, and one whose lanes are turned
+    for a transpose that picks rows (`turn_splitting`).
     """
+    if is_first_turn(instr):
+        return True
     users = len(instr.users)
     sliced = sum(user.array.element_count for user in instr.users if user.opcode == "slice")
     is_sliced = sliced >= _TURNED_USERS * instr.array.element_count
@@ -366,6 +369,11 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
     if instr.opcode == "concatenate":
         return len(instr.operands) >= _MANY_PARTS or is_sliced
     return users >= _TURNED_USERS and _is_of_turned_rows(instr, nodes)
+
+
+def is_first_turn(instr: HloInstruction) -> bool:
+    """Whether lanes are turned here for a transpose that picks rows."""
+    return instr.opcode == "transpose" and any(u.opcode == "transpose" for u in instr.users)
 
 
 def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:

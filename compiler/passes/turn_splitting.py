@@ -1,0 +1,51 @@
+"""Turn splitting: a transpose that moves lanes far is a turn of blocks, and a choice of rows.
+
+    t = f32[224,224,3,64] transpose(x), dimensions={2,3,1,0}
+
+Each register of `t` has rows from eight registers and lanes from 64. Turned first and picked then, it
+takes the transpose unit a block of 128x128 at a time and whole rows afterwards:
+
+    u = f32[3,224,224,64] transpose(x), dimensions={1,2,3,0}
+    t = f32[224,224,3,64] transpose(u), dimensions={1,2,0,3}
+
+`u` is stored (`fusion_nodes`): were both in one kernel, each row would be turned by itself.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.call_graph import control_computations
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.passes.context import PassContext
+from compiler.rewrite import make
+from compiler.rewrite.graph import replace
+
+_LEAST_ELEMENTS = 1 << 17
+"""Of an array, for which one more kernel pays."""
+_LEAST_TURNED = 16
+"""Rows and columns of blocks that are turned before their rows are picked."""
+
+
+def split_turns(module: HloModule, context: PassContext) -> bool:
+    """Split the transposes of every computation that move lanes far."""
+    for computation in control_computations(module):
+        for instr in list(computation):
+            first = _first_turn(instr)
+            if first is not None:
+                turned = make.transpose(instr.operands[0], first)
+                rest = tuple(first.index(d) for d in instr.dimensions)
+                replace(instr, make.transpose(turned, rest))
+                context.counts["transposes"] += 1
+        computation.sort()
+    return bool(context.counts["transposes"])
+
+
+def _first_turn(instr: HloInstruction) -> tuple[int, ...] | None:
+    """The transpose to store, where lanes leave the last two dimensions and come from others."""
+    if instr.opcode != "transpose" or instr.array.element_count < _LEAST_ELEMENTS:
+        return None
+    dims, target = instr.operands[0].array.dims, instr.dimensions
+    before, after = ([d for d in order if dims[d] != 1] for order in (range(len(dims)), target))
+    old, new = before[-1], after[-1]
+    if old in after[-2:] or new in before[-2:] or min(dims[old], dims[new]) < _LEAST_TURNED:
+        return None
+    return (*(d for d in range(len(dims)) if d not in (old, new)), old, new)
