@@ -25,8 +25,8 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.context import PassContext
 from compiler.passes.dimension_order.arrays import HANDED_ON
+from compiler.passes.dimension_order.dots import Form
 from compiler.passes.dimension_order.forms import (
-    Form,
     carried,
     form,
     is_fused,

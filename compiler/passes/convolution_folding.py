@@ -12,7 +12,8 @@ holes are read. The gradient of a kernel (few output positions, a window over th
 folded along its window: a block's product is ``[length, features] x [count, out]``, and what lies
 along its diagonals is added up.
 
-A convolution is folded when that is estimated to take much less than its taps side by side.
+A convolution is folded when that is estimated to take much less than its taps side by side, and its
+batch does not fill the lanes (`dimension_order`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from compiler.passes.convolution_guards import (
     needs_finite_kernel,
     ungathered,
 )
+from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.passes.image_order import minor_dim
 from compiler.rewrite import make
@@ -121,7 +123,13 @@ def _may_change(instr: HloInstruction) -> bool:
 
 def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:
     places = math.prod(sizes.positions)
-    if places < sizes.taps:
+    is_gradient = places < sizes.taps
+    batch, features = (
+        (sizes.features, sizes.batch) if is_gradient else (sizes.batch, sizes.features)
+    )
+    if dimension_fills_lanes(batch, (features, sizes.out)):
+        return None  # batch lies along the lanes
+    if is_gradient:
         return _folded_gradient(instr, sizes, chip)
     plans = [(_plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(_plans(sizes))]
     if not plans:

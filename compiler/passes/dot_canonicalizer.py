@@ -11,11 +11,15 @@ choices are made here:
 - the sides are swapped when that leaves the MXU less to transpose (`_is_better_swapped`): the left
   side is read along K, so one that lies the other way goes through the transpose unit;
 - the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose.
+
+Products of many rows and few features (`keeps_rows_apart`) have their rows merged by a later run, the pass
+`row-merging`: until then their dimensions may be put in another order, one of them along the lanes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.analysis.window_config import has_choice, transposed_request
@@ -29,6 +33,11 @@ Dims = tuple[int, ...]
 _BLOCK = 128
 _TRANSPOSE_KERNEL_BLOCKS = 32
 """128x128 blocks that the transpose unit takes in the time of a small kernel's launch and DMA."""
+_SUBLANES = 8
+_LEAST_ROWS = 1024
+"""Rows of a product from which their order matters."""
+_LEAST_GAIN = 1.9
+"""How many times smaller an array must be with rows along the lanes."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +66,20 @@ class DotSide:
 
 
 def canonicalize_dots(module: HloModule, context: PassContext) -> bool:
-    """Bring all dots into canonical form."""
+    """Bring all dots into canonical form but those whose rows are kept apart."""
+    return _canonicalize_all(module, context, lambda dot: not keeps_rows_apart(dot))
+
+
+def merge_rows(module: HloModule, context: PassContext) -> bool:
+    """Bring the others into canonical form, and what was made of them."""
+    return _canonicalize_all(module, context, lambda dot: True)
+
+
+def _canonicalize_all(
+    module: HloModule, context: PassContext, is_due: Callable[[HloInstruction], bool]
+) -> bool:
     for computation in reachable(module):
-        dots = [i for i in computation if i.opcode == "dot" and not is_canonical(i)]
+        dots = [i for i in computation if i.opcode == "dot" and not is_canonical(i) and is_due(i)]
         for dot in dots:
             _canonicalize(dot)
         if dots:
@@ -79,6 +99,59 @@ def dot_sides(dot: HloInstruction) -> tuple[DotSide, DotSide]:
         for name, operand in zip(("lhs", "rhs"), dot.operands, strict=True)
     )
     return left, right
+
+
+def keeps_rows_apart(dot: HloInstruction) -> bool:
+    """Whether a dot's rows, given or summed over, are of several dimensions and may lie along the lanes."""
+    left, right = dot_sides(dot)
+    if not is_narrow(dot):
+        return False
+    rows = [s.free for s in row_sides(left, right)] or [left.contracting]
+    return len(rows[0]) > 1
+
+
+def row_sides(left: DotSide, right: DotSide) -> tuple[DotSide, ...]:
+    """The side whose rows a product keeps, none where it sums over the rows of both."""
+    sides = sorted((left, right), key=lambda s: s.size(s.free))
+    return () if left.size(left.contracting) > sides[1].size(sides[1].free) else (sides[1],)
+
+
+def is_narrow(dot: HloInstruction) -> bool:
+    """Whether a dot is of many rows and few features, which fill the lanes less than rows do."""
+    left, right = dot_sides(dot)
+    is_plain = dot.array.dtype.is_float and dot.array.dtype.bits <= 32 and 0 not in dot.array.dims
+    if left.batch or not is_plain or not left.contracting or has_choice(dot):
+        return False
+    kept = row_sides(left, right)
+    if kept:
+        small = right if kept[0] is left else left
+        features = small.size(small.free), small.size(small.contracting)
+        rows = tuple(kept[0].operand.array.dims[d] for d in kept[0].free)
+    else:
+        features = left.size(left.free), right.size(right.free)
+        rows = tuple(left.operand.array.dims[d] for d in left.contracting)
+    return rows_fill_lanes(rows, features)
+
+
+def rows_fill_lanes(rows: Dims, features: Dims) -> bool:
+    """Whether arrays of many rows with so many features are smaller with rows along the lanes."""
+    longest = max(rows, key=_filled, default=0)
+    return math.prod(rows) >= _LEAST_ROWS and dimension_fills_lanes(longest, features)
+
+
+def dimension_fills_lanes(size: int, features: Dims) -> bool:
+    """Whether a dimension fills the lanes half at least, and better than so many features do."""
+    filled = _filled(size)
+    gains = (_rounded(n, _BLOCK) / _rounded(n, _SUBLANES) * filled for n in features)
+    return 2 * filled >= 1 and max(gains) >= _LEAST_GAIN
+
+
+def _filled(size: int) -> float:
+    return size / _rounded(size, _BLOCK) if size else 0.0
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _side(operand: HloInstruction, batch: Dims, contracting: Dims) -> DotSide:

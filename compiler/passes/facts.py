@@ -198,9 +198,11 @@ CONTRACTS: Mapping[str, Contract] = {
     ),
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
-    "dot-canonicalizer": Contract(requires=(BARE_SHAPES,), establishes=(DOTS_OF_MATRICES,)),
+    "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "scatter-canonicalizer": Contract(requires=(BARE_SHAPES,), establishes=(FLAT_SCATTERS,)),
-    "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS, DOTS_OF_MATRICES)),
+    "row-merging": Contract(requires=(BARE_SHAPES,), establishes=(DOTS_OF_MATRICES,)),
+    "turn-splitting": Contract(requires=(BARE_SHAPES, NO_CALLS)),
+    "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "operand-rounding": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "dimension-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "fusion": Contract(

@@ -61,7 +61,9 @@ class Rows:
 
 def is_row_product(instr: Instr) -> bool:
     """Whether this is ``[M, K] x [K, N]``, or ``x [N, K]``."""
-    return instr.opcode == "dot" and instr.array.rank == 2 and REQUEST not in read_config(instr)
+    if instr.opcode != "dot" or REQUEST in read_config(instr):
+        return False
+    return all(value.array.rank == 2 for value in (instr, *instr.operands))
 
 
 def merging(instr: Instr) -> Rows | None:

@@ -22,7 +22,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
-from compiler.passes.dimension_order.forms import may_be_in_lanes
+from compiler.passes.dimension_order.dots import may_be_in_lanes
 from compiler.passes.stacked_view import carry, elements, is_only_caller, is_only_read
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead, replace

@@ -31,7 +31,7 @@ from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
 from compiler.passes.dimension_order.assignment import order_dimensions
 from compiler.passes.donor_aliasing import alias_donors
-from compiler.passes.dot_canonicalizer import canonicalize_dots
+from compiler.passes.dot_canonicalizer import canonicalize_dots, merge_rows
 from compiler.passes.expanders.custom_call_expander import expand_custom_calls
 from compiler.passes.expanders.fft_expander import expand_ffts
 from compiler.passes.expanders.global_forms import rewrite_global_forms
@@ -70,6 +70,7 @@ from compiler.passes.stacked_order import order_stacks
 from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
+from compiler.passes.turn_splitting import split_turns
 from compiler.passes.vmem_residency import keep_in_vmem
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.wrap_fusions import wrap_fusions
@@ -129,6 +130,8 @@ PASSES: dict[str, Pass] = {
         FunctionPass("row-alignment", align_rows),
         FunctionPass("operand-rounding", round_operands),
         FunctionPass("dimension-order", order_dimensions),
+        FunctionPass("row-merging", merge_rows),
+        FunctionPass("turn-splitting", split_turns),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
@@ -202,6 +205,11 @@ PIPELINE: tuple[str, ...] = (
     "row-alignment",
     "operand-rounding",
     "dimension-order",
+    "row-merging",
+    "algebraic-simplifier",
+    "cse",
+    "dce",
+    "turn-splitting",
     "fusion",
     "wrap-fusions",
     "layout-assignment",
@@ -301,7 +309,12 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("pair-types", "gather-canonicalizer", "64-bit indices are made s32"),
     ("gather-canonicalizer", "fusion", "indices are arranged where they are computed"),
     ("scatter-canonicalizer", "fusion", "indices are arranged where they are computed"),
-    ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
+    ("dimension-order", "row-merging", "it chooses the order of rows that are still apart"),
+    ("dot-canonicalizer", "row-merging", "it leaves the rows of few features apart"),
+    ("algebraic-simplifier", "turn-splitting", "it would make one transpose of both again"),
+    ("dimension-order", "turn-splitting", "it leaves transposes between two orders"),
+    ("turn-splitting", "fusion", "the turned array is stored between two kernels"),
+    ("row-merging", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
     ("dot-canonicalizer", "dimension-order", "it knows the dimensions of a dot on the matrix unit"),
     ("pair-types", "dimension-order", "it makes two arrays of one"),

@@ -93,6 +93,29 @@ def reshape_of_reshape(instr: HloInstruction, m: Match) -> HloInstruction | None
     return make.reshape(m["x"], instr.array.dims)
 
 
+# reshape(transpose(merge(x))) == reshape(transpose'(x)) when all that was merged is split again
+@rule(
+    "split-of-transposed-merge",
+    Op("reshape", Op("transpose", Op("reshape", X, name="merge"), name="turn")),
+)
+def split_of_transposed_merge(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Turn the dimensions apart: what a transpose moves as one is no dimension of its own."""
+    source = m["x"].array.dims
+    parts: dict[int, Dims] = {}
+    for old, new in reshape_groups(source, m["merge"].array.dims):
+        if len(new) > 1:
+            return None
+        if new:
+            parts[new[0]] = old
+    lost = tuple(d for d in range(len(source)) if not any(d in p for p in parts.values()))
+    order = (*lost, *(d for number in m["turn"].dimensions for d in parts[number]))
+    dims = tuple(source[d] for d in order)
+    for old, _ in reshape_groups(dims, instr.array.dims):
+        if len([d for d in old if dims[d] != 1]) > 1:
+            return None
+    return make.reshape(make.transpose(m["x"], order), instr.array.dims)
+
+
 # transpose(transpose(x, p), q)[i] reads x dim p[q[i]]
 @rule("transpose-of-transpose", Op("transpose", Op("transpose", X, name="inner")))
 def transpose_of_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:

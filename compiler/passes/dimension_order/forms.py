@@ -1,21 +1,26 @@
 """In which orders of dimensions an operation can take its operands and give its result.
 
 An elementwise operation takes all in the order of its result; a slice or a reduce gives what it
-takes. A dot of many small matrices is computed in lanes when its result lies along one of their
-dimensions (`is_in_lanes`). Gathers and scatters take any order in which slices have the minor dimension
-whole (`indexed.py`). What has no form of its own (a sort, a dot on the matrix unit, a custom call) wants all
-descending.
+takes. Dots have forms where they are small or of few features (`dots.py`). Gathers and scatters take
+any order in which slices have the minor dimension whole (`indexed.py`). What has no form of its own (a
+sort, a large dot on the matrix unit, a custom call) wants all descending.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.passes.dimension_order.dots import (
+    Form,
+    dot_places,
+    is_in_lanes,
+    is_row_dot,
+    may_be_in_lanes,
+    row_form,
+)
 from compiler.passes.dimension_order.indexed import (
     indexed_orders,
     indexed_ties,
@@ -29,17 +34,6 @@ Instr = HloInstruction
 End = tuple[int, int]
 """A dimension of an operand (its number), or of the result (-1)."""
 RESULT = -1
-_MOST_PRODUCTS = 1 << 13
-"""Products of a small matrix with another, where a dot may be computed in lanes."""
-_MOST_CONTRACTED = 32
-
-
-@dataclass(frozen=True)
-class Form:
-    """The order of each operand (empty for scalars), and of every array that comes out."""
-
-    operands: tuple[Order, ...]
-    result: Order
 
 
 def is_elementwise(instr: Instr) -> bool:
@@ -152,42 +146,14 @@ def carried(source: Dims, target: Dims, order: Order) -> Order | None:
     return tuple(d for _, new in sorted(parts, key=lambda p: p[0]) for d in new)
 
 
-def is_in_lanes(dot: Instr, wanted: Order) -> bool:
-    """Whether a dot is computed as products and sums of vregs: its result lies along many rows."""
-    return wanted != descending(len(wanted)) and may_be_in_lanes(dot)
-
-
-def may_be_in_lanes(dot: Instr) -> bool:
-    """Whether a dot is small enough to be products and sums, in some order."""
-    dtypes = (dot.array.dtype, *(o.array.dtype for o in dot.operands))
-    if not all(d.is_float and d.bits <= F32.bits for d in dtypes) or 0 in dot.array.dims:
-        return False
-    left, right = dot_sides(dot)
-    k = left.size(left.contracting)
-    products = k * left.size(left.free) * right.size(right.free)
-    batch = left.size(left.batch)
-    widest = max(batch, left.size(left.free), right.size(right.free))
-    return 0 < k <= _MOST_CONTRACTED and products * batch <= widest * _MOST_PRODUCTS
-
-
 def _dot(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     if not is_in_lanes(instr, wanted):
-        return plain(instr)
+        return row_form(instr, orders, wanted) if is_row_dot(instr) else plain(instr)
     taken = []
     for side, kept in zip(dot_sides(instr), dot_places(instr), strict=True):
         rest = sorted(kept, key=lambda d: wanted.index(kept[d]))
         taken.append((*side.contracting, *rest))
     return Form(tuple(taken), wanted)
-
-
-def dot_places(dot: Instr) -> tuple[dict[int, int], dict[int, int]]:
-    """For both operands: which dimension of the result each dimension becomes."""
-    left, right = dot_sides(dot)
-    lead = len(left.batch)
-    first = {d: i for i, d in enumerate((*left.batch, *left.free))}
-    second = {d: i for i, d in enumerate(right.batch)}
-    second |= {d: lead + len(left.free) + i for i, d in enumerate(right.free)}
-    return first, second
 
 
 _FORMS = {
@@ -214,7 +180,7 @@ _FORMS = {
 def is_movable(instr: Instr) -> bool:
     """Whether an operation has a form other than the plain one."""
     if instr.opcode == "dot":
-        return may_be_in_lanes(instr)
+        return may_be_in_lanes(instr) or is_row_dot(instr)
     return is_fused(instr) or is_indexed(instr)
 
 
@@ -236,7 +202,7 @@ def ties(instr: Instr) -> Iterator[tuple[End, End]]:
             if len(old) == len(new) == 1:
                 yield (0, old[0]), (RESULT, new[0])
     elif instr.opcode == "dot":
-        if may_be_in_lanes(instr):
+        if may_be_in_lanes(instr) or is_row_dot(instr):
             yield from _dot_ties(instr)
     elif is_indexed(instr):
         yield from indexed_ties(instr)

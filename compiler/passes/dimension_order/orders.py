@@ -28,9 +28,12 @@ _SMALL_TURN_CYCLES = 36.0
 """The same for a vreg that is turned by itself, as its matrix fills no more."""
 _GATHER_CYCLES = 80.0
 """The same where the one that lay along lanes is in another tile afterwards, for a vreg of the
-result: each of its rows comes from a register of its own."""
+result: each of its rows comes from a register of its own; each of eight lanes, if they were apart."""
 _SHUFFLE_CYCLES = 1.0
-"""To bring another dimension into the sublanes."""
+"""To bring another dimension into the sublanes as part of a reshape or a transpose, which often meets
+one that undoes it."""
+_PICK_CYCLES = 4.0
+"""To do so anywhere else: each row comes from a register of its own."""
 
 
 def descending(rank: int) -> Order:
@@ -65,11 +68,16 @@ def transfer_cycles(shape: ArrayShape, order: Order) -> float:
 
 @lru_cache(1 << 14)
 def reorder_cycles(
-    shape: ArrayShape, source: Order, target: Order, is_regrouped: bool = False
+    shape: ArrayShape,
+    source: Order,
+    target: Order,
+    is_regrouped: bool = False,
+    is_transposed: bool = False,
 ) -> float:
     """Cycles to bring an array from one order into another, inside a kernel.
 
-    Beside a reshape that breaks up lanes (`is_regrouped`) small matrices are turned together.
+    Beside a reshape that breaks up lanes (`is_regrouped`) small matrices are turned together, beside a
+    transpose (`is_transposed`) rows are often picked back.
     """
     if source == target or 0 in shape.dims:
         return 0.0
@@ -79,9 +87,12 @@ def reorder_cycles(
         return regroup_cycles(shape.with_dims(before), after)
     wider = max(vregs(before), vregs(after))
     if a[-1] == b[-1]:
-        return 0.0 if a[-2] == b[-2] else wider * _SHUFFLE_CYCLES
+        return (
+            0.0 if a[-2] == b[-2] else wider * (_SHUFFLE_CYCLES if is_transposed else _PICK_CYCLES)
+        )
     if a[-1] not in b[-2:]:
-        return vregs(after) * _GATHER_CYCLES
+        lanes = 1.0 if b[-1] in a[-2:] else max(1.0, min(LANES, after[-1]) / SUBLANES)
+        return vregs(after) * _GATHER_CYCLES * lanes
     if is_regrouped:
         return wider * _TURN_CYCLES
     blocks = LANES / min(LANES, max(before[-1], after[-1]))

@@ -11,19 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays, array_leaves
-from compiler.passes.dimension_order.forms import (
+from compiler.passes.dimension_order.dots import (
     Form,
+    is_in_lanes,
+    is_row_dot,
+    may_be_in_lanes,
+    row_cycles,
+)
+from compiler.passes.dimension_order.forms import (
     form,
     is_elementwise,
     is_fused,
-    is_in_lanes,
     is_movable,
-    may_be_in_lanes,
     result_shape,
 )
 from compiler.passes.dimension_order.indexed import indexed_cycles, is_indexed
@@ -45,6 +50,8 @@ Instr = HloInstruction
 Orders = dict[int, Order]
 _LEAST_WASTE = 4.0
 """How many times the bytes of its best order an array must take to be looked at."""
+_LEAST_ROW_WASTE = 1.9
+"""The same for what a product of many rows and few features reads and gives."""
 _LEAST_SAVED_CYCLES = 2000.0
 """What a move must save, weighted by how often it runs."""
 _LEAST_PROGRAM_SHARE = 0.01
@@ -56,7 +63,7 @@ _LEAST_GAIN = 1.5
 _LEAST_SHARE = 0.3
 """What share of the cycles around it a move must save: estimates are not better."""
 _MOST_MOVES = 3
-"""Moves of one array that are tried, the most promising first, until one saves enough."""
+"""Moves of one array of which the best is taken, the most promising ones."""
 _ROUNDS = 2
 """Arrays are looked at once more after a move: what it saved hides no other move any longer."""
 _MOST_ARRAYS = 64
@@ -68,6 +75,14 @@ _LANE_SUM_CYCLES = 6.0
 """To sum a vreg over its lanes."""
 _MATRIX_CYCLES = 100.0
 """For one small matrix product on the matrix unit, whatever its size."""
+_LANE_SHIFT_CYCLES = 2.0
+"""To bring a register's lanes to other ones."""
+_ROW_SHIFT_CYCLES = 1.0
+"""To bring its rows to other ones."""
+_LANE_STEP_CYCLES = 40.0
+"""To pick every other lane, or put them apart."""
+_ROW_TURN = 2.0
+"""How many times dearer a reordering is beside a product of few features, whose windows are small."""
 _SPLAT = frozenset({"constant", "iota"})
 _NO_ROOM = 1000.0
 _ELEMENT_CYCLES = 600.0
@@ -152,7 +167,8 @@ class OrderPlan:
         shape = result_shape(instr)
         own = self._own_cycles(instr, taken)
         breaks_lanes = instr.opcode == "reshape" and own > 0
-        total = reorder_cycles(shape, taken.result, wanted, breaks_lanes)
+        is_moved = instr.opcode in ("transpose", "reshape")
+        total = reorder_cycles(shape, taken.result, wanted, breaks_lanes, is_moved)
         if total and not (
             is_movable(instr) and is_fused(instr)
         ):  # it is stored as it comes out, too
@@ -161,7 +177,9 @@ class OrderPlan:
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                total += reorder_cycles(operand.array, lies, order, breaks_lanes)
+                total += reorder_cycles(operand.array, lies, order, breaks_lanes, is_moved)
+        if instr.opcode == "dot" and is_row_dot(instr):
+            total *= _ROW_TURN
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
             total += _ELEMENT_CYCLES * vregs(instr.operands[0].array.dims)
         if instr is self.module.entry.root:
@@ -183,13 +201,17 @@ class OrderPlan:
         cycles = transfer_cycles(shape, order)
         if cycles > self._room_cycles:
             return _NO_ROOM * cycles
-        return 2 * cycles if _is_stored(instr) else 0.0
+        if not _is_stored(instr):
+            return 0.0
+        if instr.opcode == "concatenate" and all(u.opcode == "dot" for u in instr.users):
+            cycles /= len(instr.operands)  # a product's windows: put together as they are read
+        return 2 * cycles
 
     def _own_cycles(self, instr: Instr, taken: Form) -> float:
         shape = result_shape(instr)
         count = vregs(physical(shape.dims, taken.result))
         if instr.opcode == "dot":
-            return self._dot_cycles(instr, taken.result)
+            return self._dot_cycles(instr, taken)
         if is_indexed(instr):
             return indexed_cycles(instr, taken.operands, taken.result, self._vmem_bytes)
         if instr.opcode in ("reduce", "reshape", "broadcast"):
@@ -204,13 +226,15 @@ class OrderPlan:
             large = [d for d in order if operand.dims[d] != 1]
             is_along = not large or instr.dimensions[large[-1]] == taken.result[-1]
             return count if is_along else count + vregs(lies) * _LANE_SUM_CYCLES
-        return float(count)
+        return count + count * _lane_cut_cycles(instr, taken)
 
-    def _dot_cycles(self, dot: Instr, order: Order) -> float:
+    def _dot_cycles(self, dot: Instr, taken: Form) -> float:
         left, right = dot_sides(dot)
         k = left.size(left.contracting)
-        if is_in_lanes(dot, order):
-            return 2.0 * k * vregs(physical(dot.array.dims, order))
+        if is_in_lanes(dot, taken.result):
+            return 2.0 * k * vregs(physical(dot.array.dims, taken.result))
+        if is_row_dot(dot):
+            return _MATRIX_CYCLES + row_cycles(dot, taken)
         m, n = left.size(left.free), right.size(right.free)
         blocks = -(-m // 8) * -(-k // 128) * -(-n // 128)
         return left.size(left.batch) * (_MATRIX_CYCLES + _PASS_CYCLES * blocks)
@@ -230,7 +254,8 @@ class OrderPlan:
             if not is_computed and not is_large:
                 continue  # index arithmetic of what is computed of it
             best = min(transfer_cycles(shape, _with_minor(shape, *p)) for p in _pairs(shape))
-            if before >= (_LEAST_GAIN if is_large else _LEAST_WASTE) * best:
+            least = _LEAST_ROW_WASTE if any(_is_row_array(i) for i, _ in members) else _LEAST_WASTE
+            if before >= (_LEAST_GAIN if is_large else least) * best:
                 weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
                 dots = [i for i, _ in members if i.opcode == "dot" and may_be_in_lanes(i)]
                 found[home] = (before - best) * weight + self._total(dots)
@@ -254,10 +279,11 @@ class OrderPlan:
             saved = max(self._saved(m) for m in (everywhere, self._gaining(everywhere)))
             found.append((saved, everywhere))
         best = sorted(found, key=lambda pair: -pair[0])[:_MOST_MOVES]
-        return any(self._take(moved) for _, moved in best)
+        settled = [self._settled(moved) for _, moved in best]
+        return bool(settled) and self._take(*max(settled, key=lambda r: r[0]))
 
-    def _take(self, moved: Orders) -> bool:
-        """Give arrays new orders where that saves enough; return whether it does."""
+    def _settled(self, moved: Orders) -> tuple[float, dict[int, Order | None]]:
+        """What new orders save once every array has chosen by itself, and the orders then."""
         kept = {home: self.orders.get(home) for home in moved}
         gaining = self._gaining(moved)
         results: list[tuple[float, dict[int, Order | None]]] = []
@@ -268,8 +294,11 @@ class OrderPlan:
             self._settle(moved, kept)
             results.append((before - self._total(around), {h: self.orders.get(h) for h in moved}))
             self._set(kept)
-        saved, orders = max(results, key=lambda r: r[0])
-        changed = [h for h in moved if orders[h] != kept[h]]
+        return max(results, key=lambda r: r[0])
+
+    def _take(self, saved: float, orders: Mapping[int, Order | None]) -> bool:
+        """Give arrays new orders where that saves enough; return whether it does."""
+        changed = [h for h, order in orders.items() if order != self.orders.get(h)]
         cost = self._total(self._around(changed))
         is_enough = saved > self._least_saved and saved > _LEAST_SHARE * cost
         if is_enough:
@@ -351,6 +380,23 @@ def _is_for_matrix_unit(reshape: Instr) -> bool:
     return is_merging and any(u.opcode == "dot" for u in reshape.users)
 
 
+def _lane_cut_cycles(instr: Instr, taken: Form) -> float:
+    """What a register of a slice or a pad costs more, for it moves along the lanes."""
+    if instr.opcode not in ("slice", "pad"):
+        return 0.0
+    cuts = instr.slice if instr.opcode == "slice" else instr.padding
+    first, _, step = cuts[taken.result[-1]]
+    if step != (1 if instr.opcode == "slice" else 0):
+        return _LANE_STEP_CYCLES
+    is_shifted = len(cuts) > 1 and cuts[taken.result[-2]][0] % SUBLANES != 0
+    return is_shifted * _ROW_SHIFT_CYCLES + (_LANE_SHIFT_CYCLES if first % LANES else 0.0)
+
+
+def _is_row_array(instr: Instr) -> bool:
+    """Whether a product of many rows and few features reads or gives an array."""
+    return any(i.opcode == "dot" and is_row_dot(i) for i in (instr, *instr.users))
+
+
 def _leaf(instr: Instr, index: int) -> ArrayShape:
     shape = instr.shape.elements[index] if isinstance(instr.shape, TupleShape) else instr.shape
     assert isinstance(shape, ArrayShape)
@@ -364,6 +410,11 @@ def _is_stored(instr: Instr) -> bool:
     if not is_movable(instr) or not is_fused(instr) or instr.opcode == "dot" or not instr.users:
         return True
     if instr.opcode == "dynamic-update-slice":  # in the place of its operand
+        return True
+    if instr.opcode == "pad" and sum(u.opcode == "slice" for u in instr.users) > 1:
+        return True  # what slices of several places read is made once
+    sums = sum(u.opcode == "reduce" for u in instr.users)
+    if 0 < sums < len(instr.users):  # it is read again once the sum is known
         return True
     return any(not is_movable(u) or not is_fused(u) or u.opcode in _STORED_FOR for u in instr.users)
 

@@ -20,12 +20,14 @@ from compiler.hlo.dtypes import F32, DType
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, array_leaves
-from compiler.passes.dimension_order.forms import (
+from compiler.passes.dimension_order.dots import (
     Form,
     dot_places,
     is_in_lanes,
-    result_shape,
+    is_row_dot,
+    row_product,
 )
+from compiler.passes.dimension_order.forms import result_shape
 from compiler.passes.dimension_order.indexed import gather_attributes, scatter_attributes
 from compiler.passes.dimension_order.orders import Order, descending, physical
 from compiler.passes.dot_canonicalizer import dot_sides
@@ -145,6 +147,8 @@ class OrderRewriter:
     def _emit(self, instr: Instr, operands: list[Instr], taken: Form) -> Instr:
         if instr.opcode == "dot" and is_in_lanes(instr, taken.result):
             return _products(instr, operands, taken)
+        if instr.opcode == "dot" and is_row_dot(instr):
+            return row_product(instr, operands, taken)
         if instr.opcode == "transpose":
             return operands[0]
         attrs = dict(instr.attrs)

@@ -29,6 +29,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
+from compiler.passes.dot_canonicalizer import rows_fill_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
 from compiler.passes.expanders.window_taps import padded_operand, sum_type, tap_slice, window_taps
 from compiler.passes.image_order import ImageOrder, image_order
@@ -42,6 +43,7 @@ MAX_SEQUENTIAL = 32  # positions of a running total that is added up one after a
 MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling is cheaper
 MAX_SLICES = 512  # that a convolution's input is cut into
 LANES = 128
+SUBLANES = 8
 _MOST_FILLED = 1.07  # of a product's depth, where features are added
 
 
@@ -162,7 +164,10 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     if groups == 1 and places < taps:
         return _by_position(instr, labels)
     if groups == 1:
-        more = _features_to_fill(instr.operands[0].array.dims[labels.input_feature], taps)
+        features = instr.operands[0].array.dims[labels.input_feature]
+        more = _features_to_fill(features, taps)
+        if rows_fill_lanes(dims[:-1], (features, dims[-1])):
+            more = -features % SUBLANES if taps > 1 else 0
         dot = _plain_dot(instr, labels, _columns(instr, labels, order, more), dims, more)
         return make.transpose(make.reshape(dot, dims), inverse(result))
     kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
@@ -185,7 +190,8 @@ def _in_a_loop(
 def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     """What each output position meets, side by side, times the kernel; few positions, many taps.
 
-    ``[taps.. * features, positions * batch]^T x [taps.. * features, out]``
+    ``[taps.. * features, positions * batch]^T x [taps.. * features, out]``, where these are few with taps
+    and features as dimensions of their own.
     """
     image, _ = instr.operands
     window = (*instr.window.dims, WindowDim(1), WindowDim(1))
@@ -193,20 +199,24 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     padded = padded_operand(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     features, batch = padded.array.dims[-2:]
-    depth = math.prod(d.size for d in window) * features
+    matrix = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
+    *deep, out = matrix.array.dims
+    if not rows_fill_lanes(tuple(deep), (batch, out)):
+        deep = [math.prod(deep)]
+        matrix = make.reshape(matrix, (*deep, out))
     parts: list[HloInstruction] = []
     for place in itertools.product(*(range(n) for n in positions)):
         bounds = tuple(_met(p, d) for p, d in zip(place, window, strict=False))
         met = make.slice_(padded, (*bounds, (0, features, 1), (0, batch, 1)))
-        parts.append(make.reshape(met, (depth, batch)))
-    shape = padded.array.with_dims((depth, len(parts) * batch))
+        parts.append(make.reshape(met, (*deep, batch)))
+    count = len(deep)
+    shape = padded.array.with_dims((*deep, len(parts) * batch))
     columns = parts[0]
     if len(parts) > 1:
-        columns = emit(instr, "concatenate", shape, parts, {"dimensions": (1,)})
-    kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
-    matrix = make.reshape(kernel, (depth, kernel.array.dims[-1]))
-    rows = instr.array.with_dims((len(parts) * batch, kernel.array.dims[-1]))
-    dot = emit(instr, "dot", rows, (columns, matrix), _dot_attrs(instr, (), (0,), (0,)))
+        columns = emit(instr, "concatenate", shape, parts, {"dimensions": (count,)})
+    summed = tuple(range(count))
+    rows = instr.array.with_dims((len(parts) * batch, out))
+    dot = emit(instr, "dot", rows, (columns, matrix), _dot_attrs(instr, (), summed, summed))
     result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
     dims = tuple(instr.array.dims[d] for d in result)
     return make.transpose(make.reshape(dot, dims), inverse(result))
@@ -387,13 +397,21 @@ def _plain_dot(
 ) -> HloInstruction:
     """Contract taps and features, `more` of them zeros.
 
-    The kernel keeps its dimensions, so that the dot may take it as it lies, along either side.
+    The kernel keeps its dimensions, so that the dot may take it as it lies, along either side. Rows of few
+    features keep theirs: one of them may be put along the lanes.
     """
     kernel = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
+    *lead, depth = columns.array.dims
+    features, out = kernel.array.dims[-2:]
+    is_narrow = rows_fill_lanes(tuple(lead), (features, out))
     if more:
         around = (*(WindowDim(1),) * len(labels.kernel_spatial), WindowDim(1, pad_high=more))
         zero = make.constant(kernel, kernel.array.dtype, 0)
         kernel = padded_operand(kernel, zero, (*around, WindowDim(1)))
+    if is_narrow:
+        matrix = make.reshape(kernel, (depth, out))
+        attrs = _dot_attrs(instr, (), (len(lead),), (0,))
+        return emit(instr, "dot", instr.array.with_dims(dims), (columns, matrix), attrs)
     *deep, out = kernel.array.dims
     rows = math.prod(dims[:-1])
     left = make.reshape(columns, (rows, *deep))
