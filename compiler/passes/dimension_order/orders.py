@@ -28,7 +28,8 @@ _SMALL_TURN_CYCLES = 36.0
 """The same for a vreg that is turned by itself, as its matrix fills no more."""
 _GATHER_CYCLES = 80.0
 """The same where the one that lay along lanes is in another tile afterwards, for a vreg of the
-result: each of its rows comes from a register of its own; each of eight lanes, if they were apart."""
+result: each of its rows comes from a register of its own; and each eight lanes from others, where
+nothing of the old tiles is left."""
 _SHUFFLE_CYCLES = 1.0
 """To bring another dimension into the sublanes as part of a reshape or a transpose, which often meets
 one that undoes it."""
@@ -91,7 +92,8 @@ def reorder_cycles(
             0.0 if a[-2] == b[-2] else wider * (_SHUFFLE_CYCLES if is_transposed else _PICK_CYCLES)
         )
     if a[-1] not in b[-2:]:
-        lanes = 1.0 if b[-1] in a[-2:] else max(1.0, min(LANES, after[-1]) / SUBLANES)
+        is_near = b[-1] in a[-2:] or a[-2] == b[-2]
+        lanes = 1.0 if is_near else max(1.0, min(LANES, after[-1]) / SUBLANES)
         return vregs(after) * _GATHER_CYCLES * lanes
     if is_regrouped:
         return wider * _TURN_CYCLES
