@@ -167,7 +167,7 @@ class OrderPlan:
         shape = result_shape(instr)
         own = self._own_cycles(instr, taken)
         breaks_lanes = instr.opcode == "reshape" and own > 0
-        is_moved = instr.opcode in ("transpose", "reshape")
+        is_moved = instr.opcode == "transpose" or instr.opcode == "reshape"
         total = reorder_cycles(shape, taken.result, wanted, breaks_lanes, is_moved)
         if total and not (
             is_movable(instr) and is_fused(instr)
@@ -382,11 +382,14 @@ def _is_for_matrix_unit(reshape: Instr) -> bool:
 
 def _lane_cut_cycles(instr: Instr, taken: Form) -> float:
     """What a register of a slice or a pad costs more, for it moves along the lanes."""
-    if instr.opcode not in ("slice", "pad"):
+    if instr.opcode == "slice":
+        cuts, dense = instr.slice, 1
+    elif instr.opcode == "pad":
+        cuts, dense = instr.padding, 0
+    else:
         return 0.0
-    cuts = instr.slice if instr.opcode == "slice" else instr.padding
     first, _, step = cuts[taken.result[-1]]
-    if step != (1 if instr.opcode == "slice" else 0):
+    if step != dense:
         return _LANE_STEP_CYCLES
     is_shifted = len(cuts) > 1 and cuts[taken.result[-2]][0] % SUBLANES != 0
     return is_shifted * _ROW_SHIFT_CYCLES + (_LANE_SHIFT_CYCLES if first % LANES else 0.0)
