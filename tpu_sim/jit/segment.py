@@ -65,9 +65,14 @@ class Segment:
         self._commands.begin_segment()
         self._check_bounds()
         outputs = self._carried_values()
+        # a cheap value belongs to no component: one that must lie in memory gets its own
+        alone: dict[int, list[list[int]]] = {}
+        for value in sorted(outputs & self._staging.cheap):
+            alone.setdefault(self._staging.ops[value].stage, []).append([value])
         self._state.begin()
         for stage in range(self._staging.stage_count):
-            self._components(stage, outputs)
+            groups = self._staging.components(stage) + alone.get(stage, [])
+            self._components(stage, groups, outputs)
             self._state.emit_stage(self._staging.state_ops(stage))
         self._state.end()
         self._commands.flush()
@@ -105,11 +110,7 @@ class Segment:
         module.carry_slots = max(module.carry_slots, self._free_slot)
         return slot
 
-    def _components(self, stage: int, outputs: frozenset[int]) -> None:
-        groups = self._staging.components(stage)
-        # a cheap value belongs to no component: one that must lie in memory gets its own
-        cheap = self._staging.cheap
-        groups += [[v] for v in sorted(outputs & cheap) if self._staging.ops[v].stage == stage]
+    def _components(self, stage: int, groups: list[list[int]], outputs: frozenset[int]) -> None:
         found = [
             outline(self._staging, stage, members, outputs, self._pieces) for members in groups
         ]
