@@ -129,6 +129,8 @@ def _without_commas(text: str, shape: ArrayShape) -> list[str]:
 def _structure(dims: tuple[int, ...], element: str = "") -> str:
     """The braces and commas of a literal: ``{{,},{,}}`` for dimensions [2,2]."""
     text = element
+    if 0 in dims:
+        dims = dims[: dims.index(0) + 1]  # within nothing there is nothing, however much of it
     for size in reversed(dims):
         text = "{" + ",".join([text] * size) + "}"
     return text
