@@ -124,10 +124,8 @@ def _may_change(instr: HloInstruction) -> bool:
 def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:
     places = math.prod(sizes.positions)
     is_gradient = places < sizes.taps
-    batch, features = (
-        (sizes.features, sizes.batch) if is_gradient else (sizes.batch, sizes.features)
-    )
-    if dimension_fills_lanes(batch, (features, sizes.out)):
+    batch = sizes.features if is_gradient else sizes.batch
+    if dimension_fills_lanes(batch, (sizes.out,)):
         return None  # batch lies along the lanes
     if is_gradient:
         return _folded_gradient(instr, sizes, chip)

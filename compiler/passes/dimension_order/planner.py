@@ -75,7 +75,7 @@ _LANE_SUM_CYCLES = 6.0
 """To sum a vreg over its lanes."""
 _MATRIX_CYCLES = 100.0
 """For one small matrix product on the matrix unit, whatever its size."""
-_LANE_SHIFT_CYCLES = 2.0
+_LANE_SHIFT_CYCLES = 6.0
 """To bring a register's lanes to other ones."""
 _ROW_SHIFT_CYCLES = 1.0
 """To bring its rows to other ones."""
