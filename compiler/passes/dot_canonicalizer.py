@@ -38,6 +38,8 @@ _LEAST_ROWS = 1024
 """Rows of a product from which their order matters."""
 _LEAST_GAIN = 1.9
 """How many times smaller an array must be with rows along the lanes."""
+_MOST_FILLED = 0.4
+"""Of the lanes, what features may fill: arrays of 64 lose more by being turned than they waste."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,10 @@ def rows_fill_lanes(rows: Dims, features: Dims) -> bool:
 
 
 def dimension_fills_lanes(size: int, features: Dims) -> bool:
-    """Whether a dimension fills the lanes half at least, and better than so many features do."""
-    filled = _filled(size)
-    gains = (_rounded(n, _BLOCK) / _rounded(n, _SUBLANES) * filled for n in features)
-    return 2 * filled >= 1 and max(gains) >= _LEAST_GAIN
+    """Whether a dimension fills the lanes half at least, and much better than so many features do."""
+    filled = min(_rounded(n, _SUBLANES) / _rounded(n, _BLOCK) for n in features)
+    is_full = 2 * _filled(size) >= 1
+    return is_full and filled <= _MOST_FILLED and _filled(size) >= _LEAST_GAIN * filled
 
 
 def _filled(size: int) -> float:

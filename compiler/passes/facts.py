@@ -12,12 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compiler.analysis.scatter_dims import (
-    combines_elements,
-    has_numbers_last,
-    is_canonical,
-    scatter_dims,
-)
 from compiler.diagnostics import CompileError
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.device_types import DOUBLES, PARTS, SUB_BYTE, TINY_FLOATS
@@ -123,19 +117,6 @@ DOTS_OF_MATRICES = Fact(
     "a dot whose dimensions are not one M, K and N behind batch dimensions",
     lambda instr: instr.opcode == "dot" and not dot_canonicalizer.is_canonical(instr),
 )
-
-
-def _is_flat_scatter(instr: Instr) -> bool:
-    """Whether kernels take a scatter: in canonical form, or by elements that lie along their numbers."""
-    dims = scatter_dims(instr)
-    return is_canonical(dims) or (has_numbers_last(dims) and combines_elements(dims))
-
-
-FLAT_SCATTERS = Fact(
-    "flat-scatters",
-    "a scatter whose index vectors do not come first",
-    lambda instr: instr.opcode == "scatter" and not _is_flat_scatter(instr),
-)
 WRAPPED = Fact(
     "wrapped",
     "an operation outside of fusions",
@@ -199,7 +180,6 @@ CONTRACTS: Mapping[str, Contract] = {
     "integer-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
-    "scatter-canonicalizer": Contract(requires=(BARE_SHAPES,), establishes=(FLAT_SCATTERS,)),
     "row-merging": Contract(requires=(BARE_SHAPES,), establishes=(DOTS_OF_MATRICES,)),
     "turn-splitting": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
@@ -214,7 +194,6 @@ CONTRACTS: Mapping[str, Contract] = {
             WHOLE_BYTES,
             LANES,
             DOTS_OF_MATRICES,
-            FLAT_SCATTERS,
         )
     ),
     "wrap-fusions": Contract(requires=(BARE_SHAPES, *KERNEL_OPERATIONS), establishes=(WRAPPED,)),

@@ -224,6 +224,7 @@ PIPELINE: tuple[str, ...] = (
 )
 
 INDISPENSABLE: Mapping[str, str] = {
+    "scatter-canonicalizer": "kernels take scatters of a few forms",
     "memory-space-assignment": "scalars that are addresses and conditions must lie in SMEM",
     "scheduling": "instructions have no order without it",
     "copy-insertion": "what is written in place may still be read",

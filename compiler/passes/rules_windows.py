@@ -18,7 +18,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.passes.rules_motion import can_regroup, regroup
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, Group, is_refinement, reshape_groups
-from compiler.rewrite.graph import emit
+from compiler.rewrite.graph import emit, remove_dead
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
 from compiler.rewrite.rewriter import rule
 
@@ -137,5 +137,6 @@ def merge_scattered_windows(instr: HloInstruction, _: Match) -> HloInstruction |
     operand = regroup(d.operand, dims, merged)
     made = emit(instr, "scatter", operand.array, (operand, d.indices, source), attrs)
     if is_canonical(d) and not is_canonical(scatter_dims(made)):
-        return None  # a batch that no kernel takes without its window
+        remove_dead(made)  # a batch that no kernel takes without its window
+        return None
     return make.reshape(made, dims)
