@@ -9,17 +9,15 @@ not again (`benchmarks.distance`). A model that does not compile without a pass 
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.distance.__main__ import models_of
+from benchmarks.distance.__main__ import estimating_parser, models_of
 from benchmarks.distance.models import Estimator, Model
 from benchmarks.distance.page import geomean
 from benchmarks.sections import version
@@ -104,17 +102,9 @@ def page(effects: Sequence[Effect], models: Sequence[Model], target: str) -> str
 
 def main() -> int:
     """Estimate, then print or write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
+    parser = estimating_parser(__doc__)
     parser.add_argument("--only", default="*", metavar="GLOB[,GLOB]", help="names of models")
     parser.add_argument("--skip", default="*", metavar="GLOB[,GLOB]", help="names of passes")
-    parser.add_argument("--target", default="v5e")
-    parser.add_argument("--timeout", type=float, default=300)
-    parser.add_argument("--out", type=Path)
-    cache = Path(tempfile.gettempdir()) / "tpuc-distance"
-    parser.add_argument("--cache", type=Path, default=cache, metavar="FOLDER")
     args = parser.parse_args()
     estimator = Estimator(args.target, args.cache, args.timeout)
     globs = args.only.split(",")

@@ -418,14 +418,17 @@ def schema() -> None:
 def _command(name: str) -> Callable[..., Any]:
     """Load the command's body on first use, so that --help and --version stay instant."""
     module, _, function_name = name.partition(".")
-    body = importlib.import_module(f"tpuc.commands.{module}")
-    function: Callable[..., Any] = getattr(body, function_name)
+    function: Callable[..., Any] = getattr(_commands(module), function_name)
     return function
+
+
+def _commands(module: str) -> Any:
+    return importlib.import_module(f"tpuc.commands.{module}")
 
 
 def _compiling_command(name: str, options: dict[str, object]) -> None:
     """A command whose body takes what is chosen about compiling as one argument, ``choices``."""
-    choices = _command("models.Choices").taken_from(options)  # type: ignore[attr-defined]
+    choices = _commands("models").Choices.taken_from(options)
     _command(name)(choices=choices, **options)
 
 

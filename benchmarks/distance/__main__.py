@@ -28,20 +28,26 @@ def models_of(folder: Path, pattern: str) -> list[Path]:
     return [path for path in found if fnmatch.fnmatch(path.stem.removesuffix("_full"), pattern)]
 
 
-def main() -> int:
-    """Estimate, then print or write the page. The exit code is 1 if a model does not compile."""
+def estimating_parser(description: str | None) -> argparse.ArgumentParser:
+    """The options of a command that estimates the models of a folder and writes a page."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--reference", type=Path, help="cycles and bytes of another compiler")
-    parser.add_argument("--only", default="*", metavar="GLOB", help="names of models")
-    parser.add_argument("--worst", type=int, default=40, help="kernels listed")
     parser.add_argument("--target", default="v5e")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--out", type=Path)
     cache = Path(tempfile.gettempdir()) / "tpuc-distance"
     parser.add_argument("--cache", type=Path, default=cache, metavar="FOLDER")
+    return parser
+
+
+def main() -> int:
+    """Estimate, then print or write the page. The exit code is 1 if a model does not compile."""
+    parser = estimating_parser(__doc__)
+    parser.add_argument("--reference", type=Path, help="cycles and bytes of another compiler")
+    parser.add_argument("--only", default="*", metavar="GLOB", help="names of models")
+    parser.add_argument("--worst", type=int, default=40, help="kernels listed")
     args = parser.parse_args()
     reference = json.loads(args.reference.read_text()) if args.reference else {}
     estimator = Estimator(args.target, args.cache, args.timeout)

@@ -30,6 +30,7 @@ LANES = 128
 _TOGETHER_TILES = 8
 """Registers of updates in one body."""
 _ANY = 0x7FFFFFFF
+"""The largest word that is the place of a row; words that are for none lie above, as unsigned numbers."""
 
 
 class RowGroups:
