@@ -116,7 +116,7 @@ def with_sharding_constraint(
     rule = lambda trace, x: Tracer(  # noqa: E731
         trace, _constrained(x.instr, sharding), is_weak=x.is_weak
     )
-    trace = open_trace() or value.trace
+    trace = open_trace() or value.owner
     made = trace.run("with_sharding_constraint", rule, (value,), {})
     assert isinstance(made, Tracer)
     return made

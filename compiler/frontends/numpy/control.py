@@ -89,7 +89,7 @@ def scan(
     called = _Called(step)
 
     def body(number: Tracer, values: Sequence[Tracer]) -> list[Tracer]:
-        inner = number.trace
+        inner = number.owner
         at = _scalar_of(inner, count - 1) - number if reverse else number
         mine = [_slice_at(inner.lift(x), at) for x in sliced]
         results = called.results(inner, [*values[: len(state)], *mine])
@@ -174,7 +174,7 @@ def _retyped(carried: Tracer, made: Tracer) -> Tracer:
     if not carried.is_weak or common == Leaf.of(carried).type:
         return carried
     new = convert(carried, common.dtype)
-    return Tracer(new.trace, new.instr, is_weak=common.is_weak)
+    return Tracer(new.owner, new.instr, is_weak=common.is_weak)
 
 
 def _expect_fixed(
@@ -314,18 +314,18 @@ def _scalar_of(trace: Trace, value: int) -> Tracer:
 
 def _slice_at(x: Tracer, at: Tracer) -> Tracer:
     """Element `at` of the first axis."""
-    b = x.trace.builder
+    b = x.owner.builder
     zeros = [b.constant(S32, 0)] * (x.ndim - 1)
     part = b.dynamic_slice(x.instr, [at.instr, *zeros], (1, *x.shape[1:]))
-    return reshape(Tracer(x.trace, part), x.shape[1:])
+    return reshape(Tracer(x.owner, part), x.shape[1:])
 
 
 def _put_at(into: Tracer, y: Tracer, at: Tracer) -> Tracer:
     """`into` with element `at` of its first axis replaced."""
-    b = into.trace.builder
+    b = into.owner.builder
     zeros = [b.constant(S32, 0)] * y.ndim
     row = reshape(convert(y, into.dtype), (1, *y.shape))
-    return Tracer(into.trace, b.dynamic_update_slice(into.instr, row.instr, [at.instr, *zeros]))
+    return Tracer(into.owner, b.dynamic_update_slice(into.instr, row.instr, [at.instr, *zeros]))
 
 
 def _expect_truth(tested: Nested) -> None:

@@ -153,7 +153,7 @@ def pinv(
     def derivative(primals: Any, tangents: Any) -> Any:
         """Golub and Pereyra (1973), of matrices whose rank stays."""
         (a,), (da,) = primals, tangents
-        p = custom_jvp(a.trace, function, derivative, _PINV, (a,))
+        p = custom_jvp(a.owner, function, derivative, _PINV, (a,))
         left, right = adjoint(p), adjoint(da)
         change = -highest(highest(p, da), p)
         rest = right - highest(highest(right, a), p)

@@ -95,8 +95,8 @@ class Pullback:
 def _or_zeros(derivative: Tangent, like: Tracer) -> Tracer:
     if derivative is None:
         zero = constant_like(like, 0)
-        return Tracer(zero.trace, zero.instr)
-    return Tracer(like.trace, array_of(derivative))
+        return Tracer(zero.owner, zero.instr)
+    return Tracer(like.owner, array_of(derivative))
 
 
 def _like(trace: Trace, what: str, leaf: object, like: Tracer) -> HloInstruction | None:

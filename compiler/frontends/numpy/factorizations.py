@@ -50,13 +50,13 @@ def triangular_solve(
         "left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": how
     }  # fmt: skip
     return type(b)(
-        b.trace, b.trace.builder.instruction("triangular-solve", (a.instr, b.instr), attrs)
+        b.owner, b.owner.builder.instruction("triangular-solve", (a.instr, b.instr), attrs)
     )
 
 
 def _called(target: str, operands: Sequence[Any], shapes: Sequence[Shape], config: str = "") -> Any:
     """The results of a call."""
-    trace = operands[0].trace
+    trace = operands[0].owner
     b = trace.builder
     shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
     made = b.custom_call(target, [x.instr for x in operands], shape)
@@ -77,7 +77,7 @@ def _array(like: Any, dims: Sequence[int], dtype: Any = None) -> ArrayShape:
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """Of square matrices: L (with a unit diagonal) and U in one, s32 pivots, and the s32 order of the rows:
     ``a[order] = L U``."""
-    found: tuple[Any, Any, Any] = custom_jvp(a.trace, _lu, _lu_derivative, _LU, (a,))
+    found: tuple[Any, Any, Any] = custom_jvp(a.owner, _lu, _lu_derivative, _LU, (a,))
     return found
 
 
@@ -124,7 +124,7 @@ def lu_solve(factors: tuple[Any, Any, Any], b: Any) -> Any:
 
 def qr(a: Any) -> tuple[Any, Any]:
     """Q ``[.., m, k]`` with orthonormal columns and upper triangular R ``[.., k, n]``, ``k = min(m, n)``."""
-    found: tuple[Any, Any] = custom_jvp(a.trace, _qr, _qr_derivative, _QR, (a,))
+    found: tuple[Any, Any] = custom_jvp(a.owner, _qr, _qr_derivative, _QR, (a,))
     return found
 
 
@@ -173,7 +173,7 @@ def _qr_derivative(primals: Any, tangents: Any) -> Any:
 def eigh(a: Any) -> tuple[Any, Any]:
     """Eigenvalues, ascending and real, and eigenvectors as columns, of Hermitian matrices of which the lower
     triangle is read."""
-    found: tuple[Any, Any] = custom_jvp(a.trace, _eigh, _eigh_derivative, _EIGH, (a,))
+    found: tuple[Any, Any] = custom_jvp(a.owner, _eigh, _eigh_derivative, _EIGH, (a,))
     return found
 
 
@@ -202,7 +202,7 @@ def _eigh_derivative(primals: Any, tangents: Any) -> Any:
 
 def svd(a: Any) -> tuple[Any, Any, Any]:
     """``a = u diag(s) vh`` with ``k = min(m, n)`` columns of u and rows of vh; s descending."""
-    found: tuple[Any, Any, Any] = custom_jvp(a.trace, _svd, _svd_derivative, _SVD, (a,))
+    found: tuple[Any, Any, Any] = custom_jvp(a.owner, _svd, _svd_derivative, _SVD, (a,))
     return found
 
 

@@ -34,7 +34,7 @@ _WORDS = {1: np.int8, 2: np.int16, 4: np.int32}
 
 def _bits(x: Tracer, dtype: npt.DTypeLike) -> Tracer:
     """The same bits as another type of as many."""
-    return wrap(x, x.trace.builder.bitcast_convert(x.instr, from_numpy(np.dtype(dtype))))
+    return wrap(x, x.owner.builder.bitcast_convert(x.instr, from_numpy(np.dtype(dtype))))
 
 
 def _f32(name: str, x: Tracer) -> Tracer:

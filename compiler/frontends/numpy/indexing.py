@@ -100,9 +100,9 @@ def _basic(x: Tracer, entries: list[Any]) -> Tracer:
         axis += 1
     instr = x.instr
     if starts != [0] * x.ndim or limits != list(x.shape) or strides != [1] * x.ndim:
-        instr = x.trace.builder.slice(instr, starts, limits, strides)
+        instr = x.owner.builder.slice(instr, starts, limits, strides)
     if flipped:
-        instr = x.trace.builder.reverse(instr, flipped)
+        instr = x.owner.builder.reverse(instr, flipped)
     return reshape(wrap(x, instr), shape)
 
 
@@ -135,14 +135,14 @@ def gather(x: Tracer, picks: list[Pick], place: int) -> Tracer:
     positions = broadcast([wrapped(pick.positions, x.shape[pick.axis]) for pick in picks])
     shape = positions[0].shape
     columns = [expand(p, p.ndim) for p in positions]
-    indices = concatenate(x.trace, columns, len(shape))
+    indices = concatenate(x.owner, columns, len(shape))
     axes = [pick.axis for pick in picks]
     sizes = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     window_rank = x.ndim - len(axes)
     offset_dims = [i if i < place else i + len(shape) for i in range(window_rank)]
     return wrap(
         x,
-        x.trace.builder.gather(
+        x.owner.builder.gather(
             x.instr,
             indices.instr,
             offset_dims=tuple(offset_dims),

@@ -41,14 +41,14 @@ VIEWING = _REORDERING | _RESHAPING | _READ_ONLY
 
 
 class ChangingArray(ArrayMethods):
-    """A traced array: `instr` is its present value, `trace` what that belongs to, `is_weak` whether
+    """A traced array: `instr` is its present value, `owner` the trace that this belongs to, `is_weak` whether
     it came of Python scalars alone."""
 
-    __slots__ = ("__weakref__", "_sharing", "instr", "is_weak", "trace")
+    __slots__ = ("__weakref__", "_sharing", "instr", "is_weak", "owner")
 
     instr: HloInstruction
     is_weak: bool
-    trace: Any
+    owner: Any
     _sharing: Sharing | None
 
     @property
@@ -168,7 +168,7 @@ def assign(x: ChangingArray, value: ChangingArray) -> None:
 
 def _read_again(x: ChangingArray) -> None:
     for view in x.sharing.living():
-        if view.trace is x.trace and view.sharing.view is not None:
+        if view.owner is x.owner and view.sharing.view is not None:
             view.instr = view.sharing.view.read(x).instr
             _read_again(view)
 

@@ -224,6 +224,10 @@ class ArrayMethods(NDArrayOperatorsMixin):
         """As np.diagonal."""
         return self._call(np.diagonal, *args, **kwargs)
 
+    def trace(self, *args: Any, **kwargs: Any) -> Self:
+        """As np.trace."""
+        return self._call(np.trace, *args, **kwargs)
+
     def nonzero(self) -> Self:
         """As np.nonzero."""
         return self._call(np.nonzero)

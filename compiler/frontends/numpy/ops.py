@@ -25,7 +25,7 @@ ON_BOOLEANS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"
 def as_tracer(trace: Trace, value: object) -> Tracer:
     """Make a constant of an array or a Python scalar (a weak one); tracers pass through."""
     if isinstance(value, Tracer):
-        return value if value.trace is trace else trace.lift(value)
+        return value if value.owner is trace else trace.lift(value)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         weak = promote([OperandType(np.asarray(value).dtype, is_weak=True)]).dtype
         if isinstance(value, int) and not -(2**31) <= value < 2**31:  # for a 64-bit array
@@ -56,7 +56,7 @@ def _constant(trace: Trace, array: np.ndarray[Any, Any], *, is_weak: bool = Fals
 
 def wrap(like: Tracer, instr: HloInstruction, *, is_weak: bool = False) -> Tracer:
     """A tracer of the same trace."""
-    return Tracer(like.trace, instr, is_weak=is_weak)
+    return Tracer(like.owner, instr, is_weak=is_weak)
 
 
 def convert(x: Tracer, dtype: object) -> Tracer:
@@ -66,15 +66,15 @@ def convert(x: Tracer, dtype: object) -> Tracer:
         return wrap(x, x.instr) if x.is_weak else x
     if x.instr.opcode == "constant" and x.is_weak:
         literal = np.asarray(x.instr.literal)
-        return _constant(x.trace, _scalar_in(literal.item(), target))
+        return _constant(x.owner, _scalar_in(literal.item(), target))
     if target == _BOOL:
         return compare(x, constant_like(x, 0), "NE")
-    return wrap(x, x.trace.builder.convert(x.instr, from_numpy(target)))
+    return wrap(x, x.owner.builder.convert(x.instr, from_numpy(target)))
 
 
 def constant_like(x: Tracer, value: complex) -> Tracer:
     """A Python number in the type and dimensions of `x`."""
-    scalar = _constant(x.trace, _scalar_in(value, x.dtype), is_weak=x.is_weak)
+    scalar = _constant(x.owner, _scalar_in(value, x.dtype), is_weak=x.is_weak)
     return broadcast_to(scalar, x.shape)
 
 
@@ -95,9 +95,9 @@ def broadcast_to(x: Tracer, shape: Sequence[int]) -> Tracer:
     kept = [axis for axis, n in enumerate(x.shape) if n == target[offset + axis]]
     instr = x.instr
     if len(kept) < x.ndim:
-        instr = x.trace.builder.reshape(instr, [x.shape[axis] for axis in kept])
+        instr = x.owner.builder.reshape(instr, [x.shape[axis] for axis in kept])
     dimensions = [offset + axis for axis in kept]
-    return wrap(x, x.trace.builder.broadcast(instr, target, dimensions), is_weak=x.is_weak)
+    return wrap(x, x.owner.builder.broadcast(instr, target, dimensions), is_weak=x.is_weak)
 
 
 def reshape(x: Tracer, shape: Sequence[int]) -> Tracer:
@@ -105,14 +105,14 @@ def reshape(x: Tracer, shape: Sequence[int]) -> Tracer:
     target = tuple(int(n) for n in shape)
     if x.shape == target:
         return x
-    return wrap(x, x.trace.builder.reshape(x.instr, target), is_weak=x.is_weak)
+    return wrap(x, x.owner.builder.reshape(x.instr, target), is_weak=x.is_weak)
 
 
 def transpose(x: Tracer, order: Sequence[int]) -> Tracer:
     """Permute axes."""
     if list(order) == list(range(x.ndim)):
         return x
-    return wrap(x, x.trace.builder.transpose(x.instr, order), is_weak=x.is_weak)
+    return wrap(x, x.owner.builder.transpose(x.instr, order), is_weak=x.is_weak)
 
 
 def expand(x: Tracer, axis: int) -> Tracer:
@@ -158,23 +158,23 @@ def broadcast(tracers: Sequence[Tracer]) -> list[Tracer]:
 
 def compare(x: Tracer, y: Tracer, direction: str) -> Tracer:
     """A boolean array; `direction` as in HLO."""
-    return wrap(x, x.trace.builder.compare(x.instr, y.instr, direction))
+    return wrap(x, x.owner.builder.compare(x.instr, y.instr, direction))
 
 
 def select(condition: Tracer, on_true: Tracer, on_false: Tracer) -> Tracer:
     """Elements of one or the other, all three of one shape."""
-    instr = on_true.trace.builder.select(condition.instr, on_true.instr, on_false.instr)
+    instr = on_true.owner.builder.select(condition.instr, on_true.instr, on_false.instr)
     return wrap(on_true, instr, is_weak=on_true.is_weak and on_false.is_weak)
 
 
 def unary(opcode: str, x: Tracer) -> Tracer:
     """One elementwise instruction."""
-    return wrap(x, x.trace.builder.unary(opcode, x.instr), is_weak=x.is_weak)
+    return wrap(x, x.owner.builder.unary(opcode, x.instr), is_weak=x.is_weak)
 
 
 def binary(opcode: str, x: Tracer, y: Tracer) -> Tracer:
     """One elementwise instruction of two operands of equal type and shape."""
-    instr = x.trace.builder.binary(opcode, x.instr, y.instr)
+    instr = x.owner.builder.binary(opcode, x.instr, y.instr)
     return wrap(x, instr, is_weak=x.is_weak and y.is_weak)
 
 

@@ -39,7 +39,7 @@ def contract(
         counts = contract(convert(x, np.int32), convert(y, np.int32), contracting, batch)
         return convert(counts, np.bool_)
     left, right = convert(x, dtype), convert(y, dtype)
-    return wrap(left, x.trace.builder.dot(left.instr, right.instr, contracting, batch))
+    return wrap(left, x.owner.builder.dot(left.instr, right.instr, contracting, batch))
 
 
 def matmul(trace: Trace, a: object, b: object) -> Tracer:

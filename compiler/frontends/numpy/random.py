@@ -237,7 +237,7 @@ def _rotated(x: Any, distance: int) -> Any:
 
 
 def _with_bits(x: Tracer, dtype: NumpyDType) -> Any:
-    return Tracer(x.trace, x.trace.builder.bitcast_convert(x.instr, from_numpy(dtype)))
+    return Tracer(x.owner, x.owner.builder.bitcast_convert(x.instr, from_numpy(dtype)))
 
 
 def _key(trace: Trace, value: Any) -> Any:

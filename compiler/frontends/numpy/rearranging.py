@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -108,7 +109,35 @@ def _meshgrid(
     return tuple(shaped) if sparse else tuple(np.broadcast_arrays(*shaped))
 
 
+def _sliding_windows(
+    trace: Trace,
+    x: Any,
+    window_shape: Any,
+    axis: Any = None,
+    *,
+    subok: bool = False,
+    writeable: bool = False,
+) -> Any:
+    """np.lib.stride_tricks.sliding_window_view: a copy, which holds each element once for each window."""
+    windows: Any = traced(trace, x)
+    sizes = (window_shape,) if isinstance(window_shape, int) else tuple(window_shape)
+    axes = range(windows.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    if len(sizes) != len(axes):
+        raise CompileError(f"sliding_window_view: {len(sizes)} window sizes for {len(axes)} axes")
+    for size, along in zip(sizes, axes, strict=True):
+        along %= np.ndim(x)
+        if not 0 <= size <= windows.shape[along]:
+            raise CompileError(
+                f"sliding_window_view: a window of {size} on {windows.shape[along]} elements"
+            )
+        count = windows.shape[along] - size + 1
+        places = np.arange(count, dtype=np.int32)[:, None] + np.arange(size, dtype=np.int32)
+        windows = np.moveaxis(np.take(windows, places, axis=along), along + 1, -1)
+    return windows
+
+
 REARRANGING_FUNCTIONS: dict[object, Rule] = {
+    np.lib.stride_tricks.sliding_window_view: _sliding_windows,
     np.append: _append,
     np.array_split: _array_split,
     np.atleast_3d: _atleast_3d,

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.frontends.numpy.division import divide
 from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_tracer,
@@ -79,7 +78,7 @@ def fold(opcode: str, x: Tracer, axes: Sequence[int], *, keepdims: bool = False)
     opcode = _opcode_for(opcode, x.dtype)
     if not axes:
         return x
-    b = x.trace.builder
+    b = x.owner.builder
     start = b.constant(from_numpy(x.dtype), _identity_value(opcode, x.dtype))
     body = b.scalar(opcode, from_numpy(x.dtype))
     result = wrap(x, b.reduce(x.instr, start, tuple(axes), body))
@@ -100,7 +99,7 @@ def _masked(opcode: str, x: Tracer, where: object) -> Tracer:
 
 
 def _mask(x: Tracer, where: object) -> Tracer:
-    return broadcast_to(convert(as_tracer(x.trace, where), _BOOL), x.shape)
+    return broadcast_to(convert(as_tracer(x.owner, where), _BOOL), x.shape)
 
 
 def _count_where(x: Tracer, where: object, axes: Sequence[int], *, keepdims: bool) -> Tracer | int:
@@ -123,7 +122,7 @@ def _finish(result: Tracer, opcode: str, initial: object, dtype: NumpyDType) -> 
     result = convert(result, dtype)
     if initial is None:
         return result
-    start = broadcast_to(convert(as_tracer(result.trace, initial), dtype), result.shape)
+    start = broadcast_to(convert(as_tracer(result.owner, initial), dtype), result.shape)
     return binary(_opcode_for(opcode, dtype), result, start)
 
 
@@ -241,17 +240,6 @@ def std(trace: Trace, a: object, *args: Any, **kwargs: Any) -> Tracer:
     return unary("sqrt", var(trace, a, *args, **kwargs))
 
 
-def average(trace: Trace, a: object, axis: Axis = None, weights: object = None) -> Tracer:
-    """np.average, with weights of the array's own shape."""
-    if weights is None:
-        return mean(trace, a, axis)
-    x, w = as_tracer(trace, a), as_tracer(trace, weights)
-    if x.shape != w.shape:
-        raise UnsupportedError("np.average: weights must have the shape of the array")
-    axes = normal_axes(axis, x.ndim)
-    return divide(trace, fold("add", x * w, axes), fold("add", w, axes))
-
-
 def _position_rule(direction: str) -> Rule:
     """argmax and argmin: the first of equals; NaN wins, as in NumPy."""
 
@@ -298,7 +286,9 @@ def _position_reducer(b: HloBuilder, x: Tracer, direction: str) -> HloComputatio
     return inner.build(inner.tuple((best, position)))
 
 
-def _cumulative_rule(opcode: str) -> Rule:
+def cumulative_rule(opcode: str) -> Rule:
+    """np.cumsum and its like, and ``accumulate`` of extremes: flat unless an axis is given."""
+
     def rule(trace: Trace, a: object, axis: int | None = None, dtype: object = None) -> Tracer:
         x = as_tracer(trace, a)
         if axis is None:
@@ -321,7 +311,7 @@ def _cumulative_rule(opcode: str) -> Rule:
 
 def _cumulative_standard(opcode: str) -> Rule:
     """np.cumulative_sum and np.cumulative_prod: of one axis, perhaps beginning with the neutral element."""
-    scan = _cumulative_rule(opcode)
+    scan = cumulative_rule(opcode)
 
     def rule(
         trace: Trace,
@@ -446,10 +436,9 @@ REDUCTION_FUNCTIONS: dict[object, Rule] = {
     np.argmax: _position_rule("GT"),
     np.argmin: _position_rule("LT"),
     np.argsort: argsort,
-    np.average: average,
     np.count_nonzero: count_nonzero,
-    np.cumprod: _cumulative_rule("multiply"),
-    np.cumsum: _cumulative_rule("add"),
+    np.cumprod: cumulative_rule("multiply"),
+    np.cumsum: cumulative_rule("add"),
     np.max: _extreme_rule("maximum"),
     np.mean: mean,
     np.min: _extreme_rule("minimum"),
@@ -465,37 +454,3 @@ REDUCTION_FUNCTIONS: dict[object, Rule] = {
 if hasattr(np, "cumulative_sum"):  # since NumPy 2.1
     REDUCTION_FUNCTIONS[np.cumulative_prod] = _cumulative_standard("multiply")
     REDUCTION_FUNCTIONS[np.cumulative_sum] = _cumulative_standard("add")
-
-
-def _ufunc_reduce(rule: Rule) -> Rule:
-    """ufunc.reduce takes axis 0 unless told otherwise."""
-
-    def reduce(trace: Trace, a: object, axis: Axis = 0, **kwargs: Any) -> Tracer:
-        result: Tracer = rule(trace, a, axis, **kwargs)
-        return result
-
-    return reduce
-
-
-def _ufunc_accumulate(opcode: str) -> Rule:
-    """ufunc.accumulate takes axis 0 unless told otherwise."""
-    scan = _cumulative_rule(opcode)
-    return lambda trace, array, axis=0, dtype=None: scan(trace, array, axis, dtype)
-
-
-_REDUCE: dict[np.ufunc, Rule] = {
-    np.add: _ufunc_reduce(_sum_rule("add")),
-    np.logical_and: _ufunc_reduce(_truth_rule("and")),
-    np.logical_or: _ufunc_reduce(_truth_rule("or")),
-    np.maximum: _ufunc_reduce(_extreme_rule("maximum")),
-    np.minimum: _ufunc_reduce(_extreme_rule("minimum")),
-    np.multiply: _ufunc_reduce(_sum_rule("multiply")),
-}
-_ACCUMULATE: dict[np.ufunc, Rule] = {
-    np.add: _ufunc_accumulate("add"),
-    np.maximum: _ufunc_accumulate("maximum"),
-    np.minimum: _ufunc_accumulate("minimum"),
-    np.multiply: _ufunc_accumulate("multiply"),
-}
-UFUNC_METHODS: dict[str, dict[np.ufunc, Rule]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
-"""The rules of ``ufunc.reduce`` and ``ufunc.accumulate``."""

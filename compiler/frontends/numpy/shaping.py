@@ -162,7 +162,7 @@ def slice_axis(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
     """``x[start:stop]`` along one axis."""
     starts, limits = [0] * x.ndim, list(x.shape)
     starts[axis], limits[axis] = start, stop
-    return wrap(x, x.trace.builder.slice(x.instr, starts, limits, [1] * x.ndim))
+    return wrap(x, x.owner.builder.slice(x.instr, starts, limits, [1] * x.ndim))
 
 
 def _where(trace: Trace, condition: object, *choices: object) -> Tracer:
@@ -280,45 +280,6 @@ def _repeat(trace: Trace, a: object, repeats: Any, axis: int | None = None) -> T
     return reshape(spread, [n * count if i == axis else n for i, n in enumerate(x.shape)])
 
 
-def _pad(
-    trace: Trace, array: object, pad_width: Any, mode: str = "constant", **options: object
-) -> Tracer:
-    x = as_tracer(trace, array)
-    pairs = _padding(pad_width, x.ndim)
-    if mode in _PADDED_FROM_INSIDE and not options:
-        return _padded_from_inside(trace, x, pairs, mode)
-    if mode != "constant" or set(options) - {"constant_values"}:
-        modes = ", ".join(("constant", *_PADDED_FROM_INSIDE))
-        raise UnsupportedError(f"np.pad: mode={mode!r} {options or ''}; want one of {modes}")
-    value = convert(as_tracer(trace, options.get("constant_values", 0)), x.dtype)
-    if value.ndim:
-        raise UnsupportedError("np.pad: constant_values per edge; only one value")
-    padding = [(int(low), int(high), 0) for low, high in pairs]
-    return wrap(x, trace.builder.pad(x.instr, value.instr, padding))
-
-
-_PADDED_FROM_INSIDE = ("edge", "reflect", "symmetric", "wrap")
-
-
-def _padding(pad_width: Any, rank: int) -> Any:
-    """What is added before and behind each axis; a dict names axes."""
-    if isinstance(pad_width, dict):
-        pairs = np.zeros((rank, 2), int)
-        for axis, width in pad_width.items():
-            pairs[axis] = width
-        return pairs
-    return np.broadcast_to(np.asarray(pad_width, int), (rank, 2))
-
-
-def _padded_from_inside(trace: Trace, x: Tracer, pairs: Any, mode: Any) -> Tracer:
-    """Elements of the array itself, whose positions are those of a padded range."""
-    for axis, (low, high) in enumerate(pairs):
-        if low or high:
-            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode)
-            x = as_tracer(trace, np.take(x, places, axis=axis))
-    return x
-
-
 def _triangle_rule(direction: str) -> Rule:
     """tril and triu: keep where row + k >= column (or <=)."""
 
@@ -406,7 +367,6 @@ SHAPING_FUNCTIONS: dict[object, Rule] = {
     np.moveaxis: _moveaxis,
     np.ndim: lambda trace, a: as_tracer(trace, a).ndim,
     np.ones_like: _like_rule(1),
-    np.pad: _pad,
     np.ravel: lambda trace, a, order="C": reshape_(trace, a, -1, order),
     np.real: _part_rule("real"),
     np.repeat: _repeat,

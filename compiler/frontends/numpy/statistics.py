@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.diagnostics import UnsupportedError
 from compiler.frontends.numpy.ops import traced
+from compiler.frontends.numpy.reductions import Axis, normal_axis
 from compiler.frontends.numpy.tracer import Rule, Trace
 
 
@@ -49,6 +50,30 @@ def _interp(
     inside = np.where(at >= points[-1], last, inside)
     inside = inside if left is None else np.where(at < points[0], left, inside)
     return inside if right is None else np.where(at > points[-1], right, inside)
+
+
+def _average(trace: Trace, a: Any, axis: Axis = None, weights: Any = None) -> Any:
+    """np.average; weights have the array's shape, or that of the axes."""
+    x: Any = traced(trace, a)
+    if weights is None:
+        return np.mean(x, axis)
+    w: Any = traced(trace, weights)
+    if x.shape != w.shape:
+        w = _along(w, axis, x.shape)
+    return np.sum(x * w, axis) / np.sum(w, axis)
+
+
+def _along(weights: Any, axis: Axis, shape: tuple[int, ...]) -> Any:
+    """Weights of some axes, in the order in which these are named, for the whole array."""
+    named = (axis,) if isinstance(axis, int) else axis or ()
+    axes = [normal_axis(i, len(shape)) for i in named]
+    if not axes or weights.shape != tuple(shape[i] for i in axes):
+        raise UnsupportedError(
+            f"np.average: weights of shape {weights.shape}; want that of the array, {shape}, or of its axes"
+        )
+    aside = [i for i in range(len(shape)) if i not in axes]
+    spread = np.reshape(weights, (*weights.shape, *[1] * len(aside)))
+    return np.broadcast_to(np.transpose(spread, np.argsort([*axes, *aside]).tolist()), shape)
 
 
 def quantile(
@@ -157,6 +182,7 @@ def _nanstd(
 
 
 STATISTICS_FUNCTIONS: dict[object, Rule] = {
+    np.average: _average,
     np.digitize: _digitize,
     np.interp: _interp,
     np.median: _median,

@@ -96,7 +96,7 @@ class Trace:
     def _all_lifted(self, tree: Any) -> Any:
         """Arguments in which every traced array is one of this trace."""
         if isinstance(tree, Tracer):
-            return tree if tree.trace is self else self.lift(tree)
+            return tree if tree.owner is self else self.lift(tree)
         if type(tree) in (list, tuple):
             return type(tree)(self._all_lifted(item) for item in tree)
         if type(tree) is dict:
@@ -106,10 +106,10 @@ class Trace:
     def lift(self, value: Tracer) -> Tracer:
         """An array of a trace around this one, which becomes a further parameter of its computation
         (`lifted`: their parameter for ours); a constant is made anew."""
-        value.trace._expect_open(repr(value))
+        value.owner._expect_open(repr(value))
         if self.parent is None:
             raise CompileError(f"{value!r} belongs to another trace: pass it as an argument")
-        if value.trace is not self.parent:
+        if value.owner is not self.parent:
             value = self.parent.lift(value)
         if value.instr.opcode == "constant":
             instr = self.builder.literal(np.asarray(value.instr.literal))
@@ -167,7 +167,7 @@ def _line() -> str:
 def _of_its_own(result: Any) -> Any:
     """The result of a rule, as arrays that are no argument's: each may be changed without the other."""
     if isinstance(result, Tracer):
-        return Tracer(result.trace, result.instr, is_weak=result.is_weak)
+        return Tracer(result.owner, result.instr, is_weak=result.is_weak)
     if isinstance(result, list | tuple):
         items = [_of_its_own(item) for item in result]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
@@ -179,17 +179,17 @@ class Tracer(ChangingArray):
 
     __slots__ = ()
 
-    trace: Trace
+    owner: Trace
 
     def __init__(self, trace: Trace, instr: HloInstruction, *, is_weak: bool = False) -> None:
-        self.trace = trace
+        self.owner = trace
         self.instr = instr
         self.is_weak = is_weak
         self._sharing = None
 
     def is_of_innermost_trace(self) -> bool:
         """Whether what the program does now goes into this array's trace."""
-        return open_trace() is self.trace
+        return open_trace() is self.owner
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -203,8 +203,8 @@ class Tracer(ChangingArray):
 
     def _run(self, name: str, rule: Rule, args: Sequence[object], kwargs: dict[str, Any]) -> Any:
         """Apply a rule where the user's program is: perhaps in a computation inside of this trace."""
-        self.trace._expect_open(name)
-        return (open_trace() or self.trace).run(name, rule, args, kwargs)
+        self.owner._expect_open(name)
+        return (open_trace() or self.owner).run(name, rule, args, kwargs)
 
     # --- NumPy's protocols ----------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Tracer(ChangingArray):
             first, second = inputs
             spread = np.reshape(first, (*np.shape(first), *[1] * np.ndim(second)))
             return ufunc(spread, second, **kwargs)
-        table = {"__call__": self.trace.ufuncs, **self.trace.methods}.get(method, {})
+        table = {"__call__": self.owner.ufuncs, **self.owner.methods}.get(method, {})
         home = "np." if getattr(np, ufunc.__name__, None) is ufunc else ""
         name = f"{home}{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         rule = table.get(ufunc)
@@ -249,7 +249,7 @@ class Tracer(ChangingArray):
         name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
         if func in CHANGED:
             return _change(name, args[0], lambda x: CHANGED[func](x, *args[1:], **kwargs))
-        rule = self.trace.functions.get(func)
+        rule = self.owner.functions.get(func)
         if rule is None:
             raise unsupported_function(name)
         out = kwargs.get("out")
@@ -261,12 +261,12 @@ class Tracer(ChangingArray):
 
     def _is_users(self) -> bool:
         """Whether this is done by the user's program, not by a rule."""
-        return (open_trace() or self.trace).depth == 0
+        return (open_trace() or self.owner).depth == 0
 
     def __getitem__(self, key: object) -> Any:
         if is_unknown_mask(key) and self._is_users():
             return Selection(self, key)
-        result: Tracer = self._run("getitem", self.trace.index, (self, key), {})
+        result: Tracer = self._run("getitem", self.owner.index, (self, key), {})
         if self._is_users():
             link_item(result, self, key)
         return result
@@ -279,7 +279,7 @@ class Tracer(ChangingArray):
 
     def _updated(self, method: str, key: object, value: object) -> Tracer:
         args = (method, self, key, value)
-        result: Tracer = self._run(f"at.{method}", self.trace.update, args, {})
+        result: Tracer = self._run(f"at.{method}", self.owner.update, args, {})
         return result
 
     def _in_place(self, value: Any, what: str) -> Any:
@@ -287,7 +287,7 @@ class Tracer(ChangingArray):
 
     def copy(self) -> Tracer:
         """The same values in an array of its own."""
-        return Tracer(self.trace, self.instr, is_weak=self.is_weak)
+        return Tracer(self.owner, self.instr, is_weak=self.is_weak)
 
     @property
     def device(self) -> None:
@@ -361,7 +361,14 @@ def _written(name: str, out: Any, result: Any, where: object = None) -> Any:
     return out
 
 
+_GENERAL_EIGENVALUES = (
+    "a chip has no eigenvalues of general matrices; np.linalg.eigh has those of symmetric ones, or call it "
+    "on the host, on np.asarray(..) of what comes out"
+)
 _INSTEAD = {
+    "np.linalg.eig": _GENERAL_EIGENVALUES,
+    "np.linalg.eigvals": _GENERAL_EIGENVALUES,
+    "np.real_if_close": "its type depends on values; write x.real",
     "np.roots": "how many roots there are depends on values, and a chip has no eigenvalues of general "
     "matrices; call it on the host, on np.asarray(..) of what comes out",
     "np.trim_zeros": "its size depends on values; keep the zeros, or cut to a known size with x[a:b]",

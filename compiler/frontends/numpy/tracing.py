@@ -34,17 +34,19 @@ from compiler.frontends.numpy.linalg import LINALG_FUNCTIONS
 from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
+from compiler.frontends.numpy.padding import PADDING_FUNCTIONS
 from compiler.frontends.numpy.polynomials import POLYNOMIAL_FUNCTIONS
 from compiler.frontends.numpy.predicates import PREDICATES_FUNCTIONS
 from compiler.frontends.numpy.products import PRODUCT_FUNCTIONS, PRODUCT_UFUNCS
 from compiler.frontends.numpy.promotion import OperandType, promote
 from compiler.frontends.numpy.pytree import LEAF, TreeDef, flatten, unflatten
 from compiler.frontends.numpy.rearranging import REARRANGING_FUNCTIONS
-from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS, UFUNC_METHODS
+from compiler.frontends.numpy.reductions import REDUCTION_FUNCTIONS
 from compiler.frontends.numpy.shaping import SHAPING_FUNCTIONS
 from compiler.frontends.numpy.signals import SIGNALS_FUNCTIONS
 from compiler.frontends.numpy.statistics import STATISTICS_FUNCTIONS
 from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
+from compiler.frontends.numpy.ufunc_methods import UFUNC_METHODS
 from compiler.frontends.numpy.ufuncs import UFUNCS
 from compiler.frontends.numpy.updates import updated
 from compiler.frontends.numpy.vectors import VECTORS_FUNCTIONS, VECTORS_UFUNCS
@@ -64,6 +66,7 @@ _FUNCTIONS: dict[object, Rule] = {
     **INDEXING_FUNCTIONS,
     **INTEGER_FUNCTIONS,
     **LINALG_FUNCTIONS,
+    **PADDING_FUNCTIONS,
     **POLYNOMIAL_FUNCTIONS,
     **PREDICATES_FUNCTIONS,
     **PRODUCT_FUNCTIONS,

@@ -328,7 +328,7 @@ def _copysign(trace: Trace, a: object, b: object) -> Tracer:
 def _has_sign(x: Tracer) -> Tracer:
     """Whether the sign bit is set, of zeros and NaN too."""
     signed = from_numpy(np.dtype(f"i{x.dtype.itemsize}"))
-    bits = wrap(x, x.trace.builder.bitcast_convert(x.instr, signed))
+    bits = wrap(x, x.owner.builder.bitcast_convert(x.instr, signed))
     return compare(bits, constant_like(bits, 0), "LT")
 
 

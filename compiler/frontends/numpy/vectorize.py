@@ -113,8 +113,8 @@ def _placed(x: Tracer, is_batched: bool, axis: int | None, size: int) -> Tracer:
             raise CompileError(f"vmap: out_axes has None for {x!r}, which is batched")
         return x
     if not is_batched:
-        e = Emitter(x.instr, x.trace.builder.computation)
-        x = Tracer(x.trace, spread(e, x.instr, size), is_weak=x.is_weak)
+        e = Emitter(x.instr, x.owner.builder.computation)
+        x = Tracer(x.owner, spread(e, x.instr, size), is_weak=x.is_weak)
     place = _normal("out_axes", axis, x)
     order = list(range(1, x.ndim))
     assert place is not None

@@ -228,6 +228,51 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ],
         (X,),
     ),
+    "pads by statistics": (
+        lambda x, m: (
+            [
+                np.pad(a, ((2, 1), (0, 3)), mode)
+                for mode in ("maximum", "mean", "median", "minimum")
+                for a in (x, m)
+            ]
+            + [np.pad(x, 2, "mean", stat_length=((2, 3), (1, 2)))]
+        ),
+        (X, M),
+    ),
+    "pads by edge": (
+        lambda x, m: (
+            np.pad(x, 2, "constant", constant_values=((1, 2), (3, 4))),
+            np.pad(x, ((2, 1), (0, 3)), "linear_ramp", end_values=((1, 2), (3, 4))),
+            np.pad(m, (2, 3), "linear_ramp"),
+            np.pad(x, {1: 2}, "mean"),
+        ),
+        (X, M),
+    ),
+    "averages": (
+        lambda x, t: (
+            np.average(x, axis=0, weights=np.float32([1, 2, 3, 4, 5])),
+            np.average(t, axis=(2, 0), weights=np.abs(t[:, 0]).T),
+            np.average(x, weights=x),
+        ),
+        (X, T),
+    ),
+    "windows": (
+        lambda x, v: (
+            np.lib.stride_tricks.sliding_window_view(v, 3),
+            np.lib.stride_tricks.sliding_window_view(x, (2, 4)),
+            np.lib.stride_tricks.sliding_window_view(x, (2, 3), axis=(1, 1)),
+        ),
+        (X, V),
+    ),
+    "reduceat": (
+        lambda x, m: (
+            np.add.reduceat(x, [0, 3, 1, 4]),
+            np.maximum.reduceat(m, [2, 0], axis=1),
+            np.logical_or.reduceat(x > 1, [0, 2]),
+        ),
+        (X, M),
+    ),
+    "methods": (lambda t, x: (t.trace(), x.trace(1), t.trace(axis1=2, axis2=0)), (T, X)),
     "diff": (lambda x: (np.diff(x, prepend=0, append=x[:, :2]), np.diff(x > 0, axis=0)), (X,)),
     "einsum diagonals": (
         lambda a: (np.einsum("ii->i", a), np.einsum("ii", a), np.einsum("ij->ji", a)),

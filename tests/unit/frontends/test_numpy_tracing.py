@@ -466,7 +466,10 @@ def test_asking_for_a_value_is_refused(use: Callable[[Any], Any]) -> None:
             "'where' cannot be traced; give out=, or use np.where",
         ),
         (lambda x: np.where(x > 0), "unknown number"),
-        (lambda x: np.pad(x, 1, mode="mean"), "want one of constant, edge"),
+        (lambda x: np.pad(x, 1, mode="middle"), "want one of constant, edge"),
+        (lambda x: np.pad(x, 1, "reflect", reflect_type="odd"), "want 'even'"),
+        (lambda x: np.average(x, weights=x[0]), r"weights of shape \(2,\); want that of the array"),
+        (lambda x: np.add.reduceat(x, np.argmax(x, 1)), "want indices known"),
     ],
 )
 def test_what_is_not_supported_is_named(use: Callable[[Any], Any], message: str) -> None:
