@@ -233,6 +233,17 @@ def test_products_of_fp8_and_complex_numbers() -> None:
     check(all_of_them, x, z, tolerance=1e-5)
 
 
+def test_powers_of_a_complex_zero() -> None:
+    parts = [0.0, -0.0, 1.0, -2.0, 0.5, np.inf, -np.inf, np.nan]
+    exponents = np.array([complex(p, q) for p in parts for q in parts], np.complex64)
+    for zero in (0j, complex(-0.0, 0.0), complex(0.0, -0.0)):
+        check(
+            lambda z, w: (lax.real(lax.pow(z, w)), lax.imag(lax.pow(z, w))),
+            np.full_like(exponents, zero),
+            exponents,
+        )
+
+
 def test_arrays_without_elements() -> None:
     rows, columns = np.zeros((0, 3), np.float32), np.zeros((3, 0), np.float32)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -199,7 +200,12 @@ def _power(trace: Trace, a: object, b: object) -> Tracer:
         if b < 0 and not is_floating(x.dtype):
             raise CompileError("np.power: integers to negative integer powers are not allowed")
     x, y = (as_number(operand) for operand in promoted(trace, (a, b)))
-    return binary("power", x, y)
+    result = binary("power", x, y)
+    if not is_complex(x):
+        return result
+    is_zero: Any = (x == 0) & (y.real > 0)  # XLA's is NaN of an exponent that is not real
+    zero: Any = np.where(is_zero, 0, result)
+    return wrap(result, zero.instr)
 
 
 def _small_power(x: Tracer, exponent: int) -> Tracer:

@@ -90,8 +90,9 @@ def _power(x: Array, y: Array) -> Array:
         return integer_ops.power(x, y)
     wide = np.complex128 if x.dtype.kind == "c" else np.float64
     result = np.power(x.astype(wide), y.astype(wide))
-    if x.dtype.kind == "c":
-        result = np.where((x == 0) & (y == 0), 1, result)
+    if x.dtype.kind == "c":  # NumPy's 0 to the power of 1 + 1j is 0, XLA's is NaN
+        of_zero = np.where((y.real > 0) & (y.imag == 0), 0, np.nan * (1 + 1j))
+        result = np.where(x == 0, np.where(y == 0, 1, of_zero), result)
     return np.asarray(result).astype(x.dtype)
 
 

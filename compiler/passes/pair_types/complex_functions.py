@@ -251,7 +251,7 @@ def power(z: Complex, w: Complex) -> Complex:
     """``exp(w log z)``: ``exp(p l - q a)`` at the angle ``q l + p a`` for w = p + iq, log z = l + ia.
 
     Both are sums of two f32, for their absolute errors are the relative ones of the result.
-    0 to the power of 0 is 1, to any other 0.
+    0 to the power of 0 is 1, to a positive real number 0, to any other NaN, as XLA's is.
     """
     is_zero = z.is_zero()
     one = z.like(1.0)
@@ -264,7 +264,8 @@ def power(z: Complex, w: Complex) -> Complex:
     rotation = _finite_sum(_weighted(log, q), _weighted(turn, p))
     value = _from_polar(growth, rotation)
     is_one = p.equals(0.0) & q.equals(0.0)
-    value = select(is_zero, z.like(0.0), value)
+    of_zero = ((p > 0.0) & q.equals(0.0)).where(p.like(0.0), math.nan)
+    value = select(is_zero, Complex(of_zero, of_zero), value)
     return select(is_one, one, value)
 
 

@@ -272,6 +272,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, M),
     ),
+    "powers of zero": (
+        lambda z, w: np.power(z, w),
+        (np.zeros(6, np.complex64), np.complex64([0, 1, 1 + 1j, 2, 3, 0.5 - 3j])),
+    ),
     "methods": (lambda t, x: (t.trace(), x.trace(1), t.trace(axis1=2, axis2=0)), (T, X)),
     "diff": (lambda x: (np.diff(x, prepend=0, append=x[:, :2]), np.diff(x > 0, axis=0)), (X,)),
     "einsum diagonals": (

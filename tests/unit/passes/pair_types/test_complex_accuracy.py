@@ -177,12 +177,13 @@ def test_logarithm_near_the_unit_circle_keeps_its_digits() -> None:
 
 
 def test_powers_of_zero_and_by_zero() -> None:
-    z = np.resize(np.array([0, 0, 0, 2 + 1j, np.inf, 1, -1], np.complex64), COUNT)
-    w = np.resize(np.array([0, 1 + 1j, 2, 0, 2, 3 - 2j, 2], np.complex64), COUNT)
-    got = found("power", [z, w])[:7]
+    z = np.resize(np.array([0, 0, 0, 2 + 1j, np.inf, 1, -1, 0, 0], np.complex64), COUNT)
+    w = np.resize(np.array([0, 0.5, 2, 0, 2, 3 - 2j, 2, 1 + 1j, -2], np.complex64), COUNT)
+    got = found("power", [z, w])[:9]
     assert got[:6].real.tolist() == [1, 0, 0, 1, np.inf, 1]
     assert got[[0, 1, 2, 3, 5]].imag.tolist() == [0, 0, 0, 0, 0]
     assert abs(got[6] - 1) < 1e-7
+    assert np.isnan(got[7:].real).all() and np.isnan(got[7:].imag).all()
 
 
 def test_the_square_of_a_number_as_the_reference_rounds_it() -> None:
