@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from compiler.analysis.dot_parts import DotParts, dot_parts
-from compiler.analysis.fusion_body import FusionBody, fusion_body
-from compiler.analysis.iteration_space import IterationDim, IterationSpace, iteration_space
+from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.grid_steps import GridSteps
+from compiler.analysis.iteration_space import IterationDim, iteration_space
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_config import (
     OWN,
@@ -27,7 +28,6 @@ from compiler.analysis.window_config import (
 from compiler.analysis.window_cost import PlanFacts, plan_cycles, plan_facts
 from compiler.analysis.window_search import (
     Candidates,
-    grid_orders,
     has_plan,
     make_plan,
     moves_together,
@@ -37,18 +37,20 @@ from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.keys import Key, computation_key
-from compiler.hlo.shape import leaves
 from compiler.kernels.plan import KernelPlan
 from compiler.kernels.planning import kernel_plan
 from compiler.kernels.verifier import verify_plan
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.verification import is_verifying
 
+_T = TypeVar("_T")
 Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
 """Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
 _RECENT = 8
 """Fusions whose candidates are kept: passes ask about one several times in a row."""
+_STEPPED = 1024
+"""Fusions whose steps are kept: passes that move arrays ask about each with its arrays elsewhere."""
 
 
 @dataclass
@@ -62,6 +64,7 @@ class WindowPlanner:
     configs: dict[Key, Config] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
     recent: dict[Key, Candidates] = field(default_factory=dict)
+    stepped: dict[Key, GridSteps] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -125,11 +128,11 @@ class WindowPlanner:
         question = _Question(self, fusion)
         asked = question.asked()
         if asked is not None:
-            return plan_config(question.body, question.space, question.obeyed(*asked))
+            return plan_config(question.steps.body, question.steps.space, question.obeyed(*asked))
         key = question.key()
         if key not in self.configs:
             found = question.found(key)
-            self.configs[key] = plan_config(question.body, question.space, found)
+            self.configs[key] = plan_config(question.steps.body, question.steps.space, found)
         return self.configs[key]
 
 
@@ -142,19 +145,17 @@ class _Question:
         self.fusion = fusion
 
     @cached_property
-    def body(self) -> FusionBody:
-        """The fusion's nodes."""
-        return fusion_body(self.fusion)
-
-    @cached_property
-    def parts(self) -> DotParts:
-        """The passes of its dot."""
-        return dot_parts(self.body.dot, self.planner.precision)
-
-    @cached_property
-    def space(self) -> IterationSpace:
-        """What its grid is over."""
-        return iteration_space(self.body, self.fusion.kind, self.parts)
+    def steps(self) -> GridSteps:
+        """The steps of its grids, wherever its arrays lie; they name its nodes, as candidates do."""
+        fusion, planner = self.fusion, self.planner
+        key = (fusion.kind, self._computation_key, *fusion.calls)
+        found = planner.stepped.pop(key, None)
+        if found is None:
+            body = fusion_body(fusion)
+            parts = dot_parts(body.dot, planner.precision)
+            found = GridSteps(body, iteration_space(body, fusion.kind, parts), parts)
+        _remember(planner.stepped, key, found, _STEPPED)
+        return found
 
     def plan(self) -> WindowPlan:
         """As asked for, as known, or as found."""
@@ -187,11 +188,15 @@ class _Question:
         return (*self._kernel_key, self.chip.vmem_bytes)
 
     @cached_property
+    def _computation_key(self) -> Key:
+        return computation_key(self.fusion.calls)
+
+    @cached_property
     def _kernel_key(self) -> Key:
         """Equal for fusions that get equal kernels of equal blocks, from one planner."""
         fusion = self.fusion
         shapes = tuple(o.shape for o in fusion.operands)
-        return (fusion.kind, shapes, fusion.shape, computation_key(fusion.calls))
+        return (fusion.kind, shapes, fusion.shape, self._computation_key)
 
     def candidates(self) -> Candidates:
         """The fusion's kernels by blocks; they name its nodes, so another one has its own."""
@@ -199,30 +204,27 @@ class _Question:
         recent = self.planner.recent
         found = recent.pop(key, None)
         if found is None:
-            found = Candidates(self.fusion, self.body, self.space, self.parts)
-            if len(recent) >= _RECENT:
-                del recent[next(iter(recent))]
-        recent[key] = found
+            found = Candidates(self.fusion, self.steps)
+        _remember(recent, key, found, _RECENT)
         return found
 
     def _made(self, blocks: Blocks) -> WindowPlan:
-        results = leaves(self.fusion.shape)
-        plan = make_plan(self.fusion, self.body, self.space, blocks, results)
+        plan = make_plan(self.fusion, self.steps, blocks)
         return replace(plan, estimated_cycles=plan_cycles(self.kernel(plan), self.chip))
 
     def kernel(self, plan: WindowPlan) -> KernelPlan:
         """The kernel with these windows."""
-        return kernel_plan(self.body, plan, self.parts)
+        return kernel_plan(self.steps.body, plan, self.steps.parts)
 
     def asked(self) -> tuple[HloInstruction, WindowChoice] | None:
         """Who asks for what: the fusion first, else its dot."""
         if not (has_choice(self.fusion) or any(map(_is_choosing_dot, self.fusion.calls))):
             return None
-        is_matrix = is_matrix_space(self.body, self.space)
-        for instr in (self.fusion, self.body.dot):
+        is_matrix = is_matrix_space(self.steps.body, self.steps.space)
+        for instr in (self.fusion, self.steps.body.dot):
             if instr is None or not has_choice(instr):
                 continue
-            is_stray = self.body.dot is not None and OWN not in read_config(instr)
+            is_stray = self.steps.body.dot is not None and OWN not in read_config(instr)
             if is_stray and not is_matrix:
                 raise CompileError(
                     f"%{instr.name}: window_config (or --window) of a dot whose fusion's results "
@@ -241,7 +243,7 @@ class _Question:
         orders = wanted.orders(choice)
         wanted.check_steps(choice, sizes)
         plans = [self._made(Blocks(sizes, order)) for order in orders]
-        if not moves_together(plans[0], self.space):
+        if not moves_together(plans[0], self.steps.space):
             wanted.fail("a result ends inside of a block; ask for a whole dimension")
         best = min(plans, key=lambda p: p.estimated_cycles)
         rows = self.kernel(best).rows
@@ -250,6 +252,13 @@ class _Question:
                 f"needs {rows * 512} bytes of VMEM, {self.chip.name} has {self.chip.vmem_bytes}"
             )
         return best
+
+
+def _remember(known: dict[Key, _T], key: Key, value: _T, most: int) -> None:
+    """Keep a value as the last one; of more than `most` the one asked for longest ago goes."""
+    if len(known) >= most:
+        del known[next(iter(known))]
+    known[key] = value
 
 
 def _is_choosing_dot(instr: HloInstruction) -> bool:
@@ -262,8 +271,8 @@ class _Wanted:
     def __init__(self, asker: HloInstruction, question: _Question) -> None:
         self.asker = asker
         self.question = question
-        self.space = question.space
-        self.is_matrix = is_matrix_space(question.body, question.space)
+        self.space = question.steps.space
+        self.is_matrix = is_matrix_space(question.steps.body, question.steps.space)
 
     def fail(self, why: str) -> NoReturn:
         """Raise the user's error."""
@@ -297,13 +306,13 @@ class _Wanted:
         last = self.space.dims[-1]
         if not last.parallel:
             return [*found, self._elements(replace(last, splittable=True), asked, "K")]
-        dot = self.question.body.dot
+        dot = self.question.steps.body.dot
         assert dot is not None
         depth = dot.operands[0].array.dims[-1]
         if asked is not None and asked < depth:
             self.fail(
                 f"K in blocks of {asked} of {depth}: the grid cuts K only of dots of one bf16 "
-                f"pass, this one has {self.question.parts.passes}"
+                f"pass, this one has {self.question.steps.parts.passes}"
             )
         return found
 
@@ -335,7 +344,7 @@ class _Wanted:
     def orders(self, choice: WindowChoice) -> list[tuple[int, ...]]:
         """Grid orders to choose from."""
         if choice.order is None:
-            return grid_orders(self.space, self.question.body)
+            return self.question.steps.orders
         outer = [i for i, d in enumerate(self.space.dims) if d.parallel]
         inner = [i for i, d in enumerate(self.space.dims) if not d.parallel]
         if sorted(choice.order) != outer:

@@ -24,6 +24,7 @@ from compiler.analysis.gather_dims import (
     is_large,
     is_wide,
 )
+from compiler.analysis.grid_steps import GridSteps
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
@@ -92,7 +93,7 @@ def element_plan(
     def boxes(root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:
         return _read_boxes(dims, root_boxes)
 
-    return search(Candidates(fusion, body, space, leaf_boxes_of=boxes), chip)
+    return search(Candidates(fusion, GridSteps(body, space, leaf_boxes_of=boxes)), chip)
 
 
 def _read_boxes(d: GatherDims, root_boxes: tuple[Box, ...]) -> dict[HloInstruction, Box]:

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
+from compiler.analysis.grid_steps import GridSteps
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
@@ -211,7 +212,7 @@ class LoopKernel(ControlLowering):
         space = iteration_space(body, kind, parts)
         order = tuple(range(len(space.dims)))
         blocks = Blocks(tuple(d.tiles for d in space.dims), order)
-        plan = make_plan(instr, body, space, blocks, leaves(instr.shape))
+        plan = make_plan(instr, GridSteps(body, space, parts), blocks)
         outputs: list[VmemArray] = []
         scalar_results: list[tuple[VmemArray, Allocation]] = []
         later: list[tuple[VmemArray, VmemArray]] = []

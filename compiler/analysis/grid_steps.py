@@ -1,0 +1,130 @@
+"""What the steps of a fusion's grid make, sum over and read, for whatever blocks.
+
+That follows from what the fusion computes and not from where its arrays lie, so that whoever plans a
+fusion with its arrays in HBM, in VMEM and in several parts of VMEM has it worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.analysis.block_shapes import block_shapes
+from compiler.analysis.boxes import leaf_boxes
+from compiler.analysis.dot_parts import DotParts
+from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.indexing_boxes import Box, round_to_tiles
+from compiler.analysis.iteration_space import IterationDim, IterationSpace
+from compiler.analysis.windows import GridDim, grid_dim
+from compiler.hlo.ir import HloInstruction
+
+LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
+ONE_PASS = DotParts()
+
+
+@dataclass(frozen=True)
+class StepBoxes:
+    """One step with some blocks: `dims` of the grid in the order of the iteration space, the parts
+    of the `roots` that it makes, and those of leaves and materialised nodes (`reads`) behind them.
+
+    `depths` are the operand boxes of reduces, and the part of K of the dot, where the grid cuts them.
+    """
+
+    dims: tuple[GridDim, ...]
+    roots: tuple[Box, ...]
+    depths: dict[HloInstruction, Box]
+    reads: dict[HloInstruction, Box]
+
+
+class GridSteps:
+    """The steps of one fusion's grids, by sizes of blocks.
+
+    `leaf_boxes_of` says what a step's part of the results reads, where no index map does.
+    """
+
+    def __init__(
+        self,
+        body: FusionBody,
+        space: IterationSpace,
+        parts: DotParts = ONE_PASS,
+        leaf_boxes_of: LeafBoxes | None = None,
+    ) -> None:
+        self.body = body
+        self.space = space
+        self.parts = parts
+        self._leaf_boxes_of = leaf_boxes_of
+        self._known: dict[tuple[int, ...], StepBoxes] = {}
+
+    def of(self, sizes: tuple[int, ...]) -> StepBoxes:
+        """The step with blocks of so many units of each dimension."""
+        found = self._known.get(sizes)
+        if found is None:
+            found = self._known[sizes] = self._made(sizes)
+        return found
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of blocks that are tried first, largest first."""
+        return tuple(block_shapes(self.space, has_dot=self.body.dot is not None))
+
+    @cached_property
+    def orders(self) -> list[tuple[int, ...]]:
+        """Grid orders: parallel dimensions outside; for a dot also columns before rows."""
+        parallel = [i for i, d in enumerate(self.space.dims) if d.parallel]
+        arbitrary = [i for i, d in enumerate(self.space.dims) if not d.parallel]
+        orders = [tuple(parallel + arbitrary)]
+        if self.body.dot is not None and len(parallel) >= 2:
+            orders.append((*parallel[:-2], parallel[-1], parallel[-2], *arbitrary))
+        return orders
+
+    def _made(self, sizes: tuple[int, ...]) -> StepBoxes:
+        body, space = self.body, self.space
+        dims = tuple(
+            grid_dim(f"g{i}", dim.unit, dim.tiles, size, parallel=dim.parallel)
+            for i, (dim, size) in enumerate(zip(space.dims, sizes, strict=True))
+        )
+        extents = tuple(_extent(d, g) for d, g in zip(space.dims, dims, strict=True))
+        step = Box(tuple(d.origin for d in dims), extents)
+        roots = tuple(
+            _root_box(space, step, root, numbers)
+            for root, numbers in zip(body.roots, space.root_dims, strict=True)
+        )
+        depths = _depths(body, space, step)
+        if self._leaf_boxes_of is not None:
+            reads = self._leaf_boxes_of(roots)
+        else:
+            reads = leaf_boxes(body, roots, depths)
+        return StepBoxes(dims, roots, depths, reads)
+
+
+def _root_box(
+    space: IterationSpace, step: Box, root: HloInstruction, numbers: tuple[int, ...]
+) -> Box:
+    """The part of a result that a step makes."""
+    box = Box(tuple(step.low[d] for d in numbers), tuple(step.extent[d] for d in numbers))
+    if not space.offsets:
+        return box
+    moved = tuple(low + by for low, by in zip(box.low, space.offsets, strict=True))
+    return round_to_tiles(root.array, Box(moved, box.extent))
+
+
+def _extent(dim: IterationDim, grid: GridDim) -> int:
+    return dim.size if grid.steps == 1 else grid.block * grid.unit
+
+
+def _depths(body: FusionBody, space: IterationSpace, step: Box) -> dict[HloInstruction, Box]:
+    """What a step sums over where the grid cuts it: the part of K of the dot, or the operand box
+    of the reduces of a kInput fusion."""
+    if all(d.parallel for d in space.dims):
+        return {}
+    if body.dot is not None:
+        is_cut = step.extent[-1] < space.dims[-1].size
+        return {body.dot: Box(step.low[-1:], step.extent[-1:])} if is_cut else {}
+    return {reduce: step for reduce in body.reduces if _spans(reduce, space)}
+
+
+def _spans(reduce: HloInstruction, space: IterationSpace) -> bool:
+    arbitrary = {i for i, d in enumerate(space.dims) if not d.parallel}
+    is_same = reduce.operands[0].array.dims == tuple(d.size for d in space.dims)
+    return is_same and set(reduce.dimensions) == arbitrary
