@@ -6,8 +6,11 @@ Every error the compiler raises for a user's input is a `CompileError`; a Python
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,23 @@ class SourceSpan:
 class SourceText:
     """A whole source file, from which a character offset becomes a `SourceSpan` when one is needed."""
 
-    __slots__ = ("file", "text")
-
     def __init__(self, file: str, text: str) -> None:
         self.file = file
         self.text = text
 
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where lines begin."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
     def span(self, offset: int) -> SourceSpan:
         """The place of a character offset (0-based) in the text."""
         offset = max(0, min(offset, len(self.text)))
-        start = self.text.rfind("\n", 0, offset) + 1
+        number = bisect_right(self._starts, offset)
+        start = self._starts[number - 1]
         end = self.text.find("\n", offset)
         line = self.text[start : end if end >= 0 else len(self.text)]
-        return SourceSpan(self.file, self.text.count("\n", 0, start) + 1, offset - start + 1, line)
+        return SourceSpan(self.file, number, offset - start + 1, line)
 
 
 class CompileError(Exception):

@@ -22,14 +22,14 @@ from compiler.hlo.attributes import InputOutputAlias, OutputOperandAlias
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
 
 Slot = tuple[HloInstruction, int]
 
 
 def leaf_count(shape: Shape) -> int:
     """Number of arrays in a shape."""
-    return len(leaves(shape))
+    return 1 if isinstance(shape, ArrayShape) else len(leaves(shape))
 
 
 def element_offset(shape: Shape, index: int) -> int:

@@ -27,17 +27,18 @@ class VmemRows:
     def pack(self, requests: Sequence[Request]) -> dict[int, int]:
         """The first row of each request, by its key; those that fit nowhere are left out."""
         floors = np.asarray(self.floors)
-        placed: list[tuple[int, int, Request]] = []
+        starts, ends = np.zeros((2, len(requests)), np.int64)
+        taken: list[tuple[int, int]] = []
         found: dict[int, int] = {}
         for request in sorted(requests, key=lambda r: (-r.size_bytes, r.start, r.key)):
-            size = aligned_rows(request.size_bytes)
+            size, count = aligned_rows(request.size_bytes), len(taken)
             floor = int(floors[request.start : request.end + 1].max(initial=0))
-            beside = sorted(
-                ((end, row) for row, end, r in placed if _overlap(r, request)), reverse=True
-            )
+            is_beside = (starts[:count] <= request.end) & (ends[:count] >= request.start)
+            beside = sorted((taken[i] for i in is_beside.nonzero()[0]), reverse=True)
             row = _highest_gap(beside, size, self.rows)
             if row >= floor:
-                placed.append((row, row + size, request))
+                starts[count], ends[count] = request.start, request.end
+                taken.append((row + size, row))
                 found[request.key] = row
         return found
 
@@ -55,10 +56,6 @@ def aligned_rows(size_bytes: int) -> int:
     """Rows that so many bytes take, whole tiles of them."""
     rows = -(-size_bytes // GRANULE_BYTES)
     return -(-rows // _ALIGNMENT) * _ALIGNMENT
-
-
-def _overlap(a: Request, b: Request) -> bool:
-    return a.start <= b.end and b.start <= a.end
 
 
 def _highest_gap(beside: Sequence[tuple[int, int]], size: int, limit: int) -> int:

@@ -65,6 +65,7 @@ class WindowPlanner:
     refused: set[Key] = field(default_factory=set)
     recent: dict[Key, Candidates] = field(default_factory=dict)
     stepped: dict[Key, GridSteps] = field(default_factory=dict)
+    numbers: dict[Key, int] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -148,7 +149,7 @@ class _Question:
     def steps(self) -> GridSteps:
         """The steps of its grids, wherever its arrays lie; they name its nodes, as candidates do."""
         fusion, planner = self.fusion, self.planner
-        key = (fusion.kind, self._computation_key, *fusion.calls)
+        key = (fusion.kind, self._number, *fusion.calls)
         found = planner.stepped.pop(key, None)
         if found is None:
             body = fusion_body(fusion)
@@ -188,15 +189,17 @@ class _Question:
         return (*self._kernel_key, self.chip.vmem_bytes)
 
     @cached_property
-    def _computation_key(self) -> Key:
-        return computation_key(self.fusion.calls)
+    def _number(self) -> int:
+        """Equal for equal computations: in keys in place of their own, which takes long to hash."""
+        numbers = self.planner.numbers
+        return numbers.setdefault(computation_key(self.fusion.calls), len(numbers))
 
     @cached_property
     def _kernel_key(self) -> Key:
         """Equal for fusions that get equal kernels of equal blocks, from one planner."""
         fusion = self.fusion
         shapes = tuple(o.shape for o in fusion.operands)
-        return (fusion.kind, shapes, fusion.shape, self._computation_key)
+        return (fusion.kind, shapes, fusion.shape, self._number)
 
     def candidates(self) -> Candidates:
         """The fusion's kernels by blocks; they name its nodes, so another one has its own."""
