@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
+from compiler.analysis.row_chain import RowChain, row_chain
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
@@ -48,6 +49,11 @@ class FusionBody:
     def dot(self) -> HloInstruction | None:
         """The fusion's dot, if it has one."""
         return next((n for n in self.materialised if n.opcode == "dot"), None)
+
+    @cached_property
+    def chain(self) -> RowChain | None:
+        """What one pass over rows computes in registers, if there is such a thing."""
+        return row_chain(self.roots, self.materialised, self.leaves)
 
     @cached_property
     def reduces(self) -> tuple[HloInstruction, ...]:

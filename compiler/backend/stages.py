@@ -16,10 +16,12 @@ from compiler.backend.clear import emit_clear
 from compiler.backend.dot_operands import DotEmitter
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
+from compiler.backend.vector.chain_stage import ChainRows
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 from compiler.kernels.plan import (
+    ChainStage,
     KernelPlan,
     MatmulStage,
     ReduceStage,
@@ -71,6 +73,8 @@ class StageEmitter:
                     self._stored(stage, emitter)
                 case MatmulStage():
                     is_fused = self._matmul(stage, stages[number + 1 :], emitter, context)
+                case ChainStage():
+                    self._chain(stage, emitter, context)
                 case RootStage() if not is_fused:
                     self._roots(stage, emitter, context)
 
@@ -144,6 +148,20 @@ class StageEmitter:
         emitter.bindings[stage.node] = array
         self.builder.new_block()
         return is_fused
+
+    def _chain(self, stage: ChainStage, emitter: VectorEmitter, context: StepContext) -> None:
+        """A row chain; what it leaves is bound for later stages."""
+        roots = self.kernel.body.roots
+        left = [
+            None if target is None else allocate(self.builder, target) for target in stage.targets
+        ]
+        members = list(zip(stage.members, left, strict=True))
+        results = [(roots[i], context.outputs[i]) for i in stage.outputs]
+        self.builder.source = stage.members[0].name
+        rows = ChainRows(stage.low, stage.extent, stage.cols, stage.packing)
+        emitter.emit_chain_stage(rows, members, results)
+        emitter.bindings.update((node, array) for node, array in members if array is not None)
+        self.builder.new_block()
 
     def _roots(self, stage: RootStage, emitter: VectorEmitter, context: StepContext) -> None:
         """Results with the same box together."""

@@ -6,6 +6,7 @@
         ReduceStage   a reduce of one operand box
         StoredStage   an elementwise node that several stages read
         MatmulStage   the dot, its operands prepared where they do not feed the MXU as they lie
+        ChainStage    row reductions and all that is computed of them in the same rows
         RootStage     results with the same box, from windows and scratch
 
 A stage leaves its results in scratch or straight in output windows (`Target`). Where the grid cuts K
@@ -124,6 +125,29 @@ class MatmulStage:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainStage:
+    """A row chain (`compiler.analysis.row_chain`): blocks of whole rows, in registers.
+
+    `members` come in their order, `targets` where each is left, if others read it. `outputs` are
+    numbers of output windows. `low` and `extent` are the box of rows, of all dimensions but the last,
+    which has `cols` elements. Rows come in `packing` phases.
+    """
+
+    members: tuple[HloInstruction, ...]
+    targets: tuple[Scratch | None, ...]
+    outputs: tuple[int, ...]
+    low: tuple[Expr, ...]
+    extent: tuple[int, ...]
+    cols: int
+    packing: int
+
+    @property
+    def scratch(self) -> list[Scratch]:
+        """What the stage leaves for others."""
+        return [target for target in self.targets if target is not None]
+
+
+@dataclass(frozen=True, slots=True)
 class RootStage:
     """Results computed together; `outputs` are numbers of output windows.
 
@@ -134,7 +158,7 @@ class RootStage:
     scratch: ClassVar[tuple[Scratch, ...]] = ()
 
 
-Stage = ReduceStage | StoredStage | MatmulStage | RootStage
+Stage = ReduceStage | StoredStage | MatmulStage | ChainStage | RootStage
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
 from compiler.analysis.dot_parts import DotParts, pair_depth
 from compiler.analysis.fusion_body import FusionBody
-from compiler.analysis.indexing_boxes import Box
+from compiler.analysis.indexing_boxes import LANES, Box
+from compiler.analysis.row_chain import RowChain
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32, S32, U16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.plan import (
+    ChainStage,
     KernelPlan,
     MatmulOperand,
     MatmulStage,
@@ -34,6 +36,8 @@ from compiler.kernels.stage_leaves import leaves_packing
 
 _MOST_PACKED = 4
 """Elements of the narrowest type in a word."""
+MOST_ROW_TILES = 32
+"""Registers for the rows of one array in a chain: half of a file."""
 
 
 def kernel_plan(body: FusionBody, windows: WindowPlan, parts: DotParts) -> KernelPlan:
@@ -56,16 +60,69 @@ class _Planning:
     def stages(self) -> tuple[Stage, ...]:
         dot = self.body.dot
         first = [dot] if dot is not None and dot in self.plan.depths else []
-        found: list[Stage] = []
-        for node in (*first, *(n for n in self.body.materialised if n not in first)):
-            if node.opcode == "reduce":
-                found.append(self._reduce(node))
-            elif node.opcode == "dot":
-                found.append(self._matmul(node))
-            else:
-                target = self._left(f"scratch.{node.name}", node, node.array)
-                found.append(StoredStage(node, target))
+        order = (*first, *(n for n in self.body.materialised if n not in first))
+        chain = self.body.chain
+        if chain is not None and self._can_chain(chain):
+            before = [n for n in order if n not in chain.members and n not in chain.after]
+            found = [self._stage(n) for n in before]
+            found.append(self._chain(chain))
+            found += [self._stage(n) for n in order if n in chain.after]
+        else:
+            found = [self._stage(n) for n in order]
         return (*found, *self._roots())
+
+    def _stage(self, node: HloInstruction) -> Stage:
+        """The stage of a materialised node by itself."""
+        if node.opcode == "reduce":
+            return self._reduce(node)
+        if node.opcode == "dot":
+            return self._matmul(node)
+        return StoredStage(node, self._left(f"scratch.{node.name}", node, node.array))
+
+    def _can_chain(self, chain: RowChain) -> bool:
+        """Whether a step has whole rows, the same ones of all that is in a chain, and registers for one."""
+        is_cut = any(n in self.plan.depths for n in chain.members)
+        tiles = -(-chain.dims[-1] // LANES) * self._chain_packing(chain)
+        return not is_cut and tiles <= MOST_ROW_TILES and self._chain_rows(chain) is not None
+
+    def _chain_rows(self, chain: RowChain) -> Box | None:
+        """The rows that a step makes of a chain's results and of what it leaves; None if they differ,
+        or are not whole."""
+        windows = [self.plan.outputs[i] for i in self._chain_outputs(chain)]
+        boxes = [Box(w.origin, w.extent) for w in windows]
+        boxes += [self.plan.boxes[node] for node in chain.left]
+        *kept, whole = chain.dims
+        rank = len(kept)
+        if any(box.extent[rank:] not in ((), (whole,)) for box in boxes):
+            return None
+        rows = {Box(box.low[:rank], box.extent[:rank]) for box in boxes}
+        return rows.pop() if len(rows) == 1 else None
+
+    def _chain_outputs(self, chain: RowChain) -> list[int]:
+        return [i for i, root in enumerate(self.body.roots) if root in chain.roots]
+
+    def _chain_packing(self, chain: RowChain) -> int:
+        """Phases of a row: the largest packing of what is read and made."""
+        made = [self.plan.outputs[i].shape.dtype.packing for i in self._chain_outputs(chain)]
+        nodes = [*chain.roots, *(n.operands[0] for n in chain.members if n.opcode == "reduce")]
+        return max(*made, leaves_packing(nodes, self._bound()), 1)
+
+    def _chain(self, chain: RowChain) -> Stage:
+        box = self._chain_rows(chain)
+        assert box is not None
+        outputs = tuple(self._chain_outputs(chain))
+        self.done.update(outputs)
+        packing = self._chain_packing(chain)
+        targets: list[Scratch | None] = []
+        for node in chain.members:
+            is_row = node.opcode == "reduce"
+            name = f"scratch.{node.name}"
+            left = node in chain.left
+            scratch = self._left(name, node, node.array, is_replicated=is_row) if left else None
+            targets.append(scratch)
+        return ChainStage(
+            chain.members, tuple(targets), outputs, box.low, box.extent, chain.dims[-1], packing
+        )
 
     def _roots(self) -> list[Stage]:
         groups: dict[tuple[object, ...], list[int]] = {}
@@ -132,9 +189,13 @@ class _Planning:
 
     def _packing(self, reduce: HloInstruction) -> int:
         """How many elements to a word the stage of a reduce reads."""
+        return leaves_packing(reduce.operands[: len(reduce.operands) // 2], self._bound())
+
+    def _bound(self) -> dict[HloInstruction, ArrayShape]:
+        """What lies in VMEM, by the nodes that it stands for."""
         bound = {window.node: window.shape for window in self.plan.inputs}
         bound.update((node, shape) for node, (shape, _) in self.held.items())
-        return leaves_packing(reduce.operands[: len(reduce.operands) // 2], bound)
+        return bound
 
     def _take_sums(self, node: HloInstruction, places: Sequence[int]) -> bool:
         """Whether output windows have the arrangement that partial results come in."""

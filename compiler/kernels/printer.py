@@ -24,6 +24,7 @@ from compiler.analysis.kernel_vmem import stream_rows
 from compiler.analysis.windows import WindowPlan
 from compiler.hlo.shape_text import print_shape
 from compiler.kernels.plan import (
+    ChainStage,
     KernelPlan,
     MatmulStage,
     ReduceStage,
@@ -86,6 +87,12 @@ def _stage(kernel: KernelPlan, stage: Stage) -> Iterator[str]:
                 yield f"    of %{node.name} {_box(operand.box.low, operand.box.extent)}{lies}"
                 for part in operand.parts:
                     yield f"      as {_scratch(part)}"
+        case ChainStage():
+            names = ", ".join(f"%{node.name}" for node in stage.members)
+            outputs = ", ".join(_target(kernel, i) for i in stage.outputs)
+            yield f"  chain of rows {_box(stage.low, stage.extent)}: {names} -> {outputs or 'scratch'}"
+            for scratch in stage.scratch:
+                yield f"    leaves {_scratch(scratch)}"
         case RootStage():
             yield f"  roots {', '.join(_target(kernel, i) for i in stage.outputs)}"
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import Counter
 
 from compiler.analysis.indexing import Expr
+from compiler.analysis.row_chain import leaves_behind
 from compiler.diagnostics import VerifyError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import (
+    ChainStage,
     KernelPlan,
     MatmulStage,
     ReduceStage,
@@ -54,32 +56,23 @@ def _check_outputs(kernel: KernelPlan) -> None:
 def _check_order(kernel: KernelPlan) -> None:
     leaves, left = kernel.body.leaves, set[HloInstruction]()
     for stage in kernel.stages:
-        if isinstance(stage, RootStage):
+        inner: set[HloInstruction] = set()
+        if isinstance(stage, RootStage | ChainStage):
             read = [kernel.body.roots[i] for i in stage.outputs]
         else:
             read = list(stage.node.operands)
-        for leaf in _leaves_behind(read, leaves) - left:
+        if isinstance(stage, ChainStage):
+            inner = set(stage.members)
+            read += [o for node in stage.members for o in node.operands]
+        for leaf in leaves_behind(read, leaves) - left - inner:
             _fail(2, f"a stage reads %{leaf.name}, which no stage before it leaves")
         if isinstance(stage, ReduceStage):
             left.update(stage.results)
+        elif isinstance(stage, ChainStage):
+            pairs = zip(stage.members, stage.targets, strict=True)
+            left.update(node for node, target in pairs if target is not None)
         elif not isinstance(stage, RootStage):
             left.add(stage.node)
-
-
-def _leaves_behind(
-    pending: list[HloInstruction], leaves: frozenset[HloInstruction]
-) -> set[HloInstruction]:
-    """The materialised nodes that nodes are, or are computed from."""
-    found: set[HloInstruction] = set()
-    seen: set[HloInstruction] = set()
-    while pending:
-        node = pending.pop()
-        if node in leaves:
-            found.add(node)
-        elif node not in seen:
-            seen.add(node)
-            pending += node.operands
-    return found
 
 
 def _check_box(

@@ -24,6 +24,9 @@ _LEAST_ELEMENTS = 1 << 17
 _LEAST_TURNED = 16
 """Rows and columns of blocks that are turned before their rows are picked."""
 
+_KEPT = ("convert", "pad", "slice")
+"""Operations after which a dimension may still be merged."""
+
 
 def split_turns(module: HloModule, context: PassContext) -> bool:
     """Split the transposes of every computation that move lanes far."""
@@ -40,12 +43,27 @@ def split_turns(module: HloModule, context: PassContext) -> bool:
 
 
 def _first_turn(instr: HloInstruction) -> tuple[int, ...] | None:
-    """The transpose to store, where lanes leave the last two dimensions and come from others."""
+    """The transpose to store, where lanes leave the last two dimensions."""
     if instr.opcode != "transpose" or instr.array.element_count < _LEAST_ELEMENTS:
         return None
     dims, target = instr.operands[0].array.dims, instr.dimensions
     before, after = ([d for d in order if dims[d] != 1] for order in (range(len(dims)), target))
     old, new = before[-1], after[-1]
-    if old in after[-2:] or new in before[-2:] or min(dims[old], dims[new]) < _LEAST_TURNED:
+    if old in after[-2:] or min(dims[old], dims[new]) < _LEAST_TURNED:
+        return None
+    if new in before[-2:] and _is_merged(instr):
         return None
     return (*(d for d in range(len(dims)) if d not in (old, new)), old, new)
+
+
+def _is_merged(instr: HloInstruction) -> bool:
+    """Whether the last dimension is merged with others, perhaps padded before: then heads of features,
+    say, or positions of images are turned as the matrix that they become."""
+    pending = list(instr.users)
+    while pending:
+        user = pending.pop()
+        if user.opcode == "reshape":
+            return True
+        if user.opcode in _KEPT:
+            pending += user.users
+    return False

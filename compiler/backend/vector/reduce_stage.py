@@ -257,6 +257,14 @@ class _ReduceStage:
         return operations(probe, emit) + self._states * self._parts * self._inner_parts
 
     def _straight(self, kept: TilePoint) -> None:
+        self._store(kept, self._parts_of(kept))
+
+    def row_values(self, kept: TilePoint) -> list[int]:
+        """The first reduce's first result at a kept tile, a register for each phase of its rows."""
+        return [state[0] for state in self._finished(kept, 0, self._parts_of(kept))]
+
+    def _parts_of(self, kept: TilePoint) -> list[list[State]]:
+        """The folded states of each phase of a kept tile's rows, by straight-line code."""
         parts = []
         for part in range(self._parts):
             sums = _Accumulators(self._combine)
@@ -264,7 +272,7 @@ class _ReduceStage:
                 for inner in range(self._inner_parts):
                     sums.add(self._values(kept, point, part, inner))
             parts.append(self._folded(sums.total()))
-        self._store(kept, parts)
+        return parts
 
     def _combine(self, a: list[State], b: list[State]) -> list[State]:
         return [
@@ -396,14 +404,18 @@ class _ReduceStage:
         return results
 
     def _store(self, kept: TilePoint, parts: list[list[State]]) -> None:
-        for number, reducer in enumerate(self._reducers):
-            finished = [
-                reducer.finish(self._ops, self._with_start(kept, number, part, states[number]))
-                for part, states in enumerate(parts)
-            ]
-            for leaf, target in enumerate(self._targets[number]):
-                values = [state[leaf] for state in finished]
-                self._store_leaf(target, kept, values)
+        for number, targets in enumerate(self._targets):
+            finished = self._finished(kept, number, parts)
+            for leaf, target in enumerate(targets):
+                self._store_leaf(target, kept, [state[leaf] for state in finished])
+
+    def _finished(self, kept: TilePoint, number: int, parts: list[list[State]]) -> list[State]:
+        """The results of a reduce from the folded states of each phase."""
+        reducer = self._reducers[number]
+        return [
+            reducer.finish(self._ops, self._with_start(kept, number, part, states[number]))
+            for part, states in enumerate(parts)
+        ]
 
     def _with_start(self, kept: TilePoint, number: int, part: int, state: State) -> State:
         """Combined with the init value, or with what the target holds from earlier grid steps."""
@@ -444,6 +456,34 @@ class _ReduceStage:
         self._ops.emit("vst", target.window, at, offset, 0, values[0])
 
 
+class RowReduction:
+    """A reduce of one array over its last dimension, in code of somebody else's loops.
+
+    `low` and `extent` are the box of its results, whose rows come in `packing` phases.
+    """
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        reduce: HloInstruction,
+        low: tuple[Expr, ...],
+        extent: tuple[int, ...],
+        packing: int,
+    ) -> None:
+        dims = reduce.operands[0].array.dims
+        *majors, rows = extent
+        kept = TileSpace(tuple(majors), rows, 1, packing)
+        reduced = TileSpace((), 1, dims[-1], 1)
+        plan = _Plan(
+            dims, (len(dims) - 1,), kept, reduced, True, False, low, (const(0),), dims[-1:]
+        )
+        self._stage = _ReduceStage(emitter, plan, [reduce], [], None)
+
+    def rows(self, point: TilePoint) -> list[int]:
+        """The results of a tile of rows, the same in all lanes, a register for each phase."""
+        return self._stage.row_values(point)
+
+
 def _full(point: TilePoint) -> TilePoint:
     return replace(point, sublane=var(SUBLANE), lane=var(LANE))
 
@@ -463,4 +503,4 @@ def _logical(
     return tuple(places)
 
 
-__all__ = ["ReducedBox", "Reducer", "emit_reduce_stage"]
+__all__ = ["ReducedBox", "Reducer", "RowReduction", "emit_reduce_stage"]

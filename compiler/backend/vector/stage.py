@@ -55,7 +55,7 @@ def emit_stage(
         _check_class(node, target)
     emitter.bind_starts(nodes)
     bounds = limits if limits is not None else nodes[0].array.dims
-    stage = _Stage(tuple(nodes), tuple(targets), space, bounds if zero_fill else None)
+    stage = BoxStage(tuple(nodes), tuple(targets), space, bounds if zero_fill else None)
     loops = TileLoops(emitter.builder, emitter.sregs)
     pairs = zip(nodes, targets, strict=True)
     is_dense = space.row_tiles * packing >= _LEAST_TRANSPOSED
@@ -72,16 +72,16 @@ def emit_stage(
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """What is computed: `bounds` is set where elements outside are to be 0."""
+class BoxStage:
+    """Nodes computed over boxes of the same tiles; `bounds` is set where elements outside are to be 0."""
 
     nodes: tuple[HloInstruction, ...]
     targets: tuple[VmemArray, ...]
     space: TileSpace
-    bounds: tuple[int, ...] | None
+    bounds: tuple[int, ...] | None = None
 
 
-def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
+def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     """Loops over the tiles; runs of columns, or rows, apart where each takes much less than any of them.
 
     So it is with a concatenation along the columns, or the rows: which operand a tile reads is known once
@@ -89,7 +89,7 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
     a loop each.
     """
     factors = row_factors(stage.space, _read_indices(emitter, stage))
-    space, body = split_rows(stage.space, factors, partial(_emit_tile, emitter, stage))
+    space, body = split_rows(stage.space, factors, partial(emit_tile, emitter, stage))
     if space.tile_count == 1:
         loops.run(space, 1, body)
         return
@@ -110,7 +110,7 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
     loops.run(space, cost, body)
 
 
-def _dearest(emitter: ElementEmitter, stage: _Stage, factors: tuple[int, ...], run: int) -> int:
+def _dearest(emitter: ElementEmitter, stage: BoxStage, factors: tuple[int, ...], run: int) -> int:
     """Operations for a tile of the dearest run of so many columns, of three."""
     last = stage.space.col_tiles // run - 1
     columns = [range(k * run, (k + 1) * run) for k in sorted({0, (last + 1) // 2, last})]
@@ -130,11 +130,11 @@ def _runs(space: TileSpace) -> list[int]:
     return [n for n in range(count // 2, 0, -1) if count % n == 0 and count // n <= _MOST_COPIES]
 
 
-def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) -> None:
+def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     """Bodies of 128 rows; each by itself where its columns or rows say which operand is read."""
     space = stage.space
     step = 16 // space.packing
-    body = partial(_emit_tile, emitter, stage)
+    body = partial(emit_tile, emitter, stage)
     blocks = -(-space.row_tiles // step)
     pair = min(_TRANSPOSED_COLUMNS, space.col_tiles)
     down = -(-emitter.builder.chip.transpose_units // pair)  # so that every unit is at work
@@ -156,10 +156,10 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: _Stage) ->
     loops.run_steps(space, down * step, pair, body)
 
 
-def _run_columns(emitter: ElementEmitter, loops: TileLoops, stage: _Stage, row_step: int) -> None:
+def _run_columns(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage, row_step: int) -> None:
     """Runs of column tiles by how they are read: as they lie, turned, or transposed one by one."""
     space = stage.space
-    body = partial(_emit_tile, emitter, stage)
+    body = partial(emit_tile, emitter, stage)
     for kind, run in itertools.groupby(
         range(0, space.col_tiles, 2), partial(_kind, emitter, stage)
     ):
@@ -185,7 +185,7 @@ class _Kind(Enum):
     TRANSPOSED = auto()
 
 
-def _kind(emitter: ElementEmitter, stage: _Stage, first: int) -> _Kind:
+def _kind(emitter: ElementEmitter, stage: BoxStage, first: int) -> _Kind:
     space = stage.space
     columns = range(first, min(first + 2, space.col_tiles))
     pairs = list(zip(stage.nodes, stage.targets, strict=True))
@@ -201,7 +201,7 @@ def _kind(emitter: ElementEmitter, stage: _Stage, first: int) -> _Kind:
     return _Kind.TURNED if turns else _Kind.TRANSPOSED
 
 
-def _read_indices(emitter: ElementEmitter, stage: _Stage) -> Iterator[Expr]:
+def _read_indices(emitter: ElementEmitter, stage: BoxStage) -> Iterator[Expr]:
     """All indices at which the stage reads what lies in VMEM, by the variable of its row tile."""
     space = stage.space
     majors = tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors))
@@ -217,7 +217,7 @@ def _read_indices(emitter: ElementEmitter, stage: _Stage) -> Iterator[Expr]:
 
 def _cost(
     emitter: ElementEmitter,
-    stage: _Stage,
+    stage: BoxStage,
     factors: tuple[int, ...],
     row_tile: Expr | None = None,
     columns: range | None = None,
@@ -225,7 +225,7 @@ def _cost(
     """Operations for a tile in loops, or in a given row or some columns."""
     probe = probe_emitter(emitter)
     probe.loader.can_transpose = emitter.loader.can_transpose
-    space, body = split_rows(stage.space, factors, partial(_emit_tile, probe, stage))
+    space, body = split_rows(stage.space, factors, partial(emit_tile, probe, stage))
     point = inner_point(probe, space)
     if row_tile is not None:
         point = replace(point, row_tile=row_tile)
@@ -234,7 +234,8 @@ def _cost(
     return operations(probe, partial(body, point))
 
 
-def _emit_tile(emitter: ElementEmitter, stage: _Stage, point: TilePoint) -> None:
+def emit_tile(emitter: ElementEmitter, stage: BoxStage, point: TilePoint) -> None:
+    """Compute and store one tile of all nodes of a stage."""
     storer = Storer(emitter.ops, emitter.index_values)
     held = {array.window for array in emitter.bindings.values()}
     is_over_operand = any(target.window in held for target in stage.targets)
@@ -265,7 +266,7 @@ def _store_tile(
 
 def _tile_parts(
     emitter: ElementEmitter,
-    stage: _Stage,
+    stage: BoxStage,
     node: HloInstruction,
     target: VmemArray,
     point: TilePoint,

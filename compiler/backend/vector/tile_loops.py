@@ -117,9 +117,16 @@ class TileLoops:
         self._around = around
         self.parallel = parallel
 
-    def run(self, space: TileSpace, ops_per_tile: int, body: Callable[[TilePoint], None]) -> None:
-        """Call `body` with every tile of `space`, in loops unrolled by the cost of a tile."""
-        tiles = max(1, BODY_OPS // max(1, ops_per_tile))
+    def run(
+        self,
+        space: TileSpace,
+        ops_per_tile: int,
+        body: Callable[[TilePoint], None],
+        body_ops: int = BODY_OPS,
+    ) -> None:
+        """Call `body` with every tile of `space`, in loops unrolled by the cost of a tile to bodies of
+        about `body_ops`."""
+        tiles = max(1, body_ops // max(1, ops_per_tile))
         col_step = _step(space.col_tiles, tiles)
         row_step = _step(space.row_tiles, max(1, tiles // col_step))
         self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))

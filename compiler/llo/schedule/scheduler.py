@@ -1,6 +1,9 @@
 """List scheduling of one block into bundles, assigning vregs and vmasks on the way.
 
-Cycle by cycle, each slot class takes its ready operation with the longest path to the block's end.
+Cycle by cycle, each slot class takes its ready operation of the least key. That is the longest path to the
+block's end, or, where slots and not one chain bound a block, how far the operation's turn in source order
+lies before it: of many independent chains, the first are then well ahead of the last, so that
+latencies of one are filled by others and few registers are live. The shorter schedule is taken.
 Candidates are the next `window` operations in source order, which bounds register pressure; when
 all candidates wait for registers, scheduling starts over with a narrower window. Window 1 is source
 order, which spilling has made fit, so scheduling always ends.
@@ -21,6 +24,8 @@ from tpu_sim.isa.instruction import Instr
 WINDOWS = (384, 96, 24, 6, 1)
 """Candidate windows, in the order they are tried."""
 
+_CLOSE = 1.03
+"""A schedule this near to what slots and latencies allow is good enough."""
 _RESERVE_SHARE = 12
 """With fewer than 1/12 of a file free, only operations near the oldest one may take more."""
 _NEAR = 24
@@ -42,17 +47,56 @@ def schedule_block(
     ops: list[Instr], infos: list[OpInfo], graph: BlockGraph, chip: Chip
 ) -> Schedule:
     """Schedule a block whose source order fits the register files."""
-    priorities = _priorities(graph)
+    resources = _resources(ops, infos, chip)
+    slots = _slot_cycles(resources, infos, chip)
+    heights = _heights(graph)
+    longest = max(heights, default=0)
+    best = _schedule(ops, infos, graph, chip, resources, _keys([-h for h in heights]))
+    if len(best.bundles) > _CLOSE * max(slots, longest):
+        turns = [slots * i // len(ops) - height for i, height in enumerate(heights)]
+        other = _schedule(ops, infos, graph, chip, resources, _keys(turns))
+        best = min(best, other, key=lambda schedule: len(schedule.bundles))
+    return best
+
+
+def _schedule(
+    ops: list[Instr],
+    infos: list[OpInfo],
+    graph: BlockGraph,
+    chip: Chip,
+    resources: list[int],
+    priorities: list[int],
+) -> Schedule:
+    """The schedule by the given keys, with the widest window that does not get stuck."""
     for window in WINDOWS:
-        attempt = _Attempt(ops, infos, graph, chip, priorities, window)
+        attempt = _Attempt(ops, infos, graph, chip, resources, priorities, window)
         if attempt.run():
             files = attempt.files
             return Schedule(attempt.bundles, files["v"].assigned, files["m"].assigned, window)
     raise AssertionError("source order does not fit the register files: spilling is wrong")
 
 
-def _priorities(graph: BlockGraph) -> list[int]:
-    """Heap keys: smaller for longer paths to the end; the op index is key % len(ops)."""
+def _resources(ops: list[Instr], infos: list[OpInfo], chip: Chip) -> list[int]:
+    """The slot class of each operation; every MXU is one of its own."""
+    resources = [info.resource for info in infos]
+    for index, resource in enumerate(resources):
+        if resource == MXU_CLASS:
+            unit = ops[index].operands[infos[index].unit]
+            resources[index] += unit // chip.units_per_mxu
+    return resources
+
+
+def _slot_cycles(resources: list[int], infos: list[OpInfo], chip: Chip) -> int:
+    """Cycles that the busiest slot class needs."""
+    capacities = class_capacities(chip)
+    work = [0] * len(capacities)
+    for resource, info in zip(resources, infos, strict=True):
+        work[resource] += info.occupies
+    return max(-(-cycles // max(1, slots)) for cycles, slots in zip(work, capacities, strict=True))
+
+
+def _heights(graph: BlockGraph) -> list[int]:
+    """The longest path from each operation to the block's end, in cycles."""
     count = len(graph.predecessors)
     heights = [0] * count
     for index in range(count - 1, -1, -1):
@@ -62,8 +106,13 @@ def _priorities(graph: BlockGraph) -> list[int]:
             if through > height:
                 height = through
         heights[index] = height
-    most = max(heights, default=0)
-    return [(most - height) * count + index for index, height in enumerate(heights)]
+    return heights
+
+
+def _keys(ranks: list[int]) -> list[int]:
+    """Heap keys in the order of ranks, then of source; the op index is key % len(ranks)."""
+    least, count = min(ranks, default=0), len(ranks)
+    return [(rank - least) * count + index for index, rank in enumerate(ranks)]
 
 
 class _File:
@@ -87,6 +136,7 @@ class _Attempt:
         infos: list[OpInfo],
         graph: BlockGraph,
         chip: Chip,
+        resources: list[int],
         priorities: list[int],
         window: int,
     ) -> None:
@@ -99,11 +149,7 @@ class _Attempt:
         self.queue_entries = (chip.eup_entries, chip.xlu_entries)
         self.files = {"v": _File(chip.vregs), "m": _File(chip.vmasks)}
         self._count_reads()
-        self.resources = [info.resource for info in infos]
-        for index, resource in enumerate(self.resources):
-            if resource == MXU_CLASS:
-                unit = ops[index].operands[infos[index].unit]
-                self.resources[index] += unit // chip.units_per_mxu
+        self.resources = resources
         self.waiting = list(graph.predecessors)
         self.earliest = [0] * len(ops)
         for index, cycle in graph.earliest.items():

@@ -1,0 +1,153 @@
+"""Row chains: softmax and its gradient, normalisations, on both machines beside the evaluator.
+
+The NumPy machine runs checked here: memory that is read and was never written is an error.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.run_hlo import check_text, normal
+
+HEAD = """HloModule m
+max {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b)
+}
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+"""
+BATCHED = (
+    "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}"
+)
+KINDS = {"f32": "float32", "bf16": "bfloat16"}
+SHAPES = [((7,), 129), ((40,), 2), ((2, 197), 197), ((3, 2, 17), 256), ((24,), 1000)]
+TYPES = [("f32", "f32"), ("f32", "bf16"), ("bf16", "bf16")]
+
+
+def _softmax(rows: tuple[int, ...], cols: int, source: str, target: str, *, leaves: bool) -> str:
+    """A softmax, and with `leaves` the logarithm of the sum of the exponentials."""
+    k, last = ",".join(map(str, rows)), len(rows)
+    kept = ",".join(map(str, range(last)))
+    more, lse = (f", f32[{k}]", ", z") if leaves else ("", "")
+    return f"""{HEAD}ENTRY e {{
+  y = {source}[{k},{cols}] parameter(0)
+  x = f32[{k},{cols}] convert(y)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[{k}] reduce(x, low), dimensions={{{last}}}, to_apply=max
+  mb = f32[{k},{cols}] broadcast(m), dimensions={{{kept}}}
+  d = f32[{k},{cols}] subtract(x, mb)
+  p = f32[{k},{cols}] exponential(d)
+  s = f32[{k}] reduce(p, zero), dimensions={{{last}}}, to_apply=add
+  sb = f32[{k},{cols}] broadcast(s), dimensions={{{kept}}}
+  q = f32[{k},{cols}] divide(p, sb)
+  o = {target}[{k},{cols}] convert(q)
+  l = f32[{k}] log(s)
+  z = f32[{k}] add(l, m)
+  ROOT r = ({target}[{k},{cols}]{more}) tuple(o{lse})
+}}
+"""
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize(("source", "target"), TYPES)
+@pytest.mark.parametrize(("rows", "cols"), SHAPES)
+def test_softmax(
+    rows: tuple[int, ...], cols: int, source: str, target: str, *, leaves: bool
+) -> None:
+    text = _softmax(rows, cols, source, target, leaves=leaves)
+    inputs = [normal(1, *rows, cols, dtype=KINDS[source])]
+    tolerance = 1e-5 if target == "f32" else 1e-2
+    for machine in ("numpy", "llvm"):
+        check_text(text, inputs, "default", machine, tolerance=tolerance)
+
+
+def _gradient(batch: int, queries: int, keys: int) -> str:
+    """A softmax's gradient, masked where keys come after queries, out of the product before it."""
+    dims = f"[{batch},{queries},{keys}]"
+    rows = f"[{batch},{queries}]"
+    return f"""{HEAD}ENTRY e {{
+  g = f32[{batch},{queries},64] parameter(0)
+  v = f32[{batch},{keys},64] parameter(1)
+  p = f32{dims} parameter(2)
+  dp = f32{dims} dot(g, v), {BATCHED}
+  i = s32{dims} iota(), iota_dimension=1
+  j = s32{dims} iota(), iota_dimension=2
+  seen = pred{dims} compare(i, j), direction=GE
+  zero = f32[] constant(0)
+  none = f32{dims} broadcast(zero), dimensions={{}}
+  dm = f32{dims} select(seen, dp, none)
+  t = f32{dims} multiply(dm, p)
+  s = f32{rows} reduce(t, zero), dimensions={{2}}, to_apply=add
+  sb = f32{dims} broadcast(s), dimensions={{0,1}}
+  e = f32{dims} subtract(dm, sb)
+  ROOT ds = f32{dims} multiply(e, p)
+}}
+"""
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(2, 24, 129), (3, 128, 256), (1, 40, 7)])
+def test_gradient_of_a_softmax(batch: int, queries: int, keys: int) -> None:
+    text = _gradient(batch, queries, keys)
+    inputs = [normal(n, batch, rows, 64) for n, rows in enumerate((queries, keys))]
+    inputs.append(normal(3, batch, queries, keys))
+    for machine in ("numpy", "llvm"):
+        check_text(text, inputs, "default", machine, tolerance=1e-4)
+
+
+NORMALISED = f"""{HEAD}ENTRY e {{
+  x = f32[4,50,320] parameter(0)
+  w = f32[320] parameter(1)
+  zero = f32[] constant(0)
+  n = f32[] constant(0.003125)
+  s = f32[4,50] reduce(x, zero), dimensions={{2}}, to_apply=add
+  nb = f32[4,50] broadcast(n), dimensions={{}}
+  mean = f32[4,50] multiply(s, nb)
+  mb = f32[4,50,320] broadcast(mean), dimensions={{0,1}}
+  d = f32[4,50,320] subtract(x, mb)
+  dd = f32[4,50,320] multiply(d, d)
+  v = f32[4,50] reduce(dd, zero), dimensions={{2}}, to_apply=add
+  var = f32[4,50] multiply(v, nb)
+  r = f32[4,50] rsqrt(var)
+  rb = f32[4,50,320] broadcast(r), dimensions={{0,1}}
+  y = f32[4,50,320] multiply(d, rb)
+  wb = f32[4,50,320] broadcast(w), dimensions={{2}}
+  z = f32[4,50,320] multiply(y, wb)
+  a = f32[320] reduce(z, zero), dimensions={{0,1}}, to_apply=add
+  ROOT o = (f32[4,50,320], f32[4,50], f32[320]) tuple(z, mean, a)
+}}
+"""
+
+
+def test_normalisation_with_sums_over_rows_beside_it() -> None:
+    inputs = [normal(1, 4, 50, 320), normal(2, 320)]
+    for machine in ("numpy", "llvm"):
+        check_text(NORMALISED, inputs, "default", machine, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+def test_every_element_of_a_row(machine: str) -> None:
+    """A predicate of rows, which lies in a register as 0 or 1 until it is a mask."""
+    text = """HloModule m
+all {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT m = pred[] and(a, b)
+}
+ENTRY e {
+  x = f32[33,140] parameter(0)
+  zero = f32[] constant(-2.7)
+  z = f32[33,140] broadcast(zero), dimensions={}
+  more = pred[33,140] compare(x, z), direction=GT
+  yes = pred[] constant(true)
+  s = pred[33] reduce(more, yes), dimensions={1}, to_apply=all
+  sb = pred[33,140] broadcast(s), dimensions={0}
+  ROOT r = f32[33,140] select(sb, x, z)
+}
+"""
+    check_text(text, [normal(1, 33, 140)], "default", machine)
