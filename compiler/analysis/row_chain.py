@@ -16,6 +16,7 @@ from compiler.analysis.indexing import Var, var, variables
 from compiler.analysis.indexing_maps import PIECEWISE, Index, operand_reads
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 
 
@@ -71,7 +72,7 @@ def _is_row_reduce(node: HloInstruction, dims: tuple[int, ...]) -> bool:
 
 
 def _is_member(node: HloInstruction, dims: tuple[int, ...]) -> bool:
-    if node.opcode in ("reduce", "dot") or not isinstance(node.shape, ArrayShape):
+    if OPCODES[node.opcode].has(Trait.STAGE):
         return _is_row_reduce(node, dims)
     return node.array.dims == dims
 

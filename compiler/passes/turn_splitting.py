@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_any
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import replace
@@ -24,8 +25,8 @@ _LEAST_ELEMENTS = 1 << 17
 _LEAST_TURNED = 16
 """Rows and columns of blocks that are turned before their rows are picked."""
 
-_KEPT = ("convert", "pad", "slice")
-"""Operations after which a dimension may still be merged."""
+_KEPT = with_any(Trait.ELEMENTWISE | Trait.DATA_MOVEMENT)
+"""Operations after which dimensions may still be merged."""
 
 
 def split_turns(module: HloModule, context: PassContext) -> bool:
@@ -59,11 +60,13 @@ def _first_turn(instr: HloInstruction) -> tuple[int, ...] | None:
 def _is_merged(instr: HloInstruction) -> bool:
     """Whether the last dimension is merged with others, perhaps padded before: then heads of features,
     say, or positions of images are turned as the matrix that they become."""
-    pending = list(instr.users)
+    pending, seen = list(instr.users), set(instr.users)
     while pending:
         user = pending.pop()
         if user.opcode == "reshape":
             return True
         if user.opcode in _KEPT:
-            pending += user.users
+            fresh = [u for u in user.users if u not in seen]
+            seen.update(fresh)
+            pending += fresh
     return False
