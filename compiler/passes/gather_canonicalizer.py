@@ -26,19 +26,28 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     """Bring large gathers into flat form."""
     vmem_bytes = context.chip.vmem_bytes
     for computation in reachable(module):
-        columns = [gather_dims(i) for i in computation if i.opcode == "gather"]
-        columns = [d for d in columns if is_large(d, vmem_bytes) and _column(d) >= 0]
-        for d in columns:
-            replace(d.gather, _of_rows(d, _column(d)))
-        context.counts["gathers"] += len(columns)
-        found = [gather_dims(i) for i in computation if i.opcode == "gather"]
-        changed = [d for d in found if not is_flat(d) and (is_large(d, vmem_bytes) or is_padded(d))]
-        for d in changed:
-            replace(d.gather, _flat(d))
+        gathers = [i for i in computation if i.opcode == "gather"]
+        # what one reads may be another, which is replaced before it: dimensions are asked for anew
+        columns = [i for i in gathers if _has_columns(gather_dims(i), vmem_bytes)]
+        for gather in columns:
+            d = gather_dims(gather)
+            replace(gather, _of_rows(d, _column(d)))
+        found = [i for i in computation if i.opcode == "gather"]
+        changed = [i for i in found if _becomes_flat(gather_dims(i), vmem_bytes)]
+        for gather in changed:
+            replace(gather, _flat(gather_dims(gather)))
         if columns or changed:
             computation.sort()
-        context.counts["gathers"] += len(changed)
+        context.counts["gathers"] += len(columns) + len(changed)
     return bool(context.counts["gathers"])
+
+
+def _has_columns(d: GatherDims, vmem_bytes: int) -> bool:
+    return is_large(d, vmem_bytes) and _column(d) >= 0
+
+
+def _becomes_flat(d: GatherDims, vmem_bytes: int) -> bool:
+    return not is_flat(d) and (is_large(d, vmem_bytes) or is_padded(d))
 
 
 def _column(d: GatherDims) -> int:
