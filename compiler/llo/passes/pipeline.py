@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from compiler.llo.ir import LloKernel
 from compiler.llo.passes.dead_code import remove_dead_code
 from compiler.llo.passes.facts import SREGS_ASSIGNED, VECTORS_FIT, LloFact
+from compiler.llo.passes.immediate_operands import hold_constants
 from compiler.llo.passes.packed_rounding import pack_unrounded
 from compiler.llo.passes.spill import spill_vregs
 from compiler.llo.passes.sreg_allocation import allocate_sregs
@@ -41,6 +42,11 @@ LLO_PASSES: dict[str, LloPass] = {
             pack_unrounded,
             ends=(VECTORS_FIT,),
         ),
+        LloPass(
+            "immediate-operands",
+            "lets operations hold their constants, which need no registers then",
+            hold_constants,
+        ),
         LloPass("dead-code", "drops operations whose result nothing reads", remove_dead_code),
         LloPass(
             "unroll",
@@ -66,6 +72,7 @@ LLO_PASSES: dict[str, LloPass] = {
 
 LLO_PIPELINE: tuple[str, ...] = (
     "packed-rounding",
+    "immediate-operands",
     "dead-code",
     "unroll",
     "spill",
@@ -78,6 +85,7 @@ SCHEDULE_REQUIRES = (VECTORS_FIT, SREGS_ASSIGNED)
 
 LLO_MUST_PRECEDE: tuple[Edge, ...] = (
     ("packed-rounding", "dead-code", "it leaves roundings that nothing reads"),
+    ("immediate-operands", "dead-code", "it leaves constants that nothing reads"),
     ("dead-code", "unroll", "how far to unroll follows from the slots and registers of a body"),
     ("dead-code", "spill", "what nothing reads would take a register up to its end of the block"),
     ("dead-code", "sreg-allocation", "a dead sreg takes a register"),
