@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloLoop, LloNode
 from compiler.llo.op_table import Code, OpInfo, class_capacities, op_table, registers_read
 from compiler.llo.passes.register_names import RegisterNames
-from compiler.llo.passes.spill import max_live
+from compiler.llo.passes.spill import exceeds, max_live
 from compiler.llo.walk import rewrite
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
@@ -24,7 +24,10 @@ from tpu_sim.isa.program import NO_ROUTE
 from tpu_sim.isa.rows.misc import DMA_WAIT
 from tpu_sim.isa.rows.scalar import SADDI
 
-_MOST_OPS = 768
+_MOST_OPS = 2048
+"""Of a body with all its copies: eight of a chain of 250 operations."""
+_MOST_JOINED = 768
+"""Of what becomes straight-line code: a loop that goes away, neighbouring blocks."""
 _MOST_COPIES = 8
 _DENSE = 4
 """A body whose slots need so many times its longest chain gains nothing."""
@@ -72,7 +75,7 @@ class _Unroller:
                 if self._is_scalar(node) or self._is_scalar(last):
                     out[-1] = LloBlock(last.ops + node.ops, last.name or node.name)
                     continue
-                is_short = len(last.ops) + len(node.ops) <= _MOST_OPS
+                is_short = len(last.ops) + len(node.ops) <= _MOST_JOINED
                 if is_short and self._only_computes(last) and self._only_computes(node):
                     out[-1] = LloBlock(self._joined(last.ops, node.ops), last.name or node.name)
                     continue
@@ -118,10 +121,14 @@ class _Unroller:
         if not self._is_copyable(block.ops, infos):
             return [loop]
         copies = _copies(loop.trip, block.ops, infos, self.table, self.chip)
+        copier = _Copier(block.ops, infos, loop.index, self.names)
+        while copies > 1 and copies * len(block.ops) > _MOST_JOINED:
+            if self._fits(copier.run(self._constant(0), copies)):
+                break
+            copies //= 2
         if copies == 1:
             return [loop]
         self.is_changed = True
-        copier = _Copier(block.ops, infos, loop.index, self.names)
         trips, rest = divmod(loop.trip, copies)
         out: list[LloNode] = []
         if trips > 1:
@@ -141,6 +148,12 @@ class _Unroller:
             and not (info.defines == "s" and instr.operands[0] in self.variables)
             for instr, info in zip(ops, infos, strict=True)
         )
+
+    def _fits(self, ops: list[Instr]) -> bool:
+        """Whether nothing is spilled: what all copies share is held from the first to the last."""
+        chip = self.chip
+        files = (("v", chip.vregs), ("m", chip.vmasks))
+        return not any(exceeds(ops, self.table, letter, limit) for letter, limit in files)
 
     def _scaled(self, index: int, copies: int) -> Instr:
         """The iteration number of the first copy."""
@@ -170,7 +183,7 @@ def _copies(
     )
     if most < 2:
         return 1
-    if trip <= min(_MOST_COPIES, 3 * most) and trip * len(ops) <= _MOST_OPS:
+    if trip <= min(_MOST_COPIES, 3 * most) and trip * len(ops) <= _MOST_JOINED:
         return trip
     divisors = [count for count in range(most, most // 2, -1) if trip % count == 0]
     return divisors[0] if divisors else most

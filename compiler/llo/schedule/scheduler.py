@@ -6,7 +6,9 @@ lies before it: of many independent chains, the first are then well ahead of the
 latencies of one are filled by others and few registers are live. The shorter schedule is taken.
 Candidates are the next `window` operations in source order, which bounds register pressure; when
 all candidates wait for registers, scheduling starts over with a narrower window. Window 1 is source
-order, which spilling has made fit, so scheduling always ends.
+order, which spilling has made fit, so scheduling always ends. In a long block a much wider window may let
+chains of several tiles run side by side; blocks that wait for the MXU's results, whose waits
+bundles do not show, have none.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from tpu_sim.isa.instruction import Instr
 
 WINDOWS = (384, 96, 24, 6, 1)
 """Candidate windows, in the order they are tried."""
+_FAR = 1536
+"""What a long block is tried with that is not near what slots and latencies allow."""
 
 _CLOSE = 1.03
 """A schedule this near to what slots and latencies allow is good enough."""
@@ -51,11 +55,18 @@ def schedule_block(
     slots = _slot_cycles(resources, infos, chip)
     heights = _heights(graph)
     longest = max(heights, default=0)
-    best = _schedule(ops, infos, graph, chip, resources, _keys([-h for h in heights]))
-    if len(best.bundles) > _CLOSE * max(slots, longest):
+    enough = _CLOSE * max(slots, longest)
+    longest_first = _keys([-h for h in heights])
+    best = _schedule(ops, infos, graph, chip, resources, longest_first)
+    if len(best.bundles) > enough:
         turns = [slots * i // len(ops) - height for i, height in enumerate(heights)]
         other = _schedule(ops, infos, graph, chip, resources, _keys(turns))
         best = min(best, other, key=lambda schedule: len(schedule.bundles))
+    is_long = len(ops) > WINDOWS[0] and all(info.resource != MXU_CLASS for info in infos)
+    if is_long and len(best.bundles) > enough:
+        attempt = _Attempt(ops, infos, graph, chip, resources, longest_first, _FAR)
+        if attempt.run() and len(attempt.bundles) < len(best.bundles):
+            best = attempt.schedule
     return best
 
 
@@ -71,8 +82,7 @@ def _schedule(
     for window in WINDOWS:
         attempt = _Attempt(ops, infos, graph, chip, resources, priorities, window)
         if attempt.run():
-            files = attempt.files
-            return Schedule(attempt.bundles, files["v"].assigned, files["m"].assigned, window)
+            return attempt.schedule
     raise AssertionError("source order does not fit the register files: spilling is wrong")
 
 
@@ -173,6 +183,12 @@ class _Attempt:
         mask = [instr.operands[i] for instr, info in pairs for i in info.masks]
         self.files["v"].reads_left = dict(Counter(vector))
         self.files["m"].reads_left = dict(Counter(mask))
+
+    @property
+    def schedule(self) -> Schedule:
+        """What `run` has found."""
+        vregs, masks = self.files["v"].assigned, self.files["m"].assigned
+        return Schedule(self.bundles, vregs, masks, self.window)
 
     def run(self) -> bool:
         """Schedule everything; False when all candidates wait for registers."""

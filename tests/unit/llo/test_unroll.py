@@ -109,6 +109,32 @@ def test_latencies_are_hidden() -> None:
     assert cycles[0] < cycles[1] / 4
 
 
+def test_chains_longer_than_the_next_operations_run_side_by_side() -> None:
+    """Rounds of a generator of random bits: each operation waits for the one before it."""
+
+    def rounds(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+        row = b.smuli(i, 8)
+        value = b.emit("vld", x, row, 0, 1)
+        for k in range(120):
+            value = b.emit("vxori", b.emit("vaddi.s32", value, k), 0x55555555)
+        b.emit("vst", y, row, 0, 1, value)
+
+    kernel = finalize_kernel(kernel_of(rounds, 64), CHIP, check=True)
+    assert CycleCounter(CHIP).count(kernel.body).now < 2 * 64 * 240 / CHIP.slots["valu"]
+
+
+def test_copies_that_would_be_spilled_are_not_made() -> None:
+    """What all copies share is held from the first to the last."""
+
+    def shares(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+        value = b.emit("vrcp.f32", b.emit("vld", x, b.smuli(i, 8), 0, 1))
+        for k in range(150):
+            value = b.emit("vmul.f32", value, b.emit("vld", x, 0, k, 0))
+        b.emit("vst", y, b.smuli(i, 8), 0, 1, value)
+
+    assert finalize_kernel(kernel_of(shares, 64), CHIP).spill_slots == 0
+
+
 def test_a_loop_of_one_block_with_a_variable_stays() -> None:
     b = LloBuilder("k", CHIP)
     y = b.window("y", ROWS)
