@@ -158,6 +158,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "rng-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_RANDOM,)),
     "loop-state": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "while-simplifier": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
+    "loop-unrolling": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "activation-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "convolution-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "convolution-folding": Contract(requires=(BARE_SHAPES,)),

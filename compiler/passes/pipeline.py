@@ -55,6 +55,7 @@ from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.loop_double_buffering import double_buffer_loops
 from compiler.passes.loop_state import simplify_loop_state
+from compiler.passes.loop_unrolling import unroll_loops
 from compiler.passes.memory_space_assignment import assign_memory_spaces
 from compiler.passes.operand_rounding import round_operands
 from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
@@ -101,6 +102,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("algebraic-simplifier", simplify_algebra),
         FunctionPass("constant-folding", fold_constants),
         FunctionPass("while-simplifier", simplify_whiles),
+        FunctionPass("loop-unrolling", unroll_loops),
         FunctionPass("activation-order", order_activations),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("convolution-folding", fold_convolutions),
@@ -179,6 +181,7 @@ PIPELINE: tuple[str, ...] = (
     "fft-expander",
     "rng-expander",
     "while-simplifier",
+    "loop-unrolling",
     "activation-order",
     "convolution-canonicalizer",
     "port-layout",
@@ -269,6 +272,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("algebraic-simplifier", "constant-folding", "sunk broadcasts leave scalars to fold"),
     ("constant-folding", "while-simplifier", "a trip count is read off folded constants"),
     ("while-simplifier", "loop-double-buffering", "only even trip counts are halved"),
+    ("constant-folding", "loop-unrolling", "a trip count is read off folded constants"),
+    ("loop-unrolling", "fusion", "trips that are written out are one kernel"),
     ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
     ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
