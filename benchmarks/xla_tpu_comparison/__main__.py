@@ -1,7 +1,8 @@
 """Compile the workloads of a folder of XLA:TPU records and put our cycles beside its estimates.
 
     python -m benchmarks.xla_tpu_comparison FOLDER [--out docs/xla-comparison.md]
-        [--into docs/accuracy.md] [--only GLOB] [--sample N] [--jobs N] [--cache FOLDER] [--worst N]
+        [--into docs/accuracy.md] [--only GLOB] [--sample N] [--jobs N] [--cache FOLDER]
+        [--worst N] [--target CHIP]
 
 Nothing is executed: programs are estimated with values off. Results are kept in the cache folder
 under a digest of our sources and of the model, so that a second run costs seconds. The page is
@@ -23,8 +24,6 @@ from benchmarks.xla_tpu_comparison.matching import match
 from benchmarks.xla_tpu_comparison.ours import Estimator, Ours
 from benchmarks.xla_tpu_comparison.page import Line, page, summary
 from benchmarks.xla_tpu_comparison.records import Record, read_records
-
-CHIP = "v5e"
 
 
 def sampled(records: Sequence[Record], count: int) -> list[Record]:
@@ -60,22 +59,25 @@ def main() -> int:
     parser.add_argument("--worst", type=int, default=40, help="rows of the table of outliers")
     cache = Path(tempfile.gettempdir()) / "tpuc-xla-comparison"
     parser.add_argument("--cache", type=Path, default=cache, metavar="FOLDER")
+    parser.add_argument("--target", default="v5e", metavar="CHIP", help="a chip with records")
     args = parser.parse_args()
-    every = [r for r in read_records(args.folder, CHIP) if fnmatch.fnmatch(r.name, args.only)]
+    every = [
+        r for r in read_records(args.folder, args.target) if fnmatch.fnmatch(r.name, args.only)
+    ]
     lines: list[Line] = []
     for record, ours in estimates(
-        sampled(every, args.sample), Estimator(CHIP, args.cache), args.jobs
+        sampled(every, args.sample), Estimator(args.target, args.cache), args.jobs
     ):
         matches, missing = match(record, ours)
         lines.append(Line(record, ours, tuple(matches), tuple(missing)))
         print(f"{record.name}: {ours.error or f'{ours.cycles:,}'}", file=sys.stderr, flush=True)
-    text = page(lines, CHIP, args.worst)
+    text = page(lines, args.target, args.worst)
     if args.out is None:
         print(text)
     else:
         args.out.write_text(text)
     if args.into is not None:
-        put_section("xla", summary(lines, CHIP), args.into, "# Accuracy")
+        put_section("xla", summary(lines, args.target), args.into, "# Accuracy")
     return int(any(line.ours.error for line in lines))
 
 
