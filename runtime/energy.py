@@ -30,7 +30,7 @@ _PARAMETERS = (
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of one core by part; `assumed` names the parameters that nobody published."""
+    """Joules of one device by part; `assumed` names the parameters that nobody published."""
 
     parts: dict[str, float]
     seconds: float
@@ -53,7 +53,7 @@ class Energy:
 
 
 def energy_of(program: Program, chip: Chip, result: ExecutionResult) -> Energy:
-    """What a run took on one core."""
+    """What a run took on one device."""
     macs = result.mxu_busy_cycles / chip.matmul_cycles * _PASS_MACS
     elements = sum(program.kernels[r.name].element_ops * r.calls for r in result.kernels)
     seconds = result.seconds(chip.clock_hz)
@@ -62,7 +62,7 @@ def energy_of(program: Program, chip: Chip, result: ExecutionResult) -> Energy:
         "vector": elements * chip.vector_picojoules * _PICO,
         "hbm": result.hbm_bytes * chip.hbm_picojoules_per_byte * _PICO,
         "ici": sum(result.route_bytes) * chip.ici_picojoules_per_byte * _PICO,
-        "idle": seconds * chip.idle_watts,
+        "idle": seconds * chip.idle_watts * chip.cores_per_device,
     }
     assumed = tuple(name for name in _PARAMETERS if chip.spec[name].startswith("assumed"))
     return Energy(parts, seconds, assumed)
@@ -90,4 +90,4 @@ def price_of(prices: Mapping[str, float], chip: Chip, seconds: float, devices: i
     price = prices.get(chip.name, prices.get(chip.family))
     if price is None:
         raise CompileError(f"no price of {chip.family}; there are {', '.join(sorted(prices))}")
-    return price * seconds / 3600 * devices / chip.cores_per_device
+    return price * seconds / 3600 * devices / chip.devices_per_chip

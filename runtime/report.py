@@ -186,8 +186,9 @@ class _Sum:
     def report(self, name: str, chip: Chip) -> KernelReport:
         """The sum as people read it."""
         at_mxu_roof = self.multiply_adds / peak_multiply_adds_per_cycle(chip)
-        at_hbm_roof = self.least_bytes / chip.hbm_peak_bytes_per_cycle
-        at_vector_roof = self.element_ops / (chip.slot_count(Slot.VALU) * VREG_ELEMENTS)
+        at_hbm_roof = self.least_bytes / chip.device_hbm_peak_bytes_per_cycle
+        lanes = chip.slot_count(Slot.VALU) * VREG_ELEMENTS * chip.cores_per_device
+        at_vector_roof = self.element_ops / lanes
         roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof, "vector": at_vector_roof}
         roof = max(roofs, key=lambda name: roofs[name])
         return KernelReport(
@@ -196,7 +197,7 @@ class _Sum:
             calls=self.calls,
             cycles=self.cycles,
             mxu_utilisation=_share(at_mxu_roof, self.cycles),
-            mxu_busy=_share(self.mxu_busy_cycles / chip.mxu_units, self.cycles),
+            mxu_busy=_share(self.mxu_busy_cycles / chip.device_mxu_units, self.cycles),
             dma_wait_cycles=self.dma_wait_cycles,
             hbm_bytes=self.hbm_bytes,
             least_bytes=self.least_bytes,
@@ -212,8 +213,8 @@ def _share(ideal: float, cycles: int) -> float:
 
 
 def peak_multiply_adds_per_cycle(chip: Chip) -> float:
-    """bf16 multiply-adds one core can do in a cycle."""
-    return chip.peak_flops / chip.clock_hz / 2
+    """bf16 multiply-adds that the cores of a device can do in a cycle."""
+    return chip.device_peak_flops / chip.clock_hz / 2
 
 
 def build_report(
@@ -240,9 +241,11 @@ def build_report(
         kernels=tuple(entry.report(name, chip) for name, entry in sums.items()),
         hbm_bytes=result.hbm_bytes,
         hbm_peak_bytes=program.hbm_bytes,
-        hbm_utilisation=_share(result.hbm_bytes / chip.hbm_peak_bytes_per_cycle, result.cycles),
+        hbm_utilisation=_share(
+            result.hbm_bytes / chip.device_hbm_peak_bytes_per_cycle, result.cycles
+        ),
         mxu_utilisation=_share(at_mxu_roof, result.cycles),
-        mxu_busy=_share(result.mxu_busy_cycles / chip.mxu_units, result.cycles),
+        mxu_busy=_share(result.mxu_busy_cycles / chip.device_mxu_units, result.cycles),
         compile_seconds=compile_seconds,
         execute_seconds=execute_seconds,
         stages=stages,

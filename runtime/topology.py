@@ -27,9 +27,6 @@ _CLOUD_SLICES = {
         "8x16x16", "16x16x16", "16x16x24"),
 }  # fmt: skip
 """The shapes that the cloud gives out by number, by dimensions of a chip's network (Cloud TPU docs)."""
-_CORES_AS_DEVICES = {"7x": 2}
-"""Chips whose cores are a device each (Cloud TPU documentation of 7x). On v4 and v5p the two cores of
-a chip are one device (megacore)."""
 _KINDS = {
     "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite", "7x": "TPU7x",
 }  # fmt: skip
@@ -67,7 +64,7 @@ class Topology:
     @property
     def devices_per_chip(self) -> int:
         """How many devices a chip is."""
-        return _CORES_AS_DEVICES.get(self.chip.family, 1)
+        return self.chip.devices_per_chip
 
     @property
     def device_kind(self) -> str:

@@ -166,7 +166,7 @@ def _call_events(
     call: _Call, note: str, origins: Event, numbers: dict[str, int], chip: Chip
 ) -> Iterator[Event]:
     run = call.run
-    busy = run.mxu_busy_cycles / (chip.mxu_units * run.cycles) if run.cycles else 0.0
+    busy = run.mxu_busy_cycles / (chip.device_mxu_units * run.cycles) if run.cycles else 0.0
     causes = {cause.label: run.causes[cause] for cause in Cause if run.causes[cause]}
     about: Event = {"kernel": run.name, "what": note, "cycles": run.cycles}
     about |= {"HBM bytes": run.hbm_bytes, "MXU busy": f"{busy:.1%}", "cycles by cause": causes}

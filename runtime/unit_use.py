@@ -63,16 +63,17 @@ class UnitUse:
     def of_call(self, run: KernelRun) -> dict[str, int]:
         """Busy cycles by unit, none longer than the call itself."""
         text = self._text(run.name)
+        cores = self._kernels[run.name].cores  # each has such units: what one of them does
         passes = sum(text.passes.values())
         found: dict[str, float] = {}
         for mxu, count in text.passes.items():
-            busy = run.mxu_busy_cycles * count / passes / self._chip.units_per_mxu
+            busy = run.mxu_busy_cycles * count / passes / self._chip.units_per_mxu / cores
             found[f"MXU {mxu}"] = busy
         covered = sum(run.causes[cause] for cause in _COVERED_BY_PASSES)
         own = run.causes[Cause.VECTOR]
         found["vector"] = min(max(own, text.vector * run.calls), own + covered)
         found["scalar"] = max(run.causes[Cause.SCALAR], text.scalar * run.calls)
-        scale = run.hbm_bytes / text.hbm_bytes if text.hbm_bytes else run.calls
+        scale = run.hbm_bytes / text.hbm_bytes / cores if text.hbm_bytes else run.calls
         found |= {track: cycles * scale for track, cycles in text.dma.items()}
         return {unit: min(round(cycles), run.cycles) for unit, cycles in found.items() if cycles}
 

@@ -58,8 +58,10 @@ def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numb
     plane = _Plane(f"/device:TPU:{device}", chip)
     plane.stats = {
         "device_type_string": f"TPU {chip.name}",
-        "peak_teraflops_per_second": chip.peak_flops / 1e12,
-        "peak_hbm_bw_gigabytes_per_second": chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9,
+        "peak_teraflops_per_second": chip.device_peak_flops / 1e12,
+        "peak_hbm_bw_gigabytes_per_second": chip.device_hbm_peak_bytes_per_cycle
+        * chip.clock_hz
+        / 1e9,
     }
     lines: dict[str, list[_Event]] = {"Steps": [], "XLA Modules": [], "XLA Ops": []}
     begin = 0

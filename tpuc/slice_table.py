@@ -36,7 +36,11 @@ def slice_facts(topology: Topology) -> list[Row]:
             chip.spec["ici_sync_cycles"],
         ),
         ("bisection, one way", f"{torus.bisection_links * peak:,.0f} GB/s", "links times the rate"),
-        ("HBM", f"{chip.hbm_bytes * topology.chip_count / 1e9:,.0f} GB", chip.spec["hbm_bytes"]),
+        (
+            "HBM",
+            f"{chip.hbm_bytes * len(topology.cores.chips) / 1e9:,.0f} GB",
+            chip.spec["hbm_bytes"],
+        ),
         ("bf16 peak", _peak(topology), "cores times their peak"),
     ]
     return rows
@@ -66,5 +70,5 @@ def _time(seconds: float) -> str:
 
 def _peak(topology: Topology) -> str:
     chip = topology.chip
-    flops = chip.peak_flops * chip.cores_per_device * len(topology.cores.chips)
+    flops = chip.device_peak_flops * len(topology.cores.chips)
     return f"{flops / 1e15:,.2f} PFLOP/s"

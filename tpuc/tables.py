@@ -259,10 +259,10 @@ def print_chips(name: str | None) -> None:
         table.add_row(
             chip.name,
             f"{chip.clock_hz / 1e9:.2f}",
-            f"{chip.mxu_count} x {chip.mxu_dim}",
-            f"{chip.peak_flops / 1e12:.0f}",
+            f"{chip.mxu_count * chip.cores_per_device} x {chip.mxu_dim}",
+            f"{chip.device_peak_flops / 1e12:.0f}",
             f"{chip.hbm_bytes / 1e9:.1f}",
-            f"{chip.hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9:.0f}",
+            f"{chip.device_hbm_peak_bytes_per_cycle * chip.clock_hz / 1e9:.0f}",
             f"{chip.vmem_bytes / 2**20:.0f}",
         )
     out.print(table)

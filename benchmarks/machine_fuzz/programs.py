@@ -244,6 +244,7 @@ class _KernelWriter(_BodyWriter):
         tables = random_tables(chip, source, kept)
         super().__init__(chip, source, random_style(chip, source), tables)
         self._name = name
+        self._cores = source.choice([1, chip.cores_per_device])
 
     def kernel(self) -> Kernel:
         """A kernel that fills its windows, does something, and writes everything to HBM.
@@ -263,6 +264,7 @@ class _KernelWriter(_BodyWriter):
         return Kernel(
             self._name, 4, tables.windows, tables.descriptors, body,
             spill_slots=SPILL_SLOTS, spill_base_row=tables.spill_base_row, flags=FLAGS,
+            cores=1 if any(w.kept for w in tables.windows) else self._cores,
         )  # fmt: skip
 
     def _copies(self, first: int, sregs: list[int]) -> Block:

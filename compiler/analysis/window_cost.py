@@ -3,6 +3,8 @@
     period  = max(DMA of a step, compute of a step, (DMA + compute + latency) / 2)
     cycles  = first fetch + latency + steps * period + last compute + last write-back + latency
 
+of the steps that a core does, where cores of a device share the grid.
+
 Two fetches are in flight at a time (the next step's is issued before this step's is waited for),
 hence the half. Compute is estimated from the operations of the fusion and the MXU passes.
 """
@@ -54,15 +56,17 @@ def plan_cycles(kernel: KernelPlan, chip: Chip) -> int:
     inputs = [w for w in plan.inputs if not w.is_resident]
     outputs = [w for w in plan.outputs if not w.is_resident]
     windows = (*inputs, *outputs)
-    moved = sum(_fetches(plan, w) * cost.cycles(_window_bytes(w)) for w in windows)
+    cores = plan.cores(chip)
+    moved = sum(max(1, _fetches(plan, w) // cores) * cost.cycles(_window_bytes(w)) for w in windows)
     first = sum(cost.cycles(_window_bytes(w)) for w in inputs)
     last = sum(cost.cycles(_window_bytes(w)) for w in outputs)
     compute = _step_compute(kernel, chip)
-    steps = plan.steps
+    steps = plan.steps // cores
     step_dma = max(0.0, moved - first - last) / max(1, steps - 1) if steps > 1 else 0.0
     period = max(step_dma, compute, (step_dma + compute + latency) / 2) if windows else compute
     overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
     ends = first + last + latency * (bool(inputs) + bool(outputs))
+    ends += chip.core_sync_cycles if cores > 1 else 0
     return int(ends + (steps - 1) * period + compute + steps * overhead)
 
 
@@ -117,6 +121,7 @@ def plan_traffic(plan: WindowPlan) -> Traffic:
 
 def least_cycles(steps: int, chip: Chip) -> float:
     """What no plan of so many steps stays below: two fetches in flight, each takes the latency."""
+    steps = -(-steps // chip.cores_per_device)
     return (steps - 1) * (chip.dma_latency_cycles / 2 + _STEP_CYCLES) + 2 * chip.dma_latency_cycles
 
 

@@ -23,6 +23,7 @@ from compiler.analysis.indexing_boxes import Box, tile_units
 from compiler.analysis.tiled_layout import VMEM, memory_space
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.chips import Chip
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,28 @@ class WindowPlan:
     def steps(self) -> int:
         """Grid steps in all."""
         return math.prod(d.steps for d in self.grid)
+
+    def shared_dim(self, cores: int) -> int | None:
+        """The grid dimension whose blocks `cores` of a device share, as many for each.
+
+        It is the outermost one that moves. None: its blocks depend on each other, or something lies
+        in the VMEM of one core.
+        """
+        number = next((i for i, d in enumerate(self.grid) if d.steps > 1), None)
+        if cores == 1 or number is None:
+            return None
+        dim = self.grid[number]
+        if not dim.parallel or dim.steps % cores:
+            return None
+        if any(w.is_resident for w in (*self.inputs, *self.outputs)):
+            return None
+        is_apart = all(number in self.moving_dims(w.origin) for w in self.outputs)
+        return number if is_apart else None
+
+    def cores(self, chip: Chip) -> int:
+        """How many cores of a device run the kernel: all or one."""
+        count = chip.cores_per_device
+        return 1 if self.shared_dim(count) is None else count
 
     def moving_dims(self, origin: tuple[Expr, ...]) -> tuple[int, ...]:
         """Numbers of the grid dimensions that an origin depends on, outermost first."""

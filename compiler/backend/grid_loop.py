@@ -8,6 +8,8 @@
         start writing back the output blocks that the next step does not continue
     wait for the last write-backs
 
+Where cores of a device share the grid, each goes through its part of the outermost dimension's blocks.
+
 The grid is one flat loop, innermost dimension fastest. A window that a dimension does not move is
 not fetched again while only that dimension advances; an output window that the inner dimensions do
 not move stays in VMEM and accumulates over them.
@@ -89,7 +91,8 @@ class GridLoop:
 
     `arguments` gives the argument number of every input and output address; `sregs` what the
     windows depend on besides the grid (dynamic starts). `guard_rows` follow the buffers of a window:
-    rows that accesses may touch without meaning. `pieces` says how a box lies in its window.
+    rows that accesses may touch without meaning. `pieces` says how a box lies in its window. `cores`
+    of a device share the grid.
     """
 
     def __init__(
@@ -101,9 +104,14 @@ class GridLoop:
         sregs: dict[Var, SReg],
         guard_rows: int = GUARD_ROWS,
         pieces: PieceMaker = box_pieces,
+        cores: int = 1,
     ) -> None:
         self.builder = builder
         self._pieces = pieces
+        self._cores = cores
+        self._shared = plan.shared_dim(cores)
+        self._start_block, self._end_block = 0, 0
+        builder.cores = cores
         self.guard_rows = guard_rows
         self.plan = plan
         self.fixed = dict(sregs)
@@ -167,8 +175,13 @@ class GridLoop:
     def _emit_loop(self, compute: Compute) -> None:
         b = self.builder
         moving = [i for i, d in enumerate(self.plan.grid) if d.steps > 1]
+        begin = self._first_block()
         variables = {i: b.variable(constant=0) for i in moving}
-        first = self._environment([0] * len(self.plan.grid))
+        start: list[SReg] = [0] * len(self.plan.grid)
+        if self._shared is not None:
+            start[self._shared] = begin
+            b.assign(variables[self._shared], begin)
+        first = self._environment(start)
         for stream in self.inputs:
             self._start(stream, first, 0)
         for stream in self.inputs:
@@ -176,7 +189,7 @@ class GridLoop:
                 b.emit("dma.wait", stream.flag, 0)
         for stream in (*self.inputs, *self.outputs):
             stream.slot = b.variable(constant=0) if stream.depends else 0
-        with b.loop(self.plan.steps, name="grid"):
+        with b.loop(self.plan.steps // self._cores, name="grid"):
             counters = [variables.get(i, 0) for i in range(len(self.plan.grid))]
             following, carries = self._advance(counters)
             self._prefetch(counters)
@@ -187,6 +200,22 @@ class GridLoop:
             self._write_back(sregs, carries, counters)
             self._turn(moving, variables, following, carries)
         self._drain(first)
+
+    def _first_block(self) -> SReg:
+        """The first block of the core's share of the outermost dimension; sets where that begins and ends."""
+        if self._shared is None:
+            return 0
+        b = self.builder
+        share = self.plan.grid[self._shared].steps // self._cores
+        self._start_block = b.smuli(b.emit("score"), share)
+        self._end_block = b.sadd(self._start_block, b.sconst(share))
+        return self._start_block
+
+    def _blocks(self, dim: int) -> tuple[SReg, SReg]:
+        """The first block of a dimension that the core does, and the one behind its last."""
+        if dim == self._shared:
+            return self._start_block, self._end_block
+        return 0, self.builder.sconst(self.plan.grid[dim].steps)
 
     def _advance(
         self, counters: list[SReg], innermost: int | None = None
@@ -210,8 +239,9 @@ class GridLoop:
                 following[i] = 0
                 continue
             advanced = b.sadd(counters[i], carry)
-            wraps = b.scmp("eq", "s32", advanced, b.sconst(steps))
-            following[i] = b.ssel(wraps, 0, advanced)
+            begin, end = self._blocks(i)
+            wraps = b.scmp("eq", "s32", advanced, end)
+            following[i] = b.ssel(wraps, begin, advanced)
             carry = b.sand(carry, wraps)
         carries[-1] = carry
         return following, carries

@@ -93,7 +93,8 @@ class GridKernel:
         scalars, starts = bind_scalars(b, body, self.interface.operands)
         numbers = {p: i for i, p in enumerate(body.parameters)}
         input_arguments = [self.interface.operands[numbers[w.node]] for w in plan.inputs]
-        grid = GridLoop(b, plan, input_arguments, list(self.interface.results), starts)
+        cores = plan.cores(b.chip)
+        grid = GridLoop(b, plan, input_arguments, list(self.interface.results), starts, cores=cores)
         grid.emit(StageEmitter(b, self.kernel, scalars).emit)
         b.flops = dot_flops(body)
         b.note += f" grid {grid_text(plan)}"

@@ -89,6 +89,7 @@ class LloBuilder(ScalarBuilder):
         self.source = ""
         self.arg_count = 0
         self.flops = 0
+        self.cores = 1
         self.note = ""
         self.remarks: list[str] = []
         self._calls = calls
@@ -443,6 +444,7 @@ class LloBuilder(ScalarBuilder):
             body=rewrite(self._scopes[0].nodes, _unless_empty),
             flags=self._flags,
             variables=set(self._versions),
+            cores=self.cores,
             flops=self.flops,
             note=self.note,
             remarks=tuple(self.remarks),

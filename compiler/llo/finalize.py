@@ -61,6 +61,7 @@ def finalize_kernel(
         spill_slots=llo.spill_slots,
         spill_base_row=spill_base,
         flags=llo.flags,
+        cores=llo.cores,
         flops=llo.flops,
         element_ops=llo.element_ops,
         least_bytes=llo.least_bytes,

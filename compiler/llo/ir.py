@@ -103,6 +103,8 @@ class LloWindow:
 class LloKernel:
     """One kernel before scheduling. `flags` counts its sync flags.
 
+    `cores` of a device share its grid.
+
     `spill_slots` counts the vregs and vmasks that its largest block keeps in memory; `registers` is
     empty until sregs are assigned.
 
@@ -117,6 +119,7 @@ class LloKernel:
     descriptors: list[DmaDescriptor]
     body: list[LloNode]
     flags: int = 0
+    cores: int = 1
     variables: set[SReg] = field(default_factory=set)
     spill_slots: int = 0
     registers: dict[SReg, int] = field(default_factory=dict)

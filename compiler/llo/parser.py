@@ -19,7 +19,7 @@ from tpu_sim.isa.structure_parser import QUOTED, StructureParser, unquoted
 from tpu_sim.isa.text import parse_instr
 
 _KERNEL = re.compile(
-    rf"kernel ({QUOTED}) args (\d+) flags (\d+) flops (\d+) ops (\d+) least (\d+) "
+    rf"kernel ({QUOTED}) args (\d+) flags (\d+) (?:cores (\d+) )?flops (\d+) ops (\d+) least (\d+) "
     rf"variables \[(.*?)\] note ({QUOTED}) {{"
 )
 _WINDOW = re.compile(rf"window w(\d+) ({QUOTED}) rows (\d+)(?: at (\d+))?")
@@ -63,7 +63,7 @@ class _Parser(StructureParser[LloBlock]):
                 'want kernel "name" args .. flags .. flops .. ops .. least .. '
                 'variables [..] note ".." {'
             )
-        name, args, flags, flops, ops, least, variables, note = head
+        name, args, flags, cores, flops, ops, least, variables, note = head
         windows: list[LloWindow] = []
         while found := self.accept(_WINDOW):
             self.in_order(found[0], len(windows))
@@ -81,6 +81,7 @@ class _Parser(StructureParser[LloBlock]):
             descriptors=descriptors,
             body=body,
             flags=int(flags),
+            cores=int(cores or 1),
             variables={int(sreg) for sreg in re.findall(r"s(\d+)", variables)},
             spill_slots=int(spill[0]) if spill else 0,
             registers=_registers(registers[0]) if registers else {},

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloWhile
-from tpu_sim.isa.assembly import control_lines, descriptor_text, quote
+from tpu_sim.isa.assembly import control_lines, cores_text, descriptor_text, quote
 from tpu_sim.isa.text import format_instr
 
 
@@ -37,7 +37,7 @@ def print_llo(kernel: LloKernel) -> str:
 def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
     variables = ", ".join(f"s{sreg}" for sreg in sorted(kernel.variables))
     yield (
-        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
+        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} {cores_text(kernel.cores)}"
         f"flops {kernel.flops} ops {kernel.element_ops} least {kernel.least_bytes} "
         f"variables [{variables}] note {quote(kernel.note)} {{"
     )

@@ -188,6 +188,10 @@ class NumpyCore:
             self._races.write_words(_smem_side(word))
         self.later.append(lambda: self._state.smem.__setitem__(word, b & 0xFFFFFFFF))
 
+    def core_number(self) -> U32:
+        """See `Core`."""
+        return np.array([self._state.core], np.uint32)
+
     # queues
 
     def pop(self, queue: Resource, unit: int) -> U32:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tpu_sim.interp.bundle_executor import BundleExecutor
-from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import (
@@ -335,8 +334,6 @@ class NumpySequencer:
     def _call(self, node: FlatNode) -> None:
         state = self._state
         state.begin_call(node.call)
-        state.causes[Cause.LAUNCH] = self._chip.call_overhead_cycles
-        state.now += self._chip.call_overhead_cycles
         state.return_node = state.node + 1
         state.body, state.node = self.table.body_of_call[node.call], 0
 
@@ -346,11 +343,15 @@ class NumpySequencer:
         kernel = self.table.bodies[self._state.body].kernel
         assert kernel is not None
         self._forget_windows(kernel)
+        if self._state.end_share():
+            self._state.node = 0
+            return
         self._state.end_call()
         self._state.body, self._state.node = MAIN, self._state.return_node
 
     def _enter(self, kernel: Kernel) -> None:
         self._state.enter_kernel()
+        self._state.cores, self._state.core_flags = kernel.cores, kernel.flags
         self._state.vmem[spill_rows(kernel)] = 0
         if self._races:
             self._races.enter_kernel(kernel.windows)

@@ -99,7 +99,7 @@ def _main_lines(main: list[Node]) -> Iterator[str]:
 
 def _kernel_lines(kernel: Kernel) -> Iterator[str]:
     yield (
-        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} "
+        f"kernel {quote(kernel.name)} args {kernel.arg_count} flags {kernel.flags} {cores_text(kernel.cores)}"
         f"spill {kernel.spill_slots} at {kernel.spill_base_row} flops {kernel.flops} "
         f"ops {kernel.element_ops} least {kernel.least_bytes} note {quote(kernel.note)} {{"
     )
@@ -111,6 +111,11 @@ def _kernel_lines(kernel: Kernel) -> Iterator[str]:
         yield f"  descriptor d{number} {descriptor_text(descriptor)}"
     yield from _body_lines(kernel.body, "  ")
     yield "}"
+
+
+def cores_text(cores: int) -> str:
+    """``cores 2 `` of a kernel that cores of a device share."""
+    return f"cores {cores} " if cores > 1 else ""
 
 
 def descriptor_text(descriptor: DmaDescriptor) -> str:

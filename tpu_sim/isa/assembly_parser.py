@@ -32,7 +32,11 @@ _TARGET = form("target Q hbm N smem N args N")
 _METADATA = form("metadata Q Q")
 _BUFFER = re.compile(form("buffer Q Q N at N size N Q").pattern + rf"(?:\s*host\s*({QUOTED}))?")
 _CONSTANT = form("constant at N size N {")
-_KERNEL = form("kernel Q args N flags N spill N at N flops N ops N least N note Q {")
+_KERNEL = re.compile(
+    form("kernel Q args N flags N").pattern
+    + r"(?:\s*cores\s*(\d+))?\s*"
+    + form("spill N at N flops N ops N least N note Q {").pattern
+)
 _WINDOW = re.compile(form("window w# Q rows N + N").pattern + r"(\s*kept)?")
 _ROUTE = re.compile(r"route r(\d+) port (\d+) hops (\d+) load (\S+) \[([-\d ]*)\]")
 _NOP = form("nop N")
@@ -114,7 +118,7 @@ class _Parser(StructureParser[Block]):
         return data
 
     def _kernel(self, head: tuple[str, ...]) -> Kernel:
-        name, args, flags, spill_slots, spill_base, flops, ops, least, note = head
+        name, args, flags, cores, spill_slots, spill_base, flops, ops, least, note = head
         windows: list[Window] = []
         while found := self.accept(_WINDOW):
             self.in_order(found[0], len(windows))
@@ -132,6 +136,7 @@ class _Parser(StructureParser[Block]):
             spill_slots=int(spill_slots),
             spill_base_row=int(spill_base),
             flags=int(flags),
+            cores=int(cores or 1),
             flops=int(flops),
             element_ops=int(ops),
             least_bytes=int(least),

@@ -71,6 +71,7 @@ def check_kernel(kernel: Kernel, chip: Chip, route_count: int = MAX_ROUTES) -> N
         raise ProgramError(f"{kernel.arg_count} arguments, want 0..{MAX_ARGUMENTS}", where)
     if not 0 <= kernel.flags <= _MAX_FLAGS:
         raise ProgramError(f"{kernel.flags} sync flags, want 0..{_MAX_FLAGS}", where)
+    _check_cores(kernel, chip, where)
     _check_windows(kernel, chip, where)
     if len(kernel.descriptors) > _MAX_DESCRIPTORS:
         raise ProgramError(f"{len(kernel.descriptors)} descriptors, most {_MAX_DESCRIPTORS}", where)
@@ -106,6 +107,20 @@ def _check_routes(routes: list[Route]) -> None:
             raise ProgramError(f"{route.hops} hops by port {route.port}", where)
         if not 1 <= route.load <= cores * cores:
             raise ProgramError(f"load {route.load}, want 1 or more", where)
+
+
+def _check_cores(kernel: Kernel, chip: Chip, where: str) -> None:
+    """Cores that share a kernel have nothing but HBM in common."""
+    if kernel.cores not in (1, chip.cores_per_device):
+        raise ProgramError(
+            f"cores {kernel.cores}, a device of {chip.name} has {chip.cores_per_device}", where
+        )
+    if kernel.cores == 1:
+        return
+    if any(window.kept for window in kernel.windows):
+        raise ProgramError("cores share it, but a window is kept in VMEM", where)
+    if any(descriptor.route != NO_ROUTE for descriptor in kernel.descriptors):
+        raise ProgramError("cores share it, but it exchanges data with other chips", where)
 
 
 def _check_windows(kernel: Kernel, chip: Chip, where: str) -> None:

@@ -10,7 +10,8 @@ _RATE = (1e-3, 1e9)
 _ENERGY = (0, 1e6)
 _RANGES: dict[str, tuple[float, float]] = {
     "clock_hz": (1, 1e15),
-    "cores_per_device": (1, 1 << 10),
+    "cores_per_device": (1, 2),
+    "devices_per_chip": (1, 2),
     "mxu_count": (1, 1 << 10),
     "matmul_cycles": _HELD,
     "int8_rate": (0, 1 << 10),
@@ -35,6 +36,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "store_indexed_cycles": _HELD,
     "loop_overhead_cycles": _HELD,
     "call_overhead_cycles": _CYCLES,
+    "core_sync_cycles": _CYCLES,
     "ici_dimensions": (1, 3),
     "ici_links": (0, 6),
     "ici_peak_bytes_per_cycle": _RATE,

@@ -33,7 +33,7 @@ _CLOCKS = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _OUTSIDE_THE_CORE = (
-    "dma_latency_cycles", "dma_wait_cycles", "call_overhead_cycles", "ici_hop_cycles",
+    "dma_latency_cycles", "dma_wait_cycles", "call_overhead_cycles", "core_sync_cycles", "ici_hop_cycles",
     "ici_sync_cycles",
 )  # fmt: skip
 """Times that HBM, the host and the links take: fitted or published in ns."""

@@ -53,7 +53,8 @@ class Chip:
     `int8_rate` is how many products of 8-bit integers a pass makes for each of bf16; 0: it takes none.
     `hbm_peak_bytes_per_cycle` is the published rate, `hbm_bytes_per_cycle` the one a DMA gets, and
     `hbm_copy_efficiency` the share of that which is left when it both reads and writes HBM.
-    `call_overhead_cycles` is the floor of a kernel's launch.
+    `call_overhead_cycles` is the floor of a kernel's launch, `core_sync_cycles` what it takes the cores of
+    a device that shared one to know that all are through.
     Links between chips (ICI): rates are those of one link one way, as published and as a transfer gets
     it; a byte takes `ici_hop_cycles` over each, a flag alone `ici_sync_cycles` to a neighbour.
     `ici_wrap_size`, `ici_wrap_whole`: see `tpu_sim.isa.torus`. `cloud_units` is what a chip counts in
@@ -65,6 +66,7 @@ class Chip:
     name: str
     clock_hz: float
     cores_per_device: int
+    devices_per_chip: int
     mxu_count: int
     mxu_dim: int
     matmul_cycles: int
@@ -90,6 +92,7 @@ class Chip:
     store_indexed_cycles: int
     loop_overhead_cycles: int
     call_overhead_cycles: int
+    core_sync_cycles: int
     ici_dimensions: int
     ici_links: int
     ici_peak_bytes_per_cycle: float
@@ -135,6 +138,21 @@ class Chip:
     def peak_flops(self) -> float:
         """bf16 floating-point operations per second of this core, as published."""
         return self.mxu_units * _PASS_FLOPS / self.matmul_cycles * self.clock_hz
+
+    @property
+    def device_peak_flops(self) -> float:
+        """The same of all cores of a device."""
+        return self.peak_flops * self.cores_per_device
+
+    @property
+    def device_hbm_peak_bytes_per_cycle(self) -> float:
+        """Bytes a cycle that all cores of a device together can move to or from its HBM, as published."""
+        return self.hbm_peak_bytes_per_cycle * self.cores_per_device
+
+    @property
+    def device_mxu_units(self) -> int:
+        """128x128 units of all cores of a device."""
+        return self.mxu_units * self.cores_per_device
 
     def slot_count(self, slot: Slot) -> int:
         """How many instructions of `slot` one bundle may hold."""

@@ -26,7 +26,7 @@ from tpu_sim.isa.node_json import CodeReader, CodeWriter, Json, read_nodes, take
 from tpu_sim.isa.program import DmaDescriptor, DmaDim, HbmBuffer, Kernel, Program, Route, Window
 
 MAGIC = b"TPUX\0"
-VERSION = 5
+VERSION = 6
 _PREFIX = struct.Struct("<5sHIQQ")
 _DIGEST_BYTES = 32
 
@@ -142,7 +142,7 @@ def _kernel_json(kernel: Kernel, writer: CodeWriter) -> Json:
         "name": kernel.name,
         "facts": [
             kernel.arg_count, kernel.spill_slots, kernel.spill_base_row, kernel.flags, kernel.flops,
-            kernel.element_ops, kernel.least_bytes,
+            kernel.element_ops, kernel.least_bytes, kernel.cores,
         ],
         "note": kernel.note,
         "windows": [[w.name, w.base_row, w.rows, int(w.kept)] for w in kernel.windows],
@@ -189,8 +189,8 @@ def _list(value: Json) -> list[Json]:
 def _kernel(item: Json, reader: CodeReader) -> Kernel:
     if not isinstance(item, dict):
         raise TpuxError("a kernel is not an object")
-    args, spill_slots, spill_base, flags, *work = take(item["facts"], *[int] * 7)
-    flops, element_ops, least_bytes = work
+    args, spill_slots, spill_base, flags, *work = take(item["facts"], *[int] * 8)
+    flops, element_ops, least_bytes, cores = work
     name, note = take([item["name"], item["note"]], str, str)
     return Kernel(
         name=name,
@@ -201,6 +201,7 @@ def _kernel(item: Json, reader: CodeReader) -> Kernel:
         spill_slots=spill_slots,
         spill_base_row=spill_base,
         flags=flags,
+        cores=cores,
         flops=flops,
         element_ops=element_ops,
         least_bytes=least_bytes,

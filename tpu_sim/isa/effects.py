@@ -63,6 +63,9 @@ class Core(Protocol[V, M, S]):
     def store_smem(self, a: S, k: int, b: S) -> None:
         """Write word a + k."""
 
+    def core_number(self) -> S:
+        """The number of the core in its device."""
+
     # queues
 
     def pop(self, queue: Resource, unit: int) -> V:

@@ -187,6 +187,7 @@ class Kernel:
     spill_slots: int = 0
     spill_base_row: int = 0
     flags: int = 8
+    cores: int = 1  # of a device that share its grid: see `tpu_sim.machine.node_table`
     flops: int = 0  # of its dots, two per multiply-add, padding not counted
     element_ops: int = 0  # elementwise operations on one element each, dear ones weighted
     least_bytes: int = 0  # what it must move: what it reads and makes, once, without padding

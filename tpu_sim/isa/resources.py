@@ -28,6 +28,8 @@ VMEM = Resource("vmem")
 SPILL = Resource("spill")
 """The spill slot that an instruction names."""
 SMEM = Resource("smem")
+CORE_NUMBER = Resource("core number")
+"""Which core of its device a core is."""
 TRANSFER = Resource("transfer")
 """The DMA engine, and the memories that a descriptor names."""
 FLAG = Resource("flag")

@@ -14,7 +14,8 @@ The model, in issue order (`now` is the cycle at which the next bundle would iss
   at the core that it goes to when it arrives; at its own, the flag is done when it has left. A flag
   without bytes is a packet between those of other transfers: it waits for no port (`exchange_times`);
 - each iteration of a `Loop` or `While` adds `Chip.loop_overhead_cycles` after its body;
-- a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle.
+- a `Call` adds `Chip.call_overhead_cycles` before the kernel's first bundle. Cores of a device that share
+  the kernel begin together; it ends `Chip.core_sync_cycles` after the slowest of them.
 
 Nothing else takes time: no cycle depends on data except through control flow and DMA counts.
 """

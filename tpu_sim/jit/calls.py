@@ -75,19 +75,60 @@ def _table(name: str, functions: list[str]) -> str:
 @kernel(BEGIN_CALL)
 def begin_call(ctx: Words) -> None:
     """Count from here what the call named in the context costs, and charge its overhead."""
-    overhead = ctx[Word.CALL_CYCLES]
     ctx[Word.CALL_START] = ctx[Word.NOW]
     ctx[Word.MXU_PASSES] = 0
     ctx[Word.DMA_WAIT] = 0
     ctx[Word.HBM_BYTES] = 0
+    ctx[Word.CORE] = 0
+    ctx[Word.CORE_DMA] = ctx[Word.DMA_FREE]
+    ctx[Word.CORE_DMA_FREE] = 0
+    ctx[Word.CORE_END] = 0
+    _launch(ctx)
+
+
+def _launch(ctx: Words) -> None:
+    """A core begins its part of the call."""
+    overhead = ctx[Word.CALL_CYCLES]
     for cause in range(_CAUSES):
         ctx[Word.CAUSES + cause] = 0
     ctx[Word.CAUSES + Cause.LAUNCH] = overhead
-    ctx[Word.NOW] += overhead
+    ctx[Word.NOW] = ctx[Word.CALL_START] + overhead
 
 
 @kernel(END_CALL)
 def end_call(ctx: Words) -> None:
+    """A core is through: the next one that has a part of the kernel begins its own, at the time at which
+    this one did; behind the last the slowest counts, and the run goes on in main."""
+    if ctx[Word.NOW] > ctx[Word.CORE_END]:
+        ctx[Word.CORE_END] = ctx[Word.NOW]
+        for cause in range(_CAUSES):
+            ctx[Word.CORE_CAUSES + cause] = ctx[Word.CAUSES + cause]
+    ctx[Word.CORE_DMA_FREE] = max(ctx[Word.CORE_DMA_FREE], ctx[Word.DMA_FREE])
+    if ctx[Word.CORE] + 1 < ctx[Word.CORES]:
+        ctx[Word.CORE] += 1
+        for flag in range(ctx[Word.CORE_FLAGS]):
+            ctx[Word.FLAG_DONE + flag] = 0
+        ctx[Word.DMA_FREE] = ctx[Word.CORE_DMA]
+        ctx[Word.NODE] = 0
+        _launch(ctx)
+    else:
+        _join(ctx)
+        _record(ctx)
+
+
+def _join(ctx: Words) -> None:
+    """The kernel is over when its slowest core is through and that is known."""
+    ctx[Word.NOW] = ctx[Word.CORE_END]
+    ctx[Word.DMA_FREE] = ctx[Word.CORE_DMA_FREE]
+    for cause in range(_CAUSES):
+        ctx[Word.CAUSES + cause] = ctx[Word.CORE_CAUSES + cause]
+    if ctx[Word.CORES] > 1:
+        ctx[Word.NOW] += ctx[Word.JOIN_CYCLES]
+        ctx[Word.CAUSES + Cause.LATENCY] += ctx[Word.JOIN_CYCLES]
+    ctx[Word.CORE] = 0
+
+
+def _record(ctx: Words) -> None:
     """Keep a record of the call, or add it to the calls that have none, and go on behind it in main."""
     count = ctx[Word.RECORD_COUNT]
     ctx[Word.RECORD_COUNT] = count + 1

@@ -65,6 +65,13 @@ class Word(IntEnum):
     DMA_WAIT = OFFSETS["dma_wait"]
     HBM_BYTES = OFFSETS["hbm_bytes"]
     DMA_FREE = OFFSETS["dma_free"]
+    CORES = OFFSETS["cores"]
+    CORE = OFFSETS["core"]
+    CORE_FLAGS = OFFSETS["core_flags"]
+    CORE_DMA = OFFSETS["core_dma"]
+    CORE_DMA_FREE = OFFSETS["core_dma_free"]
+    CORE_END = OFFSETS["core_end"]
+    CORE_CAUSES = OFFSETS["core_causes"]
     RECORD_COUNT = OFFSETS["record_count"]
     UNIT_FREE = OFFSETS["unit_free"]
     CLOCK_TAIL = OFFSETS["mrf_pushed"]
@@ -102,13 +109,14 @@ class Word(IntEnum):
     PASS_OCCUPANCY = VMEM + 20
     WAIT_CYCLES = VMEM + 21
     CALL_CYCLES = VMEM + 22
-    MOST_RECORDS = VMEM + 23
-    COMPONENTS = VMEM + 24  # the table of the program's component functions
+    JOIN_CYCLES = VMEM + 23  # until cores that shared a kernel know that all are through
+    MOST_RECORDS = VMEM + 24
+    COMPONENTS = VMEM + 25  # the table of the program's component functions
     GOAL = (
-        VMEM + 25
+        VMEM + 26
     )  # the cycle that the run is to go to; it may come back to Python before (UNTIL)
-    LINKS = VMEM + 26  # the table of the program's routes, as this core has them (`RouteWord`)
-    DMA_COSTS = VMEM + 27  # by route: factor, setup and latency, as the fabric gave them
+    LINKS = VMEM + 27  # the table of the program's routes, as this core has them (`RouteWord`)
+    DMA_COSTS = VMEM + 28  # by route: factor, setup and latency, as the fabric gave them
     HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block
@@ -215,6 +223,7 @@ class ExecutionContext:
         self.words[Word.PASS_OCCUPANCY] = pass_occupancy(chip)
         self.words[Word.WAIT_CYCLES] = chip.dma_wait_cycles
         self.words[Word.CALL_CYCLES] = chip.call_overhead_cycles
+        self.words[Word.JOIN_CYCLES] = chip.core_sync_cycles
         self.words[Word.MOST_RECORDS] = MOST_RECORDS
         self._first_scratch = int(self.words[Word.SCRATCH]) + _OWN_BYTES
         self.words[Word.SCRATCH] = self._first_scratch

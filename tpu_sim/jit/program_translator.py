@@ -148,6 +148,8 @@ class _ProgramTranslator:
             scope.in_place = windows_in_place(kernel)
 
         def start() -> None:
+            scope.store_word(Word.CORES, str(kernel.cores))
+            scope.store_word(Word.CORE_FLAGS, str(kernel.flags))
             scope.clear("%ctx", int(Word.UNIT_FREE) * 8, _CLEARED_BYTES)
             scope.clear("%ctx", int(Word.HEAD) * 8, 2 * 8 * MAX_UNITS)
             if self._module.values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tpu_sim.jit.context import Word
 from tpu_sim.jit.dma_functions import note_smem_end
 from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.translated import FaultKind
@@ -23,6 +24,12 @@ class SmemCode:
         """See `Core`."""
         loaded = self._emitter.load("i32", self._pointer(a, k), 4)
         return Scalar(loaded, loaded, 0)
+
+    def core_number(self) -> Scalar:
+        """See `Core`."""
+        word = self._scope.load_word(Word.CORE)
+        number = self._emitter.value(f"trunc i64 {word} to i32")
+        return Scalar(number, number, 0)
 
     def store_smem(self, a: Scalar, k: int, b: Scalar) -> None:
         """See `Core`."""

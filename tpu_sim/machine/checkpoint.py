@@ -31,7 +31,7 @@ from tpu_sim.machine.schema import OFFSETS
 from tpu_sim.machine.state import CoreState
 
 MAGIC = b"TPUR\0"
-VERSION = 2
+VERSION = 3
 _PREFIX = struct.Struct("<5sHI")
 _DIGEST_BYTES = 32
 _PAGE_BYTES = 4096

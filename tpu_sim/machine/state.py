@@ -11,7 +11,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.causes import LOWERED
+from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
 from tpu_sim.machine.schema import MAX_FLAGS, MAX_SREGS, OFFSETS, READY_RING, SCHEMA, STATE_WORDS
@@ -49,10 +49,12 @@ class CoreWords:
     body, node, return_node = _Word(), _Word(), _Word()
     call, call_start, record_count = _Word(), _Word(), _Word()
     mxu_passes, dma_wait, hbm_bytes, dma_free = _Word(), _Word(), _Word(), _Word()
+    cores, core, core_flags, core_end = _Word(), _Word(), _Word(), _Word()
+    core_dma, core_dma_free = _Word(), _Word()
 
     def __init__(self, words: I64) -> None:
         self.words = words
-        self.causes = self._field("causes")
+        self.causes, self.core_causes = self._field("causes"), self._field("core_causes")
         self.unit_free = self._field("unit_free")
         self.mrf_pushed, self.mrf_popped = self._field("mrf_pushed"), self._field("mrf_popped")
         self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
@@ -133,10 +135,39 @@ class CoreState(CoreWords):
         self.flag_done[flag] = max(int(self.flag_done[flag]), cycle)
 
     def begin_call(self, number: int) -> None:
-        """A kernel is called now: what it costs is counted from here."""
+        """A kernel is called now: what it costs is counted from here, its launch included."""
         self.call, self.call_start = number, self.now
-        self.causes[:] = 0
         self.mxu_passes = self.dma_wait = self.hbm_bytes = 0
+        self.core, self.core_dma, self.core_dma_free, self.core_end = 0, self.dma_free, 0, 0
+        self._launch()
+
+    def _launch(self) -> None:
+        self.causes[:] = 0
+        self.causes[Cause.LAUNCH] = self.chip.call_overhead_cycles
+        self.now = self.call_start + self.chip.call_overhead_cycles
+
+    def end_share(self) -> bool:
+        """A core is through with its part of a kernel; whether another one has a part, which is next.
+
+        That one began at the same time: what counts in the end is the slowest.
+        """
+        if self.now > self.core_end:
+            self.core_end = self.now
+            self.core_causes[:] = self.causes
+        self.core_dma_free = max(self.core_dma_free, self.dma_free)
+        if self.core + 1 < self.cores:
+            self.core += 1
+            self.flag_done[: self.core_flags] = 0
+            self.dma_free = self.core_dma
+            self._launch()
+            return True
+        self.now, self.dma_free = self.core_end, self.core_dma_free
+        self.causes[:] = self.core_causes
+        if self.cores > 1:
+            self.now += self.chip.core_sync_cycles
+            self.causes[Cause.LATENCY] += self.chip.core_sync_cycles
+        self.core = 0
+        return False
 
     def end_call(self) -> None:
         """Keep a record of the call; see `tpu_sim.machine.result`."""

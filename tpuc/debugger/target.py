@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from compiler.diagnostics import CompileError
 from compiler.driver import CompiledModule
 from compiler.hlo.ir import HloInstruction
 from runtime.allocator import in_granules
@@ -36,6 +37,16 @@ from tpuc.debugger.values import Values
 HostArray = npt.NDArray[np.generic]
 
 
+def _expect_one_core(program: Program) -> None:
+    """Where cores share a kernel a cycle passes for each of them, and is no place."""
+    shared = next((kernel.name for kernel in program.kernels.values() if kernel.cores > 1), None)
+    if shared is not None:
+        raise CompileError(
+            f"kernel {shared} is shared by the cores of a device; debug the program for one of them: "
+            "--set cores_per_device=1"
+        )
+
+
 class Target:
     """See above. `compiled` is None for a saved program, which has no HLO."""
 
@@ -46,6 +57,7 @@ class Target:
         self.executable = executable
         self.program: Program = executable.program
         self.chip: Chip = executable.device.chip
+        _expect_one_core(self.program)
         compiled = compiled_module(executable)
         self.compiled = compiled if isinstance(compiled, CompiledModule) else None
         rows = _pieces(executable, arguments)

@@ -191,12 +191,12 @@ class RunFacts:
 
 def chip_facts(chip: Chip) -> ChipFacts:
     """What the page says of a chip."""
-    lanes = chip.slot_count(Slot.VALU) * VREG_ELEMENTS
+    lanes = chip.slot_count(Slot.VALU) * VREG_ELEMENTS * chip.cores_per_device
     return ChipFacts(
         name=chip.name,
         clock_hz=chip.clock_hz,
-        peak_flops=chip.peak_flops,
-        hbm_bytes_per_second=chip.hbm_peak_bytes_per_cycle * chip.clock_hz,
+        peak_flops=chip.device_peak_flops,
+        hbm_bytes_per_second=chip.device_hbm_peak_bytes_per_cycle * chip.clock_hz,
         hbm_bytes=chip.hbm_bytes,
         vmem_bytes=chip.vmem_bytes,
         mxus=chip.mxu_count,

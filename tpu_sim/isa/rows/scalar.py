@@ -8,7 +8,7 @@ arithmetic gives here is 0x7FC00000: control flow must not depend on the host's 
 from __future__ import annotations
 
 from tpu_sim.isa.instruction import Crossing, Does, Row, Slot, define
-from tpu_sim.isa.resources import SMEM
+from tpu_sim.isa.resources import CORE_NUMBER, SMEM
 from tpu_sim.isa.rows.mxu import canonical
 from tpu_sim.isa.semantics import COMPARES, by_constant, calls, compares
 
@@ -108,6 +108,10 @@ SCVT_U32_F32 = _scalar(
 SLD = define(
     "sld", 58, Slot.SCALAR, _AK, "scalar_load", "d = SMEM word a + k", calls("load_smem"),
     crossing=Crossing.STATE, uses=(SMEM,),
+)  # fmt: skip
+SCORE = define(
+    "score", 60, Slot.SCALAR, "d:sd", "scalar", "d = number of the core in its device",
+    calls("core_number"), crossing=Crossing.STATE, uses=(CORE_NUMBER,),
 )  # fmt: skip
 SST = define(
     "sst", 59, Slot.SCALAR, "a:ss k:i32 b:ss", "scalar", "SMEM word a + k = b", calls("store_smem"),
