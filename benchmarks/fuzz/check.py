@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from benchmarks.fuzz import run
 from benchmarks.fuzz.compare import Difference, difference
+from benchmarks.fuzz.exactness import is_tainted, reads_bits
 from benchmarks.fuzz.inputs import inputs_for
-from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
+from benchmarks.fuzz.noise import evaluate_noisily
 from benchmarks.fuzz.xla_process import XlaProcess
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.frontends.models import parse_model

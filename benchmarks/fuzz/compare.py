@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.fuzz.noise import step_of
+from benchmarks.fuzz.exactness import step_of
 from compiler.hlo.dtypes import from_numpy
 
 Array = npt.NDArray[Any]

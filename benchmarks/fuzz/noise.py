@@ -22,92 +22,29 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.fuzz.exactness import (
+    MANTISSA,
+    PRODUCTS,
+    ROUNDED,
+    SUMS,
+    is_inexact,
+    is_whole,
+    makes_nan,
+    rounds,
+    step_of,
+)
 from benchmarks.fuzz.overflow import growing_terms
 from benchmarks.fuzz.solvers import is_solver, overflows
-from compiler.hlo.dtypes import BY_NAME, from_numpy
+from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
 from compiler.hlo.evaluator.plan import Step
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 
 Array = npt.NDArray[Any]
 
-_ROUNDED = frozenset({"add", "subtract", "multiply"})
-_APPROXIMATE = frozenset({"divide"})
-_ARE_EXACT = frozenset({"sqrt", "remainder"})
-_SUMS = frozenset({
-    "reduce", "reduce-window", "scatter", "select-and-scatter", "scan", "map", "all-reduce",
-    "all-reduce-start", "collective-reduce", "reduce-scatter",
-})  # fmt: skip
-_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
-_MANTISSA = {
-    dtype.name: int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
-    for dtype in BY_NAME.values()
-    if dtype.is_float or dtype.is_complex
-}
-"""Digits of a float, the hidden one too; of a complex number's parts."""
 _NAN = complex(np.nan, np.nan)
-_MOVES = Trait.DATA_MOVEMENT | Trait.TUPLE_ONLY | Trait.CONTROL_FLOW | Trait.ASYNC
-_LEAVES = frozenset(
-    {"parameter", "constant", "iota", "select", "bitcast-convert", "fusion", "sort", "topk"}
-)
-
-
-def is_inexact(instr: HloInstruction) -> bool:
-    """Whether a right implementation may give other values than the evaluator."""
-    floats = [s for s in leaves(instr.shape) if s.dtype.is_float or s.dtype.is_complex]
-    if not floats:
-        return False
-    opcode = instr.opcode
-    if opcode == "convert":
-        names = {s.dtype.name for s in (*floats, *leaves(instr.operands[0].shape))}
-        return "bf16" in names
-    if opcode == "sqrt":
-        return floats[0].dtype.is_complex
-    if opcode in _ARE_EXACT:
-        return False
-    return (
-        opcode in _ROUNDED | _APPROXIMATE | _SUMS | _PRODUCTS
-        or is_solver(instr)
-        or Trait.TRANSCENDENTAL in OPCODES[opcode].traits
-        or (opcode == "abs" and instr.operands[0].array.dtype.is_complex)
-        or (opcode == "sign" and floats[0].dtype.is_complex)
-    )
-
-
-def makes_nan(instr: HloInstruction) -> bool:
-    """Whether a NaN of the result may be one that the operation made, of any sign and payload."""
-    if OPCODES[instr.opcode].traits & _MOVES or instr.opcode in _LEAVES:
-        return False
-    return any(s.dtype.is_float for s in leaves(instr.shape))
-
-
-def is_tainted(module: HloModule) -> bool:
-    """Whether any instruction may have other values (or NaN bits) than the evaluator's."""
-    return any(
-        is_inexact(instr) or makes_nan(instr) for c in module.computations.values() for instr in c
-    )
-
-
-def reads_bits(module: HloModule) -> bool:
-    """Whether some of a float's bits become a float of another type.
-
-    Those of the lower half of a rounded number are noise, which as a float is any number at all.
-    """
-    return any(
-        instr.opcode == "bitcast-convert"
-        and instr.array.dtype.is_float
-        and instr.operands[0].array.dtype.is_float
-        for c in module.computations.values()
-        for instr in c
-    )
-
-
-def step_of(name: str) -> float:
-    """The distance of 1 and its next neighbour."""
-    return float(2.0 ** (1 - _MANTISSA[name]))
 
 
 class NoisyInterpreter(Interpreter):
@@ -154,7 +91,7 @@ class NoisyInterpreter(Interpreter):
         if not is_inexact(instr):
             return super()._execute(step, values)
         operands = [values[operand] for operand in instr.operands]
-        if instr.opcode in _SUMS | _PRODUCTS or is_solver(instr):
+        if instr.opcode in SUMS | PRODUCTS or is_solver(instr):
             return self._summed(step, values, operands)
         if isinstance(operands[0], np.ndarray) and operands[0].dtype.kind == "c":
             moved = {i: self._other_zeros(v) for i, v in zip(instr.operands, operands, strict=True)}
@@ -162,7 +99,7 @@ class NoisyInterpreter(Interpreter):
         result = super()._execute(step, values)
         if isinstance(result, tuple):
             return tuple(self._jitter(r, 4.0) for r in result)
-        if instr.opcode in _ROUNDED or instr.opcode == "convert":
+        if instr.opcode in ROUNDED or instr.opcode == "convert":
             return self._rounded(instr, operands, result)
         if instr.opcode == "divide":
             return self._divided(operands, result)
@@ -173,7 +110,7 @@ class NoisyInterpreter(Interpreter):
         return self._jitter(result, 4.0)
 
     def _units(self, dtype_name: str, units: float) -> float:
-        if _MANTISSA[dtype_name] >= 24:
+        if MANTISSA[dtype_name] >= 24:
             return units * step_of(dtype_name)
         return step_of(dtype_name)
 
@@ -284,10 +221,10 @@ class NoisyInterpreter(Interpreter):
         self, step: Step, values: dict[HloInstruction, Any], operands: Sequence[Array]
     ) -> Any:
         instr = step.instr
-        if instr.opcode in _SUMS and not self._body_rounds(instr):
+        if instr.opcode in SUMS and not self._body_rounds(instr):
             moved = {**values, **self._with_nans_reordered(instr, operands)}
             return self._with_start_last(instr, operands, super()._execute(step, moved))
-        if self._is_whole(instr, operands):
+        if is_whole(instr, operands):
             return self._signed(super()._execute(step, values))
         moved = dict(values)
         for operand, value in self._reordered(instr, operands).items():
@@ -295,8 +232,7 @@ class NoisyInterpreter(Interpreter):
                 moved[operand] = self._operand_noise(instr, value)
         result = super()._execute(step, moved)
         parts = result if isinstance(result, tuple) else (result,)
-        if len(parts) == 1:
-            parts = (self._overflown(step, values, operands, parts[0]),)
+        parts = self._overflown(step, values, operands, parts)
         noisy = tuple(self._result_noise(instr, part) for part in parts)
         if overflows(instr, operands):
             noisy = tuple(self._unknown(part) for part in noisy)
@@ -334,19 +270,33 @@ class NoisyInterpreter(Interpreter):
         return found
 
     def _overflown(
-        self, step: Step, values: dict[HloInstruction, Any], operands: Sequence[Array], result: Any
-    ) -> Any:
-        """A sum or product that overflows in some order is anything."""
+        self,
+        step: Step,
+        values: dict[HloInstruction, Any],
+        operands: Sequence[Array],
+        parts: tuple[Array, ...],
+    ) -> tuple[Array, ...]:
+        """Sums and products that overflow in some order are anything."""
         terms = growing_terms(step.instr, operands)
         if terms is None:
+            return parts
+        with np.errstate(all="ignore"):
+            found = super()._execute(step, {**values, **terms})
+            grown = found if isinstance(found, tuple) else (found,)
+            return tuple(map(self._anything, parts, grown))
+
+    def _anything(self, result: Array, grown: Array) -> Array:
+        """A result, but for elements that overflow with terms which grow."""
+        dtype = from_numpy(result.dtype)
+        if not (dtype.is_float or dtype.is_complex):
             return result
         largest = float(ml_dtypes.finfo(result.dtype).max)
-        with np.errstate(all="ignore"):
-            grown = np.abs(super()._execute(step, {**values, **terms}).astype(np.complex128))
-            free = ~(grown < largest) & self._some(result.shape)
-            other = np.full(result.shape, np.nan).astype(result.dtype)
-            if not np.isnan(other.astype(np.complex128)).all():  # a type without NaN saturates
-                other = self.rng.choice([-largest, largest], result.shape).astype(result.dtype)
+        free = ~(np.abs(grown.astype(np.complex128)) < largest) & self._some(result.shape)
+        other = np.full(result.shape, np.nan).astype(result.dtype)
+        number = self.rng.choice([-largest, largest], result.shape).astype(result.dtype)
+        if not np.isnan(other.astype(np.complex128)).all():  # a type without NaN saturates
+            other = number
+        other = np.where(np.isnan(result.astype(np.complex128)), number, other)
         return np.where(free, other, result)
 
     def _with_nans_reordered(
@@ -378,18 +328,18 @@ class NoisyInterpreter(Interpreter):
         dtype = from_numpy(value.dtype)
         if not (dtype.is_float or dtype.is_complex):
             return value
-        if instr.opcode in _PRODUCTS:
+        if instr.opcode in PRODUCTS:
             value = self._flushed(value)
         if self.parts:
             value = self._rounded_in_parts(instr, value)
-        if dtype.bits < 32 and instr.opcode in _PRODUCTS:
+        if dtype.bits < 32 and instr.opcode in PRODUCTS:
             return value  # products of these are exact in f32: the result's noise is for the sums
-        return self._jitter(value, 8.0 if instr.opcode in _PRODUCTS or is_solver(instr) else 2.0)
+        return self._jitter(value, 8.0 if instr.opcode in PRODUCTS or is_solver(instr) else 2.0)
 
     def _rounded_in_parts(self, instr: HloInstruction, value: Array) -> Array:
         """Each element as far off as rounding of a sum that holds it makes that."""
-        names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in _MANTISSA]
-        step = step_of(min(names, key=lambda name: _MANTISSA[name]))
+        names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in MANTISSA]
+        step = step_of(min(names, key=lambda name: MANTISSA[name]))
         if step < 2.0**-20 or value.dtype.kind == "c":
             return value
         with np.errstate(all="ignore"):
@@ -414,7 +364,7 @@ class NoisyInterpreter(Interpreter):
         dtype = from_numpy(part.dtype)
         if not (dtype.is_float or dtype.is_complex):
             return part
-        if not (instr.opcode in _PRODUCTS or is_solver(instr)) and dtype.bits >= 32:
+        if not (instr.opcode in PRODUCTS or is_solver(instr)) and dtype.bits >= 32:
             return part
         with np.errstate(all="ignore"):
             size = np.abs(part.astype(np.complex128 if dtype.is_complex else np.float64))
@@ -432,57 +382,7 @@ class NoisyInterpreter(Interpreter):
         return self._jitter(moved, 1.0) if dtype.bits < 32 else moved
 
     def _body_rounds(self, instr: HloInstruction) -> bool:
-        return any(_rounds(callee) for callee in instr.called_computations())
-
-    def _is_whole(self, instr: HloInstruction, operands: Sequence[Array]) -> bool:
-        """Whether every sum is exact in any order: few multiples of one power of two."""
-        floats = [
-            o for o in operands
-            if isinstance(o, np.ndarray) and from_numpy(o.dtype).kind in ("float", "complex")
-        ]  # fmt: skip
-        if is_solver(instr) or any(_multiplies(c) for c in instr.called_computations()):
-            return False
-        names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in _MANTISSA]
-        room = 2.0 ** min(_MANTISSA[name] for name in names)
-        grids = [_grid(o) for o in floats]
-        if None in grids:
-            return False
-        known = [g for g in grids if g is not None and g[1] > 0]
-        count = float(max((o.size for o in operands if isinstance(o, np.ndarray)), default=1))
-        if instr.opcode in _PRODUCTS:
-            unit, most = 1.0, count
-            for u, m in known:
-                unit, most = unit * u, most * m
-        else:
-            unit = min((u for u, _ in known), default=1.0)
-            most = max((m for _, m in known), default=0.0) * (count + 1)
-        largest = min(float(ml_dtypes.finfo(BY_NAME[name].numpy).max) for name in names)
-        return most <= min(unit * room, largest)
-
-
-def _grid(array: Array) -> tuple[float, float] | None:
-    """(a power of two that all elements are multiples of, the largest magnitude)."""
-    parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
-    unit, most = 1.0, 0.0
-    for part in parts:
-        wide = part.astype(np.float64)
-        if not np.isfinite(wide).all():
-            return None
-        scaled = wide * 16
-        if np.any(scaled != np.rint(scaled)):
-            return None
-        if np.any(wide != np.rint(wide)):
-            unit = min(unit, 1 / 16)
-        most = max(most, float(np.abs(wide).max(initial=0.0)))
-    return unit, most
-
-
-def _rounds(body: HloComputation) -> bool:
-    return any(is_inexact(i) or any(_rounds(c) for c in i.called_computations()) for i in body)
-
-
-def _multiplies(body: HloComputation) -> bool:
-    return any(i.opcode not in ("add", "parameter") and is_inexact(i) for i in body)
+        return any(rounds(callee) for callee in instr.called_computations())
 
 
 def evaluate_noisily(

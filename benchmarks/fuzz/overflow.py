@@ -13,13 +13,8 @@ from compiler.hlo.ir import HloInstruction
 
 Array = npt.NDArray[Any]
 
-_TERMS = {
-    "reduce": ((0, 1), 2),
-    "reduce-window": ((0, 1), 2),
-    "scatter": ((0, 2), 3),
-    "select-and-scatter": ((1, 2), 3),
-}
-"""Which operands are combined, of how many where one array is."""
+_TERMS = {"scatter": (0, 2), "select-and-scatter": (1, 2)}
+"""Which operands are combined; of other sums all are."""
 
 
 def growing_terms(
@@ -31,8 +26,11 @@ def growing_terms(
     after, a zero or a number of the other sign, makes NaN of it or leaves it infinite. None for
     other operations.
     """
-    places, count = _TERMS.get(instr.opcode, ((), 0))
-    if len(operands) != count or not _is_float(operands[places[0]]):
+    if instr.opcode in _TERMS and len(operands) > 3:
+        return None
+    places = _TERMS.get(instr.opcode, range(len(operands)))
+    floats = [place for place in places if _is_float(operands[place])]
+    if instr.opcode not in (*_TERMS, "reduce", "reduce-window") or not floats:
         return None
     opcodes = {i.opcode for c in instr.called_computations() for i in c}
     if not opcodes & {"add", "multiply"}:
@@ -43,7 +41,7 @@ def growing_terms(
             instr.operands[place]: np.fmax(_sizes(operands[place]), least).astype(
                 operands[place].dtype
             )
-            for place in places
+            for place in floats
         }
 
 

@@ -33,9 +33,10 @@ from benchmarks.fuzz.check import (
     signature,
 )
 from benchmarks.fuzz.compare import Difference, difference
+from benchmarks.fuzz.exactness import is_tainted, reads_bits
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.inputs import inputs_for
-from benchmarks.fuzz.noise import evaluate_noisily, is_tainted, reads_bits
+from benchmarks.fuzz.noise import evaluate_noisily
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 from compiler.diagnostics import ResourceExhaustedError, UnsupportedError
 from compiler.driver import CompileOptions

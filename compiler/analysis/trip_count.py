@@ -25,7 +25,8 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
 KEY = "known_trip_count"
-_MOST_DIGITS = 18
+_MOST_DIGITS = 20
+_MOST_TRIPS = (1 << 31) - 1
 _SAME = with_trait(Trait.REARRANGES) | {"opt-barrier"}
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
@@ -48,14 +49,14 @@ def expected_trips(loop: HloInstruction) -> int | None:
     """Iterations for an estimate: what the loop's counter says, else what its config claims."""
     found = trip_count(loop)
     if found is not None:
-        return found
+        return min(found, _MOST_TRIPS)
     claim = read_config(loop).get(KEY)
     if claim is None:
         return None
     text = str(claim.get("n")) if isinstance(claim, dict) else str(claim)
     if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise CompileError(f"%{loop.name}: {KEY} wants a number of trips; found {text}", loop.span)
-    return int(text)
+    return min(int(text), _MOST_TRIPS)
 
 
 def note_trip_count(loop: HloInstruction, count: int) -> bool:

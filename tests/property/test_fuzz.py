@@ -11,11 +11,12 @@ import pytest
 
 from benchmarks.fuzz import check as fuzz
 from benchmarks.fuzz.compare import difference
+from benchmarks.fuzz.exactness import is_tainted
 from benchmarks.fuzz.generator import generate, generate_real
 from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.makers.registry import EXCLUDED, made_opcodes
 from benchmarks.fuzz.minimise import reduced
-from benchmarks.fuzz.noise import evaluate_noisily, is_tainted
+from benchmarks.fuzz.noise import evaluate_noisily
 from benchmarks.fuzz.run import evaluated
 from benchmarks.fuzz.scale import judge
 from compiler.hlo.opcodes import OPCODES

@@ -171,3 +171,11 @@ def test_a_claim_that_is_no_number_is_an_error() -> None:
     module = parse_model(text.format(**{**DEFAULTS, "INITIAL": "given"}), "loop")
     with pytest.raises(CompileError, match="wants a number of trips"):
         expected_trips(module.entry.root_instruction)
+
+
+def test_a_count_of_64_bits_is_more_than_any_estimate_runs() -> None:
+    claim = f'body=body, backend_config={{{{"known_trip_count":{{{{"n":"{2**64 - 1}"}}}}}}}}'
+    module = parse_model(
+        LOOP.replace("body=body", claim).format(**{**DEFAULTS, "INITIAL": "given"}), "loop"
+    )
+    assert expected_trips(module.entry.root_instruction) == 2**31 - 1
