@@ -12,19 +12,19 @@ A window's taps then begin at whole tiles and rows of all positions merge (`imag
 inside of each convolution, every one would turn its image and its result: half of an array is read for a few
 of its rows, as the batch lies outside in one and along the sublanes in the other. So the order spreads from
 convolutions that want it to what is computed of their arrays and to what these are computed of: through
-elementwise operations, pads, slices, windows, sums, other convolutions. Transposes stand where a region ends.
+elementwise operations, pads, slices, windows, sums, other convolutions, and what loops carry, which has one
+order inside and outside. Transposes stand where a region ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.context import PassContext
-from compiler.passes.dimension_order.arrays import HANDED_ON
+from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays
 from compiler.passes.dimension_order.dots import Form
 from compiler.passes.dimension_order.forms import (
     carried,
@@ -56,22 +56,26 @@ class ActivationOrders:
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
-        self.computations = control_computations(module)
-        self.orders: dict[Instr, Order] = {}
-        self._pending: list[Instr] = []
+        self._arrays = Arrays(module)
+        self.computations = self._arrays.computations
+        self.orders: dict[int, Order] = {}
+        self._pending: list[int] = []
         for computation in self.computations:
             for instr in computation:
                 if instr.opcode == "convolution" and image_order(instr).batch_inside:
                     self._give(instr.operands[0], _INSIDE.image(instr.dim_labels))
                     self._give(instr, _INSIDE.result(instr.dim_labels))
         while self._pending:
-            self._spread(self._pending.pop())
+            home = self._pending.pop()
+            for instr, index in self._arrays.members[home]:
+                self._spread(instr, index, self.orders[home])
 
     def order(self, instr: Instr, index: int = 0) -> Order:
-        """The order of an array, empty for what is none; those in tuples are descending."""
+        """The order of an array, empty for what is none."""
         shape = instr.shape.elements[index] if isinstance(instr.shape, TupleShape) else instr.shape
-        rank = shape.rank if isinstance(shape, ArrayShape) else 0
-        return self.orders.get(instr, descending(rank))
+        if not isinstance(shape, ArrayShape):
+            return ()
+        return self.orders.get(self._arrays.home(instr, index), descending(shape.rank))
 
     def form(self, instr: Instr) -> Form:
         """How an operation takes its operands and gives its result."""
@@ -80,23 +84,34 @@ class ActivationOrders:
         orders = [self.order(o) for o in instr.operands]
         return form(instr, orders, self.order(instr))
 
-    def _give(self, instr: Instr, order: Order) -> None:
+    def _give(self, instr: Instr, order: Order, index: int = 0) -> None:
         """Let an array lie so, unless it has an order or cannot have one."""
-        if instr in self.orders or instr.opcode in HANDED_ON or not _may_move(instr):
+        home = self._arrays.home(instr, index)
+        if home in self.orders or home in self._arrays.fixed or order == descending(len(order)):
             return
-        if order != descending(instr.array.rank):
-            self.orders[instr] = order
-            self._pending.append(instr)
+        makers = (i for i, _ in self._arrays.members[home] if i.opcode not in HANDED_ON)
+        if all(map(_may_move, makers)):
+            self.orders[home] = order
+            self._pending.append(home)
 
-    def _spread(self, instr: Instr) -> None:
-        order = self.orders[instr]
+    def _spread(self, instr: Instr, index: int, order: Order) -> None:
+        if isinstance(instr.shape, TupleShape):
+            if instr.opcode == "tuple":
+                self._give(instr.operands[index], order)
+            return
         for user in list(instr.users):
             for slot, operand in enumerate(user.operands):
-                given = _result_order(user, slot, order) if operand is instr else None
+                if operand is not instr:
+                    continue
+                if user.opcode == "tuple":
+                    self._give(user, order, slot)
+                    continue
+                given = _result_order(user, slot, order)
                 if given is not None:
                     self._give(user, given)
-        for operand, taken in _operand_orders(instr, order):
-            self._give(operand, taken)
+        if instr.opcode not in HANDED_ON:
+            for operand, taken in _operand_orders(instr, order):
+                self._give(operand, taken)
 
 
 def _may_move(instr: Instr) -> bool:
