@@ -8,6 +8,9 @@ The zeros meet features of other groups, so that one infinity would make NaN in 
 lie together: where the image is not finite the convolution is computed as it was
 (`convolution_guards`). Gradients of kernels are merged where their groups are those of the batch
 (`expanders.convolution_groups`).
+
+Several groups that do not fill whole tiles of lanes get features of zeros beside their own, in image and kernel:
+8 groups of 96 features become 8 of 128. Else every group of every tap is put together from parts of registers.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.passes.convolution_estimate import (
     GATHERED_PIECES,
     KERNEL_CYCLES,
+    LANES,
     SUBLANES,
+    moved_bytes,
+    movement_cycles,
     product_cycles,
 )
 from compiler.passes.convolution_guards import guarded
@@ -29,6 +35,8 @@ from compiler.passes.expanders.convolution_groups import groups_together
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
+_PART_CYCLES = 30.0
+"""Of the vector unit, to put a register together from lanes that do not begin at a whole tile."""
 _MORE_KERNELS = 3
 """What makes the kernel, checks the image and decides, beside the convolution."""
 
@@ -41,14 +49,15 @@ def merge_groups(instr: HloInstruction, chip: Chip) -> tuple[HloInstruction, Hlo
     out = instr.array.dims[labels.output_feature] // groups
     together = groups_together(groups, features, out)
     if together == 1 or not _is_worthwhile(instr, features, out, together, chip):
-        return None
+        widened = _widened(instr, chip)
+        return None if widened is instr else (instr, widened)
     identity = tuple(range(image.array.rank))
     return guarded(
         instr,
         (image, kernel),
         identity,
         [image],
-        lambda x, k: _merged(instr, x, k, together),
+        lambda x, k: _widened(_merged(instr, x, k, together), chip),
         lambda x, k: clone(instr, _home(x), [x, k]),
     )
 
@@ -65,6 +74,38 @@ def _is_worthwhile(
     saved = apart - merged + pieces * GATHERED_PIECES
     count = instr.feature_group_count // together
     return saved * count > _MORE_KERNELS * KERNEL_CYCLES
+
+
+def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
+    """A convolution in groups with each group's features from a whole tile of lanes on, if that is cheaper."""
+    groups, labels = instr.feature_group_count, instr.dim_labels
+    image, kernel = instr.operands
+    features = kernel.array.dims[labels.kernel_input_feature]
+    out = instr.array.dims[labels.output_feature] // groups
+    more = -features % LANES
+    taps = math.prod(d.size for d in instr.window.dims)
+    if 1 in (groups, taps, out) or not more:
+        return instr
+    rows = instr.array.element_count // instr.array.dims[labels.output_feature]
+    parts = groups * taps * -(-rows // SUBLANES) * -(-features // LANES)
+    now, then = (product_cycles(rows, taps * n, out, chip) for n in (features, features + more))
+    positions = image.array.element_count // image.array.dims[labels.input_feature]
+    item = max(1, image.array.dtype.bits // 8)
+    read, written = (moved_bytes(positions, groups * n, item) for n in (features, features + more))
+    moving = movement_cycles(read, written, 0, chip)
+    if (then - now) * groups + moving >= parts * _PART_CYCLES:
+        return instr
+    e = Emitter(instr, _home(instr))
+    dim = labels.input_feature
+    dims = image.array.dims
+    split = e.reshape(image, (*dims[:dim], groups, features, *dims[dim + 1 :]))
+    padded = e.pad_dim(split, dim + 1, 0, more)
+    whole = (*dims[:dim], groups * (features + more), *dims[dim + 1 :])
+    operands = (
+        e.reshape(padded, whole),
+        e.pad_dim(kernel, labels.kernel_input_feature, 0, more),
+    )
+    return e.instruction("convolution", operands, dict(instr.attrs), instr.array)
 
 
 def _home(near: HloInstruction) -> HloComputation:
