@@ -8,7 +8,7 @@ A product of one pass takes bf16 of f32 operands. If nothing else reads an array
 order, cut or padded, rounding it where it is made gives the same values for half of the bytes, and no
 product has to make its operand ready. Products of more passes read all bits.
 
-What a loop hands on as it is, and its body only gives to products, is rounded once before the loop: the
+What a conditional gives is rounded where its branches make it. What a loop hands on as it is, and its body only gives to products, is rounded once before the loop: the
 weights of a recurrent network, of a decoder.
 """
 
@@ -47,8 +47,15 @@ def round_operands(module: HloModule, context: PassContext) -> bool:
         made = [i for i in computation if _is_made(i) and finder.is_rounded(i)]
         for instr in made:
             _Rounding().round(instr)
-        context.counts["arrays"] += len(made)
-        if made or carried:
+        chosen = [
+            i
+            for i in computation
+            if _is_chosen(i) and finder.is_rounded(i) and is_only_caller(module, i)
+        ]
+        for instr in chosen:
+            _Rounding().chosen(instr)
+        context.counts["arrays"] += len(made) + len(chosen)
+        if made or carried or chosen:
             computation.sort()
     return bool(context.counts["arrays"] or context.counts["carried"])
 
@@ -106,6 +113,16 @@ def _is_made(instr: Instr) -> bool:
     return is_computed and not is_exact and instr.array.element_count >= _LEAST_ELEMENTS
 
 
+def _is_chosen(instr: Instr) -> bool:
+    """Whether an f32 array is what one of several branches makes."""
+    if instr.opcode != "conditional" or not isinstance(instr.shape, ArrayShape):
+        return False
+    if instr.array.dtype != F32 or instr.array.element_count < _LEAST_ELEMENTS:
+        return False
+    branches = instr.called_computations()
+    return len(set(branches)) == len(branches)
+
+
 class _Finder:
     """Which arrays only products of one pass read."""
 
@@ -158,11 +175,17 @@ class _Rounding:
         self._made[value] = make.convert(value, BF16)
         self._move(value, readers)
 
-    def carried(self, value: Instr, root: Instr) -> None:
-        """Make all readers of an element of a loop's state but `root` take it as bf16, which it is."""
+    def carried(self, value: Instr, root: Instr | None) -> None:
+        """Make all readers of what control flow hands on but `root` take it as bf16, which it is."""
         value.shape = value.array.with_dtype(BF16)
         self._made[value] = value
         self._move(value, [user for user in value.users if user is not root])
+
+    def chosen(self, conditional: Instr) -> None:
+        """Make the branches of a conditional give bf16, and all readers take it."""
+        for branch in conditional.called_computations():
+            branch.root = make.convert(branch.root_instruction, BF16)
+        self.carried(conditional, None)
 
     def _move(self, node: Instr, readers: list[Instr]) -> None:
         pending = [(node, readers)]

@@ -33,11 +33,11 @@ class View(Protocol):
         """The first indices of a slice as it lies."""
 
 
-def is_only_caller(module: HloModule, loop: HloInstruction) -> bool:
-    """Whether nothing else calls what the loop calls; looks at the whole module."""
-    called = {loop.body, loop.condition}
+def is_only_caller(module: HloModule, caller: HloInstruction) -> bool:
+    """Whether nothing else calls what a loop or a conditional calls; looks at the whole module."""
+    called = set(caller.called_computations())
     instrs = (i for c in control_computations(module) for i in c)
-    return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [loop]
+    return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [caller]
 
 
 def elements(computation: HloComputation, index: int) -> list[HloInstruction]:
