@@ -196,15 +196,13 @@ class OrderPlan:
         )
 
     def _storage(self, instr: Instr, shape: ArrayShape, order: Order) -> float:
-        if not _takes_room(instr):
-            return 0.0
         cycles = transfer_cycles(shape, order)
-        if cycles > self._room_cycles:
+        if cycles > self._room_cycles and _takes_room(instr):
             return _NO_ROOM * cycles
         if not _is_stored(instr):
             return 0.0
-        if instr.opcode == "concatenate" and all(u.opcode == "dot" for u in instr.users):
-            cycles /= len(instr.operands)  # a product's windows: put together as they are read
+        if _is_for_products(instr):
+            cycles /= len(instr.operands)
         return 2 * cycles
 
     def _own_cycles(self, instr: Instr, taken: Form) -> float:
@@ -424,7 +422,12 @@ def _is_stored(instr: Instr) -> bool:
 
 def _takes_room(instr: Instr) -> bool:
     """Whether a result may be stored, at worst."""
-    return _is_stored(instr) or instr.opcode == "concatenate"
+    return (_is_stored(instr) or instr.opcode == "concatenate") and not _is_for_products(instr)
+
+
+def _is_for_products(instr: Instr) -> bool:
+    """Whether arrays are put side by side for products alone: as they are read, a window at a time."""
+    return instr.opcode == "concatenate" and all(u.opcode == "dot" for u in instr.users)
 
 
 def _pairs(shape: ArrayShape) -> Iterator[tuple[int, int]]:
