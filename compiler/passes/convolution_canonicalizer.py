@@ -7,6 +7,8 @@ the kernel becomes a matrix.
 
 The gradient of such a kernel is one too: there taps are as far apart as there are positions, or further.
 It sums over the patches, which are those of the convolution itself.
+
+Gradients of the kernels of transposed convolutions read no holes (`convolution_sides`).
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from dataclasses import dataclass
 
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
-from compiler.hlo.call_graph import reachable
+from compiler.hlo.call_graph import reachable, sort_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.convolution_sides import without_holes
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
@@ -54,8 +57,14 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
                 replace(instr, _as_dot(instr, conv))
             if gradient is not None:
                 replace(instr, _as_sum(instr, gradient))
-            context.counts["convolutions"] += conv is not None or gradient is not None
+            found = conv is not None or gradient is not None
+            context.counts["convolutions"] += found
+            exchanged = None if found else without_holes(instr)
+            if exchanged is not None:
+                replace(*exchanged)
+                context.counts["exchanged"] += 1
         computation.sort()
+    sort_computations(module)
     return sum(context.counts.values()) > 0
 
 

@@ -75,8 +75,12 @@ def is_batch_inside(
 def minor_dim(image: HloInstruction) -> int:
     """The dimension along which an image lies in memory, as far as it is a turned parameter.
 
-    What is computed element by element lies as its largest operand that is not repeated.
+    What is computed element by element lies as its largest operand that is not repeated; what is put together
+    lies as its parts.
     """
+    if image.opcode == "concatenate":
+        found = {minor_dim(o) for o in image.operands}
+        return found.pop() if len(found) == 1 else image.array.rank - 1
     if image.opcode == "transpose":
         return image.dimensions.index(minor_dim(image.operands[0]))
     if OPCODES[image.opcode].has(Trait.ELEMENTWISE):

@@ -53,6 +53,17 @@ CASES = {
     "gradient of a strided kernel": (
         (16, 9, 9, 40), (16, 4, 4, 32), (3, 3, 40, 32), GRADIENT, "size=4x4 rhs_dilate=2x2", "",
     ),
+    "gradient of a transposed kernel": (
+        (6, 5, 4, 24), (6, 11, 9, 5), (5, 3, 24, 5), GRADIENT, "size=11x9 pad=2_4x1_3 lhs_dilate=2x2", "",
+    ),
+    "gradient of a transposed kernel, strided": (
+        (8, 5, 7, 16), (8, 13, 5, 8), (4, 3, 16, 8), GRADIENT,
+        "size=13x5 stride=2x1 pad=4_3x-1_1 lhs_dilate=3x1", "",
+    ),
+    "groups of a part of the lanes": (
+        (16, 6, 6, 192), (3, 3, 96, 192), (16, 6, 6, 192), FORWARD, "size=3x3 pad=1_1x1_1",
+        ", feature_group_count=2",
+    ),
     "one tap, odd width": (
         (16, 7, 7, 40), (1, 1, 40, 136), (16, 7, 7, 136), FORWARD, "size=1x1", "",
     ),
@@ -255,6 +266,21 @@ def test_what_is_not_finite_stays_in_its_windows(
     for machine in ("numpy", "llvm"):
         (got,) = run_text(text, arrays, "default", machine).outputs
         np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["image", "kernel"])
+def test_a_hole_beside_what_is_not_finite(side: int) -> None:
+    """The gradient of a transposed convolution's kernel reads no holes; zero times infinity is NaN."""
+    image, kernel, result, labels, window, _ = CASES["gradient of a transposed kernel"]
+    text = _text(image, kernel, result, labels, window, "f32")
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-2, 3, d).astype(np.float32) for d in (image, kernel)]
+    arrays[side].flat[17] = np.inf
+    (want,) = expected(text, arrays, "default")
+    assert np.isnan(want).any()
+    for machine in ("numpy", "llvm"):
+        (got,) = run_text(text, arrays, "default", machine).outputs
+        np.testing.assert_array_equal(got, want)
 
 
 GROUPED = {
