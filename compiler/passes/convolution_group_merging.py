@@ -9,8 +9,9 @@ lie together: where the image is not finite the convolution is computed as it wa
 (`convolution_guards`). Gradients of kernels are merged where their groups are those of the batch
 (`expanders.convolution_groups`).
 
-Several groups that do not fill whole tiles of lanes get features of zeros beside their own, in image and kernel:
-8 groups of 96 features become 8 of 128. Else every group of every tap is put together from parts of registers.
+Several groups that do not fill whole tiles of lanes get features of zeros beside their own, in image and
+kernel: 8 groups of 96 features become 8 of 128. Else every group of every tap is put together from parts of
+registers.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _is_worthwhile(
 
 
 def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
-    """A convolution in groups with each group's features from a whole tile of lanes on, if that is cheaper."""
+    """A convolution in groups with each group's features from a whole tile on, if that is cheaper."""
     groups, labels = instr.feature_group_count, instr.dim_labels
     image, kernel = instr.operands
     features = kernel.array.dims[labels.kernel_input_feature]

@@ -66,8 +66,9 @@ def _exchanged(
     window = tuple(map(_other_window, instr.window.dims, positions, sizes))
     attrs = {k: v for k, v in instr.attrs.items() if k != "metadata"}
     attrs |= {"window": Window(window), "dim_labels": _other_labels(labels)}
-    if "operand_precision" in attrs:
-        attrs["operand_precision"] = tuple(reversed(attrs["operand_precision"]))
+    stated = attrs.get("operand_precision")
+    if isinstance(stated, tuple):
+        attrs["operand_precision"] = stated[::-1]
     e = Emitter(instr, _home(image))
     made = e.instruction("convolution", (kernel, image), attrs, instr.array)
     return e.reverse(made, labels.output_spatial)

@@ -8,8 +8,8 @@ A product of one pass takes bf16 of f32 operands. If nothing else reads an array
 order, cut or padded, rounding it where it is made gives the same values for half of the bytes, and no
 product has to make its operand ready. Products of more passes read all bits.
 
-What a conditional gives is rounded where its branches make it. What a loop hands on as it is, and its body only gives to products, is rounded once before the loop: the
-weights of a recurrent network, of a decoder.
+What a conditional gives is rounded where its branches make it. What a loop hands on as it is, and its body
+only gives to products, is rounded once before the loop: the weights of a recurrent network, of a decoder.
 """
 
 from __future__ import annotations
