@@ -8,6 +8,7 @@ what `compiler.backend.vector` emits; `tests/unit/backend/test_lane_costs.py` co
 
 from __future__ import annotations
 
+from compiler.analysis.float_signs import is_only_rounded
 from compiler.analysis.tiled_layout import LANES
 from compiler.hlo.dtypes import BF16, F32, PRED, DType
 from compiler.hlo.ir import HloInstruction
@@ -64,6 +65,8 @@ def lane_ops(instr: HloInstruction) -> int:
         return 2 * _FLOAT.get(instr.opcode, 1)  # two parts, before passes take them apart
     if instr.opcode == "convert":
         return _conversion(source, target)
+    if instr.opcode == "divide" and target.is_float and is_only_rounded(instr):
+        return 1 + EUP_OPS
     return _plain(instr.opcode, source) + _settling(instr.opcode, target)
 
 

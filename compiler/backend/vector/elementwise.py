@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.analysis.float_signs import is_never_positive, is_only_rounded
 from compiler.backend.vector import integer_math, transcendental, trigonometry
 from compiler.backend.vector.conversion import emit_bitcast, emit_convert
 from compiler.backend.vector.float_math import (
@@ -127,6 +128,18 @@ def _compare_masks(ops: Ops, direction: str, a: int, b: int) -> int:
             return ops.either(a, ops.inverse(b))
 
 
+def _exponential(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
+    is_below = is_never_positive(instr.operands[0])
+    function = transcendental.exponential_below if is_below else transcendental.exponential
+    return function(ops, *operands)
+
+
+def _divide(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
+    """What is rounded to bf16 needs no quotient of f32: that of two is right within 2 units of it."""
+    a, b = operands
+    return ops.mul(a, ops.reciprocal(b)) if is_only_rounded(instr) else divide(ops, a, b)
+
+
 def _convert(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     return emit_convert(ops, operands[0], instr.operands[0].array.dtype, instr.array.dtype)
 
@@ -171,9 +184,9 @@ _FLOAT: dict[str, Handler] = {
     "clamp": _clamp,
     "cosh": _plain(transcendental.cosh),
     "cosine": _plain(trigonometry.cosine),
-    "divide": _plain(divide),
+    "divide": _divide,
     "erf": _plain(transcendental.erf),
-    "exponential": _plain(transcendental.exponential),
+    "exponential": _exponential,
     "exponential-minus-one": _plain(transcendental.exponential_minus_one),
     "floor": _row("vfloor.f32"),
     "is-finite": _plain(is_finite),

@@ -36,11 +36,17 @@ def exponential(ops: Ops, x: VReg) -> VReg:
     return _raise(ops, high, excess)
 
 
-def _exponential_below(ops: Ops, x: VReg) -> VReg:
-    """e ** x for x <= 0, with one rounding less: nothing here is infinite."""
-    high, excess = _binary_exponent(ops, x)
+def exponential_below(ops: Ops, x: VReg) -> VReg:
+    """e ** x for x <= 0, with one rounding less: nothing here is infinite.
+
+    2 ** h * (1 + d) with h = x * log2 e rounded, and d = x - h * ln 2, by which that differs from x.
+    """
+    limited = ops.emit("vmaxi.f32", x, float_bits(-104.0))
+    high = ops.mul_real(limited, _LOG2E)
+    rest = ops.fma(high, ops.real(-_LN2_HIGH), limited)
+    rest = ops.fma(high, ops.real(-_LN2_LOW), rest)
     power = ops.emit("vpow2.f32", high)
-    return ops.fma(power, ops.mul_real(excess, -math.log(2.0)), power)
+    return ops.fma(power, rest, power)
 
 
 def _half_exponential(ops: Ops, x: VReg) -> VReg:
@@ -96,7 +102,7 @@ def log_plus_one(ops: Ops, x: VReg) -> VReg:
 
 def logistic(ops: Ops, x: VReg) -> VReg:
     """1 / (1 + p), p = e ** -|x|; for x < 0 its complement p - p * p / (1 + p)."""
-    power = _exponential_below(ops, ops.emit("vori", x, SIGN_BIT))
+    power = exponential_below(ops, ops.emit("vori", x, SIGN_BIT))
     upper = ops.reciprocal(ops.add_real(power, 1.0))
     lower = ops.fma(ops.negate(power), ops.mul(power, upper), power)
     return ops.select(ops.compare_real("lt", x, 0.0), lower, upper)

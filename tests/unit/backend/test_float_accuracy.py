@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -78,9 +79,15 @@ UNARY: dict[str, Callable[[Wide], Wide]] = {
 
 
 def check(opcode: str, function: Callable[..., Wide], args: list[F32], limit: float) -> None:
-    names = [f"p{k}" for k in range(len(args))]
-    lines = [f"{name} = f32[48,128] parameter({k})" for k, name in enumerate(names)]
-    text = "\n".join([*lines, f"ROOT r = f32[48,128] {opcode}({', '.join(names)})"])
+    names = ", ".join(f"p{k}" for k in range(len(args)))
+    check_code([f"ROOT r = f32[48,128] {opcode}({names})"], function, args, limit)
+
+
+def check_code(
+    code: list[str], function: Callable[..., Wide], args: list[F32], limit: float
+) -> None:
+    lines = [f"p{k} = f32[48,128] parameter({k})" for k in range(len(args))]
+    text = "\n".join([*lines, *code])
     with np.errstate(all="ignore"):
         got = np.asarray(Run(text, args).results[0], np.float32)
         want = function(*(a.astype(np.longdouble) for a in args))
@@ -93,6 +100,35 @@ def check(opcode: str, function: Callable[..., Wide], args: list[F32], limit: fl
 @pytest.mark.parametrize("opcode", UNARY)
 def test_unary_functions_are_within_3_ulp(opcode: str) -> None:
     check(opcode, UNARY[opcode], [arguments(11)], 3)
+
+
+def test_exponentials_of_what_is_never_positive_are_within_3_ulp() -> None:
+    """Which have code of their own."""
+    code = ["a = f32[48,128] abs(p0)", "n = f32[48,128] negate(a)"]
+    code.append("ROOT r = f32[48,128] exponential(n)")
+    check_code(code, lambda x: np.exp(-np.abs(x)), [arguments(18)], 3)
+
+
+def test_quotients_that_are_only_rounded_are_the_nearest_of_bf16() -> None:
+    """But next to the middle of two: exact quotients stay what they are, special values as well."""
+    rng = np.random.default_rng(19)
+    sizes = [np.ldexp(rng.uniform(1, 2, SHAPE), rng.integers(-60, 60, SHAPE)) for _ in range(2)]
+    a, b = (x.astype(np.float32) * rng.choice([-1, 1], SHAPE).astype(np.float32) for x in sizes)
+    a[:8] = b[:8] * np.float32(3)
+    specials = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -2], np.float32)
+    a[8, :49], b[8, :49] = np.repeat(specials, 7), np.tile(specials, 7)
+    code = ["q = f32[48,128] divide(p0, p1)", "h = bf16[48,128] convert(q)"]
+    code.append("ROOT r = f32[48,128] convert(h)")
+    lines = ["p0 = f32[48,128] parameter(0)", "p1 = f32[48,128] parameter(1)"]
+    got = np.asarray(Run("\n".join([*lines, *code]), [a, b]).results[0], np.float32)
+    with np.errstate(all="ignore"):
+        exact = a.astype(np.longdouble) / b
+        want = exact.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert (got[:8] == 3).all()
+    assert np.array_equal(got[8, :49], want[8, :49], equal_nan=True)
+    assert np.mean(got == want) > 0.98  # NaNs are among the others
+    error = np.abs(got[9:] - exact[9:])
+    assert (error <= np.abs(exact[9:]) * (2.0**-8 + 2.0**-22)).all()
 
 
 def test_power_is_within_3_ulp_up_to_its_limits() -> None:
