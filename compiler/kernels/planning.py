@@ -36,8 +36,8 @@ from compiler.kernels.stage_leaves import leaves_packing
 
 _MOST_PACKED = 4
 """Elements of the narrowest type in a word."""
-MOST_ROW_TILES = 32
-"""Registers for the rows of one array in a chain: half of a file."""
+MOST_ROW_TILES = 16
+"""Registers for the rows of one array in a chain: a quarter of a file, for two blocks must be under way."""
 
 
 def kernel_plan(body: FusionBody, windows: WindowPlan, parts: DotParts) -> KernelPlan:
