@@ -28,6 +28,7 @@ _CLOUD_SLICES = {
 }  # fmt: skip
 """The shapes that the cloud gives out by number, by dimensions of a chip's network (Cloud TPU docs)."""
 _KINDS = {
+    "v2": "TPU v2", "v3": "TPU v3",
     "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite", "7x": "TPU7x",
 }  # fmt: skip
 """What JAX calls a device of these chips (`jax.Device.device_kind`)."""

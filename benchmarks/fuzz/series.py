@@ -11,7 +11,7 @@ NOTHING = "nothing drawn"
 
 
 _TARGETS = (
-    *["v5e"] * 6, "v4", "v5p", "v6e", "7x", "v5e{vmem=1MiB}", "v5e{vmem=4MiB}", "v6e{vmem=2MiB}",
+    *["v5e"] * 6, "v2", "v3", "v4", "v5p", "v6e", "7x", "v5e{vmem=1MiB}", "v5e{vmem=4MiB}", "v6e{vmem=2MiB}",
 )  # fmt: skip
 """Chips that programs run on: little VMEM cuts small arrays into the blocks that large ones have."""
 

@@ -24,7 +24,7 @@ from benchmarks.machine_fuzz.sources import BlockUse
 from tpu_sim.isa.chips import Chip, load_chip
 from tpu_sim.isa.program import SMEM, Block, Call, If, Kernel, Loop, Node, Program, While, Window
 
-_CHIPS = ("v5e", "v5e", "v5e", "v4", "v5p", "v6e", "7x")
+_CHIPS = ("v5e", "v5e", "v5e", "v2", "v3", "v4", "v5p", "v6e", "7x")
 _DEPTH = 3
 
 

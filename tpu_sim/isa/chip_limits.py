@@ -78,6 +78,9 @@ def complaints(
         yield from _complaint(f"latencies.{key}", value, _LATENCIES, True)
     if scalars["vmem_bytes"][0] % 4096:
         yield f"parameter vmem_bytes: {scalars['vmem_bytes'][0]:.15g}, want a multiple of 4096"
+    mxus, slots = scalars["mxu_count"][0], tables["slots"].get("mxu", 0)
+    if slots < mxus:
+        yield f"parameter slots.mxu: {slots:.15g}, want {mxus:.15g} or more: one for each MXU"
 
 
 def _complaint(
