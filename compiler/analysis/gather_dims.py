@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from compiler.analysis.indexing import const
 from compiler.analysis.indexing_maps import Index
@@ -100,15 +101,30 @@ def has_rows(d: GatherDims) -> bool:
     return indexed < operand.rank - 1 or result.rank >= 2
 
 
-def is_large(d: GatherDims, vmem_bytes: int) -> bool:
+class Memories(Protocol):
+    """What the choice of a gather asks of a chip."""
+
+    @property
+    def vmem_bytes(self) -> int:
+        """Vector memory."""
+
+    @property
+    def smem_words(self) -> int:
+        """Memory of the scalar unit."""
+
+
+def is_large(d: GatherDims, chip: Memories) -> bool:
     """Whether slices are sent for part by part: the operand is too large to lie in VMEM, or much
     larger than what is read of it; of rows, the indices too large for VMEM or SMEM."""
     if has_rows(d):
         held = 2 * byte_size(d.indices.array.with_layout(None))
         words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
-        return words > STAGED_WORDS or held > HELD_SHARE * vmem_bytes or is_wide(d, vmem_bytes)
+        is_staged = words <= min(STAGED_WORDS, chip.smem_words // 2)
+        is_held = held <= HELD_SHARE * chip.vmem_bytes
+        return not is_staged or not is_held or is_wide(d, chip.vmem_bytes)
     size = VREG_TILE_BYTES * box_vreg_tiles(d.operand.array, d.operand.array.dims)
-    return size > HELD_SHARE * vmem_bytes or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
+    is_held = size <= HELD_SHARE * chip.vmem_bytes
+    return not is_held or size > _BYTES_AN_ELEMENT * d.gather.array.element_count
 
 
 def is_padded(d: GatherDims) -> bool:

@@ -78,7 +78,7 @@ def takes_elements(dims: GatherDims, chip: Chip) -> bool:
     """Whether the operand comes to VMEM, if that is possible, and elements of it are looked up."""
     if has_rows(dims) and not is_wide(dims, chip.vmem_bytes):
         return False
-    return not is_flat(dims) or not is_large(dims, chip.vmem_bytes)
+    return not is_flat(dims) or not is_large(dims, chip)
 
 
 def element_plan(

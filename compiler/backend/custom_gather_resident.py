@@ -20,7 +20,7 @@ from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
-from compiler.backend.custom_gather_rows import STREAMED_VECTORS, RowGather
+from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_index, row_of_words
 from compiler.backend.vector.arrays import VmemArray
@@ -55,7 +55,7 @@ def gathers_in_vmem(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> boo
     if not _is_faster(dims, (source, result), chip):
         return False
     rows = held_rows(source, source.dims) + _block_rows(dims, result)
-    if not is_large(dims, chip.vmem_bytes):
+    if not is_large(dims, chip):
         indices = shape_in_memory(fusion, dims.indices)
         rows += held_rows(indices, indices.dims)
     return rows <= VMEM_SHARE * chip.vmem_rows
@@ -121,7 +121,7 @@ class ResidentRows:
         one = (*(1 for _ in majors), unit, *trailing)
         most = max(1, _RESULT_TILES // box_vreg_tiles(self.result, one))
         if self.rows.words is not None:
-            most = max(1, min(most, STREAMED_VECTORS // unit))
+            most = max(1, min(most, self.rows.most_vectors // unit))
         block = max(n for n in range(1, min(most, tiles) + 1) if tiles % n == 0)
         grid = (
             *(grid_dim(f"g{i}", 1, extent, 1) for i, extent in enumerate(majors)),

@@ -17,7 +17,7 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_staging import IndexStaging
-from compiler.backend.index_words import IndexForm, IndexWords
+from compiler.backend.index_words import IndexForm, IndexWords, staged_vectors
 from compiler.backend.transfer import HbmTiling, box_pieces, box_tiles, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -28,7 +28,7 @@ _STAGED_ROWS_BYTES = 4 << 20
 """Packed rows brought to VMEM at a time."""
 _VMEM_SHARE = 1 / 16
 """Of VMEM, where that is less."""
-STREAMED_VECTORS = 16384
+_STREAMED_VECTORS = 16384
 """Slices whose indices are staged at a time where they are too many to be staged together."""
 
 
@@ -48,11 +48,12 @@ class RowGather:
         arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         self.operand_argument = arguments[dims.operand].index
         self.indices_argument = arguments[dims.indices].index
+        self.most_vectors = staged_vectors(_STREAMED_VECTORS, len(dims.start_map), kernel.chip)
         self.words: IndexWords | None = None
-        if is_flat(dims) and is_large(dims, kernel.chip.vmem_bytes):
+        if is_flat(dims) and is_large(dims, kernel.chip):
             form = IndexForm(len(dims.start_map), False, False)
             shape = arguments[dims.indices].shape
-            block = min(self.count, STREAMED_VECTORS)
+            block = min(self.count, self.most_vectors)
             self.words = IndexWords(
                 self.builder, kernel.smem, shape, self.indices_argument, form, block
             )
@@ -127,7 +128,7 @@ class RowGather:
         descriptor = b.descriptor(self._direct_descriptor())
         flag = b.flag()
         result = b.argument(self.kernel.interface.results[0].index)
-        block = self.count if self.words is None else min(self.count, STREAMED_VECTORS)
+        block = self.count if self.words is None else min(self.count, self.most_vectors)
         with b.loop(-(-self.count // block), "blocks") as step:
             first = b.smuli(step, block)
             if self.words is not None:
@@ -170,7 +171,7 @@ class RowGather:
         room = min(_STAGED_ROWS_BYTES, int(self.kernel.chip.vmem_bytes * _VMEM_SHARE))
         most = max(1, room // (unit * cols * 512))
         if self.words is not None:
-            most = max(1, min(most, STREAMED_VECTORS // unit))
+            most = max(1, min(most, self.most_vectors // unit))
         block = max(n for n in range(1, min(most, tiles) + 1) if tiles % n == 0)
         majors = tuple(grid_dim(f"g{i}", 1, size, 1) for i, size in enumerate(result.dims[:-2]))
         row_dim = grid_dim("rows", unit, tiles, block)

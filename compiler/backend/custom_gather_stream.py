@@ -24,7 +24,7 @@ from compiler.backend.clear import emit_clear
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
-from compiler.backend.index_words import IndexForm, IndexWords
+from compiler.backend.index_words import IndexForm, IndexWords, staged_vectors
 from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scatter_cut import around, smaller
 from compiler.backend.slice_parts import SliceParts, step_origin
@@ -82,7 +82,8 @@ class StreamedGather:
         rows = self.kernel.chip.vmem_rows
         limit = int(rows * _RESULT_SHARE)
         count, unit = self.dims.gather.array.dims[0], self.units[0]
-        chunk, pieces = min(count, max(unit, _MOST_VECTORS // unit * unit)), self.dims.slice_sizes
+        most = staged_vectors(_MOST_VECTORS, len(self.dims.start_map), self.kernel.chip)
+        chunk, pieces = min(count, max(unit, most // unit * unit)), self.dims.slice_sizes
         while chunk > unit and self._result_rows(chunk, pieces) > limit:
             chunk = max(unit, chunk // 2 // unit * unit)
         for number, dim in enumerate(self.dims.window_dims):

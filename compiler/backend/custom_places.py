@@ -120,7 +120,7 @@ def _sends(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> bool:
     if not has_rows(dims) or is_wide(dims, chip.vmem_bytes):
         return False
     shape = shape_in_memory(fusion, dims.indices)
-    words = 0 if is_large(dims, chip.vmem_bytes) else 2 * held_rows(shape, shape.dims)
+    words = 0 if is_large(dims, chip) else 2 * held_rows(shape, shape.dims)
     return words <= _SENT_SHARE * chip.vmem_rows
 
 

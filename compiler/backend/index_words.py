@@ -14,6 +14,7 @@ from compiler.backend.transfer import HbmTiling, hbm_tiling
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor, DmaDim
 
 LANES = 128
@@ -35,6 +36,12 @@ def words_of(vectors: int, components: int) -> int:
 
 def _columns(vectors: int) -> int:
     return (vectors + LANES - 2) // LANES + 1
+
+
+def staged_vectors(most: int, components: int, chip: Chip) -> int:
+    """How many vectors may be staged at a time: `most`, or as few as half of SMEM holds."""
+    rows = chip.smem_words // 2 // (components * LANES) - 2
+    return min(most, max(1, rows) * LANES)
 
 
 class IndexWords:

@@ -13,7 +13,7 @@ from tpu_sim.isa.torus import Slice
 
 
 class Chip(Protocol):
-    """What passes ask of a chip: its memory sizes, in bytes."""
+    """What passes ask of a chip: its memory sizes, in bytes if not said otherwise."""
 
     @property
     def hbm_bytes(self) -> int:
@@ -22,6 +22,10 @@ class Chip(Protocol):
     @property
     def vmem_bytes(self) -> int:
         """Vector memory."""
+
+    @property
+    def smem_words(self) -> int:
+        """Memory of the scalar unit, in words."""
 
 
 @dataclass

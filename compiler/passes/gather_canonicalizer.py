@@ -12,7 +12,14 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.gather_dims import GatherDims, gather_dims, is_flat, is_large, is_padded
+from compiler.analysis.gather_dims import (
+    GatherDims,
+    Memories,
+    gather_dims,
+    is_flat,
+    is_large,
+    is_padded,
+)
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
@@ -24,16 +31,16 @@ from compiler.rewrite.graph import emit, replace
 
 def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     """Bring large gathers into flat form."""
-    vmem_bytes = context.chip.vmem_bytes
+    chip = context.chip
     for computation in reachable(module):
         gathers = [i for i in computation if i.opcode == "gather"]
         # what one reads may be another, which is replaced before it: dimensions are asked for anew
-        columns = [i for i in gathers if _has_columns(gather_dims(i), vmem_bytes)]
+        columns = [i for i in gathers if _has_columns(gather_dims(i), chip)]
         for gather in columns:
             d = gather_dims(gather)
             replace(gather, _of_rows(d, _column(d)))
         found = [i for i in computation if i.opcode == "gather"]
-        changed = [i for i in found if _becomes_flat(gather_dims(i), vmem_bytes)]
+        changed = [i for i in found if _becomes_flat(gather_dims(i), chip)]
         for gather in changed:
             replace(gather, _flat(gather_dims(gather)))
         if columns or changed:
@@ -42,12 +49,12 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     return bool(context.counts["gathers"])
 
 
-def _has_columns(d: GatherDims, vmem_bytes: int) -> bool:
-    return is_large(d, vmem_bytes) and _column(d) >= 0
+def _has_columns(d: GatherDims, chip: Memories) -> bool:
+    return is_large(d, chip) and _column(d) >= 0
 
 
-def _becomes_flat(d: GatherDims, vmem_bytes: int) -> bool:
-    return not is_flat(d) and (is_large(d, vmem_bytes) or is_padded(d))
+def _becomes_flat(d: GatherDims, chip: Memories) -> bool:
+    return not is_flat(d) and (is_large(d, chip) or is_padded(d))
 
 
 def _column(d: GatherDims) -> int:

@@ -68,8 +68,7 @@ def test_values(name: str, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> N
     """`is_large`: indices are staged in parts, results leave in several blocks."""
     if is_large:
         monkeypatch.setattr(gather_dims, "STAGED_WORDS", 16)
-        for module in (custom_gather_rows, custom_gather_resident):
-            monkeypatch.setattr(module, "STREAMED_VECTORS", 32)
+        monkeypatch.setattr(custom_gather_rows, "_STREAMED_VECTORS", 32)
         monkeypatch.setattr(custom_gather_resident, "_RESULT_TILES", 16)
     dtype, operand, indices, *_ = CASES[name]
     lines, results = text_of(name)
@@ -109,3 +108,16 @@ ENTRY e {
     places = rng.integers(0, 554, (554, 1)).astype(np.int32)
     (found,) = run_compiled(compiled, [table, places], "llvm").outputs
     np.testing.assert_array_equal(found, table[places[:, 0]])
+
+
+def test_indices_come_in_parts_where_the_scalar_unit_has_little_memory() -> None:
+    """The 4,096 words of SMEM of a v2 hold few of 5,000 indices."""
+    lines = [
+        "x = f32[700,128] parameter(0)",
+        "i = s32[5000,1] parameter(1)",
+        "g = f32[5000,128] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, "
+        "start_index_map={0}, index_vector_dim=1, slice_sizes={1,128}",
+    ]
+    places = np.random.default_rng(5).integers(-3, 703, (5000, 1)).astype(np.int32)
+    values = random_values(BY_NAME["f32"], (700, 128), 1)
+    check(tupled(lines, {"g": "f32[5000,128]"}), [values, places], target="v2")
