@@ -15,11 +15,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
-from compiler.hlo.call_graph import callers, control_computations
+from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, TupleShape
-from compiler.rewrite.graph import emit, remove_dead, replace
+from compiler.hlo.shape import ArrayShape
+from compiler.passes.kernel_results import (
+    add_result,
+    drop_elements,
+    has_results,
+    put_after,
+    results_of,
+    shared_bodies,
+    view_of,
+)
 
 _LEAST_BYTES = 1 << 16
 _SHARE = 2
@@ -49,19 +57,19 @@ def add_twins(
     Returns the twins: the new last elements of kernels' results, and the numbers of the elements that
     they are twins of.
     """
-    shared = _shared(module)
+    shared = shared_bodies(module)
     twins: dict[HloInstruction, int] = {}
     for computation in control_computations(module):
         times = _times(computation)
         made: dict[HloInstruction, list[HloInstruction]] = {}
         for kernel in [i for i in computation if i in kernels and i.calls not in shared]:
-            for value in _results(kernel):
+            for value in results_of(kernel):
                 if _fits(value, vmem_bytes) and (soon := _soon(value, kernel, times, readers)):
                     new = _twin(kernel, value, soon)
                     made.setdefault(kernel, []).extend(new)
                     twin = [i for i in new if i.opcode == "get-tuple-element"][-1]
                     twins[twin] = value.index if value.opcode == "get-tuple-element" else 0
-        _put_after(computation, made)
+        put_after(computation, made)
     return twins
 
 
@@ -72,39 +80,22 @@ def drop_twins(
 
     Returns the kernels that had them, and which of their results they were.
     """
-    shared = _shared(module)
+    shared = shared_bodies(module)
     shrunk: dict[HloInstruction, set[int]] = {}
     for computation in control_computations(module):
-        for kernel in [i for i in computation if _has_results(i) and i.calls not in shared]:
+        for kernel in [i for i in computation if has_results(i) and i.calls not in shared]:
             kept: dict[HloInstruction, HloInstruction] = {}
             gone: dict[HloInstruction, HloInstruction] = {}
             roots = kernel.calls.root_instruction.operands
-            for element in sorted(_results(kernel), key=lambda e: e.index):
+            for element in sorted(results_of(kernel), key=lambda e: e.index):
                 first = kept.setdefault(roots[element.index], element)
                 is_twin = first is not element and memory_space(element.array) == HBM
                 if is_twin and element not in but:
                     gone[element] = first
             if gone:
                 shrunk[kernel] = {element.index for element in gone}
-                _drop(kernel, gone)
+                drop_elements(kernel, gone)
     return shrunk
-
-
-def _shared(module: HloModule) -> set[HloComputation]:
-    """Bodies that several fusions have."""
-    return {body for body, by in callers(module).items() if len(by) > 1}
-
-
-def _put_after(
-    computation: HloComputation, made: dict[HloInstruction, list[HloInstruction]]
-) -> None:
-    """Schedule new instructions just after those that they belong to."""
-    new = {i for group in made.values() for i in group}
-    order: list[HloInstruction] = []
-    for instr in computation:
-        if instr not in new:
-            order += (instr, *made.get(instr, ()))
-    computation.instructions = dict.fromkeys(order)
 
 
 def _times(computation: HloComputation) -> dict[HloInstruction, int]:
@@ -115,26 +106,6 @@ def _times(computation: HloComputation) -> dict[HloInstruction, int]:
         times[instr] = count
         count += OPCODES[instr.opcode].has(Trait.KERNEL)
     return times
-
-
-def _has_results(instr: HloInstruction) -> bool:
-    """Whether this is a fusion of several results."""
-    return (
-        instr.opcode == "fusion"
-        and isinstance(instr.shape, TupleShape)
-        and instr.calls.root_instruction.opcode == "tuple"
-    )
-
-
-def _results(kernel: HloInstruction) -> list[HloInstruction]:
-    """The arrays that a kernel makes, as its readers have them."""
-    if isinstance(kernel.shape, ArrayShape):
-        return [kernel]
-    if kernel.computation is None or kernel.computation.root is kernel:
-        return []
-    elements = [u for u in kernel.users if u.opcode == "get-tuple-element"]
-    once = {e.index for e in elements}
-    return elements if len(elements) == len(kernel.users) == len(once) else []
 
 
 def _fits(value: HloInstruction, vmem_bytes: int) -> bool:
@@ -184,83 +155,10 @@ def _is_returned(value: HloInstruction) -> bool:
 
 def _twin(kernel: HloInstruction, value: HloInstruction, soon: list[_Read]) -> list[HloInstruction]:
     """Another result that is the same; `soon` read it. Returns what is new in the computation."""
-    made: list[HloInstruction] = []
-    body, shape = kernel.calls, value.array
-    if isinstance(kernel.shape, ArrayShape):
-        root = body.root_instruction
-        body.root = emit(root, "tuple", TupleShape((root.shape,)), (root,))
-        users = [(u, n) for u in kernel.users for n, o in enumerate(u.operands) if o is kernel]
-        kernel.shape = TupleShape((shape,))
-        value = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": 0}, root.name)
-        made.append(value)
-        for user, number in users:
-            user.set_operand(number, value)
-        assert kernel.computation is not None
-        if kernel.computation.root is kernel:
-            kernel.computation.root = value
-    root = body.root_instruction
-    same = root.operands[value.index]
-    index = len(root.operands)
-    root.set_operands((*root.operands, same))
-    root.shape = TupleShape((*_elements(root), same.shape))
-    kernel.shape = TupleShape((*_elements(kernel), shape))
-    twin = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": index}, same.name)
-    made.append(twin)
-    views = {value: twin}
+    root = kernel.calls.root_instruction
+    same = root if value is kernel else root.operands[value.index]
+    twin, made = add_result(kernel, same, value.array)
+    views = {made[0] if value is kernel else value: twin}
     for read in soon:
-        read.user.set_operand(read.number, _view(read.user.operands[read.number], views, made))
+        read.user.set_operand(read.number, view_of(read.user.operands[read.number], views, made))
     return made
-
-
-def _view(
-    operand: HloInstruction,
-    views: dict[HloInstruction, HloInstruction],
-    made: list[HloInstruction],
-) -> HloInstruction:
-    """The operand as one reads it from the twin."""
-    if operand not in views:
-        source = _view(operand.operands[0], views, made)
-        views[operand] = emit(operand, "bitcast", operand.shape, (source,), operand.attrs)
-        made.append(views[operand])
-    return views[operand]
-
-
-def _drop(kernel: HloInstruction, gone: dict[HloInstruction, HloInstruction]) -> None:
-    """Let readers of elements of a kernel's results read others in their place; the elements go."""
-    body, shapes = kernel.calls, _elements(kernel)
-    numbers = {element.index for element in gone}
-    for element, other in gone.items():
-        _read_instead(element, other)
-    left = [n for n in range(len(shapes)) if n not in numbers]
-    elements = list(kernel.users)
-    for element in elements:
-        element.attrs["index"] = left.index(element.index)
-    root = body.root_instruction
-    operands = [root.operands[n] for n in left]
-    root.set_operands(operands)
-    root.shape = TupleShape(tuple(o.shape for o in operands))
-    kernel.shape = TupleShape(tuple(shapes[n] for n in left))
-    if len(left) == 1:
-        body.root = operands[0]
-        remove_dead(root)
-        kernel.shape = shapes[left[0]]
-        (only,) = elements
-        only.replace_all_uses_with(kernel)
-        remove_dead(only)
-
-
-def _read_instead(twin: HloInstruction, value: HloInstruction) -> None:
-    """Make the readers of a twin read the value, through the views that it has of its own."""
-    for view in [u for u in twin.users if u.opcode == "bitcast"]:
-        same = next(
-            (u for u in value.users if u.opcode == "bitcast" and u.shape == view.shape), None
-        )
-        if same is not None and same is not view:
-            _read_instead(view, same)
-    replace(twin, value)
-
-
-def _elements(instr: HloInstruction) -> tuple[ArrayShape, ...]:
-    """The shapes of a tuple of arrays."""
-    assert isinstance(instr.shape, TupleShape)
-    return tuple(element for element in instr.shape.elements if isinstance(element, ArrayShape))
