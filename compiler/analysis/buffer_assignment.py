@@ -17,6 +17,7 @@ from typing import Protocol
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.async_flags import adds_up
 from compiler.analysis.buffer_packing import Request, pack
+from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.liveness import Liveness, LiveRange
 from compiler.analysis.tiled_layout import (
@@ -124,6 +125,7 @@ class _Buffer:
     parameter: tuple[int, int] | None = None
     outputs: list[int] = field(default_factory=list)
     is_constant: bool = False
+    is_carried: bool = False
     shape: ArrayShape | None = None
     name: str = ""
 
@@ -143,7 +145,7 @@ def assign_buffers(module: HloModule, chip: HasMemorySizes) -> BufferAssignment:
                     numbers[root] = len(buffers)
                     buffers.append(_Buffer(live=liveness.ranges.get(root, LiveRange(0, 0))))
                 slots[instr, leaf] = numbers[root]
-                _note(buffers[numbers[root]], instr, shape)
+                _note(buffers[numbers[root]], instr, leaf, shape)
     _mark_interface(module, buffers, slots)
     assignment = _place(
         buffers, slots, VmemRows(chip.vmem_bytes // GRANULE_BYTES, _scopes(liveness, chip))
@@ -170,7 +172,7 @@ def _scopes(liveness: Liveness, chip: HasMemorySizes) -> list[int]:
     return scopes
 
 
-def _note(buffer: _Buffer, instr: HloInstruction, shape: ArrayShape) -> None:
+def _note(buffer: _Buffer, instr: HloInstruction, leaf: int, shape: ArrayShape) -> None:
     size = _byte_size(shape)
     if size > buffer.size_bytes or buffer.shape is None:
         buffer.size_bytes, buffer.shape, buffer.name = size, shape, instr.name
@@ -178,6 +180,7 @@ def _note(buffer: _Buffer, instr: HloInstruction, shape: ArrayShape) -> None:
     if shape.layout is not None:
         buffer.space = shape.layout.memory_space
     buffer.is_constant |= instr.opcode == "constant"
+    buffer.is_carried |= is_carried(instr, leaf)
 
 
 def _byte_size(shape: ArrayShape) -> int:
@@ -213,7 +216,7 @@ def _place(buffers: list[_Buffer], slots: dict[Slot, int], vmem_rows: VmemRows) 
         start, end = buffer.live.start, buffer.live.end
         if buffer.is_constant:
             start, end = 0, whole
-        request = Request(number, buffer.size_bytes, start, end)
+        request = Request(number, buffer.size_bytes, start, end, buffer.is_carried)
         {HBM: temporary, VMEM: vmem, SMEM: smem}[buffer.space].append(request)
     placed, peak = pack(temporary, hbm_base, HBM_ALIGNMENT)
     in_smem, smem_bytes = pack(smem, 0, SMEM_ALIGNMENT)

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Request:
-    """One buffer: identity `key`, size, and the positions [start, end] it is live at."""
+    """One buffer: identity `key`, size, and the positions [start, end] it is live at.
+
+    One that `comes_last` has what the others leave.
+    """
 
     key: int
     size_bytes: int
     start: int
     end: int
+    comes_last: bool = False
 
 
 class FreeList:

@@ -4,6 +4,9 @@ Reduces and the dot are *materialised*: a stage computes them over a box into sc
 later stages read that. So are dear elementwise nodes that several stages read (a softmax's
 exponential, a depthwise convolution that is normalised). Everything else is recomputed from leaves
 wherever it is needed.
+
+Last results that are parameters as they are, from HBM to VMEM, are *carried*: the kernel computes
+nothing of them, transfers bring them in while it does its own work.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from functools import cached_property
 
 from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
 from compiler.analysis.row_chain import RowChain, row_chain
+from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 
 MATERIALISED_OPCODES = with_trait(Trait.STAGE)
 _MOST_COUNTED = 1000
@@ -28,14 +32,16 @@ _MOST_COUNTED = 1000
 class FusionBody:
     """The nodes of a fusion by role.
 
-    `roots`: one node per result array. `materialised`: reduces and the dot, operands before users;
-    a variadic reduce stands once, its results are read by get-tuple-element.
+    `roots`: one node per result array but the `carried` ones, which are parameters and come last.
+    `materialised`: reduces and the dot, operands before users; a variadic reduce stands once, its
+    results are read by get-tuple-element.
     """
 
     computation: HloComputation
     parameters: tuple[HloInstruction, ...]
     roots: tuple[HloInstruction, ...]
     materialised: tuple[HloInstruction, ...]
+    carried: tuple[HloInstruction, ...] = ()
 
     @cached_property
     def leaves(self) -> frozenset[HloInstruction]:
@@ -70,6 +76,8 @@ def fusion_body(fusion: HloInstruction) -> FusionBody:
         raise UnsupportedError(
             f"%{root.name}: a variadic reduce as root; want its results in a tuple", root.span
         )
+    first = len(roots) - carried_count(fusion)
+    roots, carried = roots[:first], roots[first:]
     live = _live(roots)
     dear = _dear_nodes(computation, live, roots)
     materialised = tuple(
@@ -78,7 +86,29 @@ def fusion_body(fusion: HloInstruction) -> FusionBody:
     dots = [n for n in materialised if n.opcode == "dot"]
     if len(dots) > 1:
         raise UnsupportedError(f"%{fusion.name}: {len(dots)} dots in one fusion", fusion.span)
-    return FusionBody(computation, tuple(computation.parameters), roots, materialised)
+    return FusionBody(computation, tuple(computation.parameters), roots, materialised, carried)
+
+
+def is_carried(instr: HloInstruction, leaf: int) -> bool:
+    """Whether a result of an instruction is an array that a kernel carries."""
+    if instr.opcode != "fusion" or not isinstance(instr.shape, TupleShape):
+        return False
+    return leaf >= len(leaves(instr.shape)) - carried_count(instr)
+
+
+def carried_count(fusion: HloInstruction) -> int:
+    """How many last results of a fusion, all but one at most, are arrays that it brings from HBM to VMEM."""
+    root = fusion.calls.root_instruction
+    if root.opcode != "tuple" or root.operands[-1].opcode != "parameter":
+        return 0
+    first = len(root.operands)
+    results = leaves(fusion.shape)
+    while first > 1 and root.operands[first - 1].opcode == "parameter":
+        operand = fusion.operands[root.operands[first - 1].parameter_number]
+        if memory_space(results[first - 1]) != VMEM or memory_space(operand.array) != HBM:
+            break
+        first -= 1
+    return len(root.operands) - first
 
 
 def _live(roots: Iterable[HloInstruction]) -> set[HloInstruction]:

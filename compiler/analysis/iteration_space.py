@@ -201,7 +201,8 @@ def _prefix(root: HloInstruction, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _packing(body: FusionBody, sizes: tuple[int, ...]) -> int:
     """The most elements a word holds in any array with the space's rows."""
-    arrays = [n.array for n in (*body.parameters, *body.roots) if isinstance(n.shape, ArrayShape)]
+    nodes = [n for n in (*body.parameters, *body.roots) if n not in body.carried]
+    arrays = [n.array for n in nodes if isinstance(n.shape, ArrayShape)]
     rows = [s for s in arrays if s.rank >= 2 and len(sizes) >= 2 and s.dims[-2] == sizes[-2]]
     return max((s.dtype.packing for s in rows), default=1)
 

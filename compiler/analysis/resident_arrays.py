@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
+from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.in_place import stores_last
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
@@ -134,7 +135,7 @@ def _array(
     shape = _shape(slots[0])
     size = held_rows(shape, shape.dims) * GRANULE_BYTES
     live = liveness.ranges[root]
-    request = Request(number, size, live.start, live.end)
+    request = Request(number, size, live.start, live.end, any(is_carried(*s) for s in slots))
     kernels = dict.fromkeys(i for i in saved if i.opcode == "fusion")
     return ResidentArray(request, slots, kernels, sum(saved.values()))
 

@@ -1,7 +1,8 @@
 """Rows of VMEM for arrays that stay there from one kernel to another.
 
 Kernels have the rows from 0 up to their scope for themselves; what stays lies above, as high as it
-goes. Large arrays are placed first, each in the highest gap that is free as long as it is live.
+goes. Large arrays are placed first, each in the highest gap that is free as long as it is live; what
+kernels carry to VMEM for later ones comes after all others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class VmemRows:
         starts, ends = np.zeros((2, len(requests)), np.int64)
         taken: list[tuple[int, int]] = []
         found: dict[int, int] = {}
-        for request in sorted(requests, key=lambda r: (-r.size_bytes, r.start, r.key)):
+        for request in sorted(requests, key=_order):
             size, count = aligned_rows(request.size_bytes), len(taken)
             floor = int(floors[request.start : request.end + 1].max(initial=0))
             is_beside = (starts[:count] <= request.end) & (ends[:count] >= request.start)
@@ -50,6 +51,10 @@ class VmemRows:
                 part = lowest[request.start : request.end + 1]
                 np.minimum(part, rows[request.key], out=part)
         return [int(row) for row in lowest]
+
+
+def _order(request: Request) -> tuple[bool, int, int, int]:
+    return request.comes_last, -request.size_bytes, request.start, request.key
 
 
 def aligned_rows(size_bytes: int) -> int:

@@ -6,7 +6,8 @@
 of the steps that a core does, where cores of a device share the grid.
 
 Two fetches are in flight at a time (the next step's is issued before this step's is waited for),
-hence the half. Compute is estimated from the operations of the fusion and the MXU passes.
+hence the half. Compute is estimated from the operations of the fusion and the MXU passes. What the
+kernel carries to VMEM beside its work comes in parts, one a step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.tiled_layout import byte_size
-from compiler.analysis.windows import OperandWindow, WindowPlan
+from compiler.analysis.windows import OperandWindow, PlanCost, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import Trait, with_any
@@ -48,8 +49,8 @@ def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
     return depth.extent[0] if depth is not None else dot.operands[0].array.dims[-1]
 
 
-def plan_cycles(kernel: KernelPlan, chip: Chip) -> int:
-    """Estimated cycles of the whole kernel."""
+def plan_cost(kernel: KernelPlan, chip: Chip) -> PlanCost:
+    """What a kernel is estimated to cost."""
     plan = kernel.windows
     latency = chip.dma_latency_cycles
     cost = dma_cost(HBM, VMEM, chip)
@@ -62,19 +63,24 @@ def plan_cycles(kernel: KernelPlan, chip: Chip) -> int:
     last = sum(cost.cycles(_window_bytes(w)) for w in outputs)
     compute = _step_compute(kernel, chip)
     steps = plan.steps // cores
+    carried = sum(cost.cycles(byte_size(p.array)) for p in kernel.body.carried) / steps
     step_dma = max(0.0, moved - first - last) / max(1, steps - 1) if steps > 1 else 0.0
-    period = max(step_dma, compute, (step_dma + compute + latency) / 2) if windows else compute
+    period = max(step_dma + carried, compute)
+    if windows:
+        period = max(period, (step_dma + compute + latency) / 2)
     overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
     ends = first + last + latency * (bool(inputs) + bool(outputs))
     ends += chip.core_sync_cycles if cores > 1 else 0
-    return int(ends + (steps - 1) * period + compute + steps * overhead)
+    waits = ends + (steps - 1) * (period - compute) + max(0.0, carried - compute)
+    idle = steps * max(0.0, min(period - step_dma, compute) - carried) if cores == 1 else 0
+    return PlanCost(int(waits + steps * (compute + overhead)), int(waits), int(idle))
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """A plan's estimated cycles, the bytes its windows move, and those of its arrays once."""
+    """What a plan costs, the bytes its windows move, and those of its arrays once."""
 
-    cycles: int
+    cost: PlanCost
     moved: int
     least: int
 
@@ -94,7 +100,7 @@ class PlanFacts:
     @property
     def cycles(self) -> int:
         """Estimated cycles."""
-        return self.traffic.cycles
+        return self.traffic.cost.cycles
 
 
 def plan_facts(plan: WindowPlan, parameters: Sequence[HloInstruction]) -> PlanFacts:
@@ -116,7 +122,7 @@ def plan_traffic(plan: WindowPlan) -> Traffic:
     windows = (*plan.inputs, *plan.outputs)
     moved = sum(window_moves(plan, w) for w in windows)
     least = sum(byte_size(w.shape) for w in windows if not w.is_resident)
-    return Traffic(plan.estimated_cycles, moved, least)
+    return Traffic(plan.cost, moved, least)
 
 
 def least_cycles(steps: int, chip: Chip) -> float:

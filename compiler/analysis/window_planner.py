@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NoReturn, TypeVar
 
 from compiler.analysis.dot_parts import dot_parts
-from compiler.analysis.fusion_body import fusion_body
+from compiler.analysis.fusion_body import carried_count, fusion_body
 from compiler.analysis.grid_steps import GridSteps
 from compiler.analysis.iteration_space import IterationDim, iteration_space
 from compiler.analysis.vmem_scope import scoped_chip
@@ -25,7 +25,7 @@ from compiler.analysis.window_config import (
     read_choice,
     read_config,
 )
-from compiler.analysis.window_cost import PlanFacts, plan_cycles, plan_facts
+from compiler.analysis.window_cost import PlanFacts, plan_cost, plan_facts
 from compiler.analysis.window_search import (
     Candidates,
     has_plan,
@@ -149,7 +149,7 @@ class _Question:
     def steps(self) -> GridSteps:
         """The steps of its grids, wherever its arrays lie; they name its nodes, as candidates do."""
         fusion, planner = self.fusion, self.planner
-        key = (fusion.kind, self._number, *fusion.calls)
+        key = (fusion.kind, carried_count(fusion), self._number, *fusion.calls)
         found = planner.stepped.pop(key, None)
         if found is None:
             body = fusion_body(fusion)
@@ -213,7 +213,7 @@ class _Question:
 
     def _made(self, blocks: Blocks) -> WindowPlan:
         plan = make_plan(self.fusion, self.steps, blocks)
-        return replace(plan, estimated_cycles=plan_cycles(self.kernel(plan), self.chip))
+        return replace(plan, cost=plan_cost(self.kernel(plan), self.chip))
 
     def kernel(self, plan: WindowPlan) -> KernelPlan:
         """The kernel with these windows."""

@@ -20,11 +20,12 @@ from compiler.analysis.indexing_boxes import Box, tile_units
 from compiler.analysis.indexing_maps import start_index
 from compiler.analysis.iteration_space import IterationSpace, iteration_space, update_space
 from compiler.analysis.tiled_layout import memory_space
-from compiler.analysis.window_cost import least_cycles, plan_cycles, plan_traffic
+from compiler.analysis.window_cost import least_cycles, plan_cost, plan_traffic
 from compiler.analysis.windows import (
     Blocks,
     DerivedVar,
     OperandWindow,
+    PlanCost,
     WindowPlan,
 )
 from compiler.diagnostics import UnsupportedError
@@ -52,14 +53,14 @@ VMEM_SHARE = 0.85
 class Candidate:
     """A kernel with some blocks of the iteration space; `plan` is in the first of the grid orders.
 
-    `rows` of VMEM, in whatever order; `cycles` by order, as far as somebody asked.
+    `rows` of VMEM, in whatever order; `costs` by order, as far as somebody asked.
     """
 
     plan: WindowPlan
     kernel: KernelPlan
     rows: int
     is_usable: bool
-    cycles: dict[tuple[int, ...], int] = field(default_factory=dict)
+    costs: dict[tuple[int, ...], PlanCost] = field(default_factory=dict)
 
 
 class Candidates:
@@ -71,7 +72,7 @@ class Candidates:
     def __init__(self, fusion: HloInstruction, steps: GridSteps) -> None:
         self.fusion = fusion
         self.steps = steps
-        self.results = leaves(fusion.shape)
+        self.results = leaves(fusion.shape)[: len(steps.body.roots)]
         self._known: dict[tuple[int, ...], Candidate] = {}
 
     def of(self, sizes: tuple[int, ...]) -> Candidate:
@@ -88,13 +89,13 @@ class Candidates:
         is_usable = _has_views(kernel) and moves_together(plan, steps.space)
         return Candidate(plan, kernel, kernel.rows, is_usable)
 
-    def cycles(self, candidate: Candidate, order: tuple[int, ...], chip: Chip) -> int:
+    def cost(self, candidate: Candidate, order: tuple[int, ...], chip: Chip) -> PlanCost:
         """What a kernel costs in a grid order on `chip`, the same one each time."""
-        found = candidate.cycles.get(order)
+        found = candidate.costs.get(order)
         if found is None:
             ordered = _reordered(candidate.plan, order)
-            found = plan_cycles(replace(candidate.kernel, windows=ordered), chip)
-            candidate.cycles[order] = found
+            found = plan_cost(replace(candidate.kernel, windows=ordered), chip)
+            candidate.costs[order] = found
         return found
 
 
@@ -141,11 +142,11 @@ def search(candidates: Candidates, chip: Chip) -> WindowPlan:
         if candidate.rows > budget or not candidate.is_usable:
             continue
         for order in candidates.steps.orders:
-            cycles = candidates.cycles(candidate, order, chip)
-            if cycles < least * _ABOUT_THE_SAME:
+            cost = candidates.cost(candidate, order, chip)
+            if cost.cycles < least * _ABOUT_THE_SAME:
                 ordered = _reordered(candidate.plan, order)
-                found.append((candidate.rows, replace(ordered, estimated_cycles=cycles)))
-            least = min(least, cycles)
+                found.append((candidate.rows, replace(ordered, cost=cost)))
+            least = min(least, cost.cycles)
     if not found:
         raise UnsupportedError(
             f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
@@ -236,14 +237,22 @@ def make_plan(fusion: HloInstruction, steps: GridSteps, blocks: Blocks) -> Windo
         for p, s in _window_parameters(fusion, body)
         if p in step.reads
     )
+    results = leaves(fusion.shape)[: len(body.roots)]
     outputs = tuple(
         OperandWindow(root, shape, *clamps.inside(box, shape))
-        for root, shape, box in zip(body.roots, leaves(fusion.shape), step.roots, strict=True)
+        for root, shape, box in zip(body.roots, results, step.roots, strict=True)
     )
     grid = tuple(step.dims[i] for i in blocks.order)
     scratch = {n: b for n, b in step.reads.items() if n in body.leaves}
     return WindowPlan(
-        grid, inputs, outputs, scratch, step.depths, tuple(clamps.derived), blocks=blocks
+        grid,
+        inputs,
+        outputs,
+        scratch,
+        step.depths,
+        tuple(clamps.derived),
+        carries=bool(body.carried),
+        blocks=blocks,
     )
 
 

@@ -119,13 +119,25 @@ class Blocks:
     order: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """Estimated cycles of a whole kernel.
+
+    In `waits` of them it waits for transfers; in `idle` others could go on at no cost.
+    """
+
+    cycles: int
+    waits: int
+    idle: int
+
+
 @dataclass(frozen=True)
 class WindowPlan:
     """Grid and windows of a kernel.
 
     `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
-    operand boxes of reduces, and the part of K of the dot, where the grid cuts them. `blocks` is the
-    choice that all this followed from.
+    operand boxes of reduces, and the part of K of the dot, where the grid cuts them. The kernel
+    `carries` arrays to VMEM, or not. `blocks` is the choice that all this followed from.
     """
 
     grid: tuple[GridDim, ...]
@@ -134,8 +146,14 @@ class WindowPlan:
     boxes: dict[HloInstruction, Box] = field(default_factory=dict)
     depths: dict[HloInstruction, Box] = field(default_factory=dict)
     derived: tuple[DerivedVar, ...] = ()
-    estimated_cycles: int = 0
+    carries: bool = False
+    cost: PlanCost = PlanCost(0, 0, 0)
     blocks: Blocks = Blocks((), ())
+
+    @property
+    def estimated_cycles(self) -> int:
+        """Of the whole kernel."""
+        return self.cost.cycles
 
     @property
     def steps(self) -> int:
@@ -154,7 +172,7 @@ class WindowPlan:
         dim = self.grid[number]
         if not dim.parallel or dim.steps % cores:
             return None
-        if any(w.is_resident for w in (*self.inputs, *self.outputs)):
+        if self.carries or any(w.is_resident for w in (*self.inputs, *self.outputs)):
             return None
         is_apart = all(number in self.moving_dims(w.origin) for w in self.outputs)
         return number if is_apart else None

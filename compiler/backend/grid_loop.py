@@ -2,11 +2,12 @@
 
     fetch the first block of every input
     for each step:
-        start fetching the next block of every input whose present one this step is the first of
+        start fetching the next block of every input whose present one this step is the first of,
+        and a part of what the kernel brings to VMEM for others (`carried`)
         wait for this step's input blocks, and until the output buffers are free again
         compute
         start writing back the output blocks that the next step does not continue
-    wait for the last write-backs
+    wait for the last write-backs, and for what came in for others
 
 Where cores of a device share the grid, each goes through its part of the outermost dimension's blocks.
 
@@ -24,6 +25,7 @@ from compiler.analysis.indexing import Var, const
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan
 from compiler.backend.box_transfer import start_pieces
+from compiler.backend.carried import CarriedArrays
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.transfer import (
@@ -92,7 +94,8 @@ class GridLoop:
     `arguments` gives the argument number of every input and output address; `sregs` what the
     windows depend on besides the grid (dynamic starts). `guard_rows` follow the buffers of a window:
     rows that accesses may touch without meaning. `pieces` says how a box lies in its window. `cores`
-    of a device share the grid.
+    of a device share the grid. `carried` are places of arrays in HBM and those in VMEM that the kernel
+    brings them to.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class GridLoop:
         guard_rows: int = GUARD_ROWS,
         pieces: PieceMaker = box_pieces,
         cores: int = 1,
+        carried: Sequence[tuple[Argument, Argument]] = (),
     ) -> None:
         self.builder = builder
         self._pieces = pieces
@@ -121,6 +125,7 @@ class GridLoop:
         self._all_outputs = [self._stream(w, a, is_input=False) for w, a in pairs]
         self.inputs = [s for s in self._all_inputs if not s.is_view]
         self.outputs = [s for s in self._all_outputs if not s.is_view]
+        self.carried = CarriedArrays(builder, carried, plan.steps)
 
     def _stream(self, window: OperandWindow, argument: Argument, *, is_input: bool) -> Stream:
         b = self.builder
@@ -163,6 +168,7 @@ class GridLoop:
         sregs = self._environment(counters)
         for stream in self.inputs:
             self._start(stream, sregs, 0)
+        self.carried.start(0)
         for stream in self.inputs:
             b.emit("dma.wait", stream.flag, 0)
         compute(self._context(counters, sregs))
@@ -171,6 +177,7 @@ class GridLoop:
             self._start(stream, sregs, 0)
         for stream in self.outputs:
             b.emit("dma.wait", stream.flag, 0)
+        self.carried.wait()
 
     def _emit_loop(self, compute: Compute) -> None:
         b = self.builder
@@ -189,10 +196,11 @@ class GridLoop:
                 b.emit("dma.wait", stream.flag, 0)
         for stream in (*self.inputs, *self.outputs):
             stream.slot = b.variable(constant=0) if stream.depends else 0
-        with b.loop(self.plan.steps // self._cores, name="grid"):
+        with b.loop(self.plan.steps // self._cores, name="grid") as step:
             counters = [variables.get(i, 0) for i in range(len(self.plan.grid))]
             following, carries = self._advance(counters)
             self._prefetch(counters)
+            self.carried.start(step)
             sregs = self._environment(counters)
             self._wait()
             compute(self._context(counters, sregs))
@@ -342,6 +350,7 @@ class GridLoop:
         for stream in self.outputs:
             for slot in range(stream.slots):
                 self._wait_for(stream, b.sconst(slot))
+        self.carried.wait()
 
     def _context(self, counters: list[SReg], sregs: dict[Var, SReg]) -> StepContext:
         return StepContext(

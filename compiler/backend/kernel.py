@@ -93,8 +93,12 @@ class GridKernel:
         scalars, starts = bind_scalars(b, body, self.interface.operands)
         numbers = {p: i for i, p in enumerate(body.parameters)}
         input_arguments = [self.interface.operands[numbers[w.node]] for w in plan.inputs]
+        results = self.interface.results[: len(body.roots)]
+        brought = self.interface.results[len(body.roots) :]
+        sources = [self.interface.operands[numbers[p]] for p in body.carried]
+        carried = list(zip(sources, brought, strict=True))
         cores = plan.cores(b.chip)
-        grid = GridLoop(b, plan, input_arguments, list(self.interface.results), starts, cores=cores)
+        grid = GridLoop(b, plan, input_arguments, results, starts, cores=cores, carried=carried)
         grid.emit(StageEmitter(b, self.kernel, scalars).emit)
         b.flops = dot_flops(body)
         b.note += f" grid {grid_text(plan)}"

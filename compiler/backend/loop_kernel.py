@@ -177,6 +177,8 @@ class LoopKernel(ControlLowering):
 
     def _kernel(self, instr: HloInstruction) -> None:
         body = fusion_body(instr)
+        if body.carried:
+            raise _cannot(instr, "it brings arrays to VMEM for others")
         root = body.computation.root_instruction
         self.builder.new_block()
         if instr.kind in _STAGES:

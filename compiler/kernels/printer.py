@@ -61,6 +61,8 @@ def _lines(kernel: KernelPlan) -> Iterator[str]:
             box = f"{print_shape(window.shape)} {_box(window.origin, window.extent)}"
             rows = "where it lies" if window.is_resident else f"{stream_rows(plan, window)} rows"
             yield f"  {kind} %{window.node.name} {box}, {rows}"
+    for parameter in kernel.body.carried:
+        yield f"  carry %{parameter.name} {print_shape(parameter.array)}"
     for stage in kernel.stages:
         yield from _stage(kernel, stage)
     yield f"{kernel.rows} rows of VMEM, about {plan.estimated_cycles} cycles"

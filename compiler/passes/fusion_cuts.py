@@ -95,9 +95,9 @@ class Judge:
     def is_wasteful(self, fusion: HloInstruction) -> bool:
         """Whether a kernel spends its time on moving what it needs to move but once."""
         traffic = self.planner.facts(fusion).traffic
-        if traffic.cycles < _LEAST_CYCLES or traffic.moved < _WASTE * traffic.least:
+        if traffic.cost.cycles < _LEAST_CYCLES or traffic.moved < _WASTE * traffic.least:
             return False
-        return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cycles / 2
+        return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cost.cycles / 2
 
     def kind(self, part: Part) -> str:
         """The kind of fusion as which a part has windows; empty when there is none.

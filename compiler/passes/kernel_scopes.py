@@ -7,7 +7,8 @@ they say (`compiler.backend.custom_places`), or about what their arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from compiler.analysis.async_flags import adds_up
@@ -21,7 +22,13 @@ from compiler.analysis.resident_arrays import (
 )
 from compiler.analysis.tiled_layout import HBM, VMEM, byte_size
 from compiler.analysis.vmem_packing import VmemRows
-from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, set_scope, uses_vmem
+from compiler.analysis.vmem_scope import (
+    SCALAR_KERNEL_BYTES,
+    SCOPE,
+    scoped_bytes,
+    set_scope,
+    uses_vmem,
+)
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.window_search import VMEM_SHARE
@@ -55,9 +62,12 @@ class KernelFacts:
 
 
 class KernelScopes:
-    """Facts of a module's kernels. While one is in use, planned kernels have no windows written."""
+    """Facts of a module's kernels. While one is in use, planned kernels have no windows written.
 
-    def __init__(self, module: HloModule, planner: WindowPlanner) -> None:
+    With `keeps`, a kernel that has a scope keeps it.
+    """
+
+    def __init__(self, module: HloModule, planner: WindowPlanner, *, keeps: bool = False) -> None:
         self.planner = planner
         self.rows = planner.chip.vmem_rows
         self._vmem = planner.chip.vmem_bytes
@@ -75,23 +85,43 @@ class KernelScopes:
             if OPCODES[i.opcode].has(Trait.KERNEL) or adds_up(i)
         ]
         for kernel in self._kernels:
+            scope = scoped_bytes(kernel)
             if _has_windows(kernel) and self._is_ours(kernel):
                 self.planned[kernel] = None
             elif kernel.attrs.get("kind") == "kCustom":
                 places = custom_places(kernel, planner.chip)
                 if places is not None:
                     self.custom[kernel] = places
+            if keeps and scope is not None:
+                self._keep_scope(kernel, scope)
 
     def _is_ours(self, fusion: HloInstruction) -> bool:
         """Whether nobody asked for the windows that a fusion has; they are taken out then."""
-        set_scope(fusion, None)
         config = read_config(fusion)
         write_windows(fusion, None)
         found = self.planner.config(fusion)
+        set_scope(fusion, None)
         if any(config.get(key) != found[key] for key in (WINDOW_CONFIG, OWN)):
-            write_config(fusion, config)
+            write_config(fusion, {k: v for k, v in config.items() if k != SCOPE})
             return False
         return True
+
+    def _keep_scope(self, kernel: HloInstruction, scope_bytes: int) -> None:
+        """Let a kernel have the scope that it has now."""
+        self._facts[kernel] = KernelFacts(0, scope_bytes)
+        if kernel in self.planned:
+            with self.scoped(kernel):
+                found = self.planner.facts(kernel)
+            self._facts[kernel] = KernelFacts(found.cycles, scope_bytes, found.is_disjoint)
+
+    @contextmanager
+    def scoped(self, kernel: HloInstruction) -> Iterator[None]:
+        """Give a kernel its scope for a while."""
+        set_scope(kernel, self.facts(kernel).scope_bytes)
+        try:
+            yield
+        finally:
+            set_scope(kernel, None)
 
     def facts(self, kernel: HloInstruction) -> KernelFacts:
         """What a kernel needs."""
@@ -255,6 +285,27 @@ class KernelScopes:
         if moves is not None:
             first = len(moves.arrays) + 1 - len(leaves(kernel.shape))
             arrays = [*moves.arrays, moves.arrays[first + number]]
+            self._moves[kernel] = replace(moves, arrays=arrays)
+
+    def allow(self, kernel: HloInstruction, cycles: float) -> None:
+        """Let a kernel take so many cycles more than before: others take as many less."""
+        facts = self.facts(kernel)
+        self._facts[kernel] = replace(facts, cycles=facts.cycles + int(cycles))
+
+    def add_carried(self, kernel: HloInstruction) -> None:
+        """The last operand of a kernel is one that it brings to VMEM, as its last result."""
+        moves = self._moves[kernel]
+        if moves is not None:
+            first = len(moves.arrays) + 1 - len(leaves(kernel.shape))
+            arrays = [*moves.arrays[:first], None, *moves.arrays[first:], 0]
+            self._moves[kernel] = replace(moves, arrays=arrays)
+
+    def drop_carried(self, kernel: HloInstruction, operand: int, result: int) -> None:
+        """A kernel loses an operand that it brought to VMEM, and the result that it was."""
+        moves = self._moves[kernel]
+        if moves is not None:
+            gone = (operand, len(moves.arrays) - len(leaves(kernel.shape)) + result)
+            arrays = [m for n, m in enumerate(moves.arrays) if n not in gone]
             self._moves[kernel] = replace(moves, arrays=arrays)
 
     def drop_results(self, kernel: HloInstruction, gone: Collection[int]) -> None:

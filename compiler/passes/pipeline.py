@@ -72,6 +72,7 @@ from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.turn_splitting import split_turns
+from compiler.passes.vmem_prefetch import prefetch
 from compiler.passes.vmem_residency import keep_in_vmem
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.wrap_fusions import wrap_fusions
@@ -145,6 +146,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("latency-hiding", hide_latency, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
         FunctionPass("vmem-residency", keep_in_vmem),
+        FunctionPass("vmem-prefetch", prefetch),
     )
 }
 
@@ -224,6 +226,7 @@ PIPELINE: tuple[str, ...] = (
     "latency-hiding",
     "copy-insertion",
     "vmem-residency",
+    "vmem-prefetch",
 )
 
 INDISPENSABLE: Mapping[str, str] = {
@@ -339,6 +342,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("tiling", "copy-insertion", "blocks that overlap may not be computed in place"),
     ("memory-space-assignment", "scheduling", "it inserts copies that must be scheduled"),
     ("copy-insertion", "vmem-residency", "what lies in VMEM must not be copied any more"),
+    ("vmem-residency", "vmem-prefetch", "what is fetched lies in VMEM that nothing else wants"),
     ("scheduling", "copy-insertion", "whether a copy is needed depends on what runs later"),
 )
 

@@ -77,25 +77,12 @@ class ResidencyChoice:
         worse = [
             kernel
             for kernel in dict.fromkeys((*self.scopes.hoped, *kernels))
-            if not self._is_as_good(kernel)
+            if not is_as_good(self.scopes, kernel)
         ]
         for kernel in worse:
             if not self.scopes.despair(kernel):
                 self.refuse(kernels[kernel])
         return not worse
-
-    def _is_as_good(self, kernel: HloInstruction) -> bool:
-        """Whether a kernel has a plan as things lie that is no worse, and may be in place as before."""
-        before, planner = self.scopes.facts(kernel), self.scopes.planner
-        set_scope(kernel, before.scope_bytes)
-        if kernel in self.scopes.custom:
-            return True
-        try:
-            now = planner.facts(kernel)
-        except UnsupportedError:
-            return False
-        is_disjoint = now.is_disjoint or not before.is_disjoint
-        return is_disjoint and now.cycles <= _NO_WORSE * before.cycles
 
     def undo(self, kept: list[ResidentArray]) -> None:
         """Put arrays back into HBM."""
@@ -107,6 +94,20 @@ class ResidencyChoice:
     def refuse(self, arrays: list[ResidentArray]) -> None:
         """Choose these no more."""
         self.refused |= {array.request.key for array in arrays}
+
+
+def is_as_good(scopes: KernelScopes, kernel: HloInstruction) -> bool:
+    """Whether a kernel has a plan as things lie that is no worse, and may be in place as before."""
+    before, planner = scopes.facts(kernel), scopes.planner
+    set_scope(kernel, before.scope_bytes)
+    if kernel in scopes.custom:
+        return True
+    try:
+        now = planner.facts(kernel)
+    except UnsupportedError:
+        return False
+    is_disjoint = now.is_disjoint or not before.is_disjoint
+    return is_disjoint and now.cycles <= _NO_WORSE * before.cycles
 
 
 def _least_beside(request: Request, chosen: list[ResidentArray]) -> list[ResidentArray]:

@@ -30,6 +30,7 @@ from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.array_places import move_arrays
+from compiler.passes.carried_results import carried_elements, drop_carried
 from compiler.passes.context import PassContext
 from compiler.passes.kernel_scopes import KernelScopes, write_windows
 from compiler.passes.own_loops import loops_fit, own_loops
@@ -155,6 +156,9 @@ def _chosen(choice: ResidencyChoice) -> list[ResidentArray]:
 def release_vmem(module: HloModule, planner: WindowPlanner) -> bool:
     """Put everything that stays in VMEM back into HBM; False where nothing does."""
     moved: dict[HloInstruction, None] = {}
+    for element in carried_elements(module):
+        kernel = element.operands[0]
+        moved |= dict.fromkeys((kernel, *drop_carried(element)))
     for computation in control_computations(module):
         for instr in computation:
             set_scope(instr, None)

@@ -11,11 +11,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from compiler.analysis.tiled_layout import VMEM
 from compiler.driver import CompileOptions, compile_module
 from compiler.hlo.parser import parse_module
+from compiler.passes import vmem_prefetch
+from compiler.passes.carried_results import carried_elements
 from tests.support.chained_programs import chained_program
 from tests.support.module_checks import inputs_for
 from tests.support.run_hlo import Array, compile_text, expected, normalised_error, run_compiled
@@ -32,7 +35,8 @@ def test_chains_keep_values(seed: int, is_saving: bool) -> None:
     machine = "numpy" if seed % 4 == 0 else "llvm"
     want = expected(text, inputs_for(text))
     found, through_hbm = (
-        _errors(text, want, chip, machine, skip) for skip in ((), ("vmem-residency",))
+        _errors(text, want, chip, machine, skip)
+        for skip in ((), ("vmem-residency", "vmem-prefetch"))
     )
     assert found <= 2 * through_hbm + 2e-4
 
@@ -92,3 +96,24 @@ def test_equal_layers_are_lowered_once_wherever_their_arrays_lie() -> None:
     for machine in ("numpy", "llvm"):
         (got,) = run_compiled(compiled, inputs, machine).outputs
         assert normalised_error(want, got) <= 1e-4
+
+
+def test_what_is_fetched_for_later_kernels_keeps_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fetched as often as there is time, whether it pays or not."""
+    for name in ("_LEAST_BYTES", "_LEAST_SAVED", "_LEAST_SHARE"):
+        monkeypatch.setattr(vmem_prefetch, name, -1)
+    chip = replace(load_chip("v5e"), matmul_cycles=256)
+    fetched = 0
+    for seed in range(COUNT or 6):
+        text = chained_program(seed, 10, is_saving=seed % 2 == 0)
+        inputs, outputs = inputs_for(text), []
+        for skip in ((), ("vmem-prefetch",)):
+            compiled = compile_module(parse_module(text), chip, CompileOptions(skip=skip))
+            fetched += len(carried_elements(compiled.module))
+            machine = "numpy" if seed % 3 == 0 and not skip else "llvm"
+            outputs.append(run_compiled(compiled, inputs, machine).outputs)
+        for got, want in zip(*outputs, strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert fetched >= (COUNT or 6)

@@ -24,7 +24,7 @@ def test_released_modules_are_those_without_the_pass() -> None:
         text = chained_program(seed, 6, is_saving=seed > 2)
         module, without = parse_module(text), parse_module(text)
         run_passes(module, chip)
-        run_passes(without, chip, options=CompileOptions(skip=("vmem-residency",)))
+        run_passes(without, chip, options=CompileOptions(skip=("vmem-residency", "vmem-prefetch")))
         kept += release_vmem(module, WindowPlanner(chip))
         assert print_module(module) == print_module(without)
     assert kept

@@ -55,7 +55,7 @@ def test_edits_lead_from_the_input_to_the_final_module(document: Document) -> No
             out += [*lines[at:first], *map(str, come)]
             at = first + gone
         lines = [*out, *lines[at:]]
-    assert passes.steps[-1].name == "vmem-residency"
+    assert passes.steps[-1].name == "vmem-prefetch"
     assert any("kind=kOutput" in line for line in lines)
     assert not any("metadata=" in line for line in lines)
     assert next(s.name for s in passes.steps if s.changed) != "layout-stripping"
