@@ -193,6 +193,29 @@ def test_values(name: str, dtype: str) -> None:
     check_text(text, arrays, "default")
 
 
+@pytest.mark.parametrize("batch", [3, 16])
+def test_a_large_image_is_rounded_for_the_vector_unit(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tap_expander, "_ROUNDED_SHARE", 1 << 40)
+    text = f"""HloModule conv
+ENTRY main {{
+  x = f32[{batch},7,9,40] parameter(0)
+  w = f32[3,3,1,40] parameter(1)
+  a = f32[{batch},7,9,40] tanh(x)
+  ROOT y = f32[{batch},4,5,40] convolution(a, w), window={{size=3x3 stride=2x2 pad=1_1x1_1}},
+    dim_labels=b01f_01io->b01f, feature_group_count=40
+}}
+"""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(batch, 7, 9, 40)).astype(np.float32)
+    w = rng.integers(-2, 3, (3, 3, 1, 40)).astype(np.float32)
+    (want,) = expected(text, [x, w], "default")
+    for machine in ("numpy", "llvm"):
+        (got,) = run_text(text, [x, w], "default", machine).outputs
+        np.testing.assert_allclose(got, want, atol=0.02)  # tanh may round to the next bf16
+
+
 def test_a_depthwise_convolution_needs_no_matrix_unit() -> None:
     image, kernel, result, labels, window, more = CASES["depthwise"]
     text = _text(image, kernel, result, labels, window, "bf16", more)

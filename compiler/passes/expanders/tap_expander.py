@@ -11,7 +11,8 @@ strided slice of the padded input.
                          what each position meets side by side instead
                          between one feature and another it is a sum of weighted slices
     grouped convolution  the same with the group as a batch dimension; with one feature a group,
-                         a sum of products, over taps or (few positions) over what each meets
+                         a sum of products, over taps or (few positions) over what each meets; a large
+                         image is rounded to bf16 where it is made, as the matrix unit would round it
     many taps, positions a loop over taps
 """
 
@@ -21,14 +22,18 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from compiler.analysis.dot_parts import stated_precision
 from compiler.analysis.reducers import has_identity_init, reducer_kind
+from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import drop_unreachable, reachable
+from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
+from compiler.passes.dimension_order.arrays import HANDED_ON
 from compiler.passes.dot_canonicalizer import rows_fill_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
 from compiler.passes.expanders.window_taps import padded_operand, sum_type, tap_slice, window_taps
@@ -44,12 +49,18 @@ MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling
 MAX_SLICES = 512  # that a convolution's input is cut into
 LANES = 128
 SUBLANES = 8
+_ROUNDED_SHARE = 2
+"""Images of more than this part of VMEM are rounded for the vector unit: others may stay there as they are."""
 _MOST_FILLED = 1.07  # of a product's depth, where features are added
 
 
 def expand_taps(module: HloModule, context: PassContext) -> bool:
     """Expand every convolution and reduce-window that has an expansion; leave the others."""
     for computation in reachable(module):
+        convolutions = [i for i in computation if i.opcode == "convolution"]
+        for instr in [i for i in convolutions if _is_rounded(i, context)]:
+            image, kernel = instr.operands
+            instr.set_operands([make.convert(image, BF16), kernel])
         for instr in list(computation):
             expanded = _expand(instr)
             if expanded is not None:
@@ -139,6 +150,29 @@ def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool
         value = emit(instr, kind, value.array, (value, moved))
         shift *= 2
     return value
+
+
+def _is_rounded(instr: HloInstruction, context: PassContext) -> bool:
+    """Whether the vector unit computes a convolution of numbers that may be rounded to bf16, and of so large an
+    image that storing it so saves more than taking it apart again for every tap costs."""
+    image, groups = instr.operands[0], instr.feature_group_count
+    precision = "default" if context.planner is None else context.planner.precision
+    if groups == 1 or groups != instr.array.dims[instr.dim_labels.output_feature]:
+        return False
+    if image.array.dtype != F32 or (stated_precision(instr) or precision) != "default":
+        return False
+    taps, places = _extent(instr)
+    is_large = byte_size(image.array) > context.chip.vmem_bytes // _ROUNDED_SHARE
+    return is_large and places >= taps and _is_for_convolutions(image)
+
+
+def _is_for_convolutions(image: HloInstruction) -> bool:
+    """Whether convolutions alone read what is computed here."""
+    if any(user.opcode != "convolution" or user.operands[0] is not image for user in image.users):
+        return False
+    source = image.operands[0] if image.opcode == "transpose" else image
+    is_made = source.opcode not in HANDED_ON or source.opcode == "conditional"
+    return is_made and (source is image or len(source.users) == 1)
 
 
 def _extent(instr: HloInstruction) -> tuple[int, int]:
