@@ -50,7 +50,7 @@ MAX_SLICES = 512  # that a convolution's input is cut into
 LANES = 128
 SUBLANES = 8
 _ROUNDED_SHARE = 2
-"""Images of more than this part of VMEM are rounded for the vector unit: others may stay there as they are."""
+"""Images of more than this part of VMEM are rounded for the vector unit; others may stay there."""
 _MOST_FILLED = 1.07  # of a product's depth, where features are added
 
 
@@ -153,8 +153,10 @@ def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool
 
 
 def _is_rounded(instr: HloInstruction, context: PassContext) -> bool:
-    """Whether the vector unit computes a convolution of numbers that may be rounded to bf16, and of so large an
-    image that storing it so saves more than taking it apart again for every tap costs."""
+    """Whether the vector unit computes a convolution of numbers that may be rounded to bf16.
+
+    Of an image so large that storing it so saves more than taking it apart again for every tap costs.
+    """
     image, groups = instr.operands[0], instr.feature_group_count
     precision = "default" if context.planner is None else context.planner.precision
     if groups == 1 or groups != instr.array.dims[instr.dim_labels.output_feature]:
