@@ -6,7 +6,7 @@ fusion with its arrays in HBM, in VMEM and in several parts of VMEM has it worke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from compiler.analysis.block_shapes import block_shapes
 from compiler.analysis.boxes import leaf_boxes
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
+from compiler.analysis.indexing import variables
 from compiler.analysis.indexing_boxes import Box, round_to_tiles
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.windows import GridDim, grid_dim
@@ -21,6 +22,7 @@ from compiler.hlo.ir import HloInstruction
 
 LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 ONE_PASS = DotParts()
+_Nodes = tuple[HloInstruction, ...]
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,25 @@ class StepBoxes:
     depths: dict[HloInstruction, Box]
     reads: dict[HloInstruction, Box]
 
+    @cached_property
+    def has_starts(self) -> bool:
+        """Whether a box begins where some node says at run time."""
+        boxes = (*self.roots, *self.depths.values(), *self.reads.values())
+        return any(v.start_of for box in boxes for low in box.low for v in variables(low))
+
+    def of_equals(self, equals: Mapping[HloInstruction, HloInstruction]) -> StepBoxes:
+        """The same for a fusion with other nodes that compute the same; there are no starts."""
+        depths = {equals[node]: box for node, box in self.depths.items()}
+        reads = {equals[node]: box for node, box in self.reads.items()}
+        return StepBoxes(self.dims, self.roots, depths, reads)
+
 
 class GridSteps:
     """The steps of one fusion's grids, by sizes of blocks.
 
-    `leaf_boxes_of` says what a step's part of the results reads, where no index map does.
+    `leaf_boxes_of` says what a step's part of the results reads, where no index map does. `alike`
+    are the steps of a fusion that computes the same with other nodes, in the same order: what one of
+    them has worked out the others have. Nodes may change later, so that each works out its own.
     """
 
     def __init__(
@@ -49,19 +65,31 @@ class GridSteps:
         space: IterationSpace,
         parts: DotParts = ONE_PASS,
         leaf_boxes_of: LeafBoxes | None = None,
+        alike: GridSteps | None = None,
     ) -> None:
         self.body = body
         self.space = space
         self.parts = parts
         self._leaf_boxes_of = leaf_boxes_of
+        self._nodes = tuple(body.computation)
         self._known: dict[tuple[int, ...], StepBoxes] = {}
+        self._shared: dict[tuple[int, ...], tuple[_Nodes, StepBoxes]]
+        self._shared = {} if alike is None else alike._shared
 
     def of(self, sizes: tuple[int, ...]) -> StepBoxes:
         """The step with blocks of so many units of each dimension."""
         found = self._known.get(sizes)
         if found is None:
-            found = self._known[sizes] = self._made(sizes)
+            found = self._known[sizes] = self._alike(sizes) or self._made(sizes)
+            self._shared.setdefault(sizes, (self._nodes, found))
         return found
+
+    def _alike(self, sizes: tuple[int, ...]) -> StepBoxes | None:
+        """What a fusion that computes the same has worked out, where that names no node."""
+        nodes, found = self._shared.get(sizes, (None, None))
+        if nodes is None or found is None or found.has_starts:
+            return None
+        return found.of_equals(dict(zip(nodes, self._nodes, strict=True)))
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

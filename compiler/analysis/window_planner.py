@@ -65,6 +65,7 @@ class WindowPlanner:
     refused: set[Key] = field(default_factory=set)
     recent: dict[Key, Candidates] = field(default_factory=dict)
     stepped: dict[Key, GridSteps] = field(default_factory=dict)
+    alike: dict[Key, GridSteps] = field(default_factory=dict)
     numbers: dict[Key, int] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
@@ -154,7 +155,10 @@ class _Question:
         if found is None:
             body = fusion_body(fusion)
             parts = dot_parts(body.dot, planner.precision)
-            found = GridSteps(body, iteration_space(body, fusion.kind, parts), parts)
+            alike = planner.alike.get(key[:2])
+            space = iteration_space(body, fusion.kind, parts) if alike is None else alike.space
+            found = GridSteps(body, space, parts, alike=alike)
+            planner.alike.setdefault(key[:2], found)
         _remember(planner.stepped, key, found, _STEPPED)
         return found
 
