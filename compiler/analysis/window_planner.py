@@ -28,10 +28,11 @@ from compiler.analysis.window_config import (
 from compiler.analysis.window_cost import PlanFacts, plan_cost, plan_facts
 from compiler.analysis.window_search import (
     Candidates,
+    cheapest,
     has_plan,
     make_plan,
     moves_together,
-    search,
+    no_windows,
 )
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
@@ -59,7 +60,7 @@ class WindowPlanner:
 
     chip: Chip
     precision: str = "default"
-    known: dict[Key, Blocks] = field(default_factory=dict)
+    known: dict[Key, Blocks | None] = field(default_factory=dict)
     known_facts: dict[Key, PlanFacts] = field(default_factory=dict)
     configs: dict[Key, Config] = field(default_factory=dict)
     refused: set[Key] = field(default_factory=set)
@@ -175,18 +176,23 @@ class _Question:
         if asked is not None:
             self.obeyed(*asked)
             return True
-        if self.key() in self.planner.known:
-            return True
+        known = self.planner.known
+        if self.key() in known:
+            return known[self.key()] is not None
         return has_plan(self.candidates(), self.chip)
 
     def found(self, key: Key) -> WindowPlan:
         """The cheapest plan, searched for unless an equal fusion was planned."""
-        blocks = self.planner.known.get(key)
-        if blocks is not None:
-            return self._made(blocks)
-        found = search(self.candidates(), self.chip)
-        self.planner.known[key] = found.blocks
-        return found
+        known = self.planner.known
+        if key not in known:
+            found = cheapest(self.candidates(), self.chip)
+            known[key] = None if found is None else found.blocks
+            if found is not None:
+                return found
+        blocks = known[key]
+        if blocks is None:
+            raise no_windows(self.fusion, self.chip)
+        return self._made(blocks)
 
     def key(self) -> Key:
         """Equal for fusions that get equal blocks."""

@@ -121,7 +121,24 @@ def plan_update(fusion: HloInstruction, body: FusionBody, chip: Chip) -> WindowP
 
 
 def search(candidates: Candidates, chip: Chip) -> WindowPlan:
-    """The cheapest plan over an iteration space; errors as of `plan_windows`.
+    """The cheapest plan over an iteration space; errors as of `plan_windows`."""
+    found = cheapest(candidates, chip)
+    if found is None:
+        raise no_windows(candidates.fusion, chip)
+    return found
+
+
+def no_windows(fusion: HloInstruction, chip: Chip) -> UnsupportedError:
+    """What a user is told of a fusion none of whose windows fit."""
+    return UnsupportedError(
+        f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
+        "split the operation or use smaller dimensions",
+        fusion.span,
+    )
+
+
+def cheapest(candidates: Candidates, chip: Chip) -> WindowPlan | None:
+    """The cheapest plan over an iteration space; None where not even the smallest windows fit VMEM.
 
     Of plans without a dot that cost about the same it is the one with the smallest windows: they
     take less of VMEM, and an emulating computer keeps them in its caches.
@@ -148,11 +165,7 @@ def search(candidates: Candidates, chip: Chip) -> WindowPlan:
                 found.append((candidate.rows, replace(ordered, cost=cost)))
             least = min(least, cost.cycles)
     if not found:
-        raise UnsupportedError(
-            f"%{fusion.name}: no window of its operands fits the {chip.vmem_bytes} bytes of VMEM; "
-            "split the operation or use smaller dimensions",
-            fusion.span,
-        )
+        return None
     if candidates.steps.body.dot is not None:
         plans = [plan for _, plan in found if plan.estimated_cycles <= least * _AS_GOOD]
         return min(plans, key=lambda plan: (plan_traffic(plan).moved, plan.estimated_cycles))

@@ -37,7 +37,7 @@ def tile_fusions(module: HloModule, context: PassContext) -> bool:
     for fusion in fusions:  # only now: fusions may share a computation
         context.counts["moved"] += _forget_request(fusion)
     context.windows.check(f.name for f in fusions if fusion_body(f).dot is not None)
-    context.counts["distinct"] = len(planner.known)
+    context.counts["distinct"] = sum(b is not None for b in planner.known.values())
     return bool(context.counts["tiled"] or context.counts["moved"])
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compiler.analysis import window_planner
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_cost import plan_facts
 from compiler.analysis.window_planner import WindowPlanner
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.parser import parse_module
 from tpu_sim.isa.chips import load_chip
@@ -61,7 +64,7 @@ def test_equal_fusions_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
     def never(*_: object) -> None:
         raise AssertionError("a plan is made again")
 
-    for name in ("fusion_body", "make_plan", "search"):
+    for name in ("fusion_body", "make_plan", "cheapest"):
         monkeypatch.setattr(window_planner, name, never)
     assert planner.facts(second) == facts
 
@@ -84,3 +87,20 @@ def test_windows_that_somebody_asks_for_are_obeyed() -> None:
     wanted = {key: config[key] for key in (WINDOW_CONFIG, OWN) if key in config}
     write_config(first, {**read_config(first), **wanted})
     assert planner.facts(first).cycles == found.cycles
+
+
+def test_that_nothing_fits_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = _fusions()
+    tiny = replace(CHIP, vmem_bytes=1 << 14)
+    planner = WindowPlanner(tiny)
+    with pytest.raises(UnsupportedError, match="%a: no window"):
+        planner.facts(first)
+
+    def never(*_: object) -> None:
+        raise AssertionError("windows are looked for again")
+
+    for name in ("cheapest", "has_plan"):
+        monkeypatch.setattr(window_planner, name, never)
+    with pytest.raises(UnsupportedError, match="%b: no window"):
+        planner.facts(second)
+    assert not planner.has_plan(second)
