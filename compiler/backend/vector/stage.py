@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache, partial
@@ -95,14 +95,15 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
         return
     cost = _cost(emitter, stage, factors)
     runs = _runs(space) if cost > _DEAR_TILE else []
-    costs = [_dearest(emitter, stage, factors, run) for run in runs]
+    too_much = _ALIKE * cost / 2  # no choice below is of a run that takes as much
+    costs = [_most(_run_costs(emitter, stage, factors, run), too_much) for run in runs]
     if costs and 2 * min(costs) < cost:
         found = next(i for i, dearest in enumerate(costs) if dearest <= _ALIKE * min(costs))
         loops.run_columns_apart(space, costs[found], body, runs[found])
         return
     if cost > _DEAR_TILE and 1 < space.row_tiles <= _MOST_COPIES:
-        rows = {0, space.row_tiles // 2, space.row_tiles - 1}
-        dearest = max(_cost(emitter, stage, factors, const(k)) for k in rows)
+        rows = _three(space.row_tiles)
+        dearest = _most((_cost(emitter, stage, factors, const(k)) for k in rows), cost / 2)
         if 2 * dearest < cost:
             step = max(1, min(space.row_tiles, BODY_OPS // max(1, dearest)))
             loops.run_rows_apart(space, step, 1, body)
@@ -110,11 +111,27 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     loops.run(space, cost, body)
 
 
-def _dearest(emitter: ElementEmitter, stage: BoxStage, factors: tuple[int, ...], run: int) -> int:
-    """Operations for a tile of the dearest run of so many columns, of three."""
-    last = stage.space.col_tiles // run - 1
-    columns = [range(k * run, (k + 1) * run) for k in sorted({0, (last + 1) // 2, last})]
-    return max(_cost(emitter, stage, factors, columns=c) for c in columns)
+def _run_costs(
+    emitter: ElementEmitter, stage: BoxStage, factors: tuple[int, ...], run: int
+) -> Iterator[int]:
+    """Operations for a tile of runs of so many columns, of three of them."""
+    for k in _three(stage.space.col_tiles // run):
+        yield _cost(emitter, stage, factors, columns=range(k * run, (k + 1) * run))
+
+
+def _three(count: int) -> tuple[int, ...]:
+    """The middle one of so many, where there is mostly least to know, the first and the last."""
+    return tuple(dict.fromkeys((count // 2, 0, count - 1)))
+
+
+def _most(costs: Iterable[int], too_much: float) -> int:
+    """The most of some costs, which are not all looked at once one is too much."""
+    most = 0
+    for cost in costs:
+        most = max(most, cost)
+        if most >= too_much:
+            break
+    return most
 
 
 def _runs(space: TileSpace) -> list[int]:
@@ -148,8 +165,8 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) 
             _run_columns(emitter, loops, stage, down * step)
             return
     if 1 < blocks <= _MOST_COPIES:
-        rows = {0, blocks // 2, blocks - 1}
-        apart = max(_cost(emitter, stage, whole, const(k * step)) for k in rows)
+        rows = _three(blocks)
+        apart = _most((_cost(emitter, stage, whole, const(k * step)) for k in rows), cost / 2)
         if 2 * apart < cost:
             loops.run_rows_apart(space, down * step, pair, body)
             return
