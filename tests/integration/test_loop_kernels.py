@@ -28,8 +28,11 @@ ADD = """add {
 """
 
 
-def loop(state: list[str], body: list[str], results: list[str], trips: int = 5) -> str:
-    """A module whose loop has `state` after its counter; element k of it is v<k> in `body`."""
+def loop(state: list[str], body: list[str], results: list[str], trips: int = 17) -> str:
+    """A module whose loop has `state` after its counter; element k of it is v<k> in `body`.
+
+    Loops of fewer trips may be written out.
+    """
     whole = f"(s32[], {', '.join(state)})"
     shapes = enumerate(state)
     taken = [f"v{k} = {s} get-tuple-element(q), index={k + 1}" for k, s in shapes]
@@ -154,7 +157,7 @@ def test_loops_within_loops_are_one_kernel() -> None:
 inner_cond {{
   p = {state} parameter(0)
   i = s32[] get-tuple-element(p), index=0
-  n = s32[] constant(3)
+  n = s32[] constant(17)
   ROOT c = pred[] compare(i, n), direction=LT
 }}
 inner {{

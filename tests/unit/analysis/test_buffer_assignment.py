@@ -25,7 +25,7 @@ LOOP = """HloModule m
 cond {
   p = (s32[], f32[8,128], f32[8,128]) parameter(0)
   i = s32[] get-tuple-element(p), index=0
-  n = s32[] constant(7)
+  n = s32[] constant(17)
   ROOT c = pred[] compare(i, n), direction=LT
 }
 body {

@@ -27,7 +27,7 @@ body {
 condition {
   s = (s32[], f32[32,128]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
-  last = s32[] constant(4)
+  last = s32[] constant(40)
   ROOT c = pred[] compare(i, last), direction=LT
 }
 ENTRY main {
