@@ -18,7 +18,7 @@ from compiler.hlo.dtypes import DType
 from compiler.hlo.shape import ArrayShape
 
 Dims = tuple[int, ...]
-_LEAST_GAIN = 4
+_LEAST_GAIN = 3.9
 """How many times its bytes an array must take in descending order to lie in another one."""
 _LEAST_SAVED_BYTES = 1 << 19
 

@@ -23,7 +23,7 @@ from compiler.analysis.gather_dims import (
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
-from compiler.passes.index_vectors import batch_place, flat_indices
+from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
@@ -93,9 +93,12 @@ def _of_rows(d: GatherDims, column: int) -> HloInstruction:
 
 def _flat(d: GatherDims) -> HloInstruction:
     result = d.gather.array
-    counts = tuple(result.dims[i] for i in d.batch_dims)
+    order = tuple(range(len(d.batch_dims)))
+    if not d.indices_batch:
+        order = numbering(d.gather, tuple(d.batch_dims), tuple(d.offset_dims))
+    batch_dims = tuple(d.batch_dims[i] for i in order)
+    counts = tuple(result.dims[i] for i in batch_dims)
     lead = (math.prod(counts),)
-    order = tuple(range(len(counts)))
     iotas = tuple(batch_place(d.vector_dim, i) for i in d.indices_batch)
     start_map = (*d.start_map, *d.operand_batch) or (0,)
     indices = flat_indices(d.gather, d.indices, d.vector_dim, order, lead, len(d.start_map), iotas)
@@ -111,5 +114,5 @@ def _flat(d: GatherDims) -> HloInstruction:
     shape = result.with_dims((*lead, *window))
     made = emit(d.gather, "gather", shape, (d.operand, indices), attrs)
     apart = make.reshape(made, (*counts, *(result.dims[i] for i in d.offset_dims)))
-    places = (*d.batch_dims, *d.offset_dims)  # where each dimension goes
+    places = (*batch_dims, *d.offset_dims)  # where each dimension goes
     return make.transpose(apart, tuple(places.index(i) for i in range(result.rank)))

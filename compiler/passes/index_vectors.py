@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
+import math
+
+from compiler.analysis.tiled_layout import LANES
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
+from compiler.rewrite.dims import reshape_groups
 from compiler.rewrite.graph import emit
 
 Dims = tuple[int, ...]
+_MANY = 1 << 17
+"""Elements of which it matters how they lie."""
+_MOST_AROUND = 32
 
 
 def batch_place(vector_dim: int, indices_dim: int) -> int:
     """Which of the dimensions that number index vectors a dimension of the indices is."""
     return indices_dim - (1 if vector_dim < indices_dim else 0)
+
+
+def numbering(near: HloInstruction, numbers: Dims, window: Dims) -> Dims:
+    """The order in which slices are numbered: as they are, or with a long dimension last.
+
+    `near` is a gather's result or what a scatter adds; `numbers` are its dimensions that number slices,
+    `window` the others. Narrow slices lie along their numbers. Where those of the last
+    dimension are put side by side, as features of an example, examples lie along the lanes.
+    """
+    dims, order = near.array.dims, tuple(range(len(numbers)))
+    longest = max(order, key=lambda i: dims[numbers[i]], default=0)
+    if not order or dims[numbers[longest]] < LANES or dims[numbers[-1]] >= LANES:
+        return order
+    is_narrow = math.prod(dims[i] for i in window) < LANES and near.array.element_count >= _MANY
+    if not is_narrow or not _are_side_by_side(near, {numbers[-1], *window}):
+        return order
+    return (*(i for i in order if i != longest), longest)
+
+
+def _are_side_by_side(near: HloInstruction, merged: set[int]) -> bool:
+    """Whether a reshape around makes one dimension of these; operations on elements are looked through."""
+    dims = near.array.dims
+    found = {near: None}
+    pending = [near]
+    while pending and len(found) <= _MOST_AROUND:
+        value = pending.pop()
+        others = [user.array.dims for user in value.users if user.opcode == "reshape"]
+        others += [value.operands[0].array.dims] if value.opcode == "reshape" else []
+        if any(merged <= set(ours) for o in others for ours, _ in reshape_groups(dims, o)):
+            return True
+        around = list(value.users)
+        around += value.operands if _is_elementwise(value) else []
+        for other in around:
+            is_alike = isinstance(other.shape, ArrayShape) and other.array.dims == dims
+            if (
+                other not in found
+                and is_alike
+                and (other in value.operands or _is_elementwise(other))
+            ):
+                found[other] = None
+                pending.append(other)
+    return False
+
+
+def _is_elementwise(instr: HloInstruction) -> bool:
+    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
 
 
 def flat_indices(

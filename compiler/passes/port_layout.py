@@ -9,9 +9,11 @@ order as it copies them. Where rows are looked up by index, and in tuples, the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from compiler.analysis.aliasing import donations
+from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
 from compiler.analysis.host_ports import HostPorts, host_ports, set_host_ports
 from compiler.analysis.port_order import Dims, port_order
 from compiler.hlo.attributes import ComputationLayout
@@ -21,6 +23,8 @@ from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.shape import ArrayShape, Layout, TupleShape, leaves
 from compiler.hlo.shape_text import parse_shape, print_shape
 from compiler.passes.context import PassContext
+from compiler.passes.dimension_order.indexed import indexed_cycles, table_bytes
+from compiler.passes.dimension_order.orders import descending
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
 
@@ -31,10 +35,14 @@ _KEEP_ROWS = with_any(Trait.ELEMENTWISE | Trait.REARRANGES)
 
 def lay_out_ports(module: HloModule, context: PassContext) -> bool:
     """Turn the parameters and results that waste most of their memory."""
-    entry = module.entry
+    entry, vmem_bytes = module.entry, context.chip.vmem_bytes
     if not all(isinstance(parameter.shape, ArrayShape) for parameter in entry.parameters):
         return False
-    inputs = {n: _order(p.array) for n, p in enumerate(entry.parameters) if not _is_read_by_rows(p)}
+    inputs = {
+        n: _order(p.array)
+        for n, p in enumerate(entry.parameters)
+        if not _is_read_by_rows(p, vmem_bytes)
+    }
     inputs = {n: order for n, order in inputs.items() if not _is_descending(order)}
     outputs = dict(_result_orders(entry.root_instruction))
     _agree(module, inputs, outputs)
@@ -67,20 +75,40 @@ def _is_descending(order: Dims) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _is_read_by_rows(parameter: Instr) -> bool:
-    """Whether it, or what is computed of it element by element, is looked up or changed by index, or
-    is the image of overlapping windows."""
+def _is_read_by_rows(parameter: Instr, vmem_bytes: int) -> bool:
+    """Whether it, or what is computed of it element by element, is looked up or changed by index so
+    that rows had better lie together, or is the image of overlapping windows."""
     found: dict[Instr, None] = {parameter: None}
     pending = [parameter]
+    saved = 0.0
     while pending:
         value = pending.pop()
         for user in value.users:
             if user.opcode in _BY_ROWS and user.operands[0] is value:
-                return True
+                saved += _saved_cycles(user, vmem_bytes)
             if user not in found and _keeps_rows(user):
                 found[user] = None
                 pending.append(user)
-    return False
+    return saved < 0
+
+
+def _saved_cycles(instr: Instr, vmem_bytes: int) -> float:
+    """What a lookup takes less where its table lies with its rows along the lanes: elements are then
+    loaded by address from a table that lies in VMEM. Less than nothing where that cannot be."""
+    if instr.opcode != "gather":
+        return -math.inf
+    d = gather_dims(instr)
+    order = _order(d.operand.array)
+    if not d.window_dims or d.operand_batch or order[-1] not in d.start_map:
+        return -math.inf
+    if table_bytes(d.operand, order) > HELD_SHARE * vmem_bytes:
+        return -math.inf
+    window = [d.offset_dims[d.window_dims.index(i)] for i in order if i in d.window_dims]
+    indices = descending(d.indices.array.rank)
+    rows = indexed_cycles(
+        instr, (descending(len(order)), indices), (*d.batch_dims, *window), vmem_bytes
+    )
+    return rows - indexed_cycles(instr, (order, indices), (*window, *d.batch_dims), vmem_bytes)
 
 
 def _keeps_rows(instr: Instr) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.reducers import widened_kind
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     can_stay_batched,
@@ -22,10 +23,11 @@ from compiler.analysis.scatter_dims import (
 )
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.dtypes import S32
+from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
-from compiler.passes.index_vectors import batch_place, flat_indices
+from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
@@ -90,9 +92,14 @@ def _order(d: ScatterDims, *, is_batched: bool) -> Dims:
     """The numbering dimensions, the batch first where it stays one."""
     order = tuple(range(len(d.batch_dims)))
     if not is_batched:
-        return order
+        is_free = _is_commutative(d.scatter) and not d.indices_batch
+        return numbering(d.updates, tuple(d.batch_dims), tuple(d.window_dims)) if is_free else order
     first = _batch_place(d, 0)
     return (first, *(i for i in order if i != first))
+
+
+def _is_commutative(scatter: HloInstruction) -> bool:
+    return widened_kind(scatter.to_apply, MONOIDS) is not None
 
 
 def _updates(

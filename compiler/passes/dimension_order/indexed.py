@@ -88,7 +88,7 @@ def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -
         apart = (*places, *(i for i in order if i not in places))
         for taken in (order, apart):
             is_alike = [i for i in taken if i in places] == places
-            if is_alike and _held(d.operand, taken) <= HELD_SHARE * vmem_bytes:
+            if is_alike and table_bytes(d.operand, taken) <= HELD_SHARE * vmem_bytes:
                 return (taken, indices), (*window, *batch)
     best: tuple[float, Forms] | None = None
     for taken in dict.fromkeys((order, _as_wanted(d, order, wanted))):
@@ -154,11 +154,13 @@ def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
     chunk = 2 * VREG_TILE_BYTES * SUBLANES * (window_rows + 1)
     order = (*d.operand_window_dims, *sorted(d.index_map))
     held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
-    parts = held * _held(d.operand, order) / -(-d.operand.array.dims[order[0]] // part_unit(d))
+    parts = (
+        held * table_bytes(d.operand, order) / -(-d.operand.array.dims[order[0]] // part_unit(d))
+    )
     return parts <= _PARTS_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
 
 
-def _held(operand: Instr, order: Order) -> int:
+def table_bytes(operand: Instr, order: Order) -> int:
     """Bytes of VMEM that an operand takes in an order."""
     return VREG_TILE_BYTES * vregs(physical(operand.array.dims, order))
 
@@ -171,7 +173,7 @@ def indexed_cycles(
     Of an operand that fits in VMEM a gather may load its elements by address instead, a register at a time;
     so does a scatter whose updates lie along their numbers.
     """
-    held = _held(instr.operands[0], operands[0])
+    held = table_bytes(instr.operands[0], operands[0])
     if instr.opcode == "gather":
         g = gather_dims(instr)
         sizes: tuple[int, ...] = g.slice_sizes
