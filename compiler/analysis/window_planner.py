@@ -151,15 +151,16 @@ class _Question:
     def steps(self) -> GridSteps:
         """The steps of its grids, wherever its arrays lie; they name its nodes, as candidates do."""
         fusion, planner = self.fusion, self.planner
-        key = (fusion.kind, carried_count(fusion), self._number, *fusion.calls)
+        what = (fusion.kind, carried_count(fusion), self._number)
+        key = (*what, *fusion.calls)
         found = planner.stepped.pop(key, None)
         if found is None:
             body = fusion_body(fusion)
             parts = dot_parts(body.dot, planner.precision)
-            alike = planner.alike.get(key[:2])
+            alike = planner.alike.get(what)
             space = iteration_space(body, fusion.kind, parts) if alike is None else alike.space
             found = GridSteps(body, space, parts, alike=alike)
-            planner.alike.setdefault(key[:2], found)
+            planner.alike.setdefault(what, found)
         _remember(planner.stepped, key, found, _STEPPED)
         return found
 
