@@ -292,8 +292,9 @@ class NoisyInterpreter(Interpreter):
             return result
         largest = float(ml_dtypes.finfo(result.dtype).max)
         free = ~(np.abs(grown.astype(np.complex128)) < largest) & self._some(result.shape)
-        other = np.full(result.shape, np.nan).astype(result.dtype)
+        other = np.full(result.shape, _NAN if dtype.is_complex else np.nan).astype(result.dtype)
         number = self.rng.choice([-largest, largest], result.shape).astype(result.dtype)
+        number = number + 1j * number if dtype.is_complex else number
         if not np.isnan(other.astype(np.complex128)).all():  # a type without NaN saturates
             other = number
         other = np.where(np.isnan(result.astype(np.complex128)), number, other)
