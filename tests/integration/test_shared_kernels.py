@@ -9,6 +9,7 @@ import tpuc
 from compiler.hlo.dtypes import F32
 from runtime.machines import MachineOptions
 from tests.support.against_evaluator import check, random_values
+from tpu_sim.machine.kernel_profile import profile_kernel
 
 SMALL = "v5p{vmem=256KiB}"
 ONE_CORE = "v5p{vmem=256KiB,cores_per_device=1}"
@@ -83,6 +84,17 @@ def test_a_kernel_that_is_shared_takes_little_more_than_half() -> None:
     assert 0.5 < ratio < 0.65
     report = shared.estimate()
     assert 0.5 < report.mxu_utilisation <= report.mxu_busy < 1
+
+
+def test_a_profile_is_of_the_first_core() -> None:
+    exe = tpuc.compile(text_of(BODIES["a product"].replace("256", "2048")), "v5p")
+    (kernel,) = exe.program.kernels.values()
+    (call,) = exe.estimate().kernels
+    profile = profile_kernel(kernel, exe.device.chip)
+    assert profile.is_whole and profile.cycles == call.cycles
+    assert {cause.label: n for cause, n in profile.causes.items() if n} == {
+        label: n for label, n in call.causes.items() if n
+    }
 
 
 def test_what_depends_on_other_blocks_is_not_shared() -> None:

@@ -3,7 +3,8 @@
 `profile_kernel` goes through a kernel's bundles with values off: scalar code and control flow, the clock,
 transfers, the queues of the matrix units, by the equations of both machines (`tpu_sim.isa.timing`). What
 comes from vector code, HBM or arguments is 0, as in an estimate. A call of such a kernel takes as many
-cycles as on a machine, for the same causes, wherever control flow does not depend on data.
+cycles as on a machine, for the same causes, wherever control flow does not depend on data. Of a kernel that
+cores of a device share it is the first one's part.
 
 It stops after `most_cycles`; `is_whole` says whether it came to the end. Intervals are kept up to
 `MOST_EVENTS` of a kind; counts of bundles go on.
@@ -18,7 +19,7 @@ from tpu_sim.isa.causes import LOWERED, Cause, IssueCauses, transfer_cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr, Kind, Slot
 from tpu_sim.isa.program import NO_ROUTE, Block, Bundle, If, Kernel, Loop, Node, Route, While
-from tpu_sim.isa.resources import FLAG, MRF
+from tpu_sim.isa.resources import CORE_NUMBER, FLAG, MRF
 from tpu_sim.isa.timing import (
     descriptor_bytes,
     dma_cost,
@@ -102,6 +103,7 @@ def profile_kernel(
     walk = _Walk(kernel, chip, routes, most_cycles)
     try:
         walk.nodes(kernel.body, 0)
+        walk.join()
         walk.profile.is_whole = True
     except _EnoughError:
         pass
@@ -188,6 +190,12 @@ class _Walk:
                     self._while(node, depth)
         if not depth:
             self._end_bursts()
+
+    def join(self) -> None:
+        """The end of a kernel that cores share: until all are known to be through."""
+        if self._kernel.cores > 1:
+            self.now += self._chip.core_sync_cycles
+            self._charge([(Cause.LATENCY, self._chip.core_sync_cycles)])
 
     def _while(self, node: While, depth: int) -> None:
         trips = node.expected_trips if node.expected_trips >= 0 else MOST_TRIPS
@@ -286,6 +294,8 @@ class _Walk:
             return lambda: self._store(instr)
         if row.name == "sld":
             return lambda: self._load(instr)
+        if CORE_NUMBER in row.uses:
+            return lambda: lambda: self._set(operands[0], 0)
         if row.slot is Slot.SCALAR:
             return self._scalar(instr)
         if row.write is not None and row.write.register_class == "s":
