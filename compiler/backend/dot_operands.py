@@ -16,9 +16,10 @@ from compiler.analysis.boxes import is_rhs_transposed
 from compiler.analysis.indexing_boxes import Box
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot import emit_matmul_stage
-from compiler.backend.fused_epilogue import fused_epilogue
+from compiler.backend.fused_epilogue import fused_chain, fused_epilogue
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
+from compiler.backend.vector.chain_stage import Chain
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import U8
 from compiler.hlo.ir import HloInstruction
@@ -45,11 +46,12 @@ class DotEmitter:
         context: StepContext,
         target: VmemArray | None,
         roots: Sequence[tuple[HloInstruction, VmemArray]],
+        chain: Chain | None = None,
     ) -> tuple[VmemArray, bool]:
         """Compute the step's box into `target` (an output window), or into the planned scratch.
 
         Returns where it lies. Roots that are elementwise in the dot are computed along the way if all
-        are and K is not split; True then.
+        are and K is not split, or a chain of rows; True then.
         """
         lhs, rhs = (self._operand(number, emitter, context) for number in range(2))
         if target is None:
@@ -60,8 +62,11 @@ class DotEmitter:
             b = self.builder
             with b.if_(b.scmp("eq", "s32", later, 0)):
                 emit_clear(b, target)
-        epilogue = fused_epilogue(emitter, self.dot, roots, target)
-        emit_matmul_stage(
+        if chain is None:
+            epilogue = fused_epilogue(emitter, self.dot, roots, target)
+        else:
+            epilogue = fused_chain(emitter, self.dot, chain, target)
+        is_done = emit_matmul_stage(
             self.builder,
             self.builder.chip,
             lhs,
@@ -72,7 +77,7 @@ class DotEmitter:
             epilogue=epilogue,
             integer=self.parts.integer,
         )
-        return target, epilogue is not None
+        return target, is_done
 
     def _later(self, context: StepContext) -> SReg:
         """Not 0 on the steps that add to the sum of earlier ones; -1 if the grid does not cut K."""

@@ -8,11 +8,14 @@ the dot to keep the index, and roots that lie over the dot's box.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler.analysis.indexing import Expr, Var, const, delinearize, linearize, ranged, var
+from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index, operand_indices
 from compiler.backend.dot import Affine, Epilogue, ResultTile
 from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.chain_stage import Chain, ChainBlocks
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
@@ -57,6 +60,43 @@ def fused_epilogue(
         return None
     body = _FusedRoots(emitter, dot, roots, out, space)
     return Epilogue(body.finish, ops)
+
+
+def fused_chain(
+    emitter: ElementEmitter, dot: HloInstruction, chain: Chain, out: VmemArray
+) -> Epilogue | None:
+    """The epilogue that computes a chain of rows of `dot`, block by block, or None if it needs more.
+
+    `out` is the dot's whole box (f32); the epilogue wants all columns of a row.
+    """
+    rows = chain.rows
+    is_box = (rows.low, rows.extent) == (out.origin[:-1], out.extent[:-1])
+    if rows.packing > _PACKING or not is_box:
+        return None
+    chain = replace(chain, rows=replace(rows, packing=_PACKING))
+    space = tile_space(out, _PACKING)
+    index = point_index(out, space, _sample(space), 0)
+    ops = operation_count(chain.nodes, {**emitter.bindings, dot: out})
+    if ops > _MOST_OPS or not _chain_keeps_index(emitter, dot, chain, index):
+        return None
+    emitter.bind_starts(chain.nodes)
+    body = _FusedRows(emitter, dot, chain, out, space)
+    return Epilogue(body.finish, ops, out.col_tiles)
+
+
+def _chain_keeps_index(
+    emitter: ElementEmitter, dot: HloInstruction, chain: Chain, index: Index
+) -> bool:
+    """Whether all that is computed at `index` reads the dot there."""
+    stop = {dot, *emitter.bindings, *emitter.scalars}
+    stop.update(node for node, _ in chain.members)
+    starts = [node.operands[0] for node, _ in chain.members if node.opcode == "reduce"]
+    starts += [node for node, _ in (*chain.members, *chain.results) if node.opcode != "reduce"]
+    for node in starts:
+        reads = leaf_indices(node, index, stop - {node}).get(dot, ())
+        if any(at != index for at in reads):
+            return False
+    return True
 
 
 def _fits(node: HloInstruction, target: VmemArray, out: VmemArray) -> bool:
@@ -108,44 +148,34 @@ def _keeps_index(
     return reads_dot
 
 
-class _FusedRoots:
-    """Computes all roots for one tile of the dot."""
+class _FusedTiles:
+    """What all epilogues do with a tile of the dot: say which elements its registers hold."""
 
     def __init__(
-        self,
-        emitter: ElementEmitter,
-        dot: HloInstruction,
-        roots: Sequence[tuple[HloInstruction, VmemArray]],
-        out: VmemArray,
-        space: TileSpace,
+        self, emitter: ElementEmitter, dot: HloInstruction, out: VmemArray, space: TileSpace
     ) -> None:
         self.emitter = emitter
         self.dot = dot
-        self.roots = roots
         self.out = out
         self.space = space
-        self.storer = Storer(emitter.ops, emitter.index_values)
         self._block: object = None
         self._bound: dict[tuple[str, SReg, int], Expr] = {}
 
-    def finish(self, tile: ResultTile, even: VReg, odd: VReg) -> None:
-        """The callback of `Epilogue`."""
-        emitter = self.emitter
+    def _point(self, tile: ResultTile) -> TilePoint:
+        """Where a tile is."""
         row, col = self._place("row", tile.row_tile), self._place("col", tile.col_tile)
         batch = self._place("batch", tile.batch)
         majors = delinearize(batch, self.out.majors) if self.out.majors else ()
-        point = TilePoint(majors, row, col, self._sublane(row), var(LANE))
+        return TilePoint(majors, row, col, self._sublane(row), var(LANE))
+
+    def _preset(self, point: TilePoint, even: VReg, odd: VReg) -> list[Index]:
+        """Let the emitter know the dot at a tile; the indices of its even and its odd rows."""
+        emitter = self.emitter
         indices = [point_index(self.out, self.space, point, part) for part in range(_PACKING)]
         for index, value in zip(indices, (even, odd), strict=True):
             rounded = settle(emitter.ops, value, self.dot.array.dtype)
             emitter.preset(self.dot, index, rounded)
-        outer = emitter.builder.source
-        for node, target in self.roots:
-            parts = [emitter.emit(node, index) for index in indices]
-            emitter.builder.source = node.name
-            major = batch if target.is_dense else linearize(majors, target.major_pitch)
-            self.storer.store(target, major, row, col, parts)
-        emitter.builder.source = outer
+        return indices
 
     def _place(self, prefix: str, number: Affine) -> Expr:
         """A tile number as an expression; its sreg has one variable in a block."""
@@ -168,3 +198,60 @@ class _FusedRoots:
             return var(SUBLANE)
         high = -(-left // _PACKING) - 1
         return var(Var("s", 0, high))
+
+
+class _FusedRows(_FusedTiles):
+    """Computes a block of a chain's rows when the last of its tiles has come."""
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        dot: HloInstruction,
+        chain: Chain,
+        out: VmemArray,
+        space: TileSpace,
+    ) -> None:
+        super().__init__(emitter, dot, out, space)
+        self.blocks = ChainBlocks(emitter, chain)
+        self._seen = 0
+
+    def finish(self, tile: ResultTile, even: VReg, odd: VReg) -> None:
+        """The callback of `Epilogue`: tiles of a row come from the left."""
+        column = self.blocks.columns[self._seen]
+        point = replace(self._point(tile), col_tile=column.col_tile, lane=column.lane)
+        self._preset(point, even, odd)
+        self._seen += 1
+        if self._seen == len(self.blocks.columns):
+            self._seen = 0
+            outer = self.emitter.builder.source
+            self.blocks.block(point)
+            self.emitter.builder.source = outer
+
+
+class _FusedRoots(_FusedTiles):
+    """Computes all roots for one tile of the dot."""
+
+    def __init__(
+        self,
+        emitter: ElementEmitter,
+        dot: HloInstruction,
+        roots: Sequence[tuple[HloInstruction, VmemArray]],
+        out: VmemArray,
+        space: TileSpace,
+    ) -> None:
+        super().__init__(emitter, dot, out, space)
+        self.roots = roots
+        self.storer = Storer(emitter.ops, emitter.index_values)
+
+    def finish(self, tile: ResultTile, even: VReg, odd: VReg) -> None:
+        """The callback of `Epilogue`."""
+        emitter = self.emitter
+        point = self._point(tile)
+        indices = self._preset(point, even, odd)
+        outer = emitter.builder.source
+        for node, target in self.roots:
+            parts = [emitter.emit(node, index) for index in indices]
+            emitter.builder.source = node.name
+            major = linearize(point.majors, target.major_pitch)
+            self.storer.store(target, major, point.row_tile, point.col_tile, parts)
+        emitter.builder.source = outer

@@ -12,11 +12,12 @@ from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import PIECEWISE
+from compiler.analysis.row_chain import leaves_behind
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot_operands import DotEmitter
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.vector.arrays import VmemArray, allocate
-from compiler.backend.vector.chain_stage import ChainRows
+from compiler.backend.vector.chain_stage import Chain, ChainRows
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
@@ -64,18 +65,20 @@ class StageEmitter:
     def _stages(
         self, stages: Sequence[Stage], emitter: VectorEmitter, context: StepContext
     ) -> None:
-        is_fused = False
+        done: list[Stage] = []
         for number, stage in enumerate(stages):
+            if any(stage is other for other in done):
+                continue
             match stage:
                 case ReduceStage():
                     self._reduce(stage, emitter, context)
                 case StoredStage():
                     self._stored(stage, emitter)
                 case MatmulStage():
-                    is_fused = self._matmul(stage, stages[number + 1 :], emitter, context)
+                    done = self._matmul(stage, stages[number + 1 :], emitter, context)
                 case ChainStage():
                     self._chain(stage, emitter, context)
-                case RootStage() if not is_fused:
+                case RootStage():
                     self._roots(stage, emitter, context)
 
     def _target(self, target: Target, context: StepContext) -> VmemArray:
@@ -136,9 +139,12 @@ class StageEmitter:
         later: Sequence[Stage],
         emitter: VectorEmitter,
         context: StepContext,
-    ) -> bool:
-        """A dot; True if it has computed all roots on the way."""
+    ) -> list[Stage]:
+        """A dot, and what can be computed on the way of the stages that come later; these stages."""
         self.builder.source = stage.node.name
+        if later and isinstance(later[0], ChainStage) and self._reads_alone(stage.node, later[0]):
+            self._matmul_and_chain(stage, later[0], emitter, context)
+            return [later[0]]
         roots = self.kernel.body.roots
         waiting = sorted(i for other in later for i in other.outputs)
         pairs = [(roots[i], context.outputs[i]) for i in waiting]
@@ -147,21 +153,57 @@ class StageEmitter:
         array, is_fused = emit(emitter, context, out, pairs if out is None else [])
         emitter.bindings[stage.node] = array
         self.builder.new_block()
-        return is_fused
+        return list(later) if is_fused else []
+
+    def _reads_alone(self, dot: HloInstruction, chain: ChainStage) -> bool:
+        """Whether nothing but a chain reads a dot."""
+        body = self.kernel.body
+        others = [o for n in body.materialised if n not in chain.members for o in n.operands]
+        others += [root for i, root in enumerate(body.roots) if i not in chain.outputs]
+        return dot not in leaves_behind(others, body.leaves)
+
+    def _matmul_and_chain(
+        self,
+        stage: MatmulStage,
+        later: ChainStage,
+        emitter: VectorEmitter,
+        context: StepContext,
+    ) -> None:
+        """A dot that a chain of rows alone reads: in one stream where whole rows come out of it."""
+        chain = self._chain_of(later, context)
+        emit = DotEmitter(self.builder, self.kernel, stage).emit
+        array, is_fused = emit(emitter, context, None, [], chain)
+        emitter.bindings[stage.node] = array
+        self.builder.new_block()
+        if is_fused:
+            self._bind_chain(chain, emitter)
+        else:
+            self._run_chain(chain, emitter)
 
     def _chain(self, stage: ChainStage, emitter: VectorEmitter, context: StepContext) -> None:
-        """A row chain; what it leaves is bound for later stages."""
+        """A row chain."""
+        self._run_chain(self._chain_of(stage, context), emitter)
+
+    def _chain_of(self, stage: ChainStage, context: StepContext) -> Chain:
         roots = self.kernel.body.roots
         left = [
             None if target is None else allocate(self.builder, target) for target in stage.targets
         ]
-        members = list(zip(stage.members, left, strict=True))
-        results = [(roots[i], context.outputs[i]) for i in stage.outputs]
-        self.builder.source = stage.members[0].name
-        rows = ChainRows(stage.low, stage.extent, stage.cols, stage.packing)
-        emitter.emit_chain_stage(rows, members, results)
-        emitter.bindings.update((node, array) for node, array in members if array is not None)
+        return Chain(
+            ChainRows(stage.low, stage.extent, stage.cols, stage.packing),
+            tuple(zip(stage.members, left, strict=True)),
+            tuple((roots[i], context.outputs[i]) for i in stage.outputs),
+        )
+
+    def _run_chain(self, chain: Chain, emitter: VectorEmitter) -> None:
+        self.builder.source = chain.nodes[0].name
+        emitter.emit_chain_stage(chain)
+        self._bind_chain(chain, emitter)
         self.builder.new_block()
+
+    def _bind_chain(self, chain: Chain, emitter: VectorEmitter) -> None:
+        """What a chain leaves is bound for later stages."""
+        emitter.bindings.update((n, array) for n, array in chain.members if array is not None)
 
     def _roots(self, stage: RootStage, emitter: VectorEmitter, context: StepContext) -> None:
         """Results with the same box together."""

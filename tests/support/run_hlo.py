@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-import compiler.analysis.window_search as window_search
+import compiler.analysis.block_shapes as block_shapes
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
@@ -105,12 +105,12 @@ def check_text(
 @contextmanager
 def small_blocks(tiles: int, width: int = 1) -> Iterator[None]:
     """Let the window search try blocks of about `tiles` tiles only: many grid steps."""
-    saved = window_search._TILE_TARGETS, window_search._WIDTH_LIMITS
-    window_search._TILE_TARGETS, window_search._WIDTH_LIMITS = (tiles,), (width,)
+    saved = block_shapes._TILE_TARGETS, block_shapes._WIDTH_LIMITS
+    block_shapes._TILE_TARGETS, block_shapes._WIDTH_LIMITS = (tiles,), (width,)
     try:
         yield
     finally:
-        window_search._TILE_TARGETS, window_search._WIDTH_LIMITS = saved
+        block_shapes._TILE_TARGETS, block_shapes._WIDTH_LIMITS = saved
 
 
 def normal(seed: int, *dims: int, dtype: str = "float32") -> Array:

@@ -100,7 +100,7 @@ class Region:
 @dataclass(frozen=True)
 class Costs:
     """What the plan's estimate needs: of the chip (`side`: units along an MXU's side), the stores
-    that 16 result rows take, and the epilogue's vector operations (0: none)."""
+    that 16 result rows take, and the epilogue's vector operations (0: none) and columns."""
 
     mxus: int
     side: int
@@ -110,9 +110,12 @@ class Costs:
     valus: int
     stores_per_tile: int
     epilogue_ops: int
+    epilogue_columns: int
 
 
-def costs_of(chip: Chip, stores_per_tile: int, epilogue_ops: int = 0) -> Costs:
+def costs_of(
+    chip: Chip, stores_per_tile: int, epilogue_ops: int = 0, epilogue_columns: int = 0
+) -> Costs:
     """Read the costs off a chip."""
     return Costs(
         chip.mxu_count,
@@ -123,6 +126,7 @@ def costs_of(chip: Chip, stores_per_tile: int, epilogue_ops: int = 0) -> Costs:
         chip.slot_count(Slot.VALU),
         stores_per_tile,
         epilogue_ops,
+        epilogue_columns,
     )
 
 
@@ -168,7 +172,9 @@ def _cut(
     m_main, k_main, n_main = m - m % mw, k - k % kw, n - n % nw
     region = Region(0, 0, 0, m_main, k_main, n_main, mw, kw, nw)
     total = _cycles(region, costs)
-    if costs.epilogue_ops and (k_main < k or not is_fusable(region, costs.epilogue_ops)):
+    if costs.epilogue_ops and (
+        k_main < k or not is_fusable(region, costs.epilogue_ops, costs.epilogue_columns)
+    ):
         total += 2 * m * n * (costs.epilogue_ops + 8) / costs.valus
     regions = [region]
     for origin, box in (
@@ -207,8 +213,13 @@ def _cycles(region: Region, costs: Costs) -> float:
     return region.passes * (one_pass + blocks * _BLOCK_OVERHEAD_CYCLES) + _REGION_OVERHEAD_CYCLES
 
 
-def is_fusable(region: Region, epilogue_ops: int) -> bool:
-    """Whether the stream of a region can know, when it pops, which sums are finished."""
+def is_fusable(region: Region, epilogue_ops: int, columns: int = 0) -> bool:
+    """Whether the stream of a region can know, when it pops, which sums are finished.
+
+    With `columns`, a step must also have whole rows of so many tiles.
+    """
+    if columns and region.nw != columns:
+        return False
     return (
         region.k_groups == 1
         or region.steps > _LOOPED_STEPS

@@ -77,10 +77,14 @@ class ResultTile:
 @dataclass(frozen=True)
 class Epilogue:
     """What to do with a finished tile, given its even and its odd rows; about `ops` vector
-    operations for each of the two."""
+    operations for each of the two.
+
+    `columns`: where not 0, the tiles of a row, so many, have to come one after another in one block.
+    """
 
     emit: Callable[[ResultTile, VReg, VReg], None]
     ops: int
+    columns: int = 0
 
 
 @dataclass(frozen=True)

@@ -49,14 +49,15 @@ def emit_matmul_stage(
     accumulate_when: SReg = -1,
     epilogue: Epilogue | None = None,
     integer: str = "",
-) -> None:
-    """Emit ``out (+)= lhs @ rhs``.
+) -> bool:
+    """Emit ``out (+)= lhs @ rhs``; whether the epilogue, if any, was done.
 
     `lhs`, `rhs`: one bf16 matrix, or its parts hi, mid (, lo) as split by `emit_split`: two parts
     are XLA's HIGH (3 passes), three HIGHEST (6). Arrays with majors are as many matrices, which go
     through one after another without a pause; one matrix stands for all of a batch. `accumulate` adds
     to what `out` holds; `accumulate_when` does if that sreg is not 0. With an `epilogue`, every
     finished tile goes to it once, as it is popped where possible; what `out` then holds is undefined.
+    One that takes whole rows is done on the way or not at all: `out` holds the product then.
     `integer`: operands are pairs of this 8-bit type and `out` is s32.
     """
     lhs_parts = [lhs] if isinstance(lhs, VmemArray) else list(lhs)
@@ -65,12 +66,14 @@ def emit_matmul_stage(
     _check(lhs_parts, rhs_parts, rhs_transposed, out, "u16" if integer else "bf16")
     stage = _Stage(builder, chip, rhs_transposed, out, arithmetic)
     products = precision_passes(len(lhs_parts), len(rhs_parts))
+    is_done = False
     for number, (i, j) in enumerate(products):
         mode = Accumulate(accumulate, accumulate_when)
         if number:
             mode = Accumulate(always=True, clears_nans=(i, j) == (0, 0))
         last = epilogue if number == len(products) - 1 else None
-        stage.product(lhs_parts[i], rhs_parts[j], mode, last)
+        is_done = stage.product(lhs_parts[i], rhs_parts[j], mode, last)
+    return is_done
 
 
 def precision_passes(lhs_parts: int, rhs_parts: int) -> list[tuple[int, int]]:
@@ -144,12 +147,16 @@ class _Stage:
 
     def product(
         self, lhs: VmemArray, rhs: VmemArray, first: Accumulate, epilogue: Epilogue | None
-    ) -> None:
-        """One bf16 product: regions deeper in K add to those before."""
-        works = list(self._plan(lhs, rhs, epilogue.ops if epilogue is not None else 0))
+    ) -> bool:
+        """One bf16 product: regions deeper in K add to those before. Whether the epilogue was done."""
+        works = list(self._plan(lhs, rhs, epilogue))
         is_fused = epilogue is not None and all(
-            work.is_whole_k and is_fusable(work.region, epilogue.ops) for work in works
+            work.is_whole_k and is_fusable(work.region, epilogue.ops, epilogue.columns)
+            for work in works
         )
+        if epilogue is not None and epilogue.columns and not is_fused:
+            epilogue = None
+            works = list(self._plan(lhs, rhs, None))
         for work in works:
             mode = first if work.region.k0 == 0 else Accumulate(always=True)
             emit_region(
@@ -160,12 +167,13 @@ class _Stage:
             )  # fmt: skip
         if epilogue is not None and not is_fused:
             emit_epilogue_pass(self.builder, self.out, epilogue, self.batches)
+        return epilogue is not None
 
     def _from(self, grid: TileGrid, batch: int) -> TileGrid:
         """The matrices from number `batch` on."""
         return replace(grid, base=self.builder.saddi(grid.base, batch * grid.matrix_rows))
 
-    def _plan(self, lhs: VmemArray, rhs: VmemArray, epilogue_ops: int) -> Iterator[_Work]:
+    def _plan(self, lhs: VmemArray, rhs: VmemArray, epilogue: Epilogue | None) -> Iterator[_Work]:
         """Regions in the order they run."""
         out = self.out
         m_tiles = min(lhs.row_tiles, -(-out.row_tiles // 2))
@@ -173,7 +181,8 @@ class _Stage:
         k_spans = _spans(rhs.row_tiles)
         if self.rhs_transposed:
             k_spans, n_spans = [_Span(0, lhs.col_tiles, PUSHES_PER_BLOCK)], k_spans
-        costs = costs_of(self.chip, 2 if out.col_tiles == 1 else 4, epilogue_ops)
+        finish = (epilogue.ops, epilogue.columns) if epilogue is not None else (0, 0)
+        costs = costs_of(self.chip, 2 if out.col_tiles == 1 else 4, *finish)
         for n_span, k_span in product(n_spans, k_spans):
             pushes = min(n_span.pushes, k_span.pushes)
             weights = WeightGrid(_grid(rhs), self.rhs_transposed, pushes)

@@ -57,26 +57,31 @@ class ChainRows:
         return tuple([low + place for low, place in zip(self.low, places, strict=True)])
 
 
-Member = tuple[HloInstruction, VmemArray | None]
-"""A reduction or dear node of a chain, and where it is left for others."""
+@dataclass(frozen=True)
+class Chain:
+    """A chain over `rows`: its `members`, in their order, with where each is left for others, if it
+    is, and its `results` with where each goes."""
+
+    rows: ChainRows
+    members: tuple[tuple[HloInstruction, VmemArray | None], ...]
+    results: tuple[tuple[HloInstruction, VmemArray], ...]
+
+    @property
+    def nodes(self) -> list[HloInstruction]:
+        """All that is computed."""
+        return [*(node for node, _ in self.members), *(node for node, _ in self.results)]
 
 
-def emit_chain_stage(
-    emitter: ElementEmitter,
-    rows: ChainRows,
-    members: Sequence[Member],
-    results: Sequence[tuple[HloInstruction, VmemArray]],
-) -> None:
+def emit_chain_stage(emitter: ElementEmitter, chain: Chain) -> None:
     """See `VectorEmitter.emit_chain_stage`."""
-    nodes = [node for node, _ in (*members, *results)]
-    emitter.bind_starts(nodes)
-    factors = row_factors(rows.space, _read_indices(emitter, rows, nodes))
-    probe = _Chain(probe_emitter(emitter), rows, members, results)
+    emitter.bind_starts(chain.nodes)
+    rows = chain.rows
+    factors = row_factors(rows.space, _read_indices(emitter, rows, chain.nodes))
+    probe = ChainBlocks(probe_emitter(emitter), chain)
     space, body = split_rows(rows.space, factors, probe.block)
     point = inner_point(probe.emitter, space)
     cost = operations(probe.emitter, lambda: body(point))
-    chain = _Chain(emitter, rows, members, results)
-    space, body = split_rows(rows.space, factors, chain.block)
+    space, body = split_rows(rows.space, factors, ChainBlocks(emitter, chain).block)
     TileLoops(emitter.builder, emitter.sregs).run(space, cost, body, _BODY_OPS)
     emitter.builder.new_block()
 
@@ -99,32 +104,26 @@ def _read_indices(
     return found
 
 
-class _Chain:
-    """Emits blocks of a chain."""
+class ChainBlocks:
+    """Emits blocks of a chain. `columns` are the column tiles of each, in order."""
 
-    def __init__(
-        self,
-        emitter: ElementEmitter,
-        rows: ChainRows,
-        members: Sequence[Member],
-        results: Sequence[tuple[HloInstruction, VmemArray]],
-    ) -> None:
+    def __init__(self, emitter: ElementEmitter, chain: Chain) -> None:
+        rows = self.rows = chain.rows
         self.emitter = emitter
-        self._rows = rows
-        self._columns = rows.columns
+        self.columns = rows.columns
         self._storer = Storer(emitter.ops, emitter.index_values)
         self._members = [
             (node, target, self._reduction(node) if node.opcode == "reduce" else None)
-            for node, target in members
+            for node, target in chain.members
         ]
-        self._results = self._stage(results)
+        self._results = self._stage(chain.results)
 
     def _stage(self, pairs: Sequence[tuple[HloInstruction, VmemArray]]) -> BoxStage:
         nodes, targets = tuple(n for n, _ in pairs), tuple(t for _, t in pairs)
-        return BoxStage(nodes, targets, self._rows.space)
+        return BoxStage(nodes, targets, self.rows.space)
 
     def _reduction(self, node: HloInstruction) -> RowReduction:
-        rows = self._rows
+        rows = self.rows
         return RowReduction(self.emitter, node, rows.low, rows.extent, rows.packing)
 
     def block(self, point: TilePoint) -> None:
@@ -134,10 +133,10 @@ class _Chain:
             if reduction is not None:
                 self._reduce(node, target, reduction, point)
             elif target is not None:
-                for column in self._columns:
+                for column in self.columns:
                     self._tile(self._stage([(node, target)]), point, column)
         if self._results.nodes:
-            for column in self._columns:
+            for column in self.columns:
                 self._tile(self._results, point, column)
 
     def _tile(self, stage: BoxStage, point: TilePoint, column: TilePoint) -> None:
@@ -152,7 +151,7 @@ class _Chain:
     ) -> None:
         parts = reduction.rows(point)
         for part, value in enumerate(parts):
-            self.emitter.preset(node, self._rows.index(point, part), self._settled(node, value))
+            self.emitter.preset(node, self.rows.index(point, part), self._settled(node, value))
         if target is not None:
             major = linearize(point.majors, target.major_pitch)
             self._storer.store(target, major, point.row_tile, point.col_tile, parts)

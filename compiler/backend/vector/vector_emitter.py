@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.chain_stage import ChainRows, Member, emit_chain_stage
+from compiler.backend.vector.chain_stage import Chain, emit_chain_stage
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.reduce_stage import ReducedBox, emit_reduce_stage
 from compiler.backend.vector.stage import emit_stage
@@ -66,18 +66,12 @@ class VectorEmitter(ElementEmitter):
         """
         emit_reduce_stage(self, reduces, targets, reduced, accumulate)
 
-    def emit_chain_stage(
-        self,
-        rows: ChainRows,
-        members: Sequence[Member],
-        results: Sequence[tuple[HloInstruction, VmemArray]],
-    ) -> None:
-        """Compute a row chain over whole rows: its members, and `results` into their arrays.
+    def emit_chain_stage(self, chain: Chain) -> None:
+        """Compute a row chain over whole rows, its results and what it leaves into their arrays.
 
-        `members` are in their order; what one of them has a target for is left there, a reduction
-        in a `replicated` array. All boxes have the rows of `rows`.
+        A reduction is left in a `replicated` array. All boxes have the rows of the chain.
         """
-        emit_chain_stage(self, rows, members, results)
+        emit_chain_stage(self, chain)
 
 
 __all__ = ["VectorEmitter"]

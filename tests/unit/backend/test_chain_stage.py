@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.api import compile as compile_model
 from tests.support.run_hlo import check_text, normal
 
 HEAD = """HloModule m
@@ -151,3 +152,44 @@ ENTRY e {
 }
 """
     check_text(text, [normal(1, 33, 140)], "default", machine)
+
+
+def _scores(queries: int, keys: int) -> str:
+    """A softmax of scaled scores, rounded: what attention takes of its first product."""
+    dims, rows = f"[3,{queries},{keys}]", f"[3,{queries}]"
+    return f"""{HEAD}ENTRY e {{
+  q = bf16[3,{queries},64] parameter(0)
+  k = bf16[3,{keys},64] parameter(1)
+  d = f32{dims} dot(q, k), {BATCHED}
+  c = f32[] constant(0.125)
+  cb = f32{dims} broadcast(c), dimensions={{}}
+  x = f32{dims} multiply(d, cb)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32{rows} reduce(x, low), dimensions={{2}}, to_apply=max
+  mb = f32{dims} broadcast(m), dimensions={{0,1}}
+  y = f32{dims} subtract(x, mb)
+  p = f32{dims} exponential(y)
+  s = f32{rows} reduce(p, zero), dimensions={{2}}, to_apply=add
+  sb = f32{dims} broadcast(s), dimensions={{0,1}}
+  r = f32{dims} divide(p, sb)
+  ROOT o = bf16{dims} convert(r)
+}}
+"""
+
+
+@pytest.mark.parametrize("queries", [8, 40, 128, 512])
+@pytest.mark.parametrize("keys", [100, 256, 384, 512])
+def test_rows_out_of_the_mxu(queries: int, keys: int) -> None:
+    text = _scores(queries, keys)
+    inputs = [normal(n, 3, rows, 64, dtype="bfloat16") for n, rows in enumerate((queries, keys))]
+    for machine in ("numpy", "llvm"):
+        check_text(text, inputs, "default", machine, tolerance=1e-2)
+
+
+@pytest.mark.parametrize(("keys", "is_stored"), [(256, False), (512, False), (1024, True)])
+def test_scores_are_stored_where_rows_come_in_parts(keys: int, *, is_stored: bool) -> None:
+    """Four units make 512 columns at a time."""
+    text = compile_model(_scores(256, keys)).text("llo")
+    window = next(line.split()[1] for line in text.splitlines() if '"scratch.d' in line)
+    assert any(f"[{window} " in line and "vst" in line for line in text.splitlines()) == is_stored
