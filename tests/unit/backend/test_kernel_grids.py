@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+import compiler.analysis.block_shapes as block_shapes
 import compiler.analysis.iteration_space as iteration_space
-import compiler.analysis.window_search as window_search
 from tests.support.run_hlo import ADD, MAX, check_text, normal, small_blocks
 
 ELEMENTWISE = """HloModule m
@@ -103,7 +103,7 @@ def test_a_dot_cut_along_k_accumulates(
     monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: bool
 ) -> None:
     monkeypatch.setattr(iteration_space, "_LONG_DEPTH", 256)
-    monkeypatch.setattr(window_search, "_DEPTH_LIMITS", (1,))
+    monkeypatch.setattr(block_shapes, "_DEPTH_LIMITS", (1,))
     rhs = "130,500" if transposed else "500,130"
     text = f"""HloModule m
 ENTRY %e (a: {dtype}[24,500], b: {dtype}[{rhs}], c: f32[24,130]) -> f32[24,130] {{
