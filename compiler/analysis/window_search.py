@@ -40,6 +40,8 @@ _ABOUT_THE_SAME = 1.02
 """How much more a plan may cost than the cheapest one if its windows are smaller."""
 _AS_GOOD = 1.01
 """How much more a plan of a dot may cost than the cheapest one if it moves fewer bytes."""
+_AS_FEW_BYTES = 1.1
+"""How many more bytes than the fewest a plan may move if its windows are smaller."""
 _FEW_ROWS = 3072
 """Of VMEM, 1.5 MB: windows of a kernel need not be smaller together."""
 _ROW_BYTES = 512
@@ -140,8 +142,8 @@ def no_windows(fusion: HloInstruction, chip: Chip) -> UnsupportedError:
 def cheapest(candidates: Candidates, chip: Chip) -> WindowPlan | None:
     """The cheapest plan over an iteration space; None where not even the smallest windows fit VMEM.
 
-    Of plans without a dot that cost about the same it is the one with the smallest windows: they
-    take less of VMEM, and an emulating computer keeps them in its caches.
+    Of plans without a dot that cost about the same and move about as few bytes it is the one with the
+    smallest windows: they take less of VMEM, and an emulating computer keeps them in its caches.
     """
     fusion, space = candidates.fusion, candidates.steps.space
     results = candidates.results
@@ -170,9 +172,13 @@ def cheapest(candidates: Candidates, chip: Chip) -> WindowPlan | None:
         plans = [plan for _, plan in found if plan.estimated_cycles <= least * _AS_GOOD]
         return min(plans, key=lambda plan: (plan_traffic(plan).moved, plan.estimated_cycles))
     near = [
-        (rows, plan) for rows, plan in found if plan.estimated_cycles <= least * _ABOUT_THE_SAME
+        (rows, plan_traffic(plan).moved, plan)
+        for rows, plan in found
+        if plan.estimated_cycles <= least * _ABOUT_THE_SAME
     ]
-    return min(near, key=lambda item: (max(item[0], _FEW_ROWS), item[1].estimated_cycles))[1]
+    most = _AS_FEW_BYTES * min(moved for _, moved, _ in near)
+    few = [(rows, plan) for rows, moved, plan in near if moved <= most]
+    return min(few, key=lambda item: (max(item[0], _FEW_ROWS), item[1].estimated_cycles))[1]
 
 
 def has_plan(candidates: Candidates, chip: Chip) -> bool:
