@@ -204,10 +204,11 @@ ENTRY %e (a: bf16[8192,8192], b: bf16[8192,8192]) -> bf16[8192,8192] {
 
 
 def test_rows_around_a_window_are_fetched_seldom_where_arithmetic_takes_longer() -> None:
-    """25 taps of which the vector unit is the bound: blocks of few rows cost no cycles, but fetch rows again."""
+    """25 taps that keep the vector unit busy: blocks of few rows cost no cycles, but fetch rows again."""
     taps = [(y, x) for y in range(5) for x in range(5)]
     cuts = "".join(
-        f"  %s{y}{x} = bf16[56,56,32,96] slice(%a), slice={{[{y}:{y + 56}], [{x}:{x + 56}], [0:32], [0:96]}}\n"
+        f"  %s{y}{x} = bf16[56,56,32,96] slice(%a),"
+        f" slice={{[{y}:{y + 56}], [{x}:{x + 56}], [0:32], [0:96]}}\n"
         f"  %f{y}{x} = f32[56,56,32,96] convert(%s{y}{x})\n"
         f"  %t{y}{x} = f32[56,56,32,96] tanh(%f{y}{x})\n"
         for y, x in taps
