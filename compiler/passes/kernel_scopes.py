@@ -292,22 +292,6 @@ class KernelScopes:
         facts = self.facts(kernel)
         self._facts[kernel] = replace(facts, cycles=facts.cycles + int(cycles))
 
-    def add_carried(self, kernel: HloInstruction) -> None:
-        """The last operand of a kernel is one that it brings to VMEM, as its last result."""
-        moves = self._moves[kernel]
-        if moves is not None:
-            first = len(moves.arrays) + 1 - len(leaves(kernel.shape))
-            arrays = [*moves.arrays[:first], None, *moves.arrays[first:], 0]
-            self._moves[kernel] = replace(moves, arrays=arrays)
-
-    def drop_carried(self, kernel: HloInstruction, operand: int, result: int) -> None:
-        """A kernel loses an operand that it brought to VMEM, and the result that it was."""
-        moves = self._moves[kernel]
-        if moves is not None:
-            gone = (operand, len(moves.arrays) - len(leaves(kernel.shape)) + result)
-            arrays = [m for n, m in enumerate(moves.arrays) if n not in gone]
-            self._moves[kernel] = replace(moves, arrays=arrays)
-
     def drop_results(self, kernel: HloInstruction, gone: Collection[int]) -> None:
         """The results of these numbers, twins of others, are no more."""
         moves = self._moves[kernel]

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.resident_arrays import (
-    ResidentArray,
     ResidentArrays,
-    by_kernel,
     instructions_inside,
     may_be_one_kernel,
     resident_arrays,
@@ -99,11 +97,9 @@ def prefetch(module: HloModule, context: PassContext) -> bool:
         return False
     scopes = KernelScopes(module, context.planner, keeps=True)
     own_loops = _scoped_loops(module)
-    found = resident_arrays(module, own_loops, scopes.moves)
-    offers = _Offers(module, scopes, own_loops, found)
+    offers = _Offers(module, scopes, own_loops)
     offers.make()
-    _settle(scopes, own_loops, offers)
-    scopes.write(crowded(resident_arrays(module, own_loops, scopes.moves)))
+    scopes.write(crowded(_settle(scopes, own_loops, offers)))
     for element, saved in offers.saved.items():
         kernel = element.operands[0]
         context.remarks.append(f"%{kernel.name} fetches %{element.name}: saves {saved:.0f} cycles")
@@ -126,8 +122,8 @@ class _Offers:
         module: HloModule,
         scopes: KernelScopes,
         own_loops: dict[HloInstruction, int],
-        found: ResidentArrays,
     ) -> None:
+        found = _held(module, own_loops)
         self.module = module
         self.saved: dict[HloInstruction, float] = {}
         self._scopes = scopes
@@ -136,6 +132,7 @@ class _Offers:
         self._free = _free_rows(scopes, own_loops, found)
         self._shared = shared_bodies(module)
         self._blocks: dict[HloInstruction, Blocks] = {}
+        self._readers: dict[HloInstruction, list[HloInstruction]] = {}
 
     def make(self) -> None:
         """Let kernels carry arrays, which lie in VMEM from then on."""
@@ -150,13 +147,17 @@ class _Offers:
             with self._scopes.scoped(kernel):
                 self._scopes.planner.adopt(kernel, self._blocks[kernel])
 
+    def by_kernel(self) -> dict[HloInstruction, list[HloInstruction]]:
+        """The elements that each kernel carries or reads."""
+        found: dict[HloInstruction, list[HloInstruction]] = {}
+        for element in self.saved:
+            for kernel in dict.fromkeys((element.operands[0], *self._readers[element])):
+                found.setdefault(kernel, []).append(element)
+        return found
+
     def take_away(self, gone: Collection[HloInstruction]) -> None:
         """Let nothing be carried for these elements."""
         for element in dict.fromkeys(gone):
-            kernel, index = element.operands[0], element.index
-            root = kernel.calls.root_instruction
-            operand = root.operands[index].parameter_number
-            self._scopes.drop_carried(kernel, operand, index)
             drop_carried(element)
             del self.saved[element]
 
@@ -176,8 +177,8 @@ class _Offers:
         for carrier, wish in chosen:
             value = array_of(wish.value)  # a kernel of one result may carry something by now
             element = carry(carrier.instr, value, [read for _, read in wish.reads])
-            self._scopes.add_carried(carrier.instr)
             self.saved[element] = wish.saved
+            self._readers[element] = [kernel.instr for kernel, _ in wish.reads]
 
     def _runs(self, order: Mapping[HloInstruction, int]) -> list[list[_Kernel]]:
         """The kernels of a computation between its loops, which may want all of VMEM."""
@@ -259,25 +260,34 @@ class _Offers:
         return kernel.calls not in self._shared and bool(results_of(kernel))
 
 
-def _settle(scopes: KernelScopes, own_loops: dict[HloInstruction, int], offers: _Offers) -> None:
-    """Take offers away until the others fit VMEM together and no kernel of theirs is worse than before."""
+def _settle(
+    scopes: KernelScopes, own_loops: dict[HloInstruction, int], offers: _Offers
+) -> ResidentArrays:
+    """Take offers away until the others fit VMEM together and no kernel of theirs is worse than before.
+
+    Returns what lies in VMEM then.
+    """
+    found = _held(offers.module, own_loops)
     while offers.saved:
-        found = resident_arrays(offers.module, own_loops, scopes.moves)
-        ours = {a: _offered(a, offers.saved) for a in found.held}
+        ours = {a: [i for i, _ in a.slots if i in offers.saved] for a in found.held}
         placed = scopes.vmem(found.liveness, own_loops).pack([a.request for a in found.held])
         gone = [e for a, elements in ours.items() if a.request.key not in placed for e in elements]
         if not gone:
-            kernels = by_kernel(array for array, elements in ours.items() if elements)
             offers.keep_blocks()
-            worse = [kernel for kernel in kernels if not is_as_good(scopes, kernel)]
-            gone = [e for kernel in worse for array in kernels[kernel] for e in ours[array]]
+            kernels = offers.by_kernel()
+            gone = [
+                e for kernel in kernels if not is_as_good(scopes, kernel) for e in kernels[kernel]
+            ]
         if not gone:
-            return
+            break
         offers.take_away(gone)
+        found = _held(offers.module, own_loops)
+    return found
 
 
-def _offered(array: ResidentArray, offered: Mapping[HloInstruction, float]) -> list[HloInstruction]:
-    return [instr for instr, _ in array.slots if instr in offered]
+def _held(module: HloModule, own_loops: dict[HloInstruction, int]) -> ResidentArrays:
+    """What lies in VMEM, and when."""
+    return resident_arrays(module, own_loops, lambda _: None)
 
 
 def _free_rows(
