@@ -94,6 +94,8 @@ class KernelScopes:
                     self.custom[kernel] = places
             if keeps and scope is not None:
                 self._keep_scope(kernel, scope)
+            elif keeps and kernel in self.planned:
+                self._wanted[kernel] = self._vmem
 
     def _is_ours(self, fusion: HloInstruction) -> bool:
         """Whether nobody asked for the windows that a fusion has; they are taken out then."""

@@ -99,7 +99,12 @@ def prefetch(module: HloModule, context: PassContext) -> bool:
     own_loops = _scoped_loops(module)
     offers = _Offers(module, scopes, own_loops)
     offers.make()
-    scopes.write(crowded(_settle(scopes, own_loops, offers)))
+    found = _settle(scopes, own_loops, offers)
+    if offers.saved:
+        requests = [array.request for array in found.held]
+        vmem = scopes.vmem(found.liveness, own_loops)
+        scopes.widen(found.liveness, vmem.lowest(requests, vmem.pack(requests)))
+    scopes.write(crowded(found))
     for element, saved in offers.saved.items():
         kernel = element.operands[0]
         context.remarks.append(f"%{kernel.name} fetches %{element.name}: saves {saved:.0f} cycles")
