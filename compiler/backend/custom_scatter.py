@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from compiler.analysis.indexing import Expr, Var, const, var
-from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
+from compiler.analysis.indexing import Expr, Var, var
+from compiler.analysis.indexing_boxes import Box, round_to_tiles
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     has_numbers_last,
@@ -31,10 +31,10 @@ from compiler.analysis.scatter_dims import (
     scatter_dims,
 )
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
-from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_scatter_elements import ElementScatter
 from compiler.backend.custom_scatter_rows import RowGroups
+from compiler.backend.custom_scatter_tiles import HeldTiles
 from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
@@ -44,14 +44,12 @@ from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
 from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
-from compiler.backend.transfer import hbm_tiling
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.reducers import reducer_of
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.shape import ArrayShape, leaves
+from compiler.hlo.shape import leaves
 from compiler.llo.ir import SReg
-from tpu_sim.isa.program import HBM, DmaDescriptor
 
 _CHUNK, _BATCH = "chunk", "batch"
 _TOGETHER = 16
@@ -91,10 +89,11 @@ class Scatter:
         self.windows = cutter.windows
         self.units = cutter.update_units()
         self.operand_units = cutter.operand_units()
-        self.around = [cutter.held_around(o, self.cut.parts) for o in dims.operands]
+        around = [cutter.held_around(o, self.cut.parts) for o in dims.operands]
         self.grid = tuple(self._grid())
         sizes = tuple(map(dims.window_size, range(dims.operand.array.rank)))
         self.parts = SliceParts(self.builder, self.grid, sizes, self.cut.pieces, self.cut.parts)
+        self._held = HeldTiles(kernel, dims.operands, around, self.cut.group, self.parts)
         self._remark(cutter.windows)
 
     def _remark(self, windows: tuple[int, ...]) -> None:
@@ -172,7 +171,7 @@ class Scatter:
         """Emit everything."""
         self._prepare_indices()
         if self.cut.blocks is None:
-            self._prepare_stream()
+            self._held.prepare(self.arguments, self.kernel.in_place)
         plan = self._plan()
         inputs = [self.arguments[w.node] for w in plan.inputs]
         results = list(self.kernel.interface.results) if plan.outputs else []
@@ -202,28 +201,6 @@ class Scatter:
         if self._words is None:  # one vector of one word, which the kernel holds
             return self.builder.sconst(int(self.dims.indices.literal.item()))
         return self._words.component(number, component)
-
-    def _prepare_stream(self) -> None:
-        """Bring the operands to where the results lie; windows for the tiles around an update."""
-        b = self.builder
-        in_place = {result for result, _ in self.kernel.in_place}
-        flag = b.flag()
-        for number, (operand, shape) in enumerate(
-            zip(self.dims.operands, self.shapes, strict=True)
-        ):
-            if number in in_place:
-                continue
-            source = b.argument(self.arguments[operand].index)
-            target = b.argument(self.kernel.interface.results[number].index)
-            whole = DmaDescriptor(HBM, HBM, hbm_tiling(shape).total_granules)
-            b.emit("dma.start", b.descriptor(whole), source, target, flag, 0, 0, 0)
-        b.emit("dma.wait", flag, 0)
-        b.new_block()
-        self._stream_flag = b.flag()
-        self._held = [
-            b.window(f"around.{o.name}", self.cut.group * buffer_rows(o.array, extent))
-            for o, extent in zip(self.dims.operands, self.around, strict=True)
-        ]
 
     def _compute(self, context: StepContext) -> None:
         b = self.builder
@@ -336,11 +313,11 @@ class Scatter:
                 self._rows(emitter, targets, starts, lead)
                 return
             with self.parts.part_loops(emitter):
-                held = self._held_arrays(emitter, starts)
-                self._move(emitter, held, to_vmem=True)
+                held = self._held.arrays(emitter, starts)
+                self._held.move(emitter, held, to_vmem=True)
                 self._rows(emitter, held, starts, lead)
                 b.new_block()
-                self._move(emitter, held, to_vmem=False)
+                self._held.move(emitter, held, to_vmem=False)
 
     def _group_of_updates(
         self, emitter: VectorEmitter, first: SReg, numbers: Sequence[SReg]
@@ -354,9 +331,8 @@ class Scatter:
             found = self._place_of(emitter, first, number)
             if found is None:
                 return
-            held = self._held_arrays(emitter, self._clamped(found[0]), slot=b.sconst(k))
-            for array, result in zip(held, self.kernel.interface.results, strict=True):
-                self._transfer(emitter, array, result, to_vmem=True)
+            held = self._held.arrays(emitter, self._clamped(found[0]), slot=b.sconst(k))
+            self._held.start(emitter, held, to_vmem=True)
             key: SReg = 0
             for low, size in zip(held[0].origin, held[0].shape.dims, strict=True):
                 key = b.sadd(b.smuli(key, size), emit_index(b, low, emitter.sregs))
@@ -367,20 +343,19 @@ class Scatter:
             made.append((*found, held))
             keys.append(key)
             owners.append(owner)
-        b.emit("dma.wait", self._stream_flag, 0)
+        self._held.wait()
         for (starts, lead, inside, held), owner in zip(made, owners, strict=True):
             with b.if_(inside):
                 shared = [
-                    replace(array, base=b.smuli(owner, self._slot_rows(n)))
+                    replace(array, base=b.smuli(owner, self._held.slot_rows(n)))
                     for n, array in enumerate(held)
                 ]
                 self._rows(emitter, shared, starts, lead)
         b.new_block()
         for k, ((_, _, _, held), owner) in enumerate(zip(made, owners, strict=True)):
             with b.if_(b.scmp("eq", "s32", owner, b.sconst(k))):
-                for array, result in zip(held, self.kernel.interface.results, strict=True):
-                    self._transfer(emitter, array, result, to_vmem=False)
-        b.emit("dma.wait", self._stream_flag, 0)
+                self._held.start(emitter, held, to_vmem=False)
+        self._held.wait()
         b.new_block()
 
     def _clamped(self, starts: dict[int, SReg]) -> dict[int, SReg]:
@@ -390,10 +365,6 @@ class Scatter:
             dim: emit_clamp(self.builder, s, 0, d.operand.array.dims[dim] - d.window_size(dim))
             for dim, s in starts.items()
         }
-
-    def _slot_rows(self, number: int) -> int:
-        """VMEM rows between the tiles of two updates of a group."""
-        return self.builder.window_rows(self._held[number]) // self.cut.group
 
     def _place_of(
         self, emitter: VectorEmitter, first: SReg, number: SReg
@@ -420,58 +391,6 @@ class Scatter:
         if d.operand_batch:
             lead = (self._batch(), *lead)
         return starts, lead, inside
-
-    def _held_arrays(
-        self, emitter: VectorEmitter, starts: dict[int, SReg], slot: SReg = 0
-    ) -> list[VmemArray]:
-        """The tiles around the step's piece of an update, of every operand, in buffer `slot`."""
-        found: list[VmemArray] = []
-        for number, (shape, window) in enumerate(zip(self.shapes, self._held, strict=True)):
-            extent = self.around[number]
-            origin = [
-                self._first_held(emitter, starts.get(d, 0), f"around{number}.{d}", shape, extent)
-                for d in range(shape.rank)
-            ]
-            base = self.builder.smuli(slot, self._slot_rows(number)) if slot else 0
-            found.append(VmemArray(shape, window, base, tuple(origin), extent, guard=GUARD_ROWS))
-        return found
-
-    def _first_held(
-        self,
-        emitter: VectorEmitter,
-        start: SReg,
-        name: str,
-        shape: ArrayShape,
-        extent: tuple[int, ...],
-    ) -> Expr:
-        """The first element of the tiles that hold a piece along a dimension."""
-        b = self.builder
-        d = int(name.rpartition(".")[2])
-        unit = tile_units(shape)[d]
-        last = -(-shape.dims[d] // unit) - -(-extent[d] // unit)
-        if last <= 0:
-            return const(0)
-        place = b.sadd(start, emit_index(b, self.parts.origin[d], emitter.sregs))
-        tile = b.smin(b.sdivi(place, unit), b.sconst(last))
-        variable = Var(f"{name}.s{tile}", 0, last)
-        emitter.sregs[variable] = tile
-        return var(variable) * unit
-
-    def _move(self, emitter: VectorEmitter, held: Sequence[VmemArray], *, to_vmem: bool) -> None:
-        """Fetch the tiles around an update, or write them back, and wait."""
-        b = self.builder
-        for array, result in zip(held, self.kernel.interface.results, strict=True):
-            self._transfer(emitter, array, result, to_vmem=to_vmem)
-        b.emit("dma.wait", self._stream_flag, 0)
-        b.new_block()
-
-    def _transfer(
-        self, emitter: VectorEmitter, array: VmemArray, result: Argument, *, to_vmem: bool
-    ) -> None:
-        """Start to fetch the tiles in an array's buffer, or to write them back."""
-        window = OperandWindow(self.kernel.root, array.shape, array.origin, array.extent)
-        transfer = BoxTransfer(window, result.index, array.window, to_vmem=to_vmem)
-        transfer.start(self.builder, emitter.sregs, array.base, self._stream_flag)
 
     def _rows(
         self,

@@ -53,7 +53,7 @@ def test_the_minimiser_keeps_what_fails_and_little_else() -> None:
         case.program, lambda p: is_accepted(p) and "vxpose.swap" in _rows(p), seconds=20
     )
     text = print_program(small)
-    assert text.count("vxpose.swap") == 1 and text.count("{ v") <= 3
+    assert text.count("vxpose.swap") == 1 and text.count("{ v") <= 6
     assert print_program(parse_program(text)) == text
 
 

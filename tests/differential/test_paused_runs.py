@@ -158,7 +158,9 @@ def test_both_machines_stand_alike_at_every_border(seed: int) -> None:
     case = accepted_case(seed)
     chip = load_chip(case.program.target)
     with _same_nan():
-        plain = NumpyMachine(chip, nan=NANS[0]).start(case.program, _memory(case.contents))
+        plain = NumpyMachine(chip, nan=NANS[0], max_cycles=MAX_CYCLES).start(
+            case.program, _memory(case.contents)
+        )
         native = _llvm(case.program.target, 1, MAX_CYCLES).start(
             case.program, _memory(case.contents)
         )

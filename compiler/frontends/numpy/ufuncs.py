@@ -200,6 +200,17 @@ def _power(trace: Trace, a: object, b: object) -> Tracer:
         if b < 0 and not is_floating(x.dtype):
             raise CompileError("np.power: integers to negative integer powers are not allowed")
     x, y = (as_number(operand) for operand in promoted(trace, (a, b)))
+    return _raised(x, y)
+
+
+def _float_power(trace: Trace, a: object, b: object) -> Tracer:
+    """np.float_power: the power of floats."""
+    x, y = promoted(trace, (a, b))
+    return _raised(as_float(x), as_float(y))
+
+
+def _raised(x: Tracer, y: Tracer) -> Tracer:
+    """The power of two arrays of one type; a complex 0 to one with a positive real part is 0."""
     result = binary("power", x, y)
     if not is_complex(x):
         return result
@@ -398,7 +409,7 @@ UFUNCS: dict[np.ufunc, Rule] = {
     np.degrees: _real_rule("np.degrees", lambda x: _scaled(x, 1 / _DEGREES)),
     np.exp2: _exponential_of_base(2),
     np.fabs: _real_rule("np.fabs", lambda x: unary("abs", x)),
-    np.float_power: _float_binary_rule("power"),
+    np.float_power: _float_power,
     np.floor: _rounding_rule("np.floor", "floor"),
     np.fmax: _ignoring_nan("maximum"),
     np.fmin: _ignoring_nan("minimum"),

@@ -143,7 +143,8 @@ def test_every_composed_function_is_tried() -> None:
         *REARRANGING_FUNCTIONS, *SIGNALS_FUNCTIONS, *STATISTICS_FUNCTIONS, *VECTORS_FUNCTIONS,
     )  # fmt: skip
     folder = Path(__file__).parent
-    text = Path(__file__).read_text() + (folder / "test_numpy_linalg.py").read_text()
+    files = (__file__, folder / "test_numpy_linalg.py", folder / "test_numpy_editing.py")
+    text = "".join(Path(file).read_text() for file in files)
     names = {f.__name__ for f in tables}  # type: ignore[attr-defined]
     same_as_np = {
         "matmul",
