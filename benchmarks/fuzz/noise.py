@@ -141,7 +141,7 @@ class NoisyInterpreter(Interpreter):
         return result
 
     def _endless(self, operands: Sequence[Array], result: Array) -> Array:
-        """A complex power of infinities is nothing that is defined: NaN may stand for it, and for one
+        """A complex power of infinities is nothing that is defined: NaN or a number may stand for it, and for one
         whose logarithm is infinite in f32: nobody knows in which direction it lies. A large angle is
         known to some 44 bits."""
         free = ~np.logical_and.reduce([np.isfinite(o) for o in operands])
@@ -152,7 +152,8 @@ class NoisyInterpreter(Interpreter):
             turn = np.exp(self.rng.uniform(-1, 1, size.shape) * self.scale * 2.0**-44 * size * 1j)
             here = np.isfinite(result) & (size > 1) & np.isfinite(turn)
             result = np.where(here, result * turn, result).astype(result.dtype)
-        return np.where(free & self._some(result.shape), _NAN, result).astype(result.dtype)
+        other = np.where(np.isnan(result), 0, _NAN)
+        return np.where(free & self._some(result.shape), other, result).astype(result.dtype)
 
     def _across_the_cuts(self, operands: Sequence[Array], result: Array) -> Array:
         """A complex atan2 of elements near a cut, on either side of it.
