@@ -141,9 +141,9 @@ class NoisyInterpreter(Interpreter):
         return result
 
     def _endless(self, operands: Sequence[Array], result: Array) -> Array:
-        """A complex power of infinities is nothing that is defined: NaN or a number may stand for it, and for one
-        whose logarithm is infinite in f32: nobody knows in which direction it lies. A large angle is
-        known to some 44 bits."""
+        """A complex power of infinities is nothing that is defined: NaN or a number may stand for it, and
+        for one whose logarithm is infinite in f32: nobody knows in which direction it lies. A large
+        angle is known to some 44 bits."""
         free = ~np.logical_and.reduce([np.isfinite(o) for o in operands])
         with np.errstate(all="ignore"):
             x, y = (o.astype(np.complex128) for o in operands)

@@ -224,7 +224,8 @@ class _FusedRows(_FusedTiles):
         if self._seen == len(self.blocks.columns):
             self._seen = 0
             outer = self.emitter.builder.source
-            self.blocks.block(point)
+            first = self.blocks.columns[0]
+            self.blocks.block(replace(point, col_tile=first.col_tile, lane=first.lane))
             self.emitter.builder.source = outer
 
 

@@ -187,6 +187,30 @@ def test_rows_out_of_the_mxu(queries: int, keys: int) -> None:
         check_text(text, inputs, "default", machine, tolerance=1e-2)
 
 
+@pytest.mark.parametrize("keys", [256, 384])
+def test_what_rows_leave_for_others_out_of_the_mxu(keys: int) -> None:
+    """A running softmax: the maximum of each row and the sum are put together with earlier ones."""
+    dims, rows = f"[3,128,{keys}]", "[3,128]"
+    text = _scores(128, keys).replace("  ROOT o =", "  o =").rstrip("}\n")
+    text = text.replace(
+        "reduce(x, low), dimensions={2}, to_apply=max\n",
+        f"reduce(x, low), dimensions={{2}}, to_apply=max\n  old = f32{rows} parameter(2)\n"
+        f"  new = f32{rows} maximum(m, old)\n",
+    ).replace("broadcast(m)", "broadcast(new)")
+    text += f"""
+  gone = f32{rows} subtract(old, new)
+  left = f32{rows} exponential(gone)
+  kept = f32{rows} multiply(left, old)
+  sum = f32{rows} add(kept, s)
+  ROOT t = (bf16{dims}, f32{rows}, f32{rows}) tuple(o, new, sum)
+}}
+"""
+    inputs = [normal(n, 3, count, 64, dtype="bfloat16") for n, count in enumerate((128, keys))]
+    inputs.append(normal(2, 3, 128))
+    for machine in ("numpy", "llvm"):
+        check_text(text, inputs, "default", machine, tolerance=1e-2)
+
+
 @pytest.mark.parametrize(("keys", "is_stored"), [(256, False), (512, False), (1024, True)])
 def test_scores_are_stored_where_rows_come_in_parts(keys: int, *, is_stored: bool) -> None:
     """Four units make 512 columns at a time."""
