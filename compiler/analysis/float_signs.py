@@ -33,7 +33,11 @@ def is_never_positive(node: HloInstruction, steps: int = _MOST_STEPS) -> bool:
             return any(is_never_positive(o, steps - 1) for o in node.operands)
         case "maximum" | "add":
             return all(is_never_positive(o, steps - 1) for o in node.operands)
-        case "multiply" | "divide":
+        case "divide":  # by -0, which is at least 0, a negative number gives infinity
+            divisor = splat_value(node.operands[1])
+            is_positive = divisor is not None and float(divisor) > 0
+            return is_positive and is_never_positive(node.operands[0], steps - 1)
+        case "multiply":
             a, b = node.operands
             return any(
                 is_never_positive(x, steps - 1) and is_never_negative(y, steps - 1)

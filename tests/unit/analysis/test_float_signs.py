@@ -30,6 +30,7 @@ ENTRY e {
   xy = f32[8,16] multiply(x, y)
   ax = f32[8,16] abs(x)
   mx = f32[8,16] maximum(mb, y)
+  negated = f32[8,16] negate(ax)
 """
 
 
@@ -50,6 +51,8 @@ def _node(line: str) -> HloInstruction:
         ("f32[8,16] negate(xy)", False),
         ("f32[8,16] negate(c)", True),
         ("f32[8,16] minimum(y, y)", False),
+        ("f32[8,16] divide(negated, c)", True),
+        ("f32[8,16] divide(negated, ax)", False),  # which may be -0 where it is a root
         ("f32[16,8] transpose(y), dimensions={1,0}", False),
     ],
 )
