@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache, partial
 
-from compiler.analysis.indexing import Expr, const, linearize, ranged, var
+from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import physical_index
@@ -21,7 +21,15 @@ from compiler.backend.vector.probe import axis, inner_point, operations, probe_e
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
-from compiler.backend.vector.tile_loops import BODY_OPS, TileLoops, TilePoint, TileSpace, tile_space
+from compiler.backend.vector.sublane_axes import SUBLANES, SublaneAxis, sublane_axes
+from compiler.backend.vector.tile_loops import (
+    BODY_OPS,
+    TileLoops,
+    TilePoint,
+    TileSpace,
+    tile_space,
+    tile_step,
+)
 from compiler.backend.vector.transposes import transposed_index
 from compiler.backend.vector.turned_stage import can_turn, run_turned
 from compiler.diagnostics import CompileError
@@ -67,7 +75,7 @@ def emit_stage(
             _run_transposed(emitter, loops, stage)
             emitter.loader.can_transpose = False
     else:
-        _run(emitter, loops, stage)
+        _run_parts(emitter, loops, stage)
     emitter.builder.new_block()
 
 
@@ -79,6 +87,57 @@ class BoxStage:
     targets: tuple[VmemArray, ...]
     space: TileSpace
     bounds: tuple[int, ...] | None = None
+    axis: SublaneAxis | None = None
+    """Which part of the tiles is meant, and what lies along the sublanes; None: all, rows."""
+
+    @property
+    def loops(self) -> TileSpace:
+        """What loops over the stage's tiles go over."""
+        return self.space if self.axis is None else self.axis.space(self.space)
+
+    def placed(self, point: TilePoint) -> TilePoint:
+        """A point of the loops as one of the stage's space."""
+        return point if self.axis is None else self.axis.placed(point)
+
+
+def _run_parts(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
+    """Loops over registers that have as many elements as they may have."""
+    axes = sublane_axes(stage.space) if stage.bounds is None else ()
+    parts = [replace(stage, axis=axis) for axis in axes]
+    across = parts[0] if parts else None
+    if across is None or not _fits(across) or not _is_cheaper(emitter, across):
+        _run(emitter, loops, stage)
+        return
+    space = across.loops
+    words = space.row_tiles
+    tiles = max(1, BODY_OPS // max(1, _cost_across(emitter, across)))
+    col_step = tile_step(space.col_tiles, tiles)
+    body = partial(emit_tile, emitter, across)
+    loops.run_steps(space, words, col_step, body, max(1, tiles // col_step))
+    for rest in parts[1:]:
+        _run(emitter, loops, rest)
+
+
+def _fits(across: BoxStage) -> bool:
+    """Whether the words of a row of each result are in one tile, a known step from place to place."""
+    return all(not target.replicated and target.row_tiles == 1 for target in across.targets)
+
+
+def _is_cheaper(emitter: ElementEmitter, across: BoxStage) -> bool:
+    """Whether eight tiles a row at a time take fewer operations than tile by tile."""
+    rows = replace(across, axis=None)
+    factors = (rows.space.row_tiles,)
+    least = _cost(emitter, rows, factors)
+    if least > _DEAR_TILE and rows.space.col_tiles > 1:  # columns may be looked at apart
+        middle = rows.space.col_tiles // 2
+        least = min(least, _cost(emitter, rows, factors, columns=range(middle, middle + 1)))
+    return _cost_across(emitter, across) < SUBLANES * least
+
+
+def _cost_across(emitter: ElementEmitter, across: BoxStage) -> int:
+    """Operations for a register of each row."""
+    words = across.loops.row_tiles
+    return sum(_cost(emitter, across, (words,), const(word)) for word in range(words))
 
 
 def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
@@ -88,8 +147,8 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     it is known in which part it lies. Rows that stand for several dimensions of what is read are
     a loop each.
     """
-    factors = row_factors(stage.space, _read_indices(emitter, stage))
-    space, body = split_rows(stage.space, factors, partial(emit_tile, emitter, stage))
+    factors = row_factors(stage.loops, _read_indices(emitter, stage))
+    space, body = split_rows(stage.loops, factors, partial(emit_tile, emitter, stage))
     if space.tile_count == 1:
         loops.run(space, 1, body)
         return
@@ -115,7 +174,7 @@ def _run_costs(
     emitter: ElementEmitter, stage: BoxStage, factors: tuple[int, ...], run: int
 ) -> Iterator[int]:
     """Operations for a tile of runs of so many columns, of three of them."""
-    for k in _three(stage.space.col_tiles // run):
+    for k in _three(stage.loops.col_tiles // run):
         yield _cost(emitter, stage, factors, columns=range(k * run, (k + 1) * run))
 
 
@@ -220,13 +279,13 @@ def _kind(emitter: ElementEmitter, stage: BoxStage, first: int) -> _Kind:
 
 def _read_indices(emitter: ElementEmitter, stage: BoxStage) -> Iterator[Expr]:
     """All indices at which the stage reads what lies in VMEM, by the variable of its row tile."""
-    space = stage.space
+    space = stage.loops
     majors = tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors))
     col = ranged("ct", space.col_tiles)
-    point = TilePoint(majors, row_variable(space), col, var(SUBLANE), var(LANE))
+    point = stage.placed(TilePoint(majors, row_variable(space), col, var(SUBLANE), var(LANE)))
     stop = frozenset(emitter.bindings) | frozenset(emitter.scalars)
     for node, target in zip(stage.nodes, stage.targets, strict=True):
-        index = point_index(target, space, point, 0)
+        index = point_index(target, stage.space, point, 0)
         for indices in leaf_indices(node, index, stop).values():
             for at in indices:
                 yield from at
@@ -242,7 +301,7 @@ def _cost(
     """Operations for a tile in loops, or in a given row or some columns."""
     probe = probe_emitter(emitter)
     probe.loader.can_transpose = emitter.loader.can_transpose
-    space, body = split_rows(stage.space, factors, partial(emit_tile, probe, stage))
+    space, body = split_rows(stage.loops, factors, partial(emit_tile, probe, stage))
     point = inner_point(probe, space)
     if row_tile is not None:
         point = replace(point, row_tile=row_tile)
@@ -253,6 +312,7 @@ def _cost(
 
 def emit_tile(emitter: ElementEmitter, stage: BoxStage, point: TilePoint) -> None:
     """Compute and store one tile of all nodes of a stage."""
+    point = stage.placed(point)
     storer = Storer(emitter.ops, emitter.index_values)
     held = {array.window for array in emitter.bindings.values()}
     is_over_operand = any(target.window in held for target in stage.targets)
@@ -278,6 +338,9 @@ def _store_tile(
 ) -> None:
     major = linearize(point.majors, target.major_pitch)
     with emitter.builder.coming_from(node.name):
+        if SUBLANE in variables(major) | variables(point.col_tile):
+            storer.store_across(target, major, point.sublane, point.col_tile, parts)
+            return
         storer.store(target, major, point.row_tile, point.col_tile, parts)
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.analysis.indexing import Expr
+from compiler.analysis.kernel_vmem import SUBLANES
+from compiler.analysis.tiled_layout import next_power_of_two
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.index_values import IndexValues
+from compiler.backend.vector.index_values import IndexValues, split_uniform
 from compiler.backend.vector.ops import Ops
 from compiler.backend.vector.unpack import pack
 from compiler.diagnostics import CompileError
@@ -55,6 +57,28 @@ class Storer:
             if top.range()[0] + tile < array.row_tiles:
                 word = self._natural_rows(words, tile)
                 self._put(array, (first + tile * array.col_pitch) * 8, 1, word)
+
+    def store_across(
+        self, array: VmemArray, major: Expr, word: Expr, col_tile: Expr, parts: Sequence[int]
+    ) -> None:
+        """Store a row of words of eight tiles: `major` or `col_tile` steps along the sublanes.
+
+        `word` counts rows of as many as `parts`, and is known. The last one goes to the padding of the
+        array's own tiles as well, which a transfer takes with them.
+        """
+        ratio = len(parts) // array.packing
+        filled = -(-array.rows // array.packing)
+        tile = (major * array.row_pitch * array.col_pitch + col_tile) * SUBLANES
+        stepping, start = split_uniform(tile)
+        ((_, stride),) = stepping.terms
+        first = word.constant * ratio
+        for number in range(ratio):
+            packed = parts[number * array.packing : (number + 1) * array.packing]
+            value = pack(self._ops, packed, array.shape.dtype)
+            row = first + number
+            last = next_power_of_two(filled) if row == filled - 1 else min(row + 1, filled)
+            for at in range(row, last):
+                self._put(array, start + at, stride, value)
 
     def store_word(
         self, array: VmemArray, major: Expr, row_tile: Expr, col_tile: Expr, word: VReg

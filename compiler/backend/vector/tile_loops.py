@@ -127,8 +127,8 @@ class TileLoops:
         """Call `body` with every tile of `space`, in loops unrolled by the cost of a tile to bodies of
         about `body_ops`."""
         tiles = max(1, body_ops // max(1, ops_per_tile))
-        col_step = _step(space.col_tiles, tiles)
-        row_step = _step(space.row_tiles, max(1, tiles // col_step))
+        col_step = tile_step(space.col_tiles, tiles)
+        row_step = tile_step(space.row_tiles, max(1, tiles // col_step))
         self.run_steps(space, row_step, col_step, body, max(1, tiles // (row_step * col_step)))
 
     def run_columns_apart(
@@ -140,7 +140,7 @@ class TileLoops:
             self.run_column_steps_apart(space, 1, most, body)
             return
         rows = _segments(space.row_tiles, 1, space.rows, 8, space.packing)
-        parts = _segments(run, _step(run, most), 0, 0, 1)
+        parts = _segments(run, tile_step(run, most), 0, 0, 1)
         cols = [
             replace(part, first=first + part.first)
             for first in range(0, space.col_tiles, run)
@@ -225,7 +225,9 @@ class TileLoops:
         cols = _segments(space.col_tiles, col_step, space.cols, 128, 1)
         steps = [1] * len(space.majors)
         if steps and len(rows) == 1 and len(cols) == 1 and rows[0].count == rows[0].step:
-            steps[-1] = _step(space.majors[-1], major_step) if cols[0].count == cols[0].step else 1
+            steps[-1] = (
+                tile_step(space.majors[-1], major_step) if cols[0].count == cols[0].step else 1
+            )
         axes = [
             _segments(size, step, 0, 0, 1) for size, step in zip(space.majors, steps, strict=True)
         ]
@@ -280,7 +282,7 @@ def _position(name: str, whole: int, segment: _Segment, place: Expr) -> Expr:
     return multiple(Var(name, 0, high), 1)  # a term even if it is 0: transposes look for it
 
 
-def _step(count: int, most: int) -> int:
+def tile_step(count: int, most: int) -> int:
     """How many of `count` positions one body takes: all, or a good divisor, or `most`."""
     if count <= most:
         return count
