@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import FrontendAttributes, IotaReplicaGroups, RawText
 from compiler.hlo.ir import HloInstruction, HloModule
 
@@ -43,6 +44,9 @@ _PARTITIONED = re.compile(r"_spmd(\.\d+)?$")
 """XLA's mark of a computation whose shapes are a device's own."""
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
+MOST_DEVICES = 1 << 20
+"""A hundred times the largest slice that there is: lists of devices stay small."""
+
 SEND_PAIRS = "_xla_send_recv_source_target_pairs"
 """The frontend attribute of a send or recv that says who sends to whom."""
 
@@ -61,12 +65,18 @@ class DeviceCounts:
 
 
 def device_counts(module: HloModule) -> DeviceCounts:
-    """What the module's header says."""
+    """What the module's header says; UnsupportedError for more than MOST_DEVICES."""
     replicas = module.attrs.get("replica_count", 1)
     partitions = module.attrs.get("num_partitions", 1)
     assert isinstance(replicas, int)
     assert isinstance(partitions, int)
-    return DeviceCounts(replicas, partitions)
+    counts = DeviceCounts(replicas, partitions)
+    if counts.devices > MOST_DEVICES:
+        raise UnsupportedError(
+            f"HloModule {module.name} is for {replicas} replicas of {partitions} partitions; "
+            f"there can be {MOST_DEVICES} devices"
+        )
+    return counts
 
 
 def is_partitioned(module: HloModule) -> bool:
@@ -116,12 +126,26 @@ def device_pairs(instr: HloInstruction, counts: DeviceCounts) -> Pairs:
     return tuple((a * n + p, b * n + p) for p in range(n) for a, b in pairs)
 
 
+def named_devices(instr: HloInstruction, counts: DeviceCounts) -> tuple[int, ...]:
+    """All devices that a collective's groups or pairs name, and those of a send or recv that has pairs."""
+    if "replica_groups" in instr.attrs:
+        return tuple(d for group in device_groups(instr, counts) for d in group)
+    if instr.opcode in ("send", "recv") and _stated_pairs(instr) is None:
+        return ()
+    return tuple(d for pair in device_pairs(instr, counts) for d in pair)
+
+
 def _send_pairs(instr: HloInstruction) -> Pairs:
-    known = instr.attrs.get("frontend_attributes")
-    text = known.get(SEND_PAIRS) if isinstance(known, FrontendAttributes) else None
+    text = _stated_pairs(instr)
     if text is None:
         raise ValueError(f"want frontend_attributes={{{SEND_PAIRS}=...}}")
     return tuple((int(a), int(b)) for a, b in _PAIR.findall(text))
+
+
+def _stated_pairs(instr: HloInstruction) -> str | None:
+    """What a send or recv says of who sends to whom, if anything."""
+    known = instr.attrs.get("frontend_attributes")
+    return known.get(SEND_PAIRS) if isinstance(known, FrontendAttributes) else None
 
 
 def _names_devices(instr: HloInstruction) -> bool:

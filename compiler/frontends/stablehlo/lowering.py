@@ -29,6 +29,7 @@ from compiler.hlo.attributes import (
     InputOutputAlias,
 )
 from compiler.hlo.ir import HloModule
+from compiler.hlo.replica_groups import device_counts
 
 _STABLEHLO: dict[str, Lowering] = {
     **batch_norm.TABLE,
@@ -124,7 +125,7 @@ def _read_devices(unit: Unit, attributes: dict[str, Attribute]) -> None:
         unit.module.attrs["num_partitions"] = partitions
     if replicas > 1:
         unit.module.attrs["replica_count"] = replicas
-    unit.device_count = partitions * replicas
+    unit.device_count = device_counts(unit.module).devices
     meshes = unit.document.meshes
     if meshes and unit.device_count > 1:
         texts = [

@@ -13,7 +13,13 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.replica_groups import DeviceCounts, device_counts, device_groups, device_pairs
+from compiler.hlo.replica_groups import (
+    DeviceCounts,
+    device_counts,
+    device_groups,
+    device_pairs,
+    named_devices,
+)
 from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
@@ -47,6 +53,7 @@ def simplify_single_device(module: HloModule, context: PassContext) -> bool:
     """Remove what only matters between devices or threads of execution."""
     is_changed = expand(module, context, _TABLE)
     _require_static(module)
+    _require_devices(module)
     if is_changed:
         for computation in reachable(module):
             for instr in reversed(list(computation)):
@@ -64,6 +71,21 @@ def _require_static(module: HloModule) -> None:
                 raise UnsupportedError(
                     f"%{instr.name} is {print_shape(instr.shape, False)}: a size that is known only "
                     "at run time; use static shapes (a padded array and a mask)",
+                    instr.span,
+                )
+
+
+def _require_devices(module: HloModule) -> None:
+    """A collective between devices that do not run the program would wait for them for ever."""
+    counts = device_counts(module)
+    for computation in reachable(module):
+        for instr in computation:
+            missing = [d for d in named_devices(instr, counts) if d >= counts.devices]
+            if missing:
+                raise UnsupportedError(
+                    f"%{instr.name} names device {missing[0]}, and the module runs on {counts.devices} "
+                    f"(replica_count={counts.replicas}, num_partitions={counts.partitions}); state in its "
+                    "first line how many there are",
                     instr.span,
                 )
 
