@@ -313,7 +313,7 @@ def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> 
 
 
 # scatter one per row == position == index ? f(x, u) : x (an index outside matches no position)
-@rule("scatter-one-per-row", Op("scatter"))
+@rule("scatter-one-per-row", Op("scatter"), Freedom.OVERFLOW)
 def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """A select: each row has exactly one update, so nothing is combined twice."""
     if len(instr.operands) != 3 or len(instr.scatter_dims_to_operand_dims) != 1:
