@@ -8,11 +8,12 @@ from benchmarks.rule_fuzz.generator import Generator, Wanted
 from benchmarks.rule_fuzz.harness import Subject
 from benchmarks.rule_fuzz.rule_makers import MAKERS
 from compiler.hlo.call_graph import drop_unreachable
-from compiler.hlo.ir import HloModule
+from compiler.hlo.cloning import clone
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.algebraic_simplifier import RULES
 from compiler.passes.context import PassContext
 from compiler.passes.pipeline import PASSES
-from compiler.rewrite.graph import replace
+from compiler.rewrite.graph import emit, replace
 from compiler.rewrite.pattern import match
 from compiler.rewrite.rewriter import ANY_ORDER, Freedom, Rule
 from tpu_sim.isa.chips import load_chip
@@ -33,9 +34,13 @@ _COMPOSED = ("algebraic-simplifier", "constant-folding", "cse", "zero-sized-elim
 def composed_subjects() -> list[Subject]:
     """Rules after rules, until none applies: what one leaves is another's match."""
     return [
-        Subject(f"pass {name}", _expression, _pass_applier(name), _EVERYTHING, 0.02)
+        Subject(
+            f"pass {name}",
+            _expression_twice if name == "cse" else _expression,
+            _pass_applier(name), _EVERYTHING, 0.02,
+        )
         for name in _COMPOSED
-    ]
+    ]  # fmt: skip
 
 
 _EVERYTHING = ANY_ORDER | Freedom.ROUNDING
@@ -44,6 +49,20 @@ _EVERYTHING = ANY_ORDER | Freedom.ROUNDING
 def _expression(g: Generator) -> HloModule:
     wanted = Wanted(g.dtype(), g.dims(0, 4, 600))
     return g.finish(g.by_opcode(g.choose(sorted(g.planners)), wanted, 3))
+
+
+def _expression_twice(g: Generator) -> HloModule:
+    """An expression beside a copy of itself, for what looks for equal operations."""
+    root = g.by_opcode(g.choose(sorted(g.planners)), Wanted(g.dtype(), g.dims(1, 4, 300)), 3)
+    assert root.computation is not None
+    copies: dict[HloInstruction, HloInstruction] = {}
+    for instr in list(root.computation):
+        copies[instr] = instr
+        if instr.operands:
+            copies[instr] = clone(instr, root.computation, [copies[o] for o in instr.operands])
+    rows, *rest = root.array.dims
+    both = root.array.with_dims((2 * rows, *rest))
+    return g.finish(emit(root, "concatenate", both, (root, copies[root]), {"dimensions": (0,)}))
 
 
 def _pass_applier(name: str) -> Callable[[HloModule], bool]:
