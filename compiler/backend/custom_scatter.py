@@ -38,7 +38,7 @@ from compiler.backend.custom_scatter_tiles import HeldTiles
 from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
-from compiler.backend.index_words import IndexForm, IndexWords
+from compiler.backend.index_words import IndexForm, IndexWords, held_vectors
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
@@ -192,8 +192,10 @@ class Scatter:
         shape = self.arguments[d.indices].shape
         index = self.arguments[d.indices].index
         smem = self.kernel.smem
-        self._words = IndexWords(self.builder, smem, shape, index, form, self.cut.chunk)
-        self._staged_once = self.grid[self._place(_CHUNK)].steps == 1 and not d.operand_batch
+        staged = held_vectors(self.cut.chunk, d.components, smem.capacity - smem.base)
+        self._words = IndexWords(self.builder, smem, shape, index, form, staged)
+        is_one = self.grid[self._place(_CHUNK)].steps == 1 and not d.operand_batch
+        self._staged_once = is_one and staged == self.cut.chunk
         if self._staged_once:
             self._words.stage(0, 0)
 
@@ -222,9 +224,24 @@ class Scatter:
                         copier.emit_stage([operand], [context.outputs[number]])
             b.new_block()
         first = emit_index(b, self._origin(_CHUNK), emitter.sregs)
-        if self._words is not None and not self._staged_once:
-            self._words.stage(first, emit_index(b, self._batch(), emitter.sregs))
         begin, trips = self._range(context.counters[chunk], first)
+        if self._words is None or self._staged_once:
+            self._updates(context, emitter, first, begin, trips)
+            return
+        batch = emit_index(b, self._batch(), emitter.sregs)
+        with self._words.parts(first, begin, trips, self.cut.chunk, batch) as (start, count):
+            self._updates(context, emitter, first, start, count)
+
+    def _updates(
+        self,
+        context: StepContext,
+        emitter: VectorEmitter,
+        first: SReg,
+        begin: SReg,
+        trips: SReg,
+    ) -> None:
+        """Combine `trips` of a chunk's updates, whose indices are staged, from number `begin` on."""
+        b = self.builder
         if self.cut.by_rows and self._words is not None:
             rows = RowGroups(
                 emitter, self.dims, self._words, context.outputs[0], self._origin(_CHUNK)

@@ -7,6 +7,8 @@ vectors is then a row of granules.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from compiler.backend.smem_scratch import SmemScratch
@@ -44,6 +46,14 @@ def staged_vectors(most: int, components: int, chip: Chip) -> int:
     return min(most, max(1, rows) * LANES)
 
 
+def held_vectors(most: int, components: int, words: int) -> int:
+    """How many vectors `words` of SMEM hold: `most`, or a power of two of whole rows, one at least."""
+    if words_of(most, components) <= words:
+        return most
+    rows = max(1, words // (components * LANES) - 1)
+    return (1 << rows.bit_length() - 1) * LANES
+
+
 class IndexWords:
     """Stages up to `block` vectors at a time from the array at `argument` into SMEM."""
 
@@ -58,6 +68,7 @@ class IndexWords:
     ) -> None:
         self._b = builder
         self._form = form
+        self._block = block
         self._shape = shape
         self._argument = argument
         self._tiling = hbm_tiling(shape)
@@ -84,6 +95,26 @@ class IndexWords:
             b.emit("dma.start", descriptor, source, target, self._flag, 0, 0, 0)
         b.emit("dma.wait", self._flag, 0)
         b.new_block()
+
+    @contextmanager
+    def parts(
+        self, first: SReg, begin: SReg, count: SReg, most: int, batch: SReg
+    ) -> Iterator[tuple[SReg, SReg]]:
+        """Stages vectors ``first + begin`` on, a block at a time: (begin, count) of each in turn.
+
+        There are `most` at most: one block that holds them needs no loop. Else a block is a power of two.
+        """
+        b = self._b
+        if most <= self._block:
+            self.stage(first, batch)
+            yield begin, count
+            return
+        blocks = b.sshri(b.saddi(count, self._block - 1), self._block.bit_length() - 1)
+        with b.loop_dynamic(blocks, "staged") as number:
+            done = b.smuli(number, self._block)
+            start = b.sadd(begin, done)
+            self.stage(b.sadd(first, start), batch)
+            yield start, b.smin(b.sconst(self._block), b.ssub(count, done))
 
     def _row(self, component: int, batch: SReg) -> SReg:
         """Granules from the array's start to the row of a component of a batch."""
