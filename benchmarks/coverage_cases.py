@@ -373,6 +373,8 @@ def case(opcode: str, dtype: str, dims: tuple[int, int] = (5, 7)) -> Case | None
 
     None, too, for dimensions that the operation does not admit, such as an fft of length 0.
     """
+    if opcode not in _ROWS:
+        raise LookupError(f"{opcode} has no row in {__name__}")
     row, element = _ROWS[opcode], BY_NAME[dtype]
     if _LETTERS[element.kind] not in row.kinds and dtype not in row.only:
         return None

@@ -22,8 +22,12 @@ from compiler.hlo.shape import leaves
 Array = npt.NDArray[Any]
 
 ROUNDED = frozenset({"add", "subtract", "multiply"})
-_APPROXIMATE = frozenset({"divide"})
-_ARE_EXACT = frozenset({"sqrt", "remainder"})
+_ARE_EXACT = frozenset({
+    "bitcast-convert", "ceil", "complex", "floor", "imag", "multiply-add", "negate", "real",
+    "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "sqrt",
+    "stochastic-convert",
+})  # fmt: skip
+"""Opcodes on elements that have one right result; those with the trait `EXACT` have too."""
 SUMS = frozenset({
     "reduce", "reduce-window", "scatter", "select-and-scatter", "scan", "map", "all-reduce",
     "all-reduce-start", "collective-reduce", "reduce-scatter",
@@ -54,13 +58,10 @@ def is_inexact(instr: HloInstruction) -> bool:
         return floats[0].dtype.is_complex
     if opcode in _ARE_EXACT:
         return False
-    return (
-        opcode in ROUNDED | _APPROXIMATE | SUMS | PRODUCTS
-        or is_solver(instr)
-        or Trait.TRANSCENDENTAL in OPCODES[opcode].traits
-        or (opcode == "abs" and instr.operands[0].array.dtype.is_complex)
-        or (opcode == "sign" and floats[0].dtype.is_complex)
-    )
+    if OPCODES[opcode].has(Trait.ELEMENTWISE | Trait.EXACT):
+        return opcode in ("abs", "sign") and instr.operands[0].array.dtype.is_complex
+    is_rounded = OPCODES[opcode].has(Trait.ELEMENTWISE) or opcode in SUMS | PRODUCTS
+    return is_rounded or is_solver(instr)
 
 
 def makes_nan(instr: HloInstruction) -> bool:

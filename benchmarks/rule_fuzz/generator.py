@@ -203,7 +203,12 @@ class Generator:
             if pattern.name not in bound:
                 bound[pattern.name] = self.value(wanted)
             return bound[pattern.name]
-        opcode = self.choose([o for o in pattern.opcodes if o in self.planners])
+        known = [o for o in pattern.opcodes if o in self.planners]
+        if not known:
+            raise LookupError(
+                f"no planner makes {' or '.join(pattern.opcodes)}: add one to PLANNERS"
+            )
+        opcode = self.choose(known)
         plan = self.planners[opcode](self, wanted)
         if not pattern.operands:
             return self._made(opcode, plan, wanted, [self._any(o, 1) for o in plan.operands])

@@ -11,7 +11,7 @@ from compiler.autodiff.values import Contribution, Instr
 from compiler.autodiff.windows import turned_window
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
-from compiler.passes.expanders.simple_expansions import expansion_of
+from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.rewrite.emitter import Emitter
 
 
@@ -137,6 +137,6 @@ def _groups(instr: Instr, wanted: Sequence[bool]) -> Rule:
 CONTRACTION_RULES: dict[str, Rule] = {
     "convolution": Chosen(_groups),
     "dot": Bilinear(_dot),
-    "ragged-dot": Expansion(expansion_of("ragged-dot")),
-    "scaled-dot": Expansion(expansion_of("scaled-dot")),
+    "ragged-dot": Expansion(COMPOSED["ragged-dot"]),
+    "scaled-dot": Expansion(COMPOSED["scaled-dot"]),
 }

@@ -24,7 +24,7 @@ from compiler.hlo.dtypes import PRED, DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.scan_expander import scan_expansion
-from compiler.passes.expanders.simple_expansions import expansion_of
+from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.rewrite.emitter import Emitter, result_of
 
 _RANDOM = "it is random"
@@ -350,10 +350,10 @@ def _ascending(e: Emitter, types: Sequence[DType]) -> HloComputation:
 
 
 REDUCTION_RULES: dict[str, Rule] = {
-    "batch-norm-grad": Expansion(expansion_of("batch-norm-grad")),
-    "batch-norm-inference": Expansion(expansion_of("batch-norm-inference")),
-    "batch-norm-training": Expansion(expansion_of("batch-norm-training")),
-    "map": Expansion(expansion_of("map")),
+    "batch-norm-grad": Expansion(COMPOSED["batch-norm-grad"]),
+    "batch-norm-inference": Expansion(COMPOSED["batch-norm-inference"]),
+    "batch-norm-training": Expansion(COMPOSED["batch-norm-training"]),
+    "map": Expansion(COMPOSED["map"]),
     "pair-fft": Refused("passes make it after differentiation"),
     "reduce": Chosen(_reduce),
     "reduce-window": Chosen(_reduce_window),

@@ -10,7 +10,7 @@ from compiler.batching.step import Rule, Scope, Step, local, shifted
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.cloning import clone
 from compiler.passes.expanders.scan_expander import scan_expansion
-from compiler.passes.expanders.simple_expansions import expansion_of
+from compiler.passes.expanders.simple_expansions import COMPOSED
 
 
 def _with_fixed_starts(rule: Rule) -> Rule:
@@ -63,10 +63,7 @@ def expanded(expand: Callable[[Instr], Instr | None]) -> Rule:
 
 
 REDUCTION_RULES: dict[str, Rule] = {
-    **{
-        name: expanded(expansion_of(name))
-        for name in ("batch-norm-grad", "batch-norm-inference", "batch-norm-training", "map")
-    },
+    **{name: expanded(expansion) for name, expansion in COMPOSED.items()},
     "cholesky": local(lambda s: s.again(s.xs)),
     "fft": local(lambda s: s.again(s.xs)),
     "reduce": _with_fixed_starts(local(_reduce)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
@@ -27,6 +27,7 @@ from compiler.partitioner.values import (
     width,
 )
 from compiler.passes.context import PassContext
+from compiler.sharding.op_rules import NO_RULE
 
 Instr = HloInstruction
 Handler = Callable[["Region", Instr], Held]
@@ -180,9 +181,9 @@ class Region:
             self._remark_maximal(instr)
             handler = self.shared.handlers.get(instr.opcode)
             if handler is None:
-                raise CompileError(
-                    f"%{instr.name}: {instr.opcode} is not partitioned over devices", instr.span
-                )
+                why = NO_RULE[instr.opcode]
+                message = f"%{instr.name}: {instr.opcode} is not partitioned over devices: {why}"
+                raise UnsupportedError(message, instr.span)
             self.held[instr] = handler(self, instr)
 
     def arrays(self, held: Held) -> list[Value]:

@@ -23,6 +23,7 @@ from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.verifier import SCHEDULED_OPCODES
 from compiler.passes import dot_canonicalizer
 from compiler.passes.expanders.bit_casts import changes_width
+from compiler.passes.expanders.simple_expansions import COMPOSED
 
 Instr = HloInstruction
 
@@ -81,19 +82,7 @@ NO_CALLS = Fact("no-calls", "a call", _opcode("call"))
 BARE_SHAPES = Fact("bare-shapes", "a shape with a layout", _has_layout)
 FLAT_TUPLES = Fact("flat-tuples", "control flow over a tuple in a tuple", _is_nested)
 S32_INDICES = Fact("s32-indices", "indices of another type than s32", _has_other_indices)
-NO_NORMALISATION = Fact(
-    "no-normalisation",
-    "an operation with a simple expansion",
-    _opcode(
-        "batch-norm-grad",
-        "batch-norm-inference",
-        "batch-norm-training",
-        "map",
-        "ragged-dot",
-        "scaled-dot",
-        "stochastic-convert",
-    ),
-)
+NO_COMPOSED = Fact("no-composed", "an operation that is a few others", _opcode(*COMPOSED))
 NO_CUSTOM_CALLS = Fact("no-custom-calls", "a custom call", _opcode("custom-call"))
 NO_LINEAR_ALGEBRA = Fact(
     "no-linear-algebra", "a factorization or solve", _opcode("cholesky", "triangular-solve")
@@ -129,7 +118,7 @@ KERNEL_OPERATIONS = (
     NO_CALLS,
     FLAT_TUPLES,
     S32_INDICES,
-    NO_NORMALISATION,
+    NO_COMPOSED,
     NO_CUSTOM_CALLS,
     NO_LINEAR_ALGEBRA,
     NO_FFT,
@@ -149,7 +138,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "call-inliner": Contract(establishes=(NO_CALLS,)),
     "spmd-partitioner": Contract(requires=(BARE_SHAPES,), establishes=(NO_CALLS,)),
     "tuple-flattener": Contract(requires=(NO_CALLS,), establishes=(FLAT_TUPLES,)),
-    "simple-expansions": Contract(establishes=(S32_INDICES, NO_NORMALISATION, EQUAL_WIDTHS)),
+    "simple-expansions": Contract(establishes=(S32_INDICES, NO_COMPOSED, EQUAL_WIDTHS)),
     "cse": Contract(requires=(BARE_SHAPES,)),
     "algebraic-simplifier": Contract(requires=(BARE_SHAPES,)),
     "custom-call-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_CUSTOM_CALLS,)),

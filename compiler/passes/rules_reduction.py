@@ -6,11 +6,14 @@ from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
 from compiler.rewrite.rewriter import ANY_ORDER, rule
+
+_IDEMPOTENT = with_trait(Trait.IDEMPOTENT)
 
 
 # reduce(empty, init) == init
@@ -63,7 +66,7 @@ def reduce_of_reduce(instr: HloInstruction, _: Match) -> HloInstruction | None:
         return None
     inner = instr.operands[0]
     kind = reducer_kind(instr.to_apply)
-    if kind not in ("maximum", "minimum", "and", "or") or len(inner.users) != 1:
+    if kind not in _IDEMPOTENT or len(inner.users) != 1:
         return None
     if reducer_kind(inner.to_apply) != kind or not has_identity_init(inner):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.sharding.movement_rules import RuleOf, ints, maker_of, number
 from compiler.sharding.rule import Kind, Rule, RuleMaker
 
@@ -290,16 +290,6 @@ def _collective(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-_COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-broadcast",
-    "collective-permute",
-    "collective-reduce",
-    "reduce-scatter",
-)
-
 COMPUTE_RULES: dict[str, RuleOf] = {
     "batch-norm-grad": _batch_norm,
     "batch-norm-inference": _batch_norm,
@@ -317,5 +307,6 @@ COMPUTE_RULES: dict[str, RuleOf] = {
     "sort": _sort,
     "topk": _topk,
     "triangular-solve": _matrices,
-    **dict.fromkeys(_COLLECTIVES, _collective),
+    **dict.fromkeys(with_trait(Trait.GROUPED) - {"ragged-all-to-all"}, _collective),
+    "collective-permute": _collective,
 }

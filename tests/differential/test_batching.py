@@ -130,6 +130,8 @@ def test_products() -> None:
         lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=layout),
         numbers(2, 5, 4, 3), numbers(2, 2, 3, 4), tolerance=1e-4,
     )  # fmt: skip
+    counts = np.array([2, 1], np.int32)
+    check(lambda x, y: lax.ragged_dot(x, y, counts), numbers(3, 4), numbers(2, 4, 5))
 
 
 def test_reductions_and_sorts() -> None:

@@ -43,7 +43,7 @@ def emit_elementwise(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
     table = _BY_CLASS[kind]
     if instr.opcode not in table:
         dtype = instr.operands[0].array.dtype
-        message = f"%{instr.name}: {instr.opcode} of {dtype} on the vector unit"
+        message = f"%{instr.name}: {instr.opcode} of {dtype} is not supported"
         raise UnsupportedError(message, instr.span)
     result = table[instr.opcode](ops, instr, operands)
     if kind == "i":

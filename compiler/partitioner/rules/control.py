@@ -6,6 +6,7 @@ import math
 
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.sharding import HloSharding
 from compiler.partitioner.factors import DROPPED, Job, Plan
@@ -170,36 +171,9 @@ def _parameter(region: Region, instr: Instr) -> Held:
 
 
 CONTROL: dict[str, Handler] = {
-    **dict.fromkeys(
-        (
-            "all-gather",
-            "all-reduce",
-            "all-to-all",
-            "collective-broadcast",
-            "collective-permute",
-            "ragged-all-to-all",
-            "reduce-scatter",
-        ),
-        _collective,
-    ),
-    **dict.fromkeys(
-        (
-            "all-gather-done",
-            "all-gather-start",
-            "all-reduce-done",
-            "all-reduce-start",
-            "async-done",
-            "async-start",
-            "async-update",
-            "collective-permute-done",
-            "collective-permute-start",
-            "recv",
-            "recv-done",
-            "send",
-            "send-done",
-        ),
-        replicated,
-    ),
+    **dict.fromkeys(with_trait(Trait.GROUPED), _collective),
+    **dict.fromkeys(with_trait(Trait.ASYNC), replicated),
+    "collective-permute": _collective,
     "conditional": _conditional,
     "custom-call": _custom_call,
     "parameter": _parameter,

@@ -30,12 +30,7 @@ Dims = tuple[int, ...]
 
 def expand_simple(module: HloModule, context: PassContext) -> bool:
     """Expand what needs no algorithm."""
-    return expand(module, context, _TABLE)
-
-
-def expansion_of(opcode: str) -> Expansion:
-    """What an opcode expands to, for those who need it before the passes do."""
-    return lambda instr: _TABLE[opcode](instr)
+    return expand(module, context, {**COMPOSED, **_OTHER_FORMS})
 
 
 def _mapped(instr: Instr) -> Instr | None:
@@ -338,23 +333,28 @@ def _widened_window(instr: Instr) -> Instr | None:
     return e.instruction(instr.opcode, operands, dict(instr.attrs), instr.shape)
 
 
-_TABLE: dict[str, Expansion] = {
+COMPOSED: dict[str, Expansion] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
     "batch-norm-training": _batch_norm_training,
+    "map": _mapped,
+    "ragged-dot": _ragged_dot,
+    "scaled-dot": _scaled_dot,
+    "stochastic-convert": _stochastic_convert,
+}
+"""Opcodes that are always a few others: none is left, and no later pass knows them."""
+
+_OTHER_FORMS: dict[str, Expansion] = {
     "bitcast-convert": change_width,
+    "convolution": _convolution,
     "dot": of_floats,
     "dynamic-slice": plain_indices,
     "dynamic-update-slice": plain_indices,
     "gather": plain_indices,
     "imag": _imag,
-    "map": _mapped,
-    "convolution": _convolution,
-    "ragged-dot": _ragged_dot,
     "real": _real,
     "reduce": _simpler_reduces,
     "reduce-window": _widened_window,
     "scatter": plain_indices,
-    "scaled-dot": _scaled_dot,
-    "stochastic-convert": _stochastic_convert,
 }
+"""Opcodes that later passes take in fewer forms."""

@@ -8,6 +8,13 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.ops.declaration import variadic
 from compiler.hlo.ops.inference import declared
 
+VERBATIM = frozenset({
+    "convolution_kind", "cross_program_prefetch_index", "domain", "has_dynamic_root",
+    "inferred_dimension", "is_composite", "outfeed_shape", "padding_type", "parameter_replication",
+    "schedule", "sparsity_config",
+})  # fmt: skip
+"""Attributes that nothing reads: they are printed as they were written."""
+
 
 def test_every_opcode_is_declared_once() -> None:
     names = [op.name for family in opcodes._FAMILIES for op in family.OPS]
@@ -17,6 +24,12 @@ def test_every_opcode_is_declared_once() -> None:
 def test_every_typed_attribute_has_a_text_form() -> None:
     typed = {name for name, value in vars(HloInstruction).items() if isinstance(value, Attribute)}
     assert typed - FORMS.keys() == {"parameter_number", "literal"}  # between the parentheses
+
+
+def test_every_declared_attribute_has_a_text_form() -> None:
+    declared = {row.name for op in OPCODES.values() for row in op.attrs}
+    missing = declared - FORMS.keys() - VERBATIM - {"literal"}
+    assert not missing, "add them to compiler/hlo/attribute_text.py"
 
 
 def test_operand_counts() -> None:

@@ -12,10 +12,12 @@ from benchmarks.fuzz.annotations import COUNTS, Gspmd, annotate
 from benchmarks.fuzz.inputs import inputs_for
 from benchmarks.fuzz.sharded import cut_arrays, join_arrays
 from compiler.hlo.evaluator import evaluate, evaluate_devices
+from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
-from compiler.partitioner.partitioner import partition_module
+from compiler.partitioner.partitioner import HANDLERS, partition_module
 from compiler.passes.context import PassContext
+from compiler.sharding.op_rules import NO_RULE
 from tpu_sim.isa import chips
 
 SCALAR = "{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = f32[] %s(x, y) }"
@@ -220,3 +222,8 @@ def test_devices_compute_what_one_computes(name: str) -> None:
                 np.testing.assert_allclose(
                     a.astype(complex), b.astype(complex), 1e-5, 1e-5 * scale, err_msg=f"seed {seed}"
                 )
+
+
+def test_every_opcode_is_partitioned_or_has_a_reason() -> None:
+    missing = OPCODES.keys() - HANDLERS.keys() - NO_RULE.keys()
+    assert not missing, "a handler in compiler/partitioner/rules, or a reason in NO_RULE"
