@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -70,8 +70,6 @@ _IMPLEMENTED: dict[str, Function] = {
     **host_calls.FUNCTIONS,
     **serialization.FUNCTIONS,
 }
-_is_over: list[bool] = []
-atexit.register(_is_over.append, True)
 
 
 def _wrapped(name: str, function: Function) -> Any:
@@ -84,11 +82,11 @@ def _wrapped(name: str, function: Function) -> Any:
         function: Function = function,
         view: Callable[[int], Any] = view,
         at: Callable[[int], Any] = ctypes.c_uint64.from_address,
-        is_over: list[bool] = _is_over,
+        is_over: Callable[[], bool] = sys.is_finalizing,
         failed: Callable[[BaseException], int] = error_handle,
     ) -> None:  # names are bound here: at the end of the process globals go first
         error = 0
-        if not is_over:
+        if not is_over():  # JAX's own functions at exit still wait for effects and ask for events
             try:
                 function(view(address))
             except BaseException as raised:

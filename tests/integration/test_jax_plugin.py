@@ -170,3 +170,20 @@ def test_interrupts_at_any_moment_leave_the_process_alive() -> None:
     """A signal's handler may raise where jaxlib has just called us."""
     done = run("-c", INTERRUPTED)
     assert done.stdout.split() == ["alive", "True", "2.0"], (done.returncode, done.stderr[-2000:])
+
+
+ENDING = """
+import atexit
+atexit.register(lambda: print(float(jax.jit(lambda x: x * 3)(2.0)), flush=True))
+import jax
+from jax.experimental import io_callback
+send = jax.jit(lambda x: io_callback(lambda v: print(v, flush=True), None, x, ordered=True))
+for n in range(3):
+    send(float(n))
+"""
+
+
+def test_the_platform_works_until_the_last_function_at_exit() -> None:
+    """JAX waits for ordered effects at exit, after functions that were registered later."""
+    done = run("-c", ENDING)
+    assert (done.returncode, done.stdout.split()) == (0, ["0.0", "1.0", "2.0", "6.0"]), done.stderr
