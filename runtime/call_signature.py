@@ -80,14 +80,10 @@ class CallSignature:
         """`static_positions` count the function's parameters. Raises ValueError for a name or a
         position that the function does not have."""
         self._signature = inspect.signature(function)
-        names = list(self._signature.parameters)
-        self.static = frozenset((*static, *_named(names, static_positions, function, "static")))
+        self._function = function
         self._positional = _positional_names(self._signature)
-        self._order = {name: i for i, name in enumerate(names)}
-        unknown = self.static - set(names)
-        if unknown:
-            message = f"static argument {sorted(unknown)[0]!r} is no parameter of {function}"
-            raise ValueError(message)
+        self._order = {name: i for i, name in enumerate(self._signature.parameters)}
+        self.static = self.named("static", static, static_positions)
 
     def bind(
         self, args: Sequence[object], kwargs: dict[str, object], placement: Placement
@@ -120,21 +116,19 @@ class CallSignature:
         bound.arguments.update({name: arguments[name] for name in ordered})
         return function(*bound.args, **bound.kwargs)
 
-    def names_at(self, positions: Iterable[int]) -> frozenset[str]:
-        """The names of parameters by position; ValueError for one that there is not."""
-        return frozenset(_named(list(self._order), positions, "the function", "donated"))
-
-
-def _named(
-    names: Sequence[str], positions: Iterable[int], function: object, what: str
-) -> list[str]:
-    found = []
-    for position in positions:
-        if not -len(names) <= position < len(names):
-            message = f"{what} argument {position}: {function} has {len(names)} parameters"
+    def named(self, what: str, names: Iterable[str], positions: Iterable[int]) -> frozenset[str]:
+        """The parameters of these names and positions; ValueError for one that there is not."""
+        order = list(self._order)
+        for name in sorted(set(names) - set(order)):
+            message = f"{what} argument {name!r} is no parameter of {self._function}"
             raise ValueError(message)
-        found.append(names[position])
-    return found
+        for position in positions:
+            if not -len(order) <= position < len(order):
+                message = (
+                    f"{what} argument {position}: {self._function} has {len(order)} parameters"
+                )
+                raise ValueError(message)
+        return frozenset((*names, *(order[position] for position in positions)))
 
 
 def _static_key(name: str, value: object) -> StaticKey:

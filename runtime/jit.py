@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from compiler.frontends.numpy.donation import donate
 from compiler.frontends.numpy.tracer import open_trace
@@ -19,6 +19,7 @@ from runtime.executable import Executable
 from runtime.jit_shardings import JitShardings, meshes_of_constraints
 from runtime.lowered import Compiled, Lowered
 
+_Which = TypeVar("_Which", int, str)
 _MANY_PROGRAMS = 16
 """From this many signatures of one function on, somebody is compiling what he means to run."""
 
@@ -42,9 +43,10 @@ class JitFunction:
         function: Callable[..., object],
         target: str | Device = DEFAULT_TARGET,
         precision: str = "default",
-        static: Sequence[str] = (),
+        static_argnames: str | Sequence[str] = (),
         static_argnums: int | Sequence[int] = (),
         donate_argnums: int | Sequence[int] = (),
+        donate_argnames: str | Sequence[str] = (),
         in_shardings: object = None,
         out_shardings: object = None,
     ) -> None:
@@ -53,8 +55,12 @@ class JitFunction:
         self.shardings = JitShardings(target, in_shardings, out_shardings)
         self.options = CompileOptions(precision=precision)
         self.executable: Executable | None = None
-        self._signature = CallSignature(function, static, _several(static_argnums))
-        self._donated = self._signature.names_at(_several(donate_argnums))
+        self._signature = CallSignature(
+            function, _several(static_argnames), _several(static_argnums)
+        )
+        self._donated = self._signature.named(
+            "donated", _several(donate_argnames), _several(donate_argnums)
+        )
         self._cache: dict[SignatureKey, Compiled] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -122,9 +128,10 @@ def jit(
     *,
     target: str | Device = ...,
     precision: str = ...,
-    static: Sequence[str] = ...,
+    static_argnames: str | Sequence[str] = ...,
     static_argnums: int | Sequence[int] = ...,
     donate_argnums: int | Sequence[int] = ...,
+    donate_argnames: str | Sequence[str] = ...,
     in_shardings: object = ...,
     out_shardings: object = ...,
 ) -> JitFunction: ...
@@ -136,9 +143,10 @@ def jit(
     *,
     target: str | Device = ...,
     precision: str = ...,
-    static: Sequence[str] = ...,
+    static_argnames: str | Sequence[str] = ...,
     static_argnums: int | Sequence[int] = ...,
     donate_argnums: int | Sequence[int] = ...,
+    donate_argnames: str | Sequence[str] = ...,
     in_shardings: object = ...,
     out_shardings: object = ...,
 ) -> Callable[[Callable[..., object]], JitFunction]: ...
@@ -149,17 +157,18 @@ def jit(
     *,
     target: str | Device = DEFAULT_TARGET,
     precision: str = "default",
-    static: Sequence[str] = (),
+    static_argnames: str | Sequence[str] = (),
     static_argnums: int | Sequence[int] = (),
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
     in_shardings: object = None,
     out_shardings: object = None,
 ) -> JitFunction | Callable[[Callable[..., object]], JitFunction]:
     """Compile NumPy code for the emulated chip: ``@tpuc.jit`` or ``@tpuc.jit(precision=...)``.
 
-    `static` names arguments, and `static_argnums` counts them, that are values of Python: a program
-    is made for each. Arrays of arguments in `donate_argnums` are given up, so that results of their
-    shape and type may lie in their place.
+    `static_argnames` names arguments, and `static_argnums` counts them, that are values of Python: a
+    program is made for each. Arrays of arguments in `donate_argnums` and `donate_argnames` are given
+    up, so that results of their shape and type may lie in their place.
 
     `in_shardings` is a `NamedSharding` for all arguments, or a tuple with one, or a tree of them, for
     each; `out_shardings` the same for the result. None says nothing: an argument then stays as it lies.
@@ -167,9 +176,10 @@ def jit(
     options: dict[str, Any] = {
         "target": target,
         "precision": precision,
-        "static": static,
+        "static_argnames": static_argnames,
         "static_argnums": static_argnums,
         "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
         "in_shardings": in_shardings,
         "out_shardings": out_shardings,
     }
@@ -178,5 +188,5 @@ def jit(
     return JitFunction(function, **options)
 
 
-def _several(positions: int | Sequence[int]) -> Sequence[int]:
-    return (positions,) if isinstance(positions, int) else positions
+def _several(given: _Which | Sequence[_Which]) -> Sequence[_Which]:
+    return (given,) if isinstance(given, int | str) else given

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -312,6 +312,18 @@ class Place:
     def multiply(self, value: object) -> Any:
         """``x[key] *= value``, once for each time that an element is named."""
         return self._array._updated("multiply", self._key, value)
+
+    def divide(self, value: object) -> Any:
+        """``x[key] / value``, once for each time that an element is named; of the quotient's type."""
+        return self._array / self._factors(value)
+
+    def power(self, value: object) -> Any:
+        """``x[key] ** value``, once for each time that an element is named."""
+        return self._array ** self._factors(value)
+
+    def _factors(self, value: object) -> Any:
+        ones: Any = np.ones_like(cast("Any", self._array))
+        return ones.at[self._key].multiply(value)
 
     def min(self, value: object) -> Any:
         """The smaller of ``x[key]`` and `value`."""

@@ -197,7 +197,7 @@ def test_static_arguments_of_a_jitted_gradient() -> None:
     def loss(x: Any, how: str, power: int) -> Any:
         return (np.sin(x) if how == "sine" else x**power).sum()
 
-    gradient = tpuc.jit(tpuc.grad(loss), static=("how", "power"))
+    gradient = tpuc.jit(tpuc.grad(loss), static_argnames=("how", "power"))
     close(gradient(X, "sine", 0), np.cos(X))
     close(gradient(X, how="power", power=3), 3 * X**2)
 

@@ -62,6 +62,15 @@ def test_other_methods_combine_once_for_each_time_an_element_is_named(
     assert (run(lambda x, v: getattr(x.at[key], method)(v), array, value) == want).all()
 
 
+def test_quotients_and_powers_are_taken_for_each_time_an_element_is_named() -> None:
+    want = X.copy()
+    np.divide.at(want, ROWS, np.float32(4))
+    assert (run(lambda x: x.at[ROWS].divide(4), X) == want).all()
+    want = X.copy()
+    np.power.at(want, [1, 1], np.float32(2))
+    np.testing.assert_allclose(run(lambda x: x.at[np.int32([1, 1])].power(2), X), want, rtol=1e-6)
+
+
 def test_positions_may_be_traced_and_values_are_broadcast() -> None:
     want = X.copy()
     want[ROWS] = np.float32([5])

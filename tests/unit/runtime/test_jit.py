@@ -93,7 +93,7 @@ def test_defaults_that_are_no_arrays_are_the_functions_own() -> None:
 
 def test_statics_choose_the_program() -> None:
     body, runs = counted(lambda x, times, name="add": x + times if name == "add" else x * times)
-    function = JitFunction(body, static=("times", "name"))
+    function = JitFunction(body, static_argnames=("times", "name"))
     assert (function(X, 3) == X + 3).all()
     assert (function(X, times=3) == X + 3).all()
     assert (function(X, 4) == X + 4).all()
@@ -101,7 +101,7 @@ def test_statics_choose_the_program() -> None:
     assert len(runs) == 3
     assert [function(X.astype(np.int32), n).dtype for n in (1, 1.0)] == [np.int32, np.float32]
     with pytest.raises(ValueError, match="static argument 'depth' is no parameter"):
-        jit(lambda x: x, static=("depth",))
+        jit(lambda x: x, static_argnames=("depth",))
     with pytest.raises(CompileError, match=r"static argument 'times' must be hashable"):
         function(X, [3])
 
@@ -218,6 +218,10 @@ def test_a_donated_argument_is_given_up_for_a_result_that_fits() -> None:
     assert state.is_deleted() and not x.is_deleted()
     assert (after.numpy() == X + X + 1).all()
     assert "input_output_alias" not in jit(lambda s: s[0], donate_argnums=0).lower(X).as_text()
+    by_name = jit(lambda state, x: state + x, donate_argnames="x")
+    assert "{}: (1, {}, may-alias)" in by_name.lower(X, X).as_text()
+    with pytest.raises(ValueError, match="donated argument 'y' is no parameter"):
+        jit(lambda x: x, donate_argnames="y")
 
 
 def test_a_jitted_function_inside_of_one_is_part_of_it() -> None:
@@ -228,7 +232,7 @@ def test_a_jitted_function_inside_of_one_is_part_of_it() -> None:
 
 
 def test_many_programs_of_one_function_are_reported_with_the_reason() -> None:
-    function = jit(lambda x, n: x, static=("n",), target="v5e")
+    function = jit(lambda x, n: x, static_argnames="n", target="v5e")
     with pytest.warns(
         RecompileWarning, match="for the 17th time: static argument 'n' was 15, now 16"
     ):
