@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from runtime.machines import Core
 from runtime.memory import Memory
@@ -11,6 +10,7 @@ from runtime.queue import Queue
 from runtime.topology import Topology, parse_target
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Coordinates, Slice
+from tpu_sim.machine.fork_lock import Once
 
 
 class Device:
@@ -88,7 +88,7 @@ def device_for(target: str | Device) -> Device:
     return target if isinstance(target, Device) else client_for(target).devices[0]
 
 
-@cache
+@Once
 def _client_of(topology: Topology) -> Client:
     """A client is never dropped: arrays on it may be passed to programs made at any later time."""
     return Client(topology)

@@ -56,7 +56,9 @@ class Memory:
     @cached_property
     def hbm(self) -> HbmMemory:
         """The bytes."""
-        return HbmMemory(self.size_bytes)
+        # From Python 3.12 on two threads may be here: the first one's is everybody's.
+        made: HbmMemory = self.__dict__.setdefault("hbm", HbmMemory(self.size_bytes))
+        return made
 
     def stats(self) -> dict[str, int]:
         """Bytes in use, their peak and limit, and more; the names are those of JAX."""

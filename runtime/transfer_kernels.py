@@ -18,11 +18,11 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from functools import cache
 
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.engine import Engine, NativeModule, UnsupportedHostError, detect_host
 from tpu_sim.machine.disk_cache import open_cache
+from tpu_sim.machine.fork_lock import Once
 
 LANES = 128
 GRANULE_BYTES = 4 * LANES
@@ -59,7 +59,7 @@ class Kernels:
     module: NativeModule
 
 
-@cache
+@Once
 def kernels(width: int, *, is_dense: bool, use_cache: bool) -> Kernels | None:
     """Loops for elements of `width` bytes (1, 2, 4); None where the host cannot run native code.
 

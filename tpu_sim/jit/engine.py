@@ -12,7 +12,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from functools import cache
 from queue import SimpleQueue
 from threading import Thread
 
@@ -24,6 +23,7 @@ from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.host import Host, UnsupportedHostError, detect_host
 from tpu_sim.jit.object_compiler import ObjectCompiler, pack_objects, unpack_objects
 from tpu_sim.machine.disk_cache import DiskCache, cache_key
+from tpu_sim.machine.fork_lock import Once
 
 __all__ = ["Engine", "Host", "NativeModule", "UnsupportedHostError", "detect_host"]
 
@@ -43,7 +43,7 @@ def define_symbol(name: str, address: int) -> None:
     _symbols[name] = address
 
 
-@cache
+@Once
 def _linker() -> llvm.LLJIT:
     """The one linker of the process; it never goes, as code that it linked may be running.
 
@@ -68,7 +68,7 @@ def _reap() -> None:
         _released.get().clear()
 
 
-@cache
+@Once
 def _reaper() -> Thread:
     thread = Thread(target=_reap, daemon=True, name="tpuc-unload")
     thread.start()
@@ -76,7 +76,7 @@ def _reaper() -> Thread:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reaper.cache_clear)  # a child has no such thread
+    os.register_at_fork(after_in_child=_reaper.clear)  # a child has no such thread
 
 
 class NativeModule:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
 from threading import Lock, Semaphore, Thread, current_thread, get_native_id, main_thread
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from tpu_sim.jit.calls import PAUSED
 from tpu_sim.jit.context import ExecutionContext, Word
 from tpu_sim.jit.fork_join import POOL_WORDS, PoolWord
+from tpu_sim.machine.fork_lock import Once
 from tpu_sim.machine.node_table import MAIN
 
 _TICK_SECONDS = 0.05
@@ -80,14 +80,14 @@ class WorkerPool:
                 semaphore.release()
 
 
-@lru_cache(maxsize=8)
+@Once
 def worker_pool(worker_address: int, count: int) -> WorkerPool:
     """The process's pool of `count` threads; all machines share it."""
     return WorkerPool(worker_address, count)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=worker_pool.cache_clear)  # a child has no such threads
+    os.register_at_fork(after_in_child=worker_pool.clear)  # a child has no such threads
 
 
 class _KeptApart:
@@ -150,14 +150,14 @@ class Ticker:
             self._runs.remove(context)
 
 
-@cache
+@Once
 def ticker() -> Ticker:
     """The process's."""
     return Ticker()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=ticker.cache_clear)  # a child has no such thread
+    os.register_at_fork(after_in_child=ticker.clear)  # a child has no such thread
 
 
 def run_interruptibly(
