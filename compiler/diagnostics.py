@@ -7,10 +7,23 @@ Every error the compiler raises for a user's input is a `CompileError`; a Python
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import FrameType
+
+_OURS = ("numpy", "runtime", "compiler", "tpuc", "contextlib", "functools")
+
+
+def users_frame() -> tuple[FrameType | None, int]:
+    """The innermost frame outside of tpuc and NumPy, and how many frames it lies above the caller's: where in
+    the user's program this happens."""
+    frame, count = sys._getframe(1).f_back, 1
+    while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] in _OURS:
+        frame, count = frame.f_back, count + 1
+    return frame, count
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from compiler.frontends.numpy.indexing import normal_index
 from compiler.frontends.numpy.ops import as_tracer
 from compiler.frontends.numpy.promotion import promote_pair
 from compiler.frontends.numpy.tracer import SIZED, Tracer, open_trace
+from compiler.hlo.host_types import stated_dtype
 from runtime.buffer import Array, device_put
 from runtime.client import Device
 from runtime.jit import JitFunction
@@ -228,6 +229,15 @@ def updated(x: Array, method: str, key: Any, value: Any) -> Any:
     if not isinstance(value, Array | np.ndarray):
         value = np.asarray(value, x.dtype)
     return run(_updater(method), (x, _static_key(x, key), value), {})
+
+
+def viewed(x: Array, dtype: Any) -> Any:
+    """``x.view(dtype)``."""
+    return run(_view, (x, stated_dtype(dtype)), {})
+
+
+def _view(x: Any, dtype: Any) -> Any:
+    return x.view(dtype)
 
 
 @functools.cache

@@ -261,6 +261,11 @@ class Array(ArrayMethods):
         made: Array = _operations().updated(self, method, key, value)
         return made
 
+    def view(self, dtype: object) -> Array:
+        """The same bits as elements of another type, more or fewer of them along the last axis."""
+        made: Array = _operations().viewed(self, dtype)
+        return made
+
     def to_device(self, device: Device, /, *, stream: None = None) -> Array:
         """A copy on another device, or the array itself. Raises ValueError for a stream: there is none."""
         if stream is not None:

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, users_frame
 from compiler.hlo.dtypes import BY_NUMPY
 
 NumpyDType = np.dtype[np.generic]
@@ -33,7 +33,7 @@ class PrecisionWarning(UserWarning):
 @cache
 def _warn_about_f64_once() -> None:
     message = "float64 arrays become float32 on the device; pass float32 to silence this warning"
-    warnings.warn(message, PrecisionWarning, stacklevel=4)
+    warnings.warn(message, PrecisionWarning, stacklevel=1 + users_frame()[1])
 
 
 def device_dtype(dtype: object, *, warns: bool = False) -> NumpyDType:

@@ -35,7 +35,9 @@ def as_tracer(trace: Trace, value: object) -> Tracer:
         parts = [expand(as_tracer(trace, v), 0) for v in value]
         return concatenate(trace, parts, 0)
     array = np.asarray(value)
-    return _constant(trace, fitted(array, device_dtype(array.dtype, warns=True)))
+    return _constant(
+        trace, fitted(array, device_dtype(array.dtype, warns=isinstance(value, np.ndarray)))
+    )
 
 
 def traced(trace: Trace, value: Any) -> Any:

@@ -170,13 +170,21 @@ def _extreme_rule(opcode: str) -> Rule:
     return rule
 
 
-def _truth_rule(opcode: str) -> Rule:
+def logic_rule(opcode: str, *, of_truth: bool) -> Rule:
+    """A reduction by and, or, xor: of truth values, or of the bits of integers."""
+
     def rule(
-        trace: Trace, a: object, axis: Axis = None, keepdims: bool = False, where: object = True
+        trace: Trace,
+        a: object,
+        axis: Axis = None,
+        keepdims: bool = False,
+        initial: object = None,
+        where: object = True,
     ) -> Tracer:
-        x = _masked(opcode, convert(as_tracer(trace, a), _BOOL), where)
+        x = as_tracer(trace, a)
+        x = _masked(opcode, convert(x, _BOOL) if of_truth else x, where)
         result = fold(opcode, x, normal_axes(axis, x.ndim), keepdims=bool(keepdims))
-        return _finish(result, opcode, None, _BOOL)
+        return _finish(result, opcode, initial, x.dtype)
 
     return rule
 
@@ -429,10 +437,10 @@ def nan_to_num(trace: Trace, x: object, copy: bool = True, nan: float = 0.0) -> 
 
 
 REDUCTION_FUNCTIONS: dict[object, Rule] = {
-    np.all: _truth_rule("and"),
+    np.all: logic_rule("and", of_truth=True),
     np.amax: _extreme_rule("maximum"),
     np.amin: _extreme_rule("minimum"),
-    np.any: _truth_rule("or"),
+    np.any: logic_rule("or", of_truth=True),
     np.argmax: _position_rule("GT"),
     np.argmin: _position_rule("LT"),
     np.argsort: argsort,

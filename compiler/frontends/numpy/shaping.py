@@ -32,6 +32,9 @@ from compiler.frontends.numpy.promotion import is_floating
 from compiler.frontends.numpy.reductions import Axis, normal_axes, normal_axis
 from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.frontends.numpy.ufuncs import round_to_even
+from compiler.hlo.dtypes import PRED, from_numpy
+from compiler.hlo.host_types import stated_dtype
+from compiler.hlo.shape import ArrayShape
 
 Dims = int | Sequence[int]
 
@@ -346,7 +349,27 @@ def _atleast_rule(rank: int) -> Rule:
     return rule
 
 
+def _view(trace: Trace, a: object, dtype: object) -> Tracer:
+    """``x.view(dtype)``: the bits as elements of another type, more or fewer of them along the last axis."""
+    x, want = as_tracer(trace, a), stated_dtype(dtype)
+    old, new = from_numpy(x.dtype), from_numpy(want)
+    if old == new:
+        return x
+    if any(kind.bits < 8 or kind.is_complex or kind == PRED for kind in (old, new)):
+        raise UnsupportedError(f"x.view of {x.dtype} as {want}: write x.astype, x.real or x.imag")
+    more, fewer = old.bits // new.bits, new.bits // old.bits  # elements for one, or for so many
+    if max(more, fewer) > 1 and (not x.ndim or (fewer and x.shape[-1] % fewer)):
+        raise CompileError(f"x.view of {x!r} as {want}: its last axis has no multiple of {fewer}")
+    if fewer > 1:
+        x = reshape(x, (*x.shape[:-1], x.shape[-1] // fewer, fewer))
+    dims = x.shape[:-1] if fewer > 1 else x.shape if more == 1 else (*x.shape, more)
+    shape = ArrayShape(new, dims)
+    made = wrap(x, trace.builder.instruction("bitcast-convert", (x.instr,), None, shape))
+    return reshape(made, (*dims[:-2], dims[-2] * more)) if more > 1 else made
+
+
 SHAPING_FUNCTIONS: dict[object, Rule] = {
+    np.ndarray.view: _view,
     np.around: _round,
     np.astype: _astype,
     np.atleast_1d: _atleast_rule(1),

@@ -50,10 +50,8 @@ def _cov(
     bias: bool = False,
     ddof: int | None = None,
 ) -> Any:
-    if y is not None:
-        raise UnsupportedError("np.cov: argument 'y' cannot be traced; stack the arrays")
-    x: Any = np.atleast_2d(traced(trace, m))
-    x = x if rowvar or x.shape[0] == 1 else x.T
+    rows: list[Any] = [np.atleast_2d(traced(trace, part)) for part in (m, y) if part is not None]
+    x: Any = np.concatenate([part if rowvar or part.shape[0] == 1 else part.T for part in rows])
     taken = (0 if bias else 1) if ddof is None else ddof
     centred: Any = x - np.mean(x, axis=1, keepdims=True)
     found: Any = centred @ np.conj(centred).T / (x.shape[1] - taken)

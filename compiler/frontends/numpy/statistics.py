@@ -5,7 +5,7 @@ Each rule is NumPy code on traced arrays; NumPy's types do not know these: hence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,18 @@ def searchsorted(trace: Trace, a: Any, v: Any, side: str = "left", sorter: Any =
     """np.searchsorted: how many elements come before each value, by comparing all with all."""
     bins, values = traced(trace, a), traced(trace, v)
     ordered: Any = bins if sorter is None else np.take(bins, sorter)
-    below: Any = ordered < values[..., None] if side == "left" else ordered <= values[..., None]
+    value: Any = values[..., None]
+    below: Any = ordered < value if side == "left" else ordered <= value
+    if value.dtype.kind not in "biu":  # NaN comes last
+        below = below | (np.isnan(value) & (~np.isnan(ordered) if side == "left" else True))
     return np.sum(below, axis=-1, dtype=np.int32)
 
 
 def _digitize(trace: Trace, x: Any, bins: Any, right: bool = False) -> Any:
-    edges = np.asarray(bins) if isinstance(bins, Sequence) else bins
-    if not isinstance(edges, np.ndarray):
-        raise UnsupportedError("np.digitize: want bins whose values are known while tracing")
-    side = "left" if right else "right"
-    if len(edges) > 1 and edges[0] > edges[-1]:
-        return len(edges) - searchsorted(trace, edges[::-1], x, side)
-    return searchsorted(trace, edges, x, side)
+    """np.digitize: edges that fall are those above the value instead of those below."""
+    edges: Any = traced(trace, bins)
+    below = searchsorted(trace, edges, x, "left" if right else "right")
+    return np.where(edges[0] > edges[-1], len(edges) - below, below) if len(edges) else below
 
 
 def _interp(

@@ -7,7 +7,6 @@ It has a shape and an element type but no values. NumPy's protocols (`__array_uf
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError, UnsupportedError, users_frame
 from compiler.frontends.numpy.changing import AT, CHANGED
 from compiler.frontends.numpy.memory import (
     VIEWING,
     ChangingArray,
     assign,
     in_place,
+    link,
     link_item,
     link_results,
 )
@@ -153,15 +153,12 @@ def open_trace() -> Trace | None:
 
 
 def _line() -> str:
-    """Where in the user's program this happens: the innermost frame outside of tpuc and NumPy."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.split(".")[0] not in ("numpy", "runtime", "compiler", "tpuc", "contextlib"):
-            file = frame.f_code.co_filename.replace("\\", "/")
-            return f' source_file="{file}" source_line={frame.f_lineno}'
-        frame = frame.f_back
-    return ""
+    """Where in the user's program this happens."""
+    frame, _ = users_frame()
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename.replace("\\", "/")
+    return f' source_file="{file}" source_line={frame.f_lineno}'
 
 
 def _of_its_own(result: Any) -> Any:
@@ -288,6 +285,14 @@ class Tracer(ChangingArray):
     def copy(self) -> Tracer:
         """The same values in an array of its own."""
         return Tracer(self.owner, self.instr, is_weak=self.is_weak)
+
+    def view(self, dtype: object) -> Any:
+        """The same bits as elements of another type, in the same memory."""
+        rule = self.owner.functions[np.ndarray.view]
+        made: Tracer = self._run("view", rule, (self, dtype), {})
+        if self._is_users():
+            link(made, self, lambda x: x.view(dtype), lambda x, value: value.view(x.dtype))
+        return made
 
     @property
     def device(self) -> None:

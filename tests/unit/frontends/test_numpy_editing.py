@@ -272,6 +272,56 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, M),
     ),
+    "reduce": (
+        lambda m, u, x: (
+            np.bitwise_and.reduce(u, axis=None),
+            np.bitwise_or.reduce(m, axis=1, keepdims=True),
+            np.bitwise_xor.reduce(m, initial=5),
+            np.bitwise_xor.reduce(x > 0, axis=(0, 1)),
+            np.logical_xor.reduce(m, where=m > 3),
+            np.gcd.reduce(m, axis=1),
+            np.fmax.reduce(np.where(x > 0, np.nan, x), axis=(0, 1), keepdims=True),
+            np.logaddexp.reduce(x),
+        ),
+        (M, U, X),
+    ),
+    "accumulate": (
+        lambda m, x: (
+            np.bitwise_xor.accumulate(m, axis=1),
+            np.bitwise_and.accumulate(m),
+            np.logical_or.accumulate(x > 1),
+            np.logical_xor.accumulate(m),
+        ),
+        (M, X),
+    ),
+    "views": (
+        lambda x, m, u: (
+            x.view(np.int32),
+            x[1:3].view(np.uint8),
+            (m.view(np.uint32) >> 3).view(np.int32),
+            u.view(np.int16),
+            m.view("f4").view(np.int32),
+        ),
+        (X, M, U),
+    ),
+    "edges": (
+        lambda v, e: (
+            np.digitize(v, e),
+            np.digitize(v, e[::-1], right=True),
+            np.digitize([0.5], e),
+            np.searchsorted(np.sort(v), v, "right"),
+        ),
+        (np.append(V, np.float32([np.nan, -np.inf])), np.float32([-1, 0, 0.5, np.inf])),
+    ),
+    "covariances": (
+        lambda x, v: (
+            np.cov(x[0], x[1]),
+            np.corrcoef(x[:, 0], x[:, 1]),
+            np.cov(x, x * 2, rowvar=False),
+            np.cov(x, v[:6]),
+        ),
+        (X, V),
+    ),
     "powers of zero": (
         lambda z, w: np.power(z, w),
         (np.zeros(6, np.complex64), np.complex64([0, 1, 1 + 1j, 2, 3, 0.5 - 3j])),

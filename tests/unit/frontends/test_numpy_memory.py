@@ -97,6 +97,14 @@ def _functions(x: Any) -> Any:
     return a, b, c, d, e, f, g, x
 
 
+def _viewed(x: Any) -> Any:
+    bits, halves = x.view(np.int32), x[1].view(np.int16)
+    bits[0] = 0
+    halves[:2] = 3
+    x[2] = 1
+    return x, bits, halves
+
+
 def _methods(x: Any) -> Any:
     outer = np.subtract.outer(x[0], x[1])
     best = np.maximum.accumulate(x, axis=1)
@@ -114,7 +122,18 @@ def _methods(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [_filled, _masked, _reduced, _views, _copies, _named_twice, _out, _functions, _methods],
+    [
+        _filled,
+        _masked,
+        _reduced,
+        _views,
+        _copies,
+        _named_twice,
+        _out,
+        _functions,
+        _viewed,
+        _methods,
+    ],
 )
 def test_arrays_change_as_numpys(function: Function) -> None:
     x = f32(4, 4)

@@ -370,6 +370,13 @@ def test_host_f64_and_s64_become_32_bits_with_one_warning() -> None:
     with pytest.warns(PrecisionWarning, match="float64 arrays become float32"):
         module, _, _ = trace(lambda x, i: (x, i), (np.ones(2), np.arange(2)))
     assert [p.array.dtype.name for p in module.entry.parameters] == ["f32", "s32"]
+    _warn_about_f64_once.cache_clear()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        trace(lambda x: x * np.sqrt(2) + np.float64(1) + [0.5, 1.5], (f32(2),))
+        assert not seen
+        trace(lambda x: x * np.ones(2), (f32(2),))
+    assert [w.filename for w in seen] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trace(lambda x: x, (np.ones(2),))
@@ -466,6 +473,7 @@ def test_asking_for_a_value_is_refused(use: Callable[[Any], Any]) -> None:
             "'where' cannot be traced; give out=, or use np.where",
         ),
         (lambda x: np.where(x > 0), "unknown number"),
+        (lambda x: x.view(bool), r"x\.view of float32 as bool: write x\.astype"),
         (lambda x: np.pad(x, 1, mode="middle"), "want one of constant, edge"),
         (lambda x: np.pad(x, 1, "reflect", reflect_type="odd"), "want 'even'"),
         (lambda x: np.average(x, weights=x[0]), r"weights of shape \(2,\); want that of the array"),
@@ -481,6 +489,7 @@ def test_what_is_not_supported_is_named(use: Callable[[Any], Any], message: str)
     ("use", "message"),
     [
         (lambda x: x + np.ones(5, np.float32), "cannot be broadcast together"),
+        (lambda x: x.astype(np.int8).view(np.int16), "no multiple of 2"),
         (lambda x: x[7], "index 7 is out of range"),
         (lambda x: x[0, 0, 0], "found 3 indices, want at most 2"),
         (lambda x: x.sum(2), "axis 2 is out of range"),
