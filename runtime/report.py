@@ -6,71 +6,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from runtime.advice import Advice, advise
 from runtime.energy import Energy, energy_of
+from runtime.kernel_report import KernelReport, KernelSum, peak_multiply_adds_per_cycle, share_of
 from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.trace import write_trace
 from runtime.xspace import SUFFIX, write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.origins import origin_table
-from tpu_sim.isa.program import If, Kernel, Loop, Node, Program, While
-from tpu_sim.machine.result import ExecutionResult, KernelRun
+from tpu_sim.isa.program import If, Loop, Node, Program, While
+from tpu_sim.machine.result import ExecutionResult
 
 SCHEMA_VERSION = 1
 """Of the JSON object: raised when a field goes or changes its meaning (tpuc/report.schema.json)."""
-VREG_ELEMENTS = 1024
-"""Elements of 32 bits that a vector operation takes at a time."""
-
-
-@dataclass(frozen=True)
-class KernelReport:
-    """All calls of one call site taken together."""
-
-    name: str
-    note: str
-    calls: int
-    cycles: int
-    mxu_utilisation: float  # model multiply-adds over cycles times peak
-    mxu_busy: float  # share of MXU cycles with a pass in them, padding included
-    dma_wait_cycles: int
-    hbm_bytes: int
-    least_bytes: int  # what it reads and makes, once, without padding
-    causes: dict[str, int]  # cycles by label of `Cause`; they add up to `cycles`
-    roofline: str  # the roof above it: "hbm", "mxu", "vector", or "none" if it uses none of them
-    roofline_cycles: float  # at that roof
-    roofline_share: float  # cycles at that roof over cycles
-
-    @property
-    def amplification(self) -> float:
-        """Bytes moved over the least, 1 for a kernel that needs none."""
-        return self.hbm_bytes / self.least_bytes if self.least_bytes else 1.0
-
-    @property
-    def bound_by(self) -> str:
-        """The cause that takes most cycles."""
-        return max(self.causes, key=lambda label: self.causes[label])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the JSON object of a kernel."""
-        return {
-            "name": self.name,
-            "note": self.note,
-            "calls": self.calls,
-            "cycles": self.cycles,
-            "mxu_utilisation": self.mxu_utilisation,
-            "mxu_busy": self.mxu_busy,
-            "dma_wait_cycles": self.dma_wait_cycles,
-            "hbm_bytes": self.hbm_bytes,
-            "least_bytes": self.least_bytes,
-            "amplification": self.amplification,
-            "bound_by": self.bound_by,
-            "causes": self.causes,
-            "roofline": self.roofline,
-            "roofline_cycles": self.roofline_cycles,
-            "roofline_share": self.roofline_share,
-        }
 
 
 Traced = tuple[Program, Chip, ExecutionResult]
@@ -114,6 +64,15 @@ class Report:
         program, _, result = self.traced
         return origin_costs(program.kernels, result.kernels, origin_table(program.metadata))
 
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What would help, and how much at most; worked out when asked for."""
+        assert self.traced is not None, "made by build_report"
+        program, chip, result = self.traced
+        kernels = {run.site or run.name: run.name for run in result.kernels}
+        sites = [(kernels[kernel.name], kernel) for kernel in self.kernels]
+        return advise(program, chip, sites, self.origin_costs, self.cycles)
+
     def write_trace(self, path: str | Path) -> None:
         """Write what the report adds up as a trace: for ui.perfetto.dev (`runtime.trace`), or, to a
         file ``NAME.xplane.pb``, for xprof and TensorBoard (`runtime.xspace`)."""
@@ -143,6 +102,7 @@ class Report:
             "remarks": list(self.remarks),
             **({} if self.links is None else {"links": self.links.to_json()}),
             **({} if self.energy is None else {"energy": self.energy.to_json()}),
+            "advice": [advice.to_json(self.cycles) for advice in self.advice],
             "kernels": [kernel.to_json() | self._origins(kernel) for kernel in self.kernels],
             "lines": [
                 {"line": line, **cost.to_json()}
@@ -158,65 +118,6 @@ class Report:
         return {"origins": [o.to_json() | {"cycles": round(n)} for o, n in found]}
 
 
-@dataclass
-class _Sum:
-    note: str = ""
-    calls: int = 0
-    cycles: int = 0
-    multiply_adds: int = 0
-    element_ops: int = 0
-    least_bytes: int = 0
-    mxu_busy_cycles: int = 0
-    dma_wait_cycles: int = 0
-    hbm_bytes: int = 0
-    causes: list[int] = field(default_factory=lambda: [0] * len(Cause))
-
-    def add(self, run: KernelRun, kernel: Kernel) -> None:
-        """Take in a call of a kernel, or several added up."""
-        self.calls += run.calls
-        self.cycles += run.cycles
-        self.multiply_adds += kernel.flops // 2 * run.calls
-        self.element_ops += kernel.element_ops * run.calls
-        self.least_bytes += kernel.least_bytes * run.calls
-        self.mxu_busy_cycles += run.mxu_busy_cycles
-        self.dma_wait_cycles += run.dma_wait_cycles
-        self.hbm_bytes += run.hbm_bytes
-        self.causes = [a + b for a, b in zip(self.causes, run.causes, strict=True)]
-
-    def report(self, name: str, chip: Chip) -> KernelReport:
-        """The sum as people read it."""
-        at_mxu_roof = self.multiply_adds / peak_multiply_adds_per_cycle(chip)
-        at_hbm_roof = self.least_bytes / chip.device_hbm_peak_bytes_per_cycle
-        lanes = chip.slot_count(Slot.VALU) * VREG_ELEMENTS * chip.cores_per_device
-        at_vector_roof = self.element_ops / lanes
-        roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof, "vector": at_vector_roof}
-        roof = max(roofs, key=lambda name: roofs[name])
-        return KernelReport(
-            name=name,
-            note=self.note,
-            calls=self.calls,
-            cycles=self.cycles,
-            mxu_utilisation=_share(at_mxu_roof, self.cycles),
-            mxu_busy=_share(self.mxu_busy_cycles / chip.device_mxu_units, self.cycles),
-            dma_wait_cycles=self.dma_wait_cycles,
-            hbm_bytes=self.hbm_bytes,
-            least_bytes=self.least_bytes,
-            causes={cause.label: self.causes[cause] for cause in Cause},
-            roofline=roof if roofs[roof] else "none",
-            roofline_cycles=roofs[roof],
-            roofline_share=_share(roofs[roof], self.cycles),
-        )
-
-
-def _share(ideal: float, cycles: int) -> float:
-    return ideal / cycles if cycles else 0.0
-
-
-def peak_multiply_adds_per_cycle(chip: Chip) -> float:
-    """bf16 multiply-adds that the cores of a device can do in a cycle."""
-    return chip.device_peak_flops / chip.clock_hz / 2
-
-
 def build_report(
     program: Program,
     chip: Chip,
@@ -227,10 +128,10 @@ def build_report(
     assumed_trips: int | None = None,
 ) -> Report:
     """Sum the kernel runs of `result` by call site."""
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, KernelSum] = {}
     for run in result.kernels:
         kernel = program.kernels[run.name]
-        sums.setdefault(run.site or run.name, _Sum(note=kernel.note)).add(run, kernel)
+        sums.setdefault(run.site or run.name, KernelSum(note=kernel.note)).add(run, kernel)
     multiply_adds = sum(s.multiply_adds for s in sums.values())
     at_mxu_roof = multiply_adds / peak_multiply_adds_per_cycle(chip)
     causes = {cause.label: count for cause, count in zip(Cause, result.causes, strict=True)}
@@ -241,11 +142,11 @@ def build_report(
         kernels=tuple(entry.report(name, chip) for name, entry in sums.items()),
         hbm_bytes=result.hbm_bytes,
         hbm_peak_bytes=program.hbm_bytes,
-        hbm_utilisation=_share(
+        hbm_utilisation=share_of(
             result.hbm_bytes / chip.device_hbm_peak_bytes_per_cycle, result.cycles
         ),
-        mxu_utilisation=_share(at_mxu_roof, result.cycles),
-        mxu_busy=_share(result.mxu_busy_cycles / chip.device_mxu_units, result.cycles),
+        mxu_utilisation=share_of(at_mxu_roof, result.cycles),
+        mxu_busy=share_of(result.mxu_busy_cycles / chip.device_mxu_units, result.cycles),
         compile_seconds=compile_seconds,
         execute_seconds=execute_seconds,
         stages=stages,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from runtime.origin_costs import UNKNOWN, OriginCost, Scope, by_line, by_scope
 from runtime.report import Report
@@ -12,6 +13,7 @@ _MOST_LINES = 20
 _LEAST_SHARE = 0.01
 """Of a scope in the tree: what is below is added up."""
 _MOST_NAMES = 3
+_MOST_ADVICE = 3
 
 
 def print_lines(out: Console, report: Report) -> None:
@@ -37,6 +39,28 @@ def print_scopes(out: Console, report: Report) -> None:
         _add_scope(table, scope, "", report)
     out.print(table)
     _say_unknown(out, report)
+
+
+def print_advice(out: Console, report: Report) -> None:
+    """What would help most, a paragraph each; nothing where nothing takes much."""
+    shown = report.advice[:_MOST_ADVICE]
+    if not shown:
+        return
+    out.print("what would help (each alone, at most about so much)", style="italic")
+    for number, advice in enumerate(shown, 1):
+        share = advice.saved_cycles / max(report.cycles, 1)
+        where = _listed(list(advice.places or advice.kernels))
+        if advice.places:
+            where += f" ({_listed(list(advice.kernels))})"
+        paragraph = Text(f"-{advice.saved_cycles:,.0f} cycles ({share:.0%}) at {where}", "bold")
+        for word, text in (("why", advice.why), ("try", advice.remedy)):
+            paragraph.append(Text(f"\n{word}: {text}", "not bold"))
+        row = Table.grid(padding=(0, 1))
+        row.add_row(f"{number:>2}.", paragraph)
+        out.print(row)
+    more = len(report.advice) - len(shown)
+    if more:
+        out.print(f"    ({more} more: --json has them all)")
 
 
 def _add_scope(table: Table, scope: Scope, indent: str, report: Report) -> None:

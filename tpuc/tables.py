@@ -13,10 +13,11 @@ from rich import box
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from runtime.report import KernelReport, Report
+from runtime.kernel_report import KernelReport
+from runtime.report import Report
 from tpu_sim.isa.chips import Chip, chip_names, load_chip
 from tpuc.arrays import Difference
-from tpuc.cost_tables import print_lines, print_scopes
+from tpuc.cost_tables import print_advice, print_lines, print_scopes
 
 _MOST_REMARKS = 5
 _SLOWEST = 12
@@ -93,6 +94,7 @@ def print_report(
         _print_kernels(out, report, listing)
     else:
         (print_lines if by == "line" else print_scopes)(out, report)
+    print_advice(out, report)
 
 
 def _print_kernels(out: Console, report: Report, listing: Listing) -> None:

@@ -51,7 +51,7 @@ def kernel_work(instr: HloInstruction, in_place: tuple[tuple[int, int], ...]) ->
         )
         if not _is_on_chip(shape)
     )
-    return KernelWork(sum(map(_operations, called)), read + made)
+    return KernelWork(sum(map(operations, called)), read + made)
 
 
 def _is_on_chip(shape: object) -> bool:
@@ -89,7 +89,7 @@ def _made(root: HloInstruction, *, is_in_place: bool) -> int:
     return min(_sizes(root), update) * (2 if root.opcode == "scatter" else 1)
 
 
-def _operations(node: HloInstruction) -> int:
+def operations(node: HloInstruction) -> int:
     """Operations of a node; those of a reduction are one for each element it takes."""
     if OPCODES[node.opcode].has(Trait.REDUCTION):
         return sum(shape.element_count for shape in leaves(node.operands[0].shape))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from compiler.analysis.buffer_assignment import BufferAssignment
 from compiler.analysis.host_ports import host_ports
+from compiler.analysis.kernel_facts import facts_of
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
@@ -37,6 +38,7 @@ from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
 from compiler.llo.printer import print_llo
 from compiler.pass_pipeline import write_dump
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.kernel_facts import FACTS, facts_text
 from tpu_sim.isa.origins import ORIGINS
 from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES
@@ -109,6 +111,8 @@ def lower_module(
     origins = site_origins(module, library.requests, main)
     if origins.sites:
         program.metadata[ORIGINS] = origins.text()
+    facts = {n: facts_of(r.instr, options.precision) for n, r in library.requests.items()}
+    program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
         program.routes = exchange.routes
         program.constants += exchange.tables

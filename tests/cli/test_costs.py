@@ -17,3 +17,14 @@ def test_lines_and_operations(call: Call, model: Path, tmp_path: Path) -> None:
     scopes = call("run", named, "--by", "op").out
     assert "net" in scopes and "  two" in scopes and "    dot" in scopes
     assert "says nothing" in call("estimate", model, "--by", "line").out
+
+
+def test_every_report_ends_with_what_would_help(call: Call, tmp_path: Path) -> None:
+    named = tmp_path / "net.mlir"
+    named.write_text(LAYERS)
+    for by in ("kernel", "line", "op"):
+        out = call("estimate", named, "--by", by).out
+        _, title, advice = out.partition("what would help")
+        assert title and advice.count("why: ") == advice.count("try: ") >= 1
+        assert "cycles (" in advice and " at net.py:" in advice
+    assert "what would help" not in call("estimate", named, "--csv", "-").out

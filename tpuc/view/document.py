@@ -112,6 +112,17 @@ class SliceFacts:
 
 
 @dataclass
+class AdviceRow:
+    """What would help some call sites, and the cycles that it would save at most."""
+
+    why: str
+    remedy: str
+    saved: float
+    lines: list[str]
+    sites: list[str]
+
+
+@dataclass
 class Main:
     """What the page opens with."""
 
@@ -133,6 +144,7 @@ class Main:
     memory: Memory
     kernels: list[str]
     slice: SliceFacts | None = None
+    advice: list[AdviceRow] = field(default_factory=list)
     version: int = VERSION
 
 

@@ -9,15 +9,26 @@ from pathlib import Path
 from compiler.analysis.buffer_assignment import Allocation
 from compiler.driver import CompiledModule
 from runtime.executable import Executable
+from runtime.kernel_report import VREG_ELEMENTS
 from runtime.origin_costs import UNKNOWN
-from runtime.report import VREG_ELEMENTS, Report
+from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.origins import Origin, origin_table
 from tpu_sim.isa.program import HBM, SMEM, VMEM, Call, If, Loop, Node, While
 from tpu_sim.machine.result import MOST_RECORDS, KernelRun
-from tpuc.view.document import Buffer, Calls, ChipFacts, CostRow, Main, Memory, Site, SliceFacts
+from tpuc.view.document import (
+    AdviceRow,
+    Buffer,
+    Calls,
+    ChipFacts,
+    CostRow,
+    Main,
+    Memory,
+    Site,
+    SliceFacts,
+)
 
 _SPACES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 MOST_CALLS = 20_000
@@ -88,6 +99,10 @@ class RunFacts:
             memory=self._memory(),
             kernels=[],
             slice=self._slice(),
+            advice=[
+                AdviceRow(a.why, a.remedy, round(a.saved_cycles), list(a.places), list(a.kernels))
+                for a in report.advice
+            ],
         )
 
     def _sites(self) -> list[Site]:

@@ -39,7 +39,7 @@ WRONG = [
 ]
 
 
-def walk(folder: Path, arguments: Sequence[str], links: Sequence[str]) -> Seen:
+def walk(folder: Path, arguments: Sequence[str], links: Sequence[str], width: int = 1400) -> Seen:
     """Make a page, go through it in the browser, and return what `walk.js` saw."""
     page = folder / "page.html"
     done = CliRunner().invoke(cli, ["view", *arguments, "-o", str(page)], catch_exceptions=False)
@@ -51,7 +51,7 @@ def walk(folder: Path, arguments: Sequence[str], links: Sequence[str]) -> Seen:
     page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
     options = [
         "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-        "--disable-background-networking", "--disable-component-update", "--window-size=1400,860",
+        "--disable-background-networking", "--disable-component-update", f"--window-size={width},860",
         f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000", "--dump-dom", f"file://{page}",
     ]  # fmt: skip
     run = subprocess.run(
@@ -99,10 +99,15 @@ def test_search_keys_and_themes(seen: Seen) -> None:
     assert seen["themes"][0] != seen["themes"][1]
 
 
-def test_a_comparison_and_a_slice_are_drawn(tmp_path: Path) -> None:
+def test_the_overview_says_what_would_help(seen: Seen) -> None:
+    text = seen["views"]["Overview"]["text"]
+    assert "What would help" in text and "attention.py:" in text and "→ " in text
+
+
+def test_a_comparison_and_a_slice_are_drawn_in_a_narrow_window(tmp_path: Path) -> None:
     model = str(ROOT / "examples" / "slice" / "tp_mlp_train.hlo")
     seen = walk(
-        tmp_path, [model, "--target", "v5e:4x2", "--target", "v6e:4x2"], ["#view=slice&doc=1"]
+        tmp_path, [model, "--target", "v5e:4x2", "--target", "v6e:4x2"], ["#view=slice&doc=1"], 800
     )
     assert list(seen["views"]) == [*VIEWS, "Slice", "Compare"] and not seen["errors"]
     bad = {n: v["text"] for n, v in seen["views"].items() if not v["drawn"] or v["wide"]}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from compiler.options import CompileOptions
+from runtime.api import compile
 from runtime.machines import MachineOptions
 from tests.unit.runtime.test_origin_costs import LAYERS
 from tpuc.view.collect import ViewOptions, collect
@@ -40,6 +41,14 @@ def test_main_adds_up(document: Document) -> None:
     named = {str(row[0]) for row in main.origins}
     assert {"net/one/dot", "net/three/tanh"} <= named
     assert all(0 <= number < len(main.origins) for site in main.sites for number in site.origins)
+
+
+def test_advice_is_that_of_the_report(document: Document) -> None:
+    report = compile(LAYERS).estimate()
+    assert [row.saved for row in document.main.advice] == [
+        round(advice.saved_cycles) for advice in report.advice
+    ]
+    assert all(row.lines and row.sites for row in document.main.advice) and report.advice
 
 
 def test_edits_lead_from_the_input_to_the_final_module(document: Document) -> None:

@@ -17,7 +17,9 @@ const h = T.h;
 
 T.count = (n) => Math.round(n).toLocaleString("en-US");
 T.short = (n) => n >= 1e12 ? (n / 1e12).toFixed(n < 1e14 ? 1 : 0) + " T" : n >= 1e9 ? (n / 1e9).toFixed(n < 1e10 ? 2 : n < 1e11 ? 1 : 0) + " G" : n >= 1e6 ? (n / 1e6).toFixed(n < 1e7 ? 2 : 1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(n < 1e4 ? 2 : 1) + " k" : String(Math.round(n));
-T.bytes = (n) => n >= 1 << 30 ? (n / 2 ** 30).toFixed(2) + " GiB" : n >= 1 << 20 ? (n / 2 ** 20).toFixed(1) + " MiB" : n >= 1024 ? (n / 1024).toFixed(1) + " KiB" : n + " B";
+T.bytes = (n) => n >= 1e9 ? (n / 1e9).toFixed(2) + " GB" : n >= 1e6 ? (n / 1e6).toFixed(1) + " MB" : n >= 1e3 ? (n / 1e3).toFixed(1) + " kB" : n + " B";
+/* Of memories on the chip, whose sizes are powers of two. */
+T.binary = (n) => n >= 1 << 20 ? (n / 2 ** 20).toFixed(1) + " MiB" : n >= 1024 ? (n / 1024).toFixed(1) + " KiB" : n + " B";
 T.share = (x) => (100 * x).toFixed(x < 0.9995 ? 1 : 0) + "\u00a0%";
 T.time = (cycles) => { const s = cycles / T.main.chip.clock_hz; return s >= 1 ? s.toFixed(3) + " s" : s >= 1e-3 ? (1e3 * s).toFixed(3) + " ms" : s >= 1e-6 ? (1e6 * s).toFixed(2) + " µs" : (1e9 * s).toFixed(0) + " ns"; };
 

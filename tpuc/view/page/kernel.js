@@ -29,14 +29,14 @@ T.vmemMap = (k) => {
   const svg = h("svg:svg", { viewBox: `0 0 ${w} ${height}`, width: "100%", style: "max-width:1100px" }), X = (r) => 10 + (w - 20) * r / rows;
   svg.append(h("svg:rect", { x: 10, y: 8, width: w - 20, height: 22, rx: 4, fill: "var(--hover)" }));
   sorted.forEach((win, i) => {
-    const colour = win.is_kept ? "var(--c-ici)" : win.name.startsWith("in.") ? "var(--c-dma_in)" : win.name.startsWith("out.") ? "var(--c-dma_out)" : "var(--c-vector)", tip = `${win.name}: rows ${T.count(win.row)} to ${T.count(win.row + win.rows - 1)}, ${T.bytes(512 * win.rows)}${win.is_kept ? ", kept between kernels" : ""}`;
+    const colour = win.is_kept ? "var(--c-ici)" : win.name.startsWith("in.") ? "var(--c-dma_in)" : win.name.startsWith("out.") ? "var(--c-dma_out)" : "var(--c-vector)", tip = `${win.name}: rows ${T.count(win.row)} to ${T.count(win.row + win.rows - 1)}, ${T.binary(512 * win.rows)}${win.is_kept ? ", kept between kernels" : ""}`;
     svg.append(h("svg:rect", { x: X(win.row), y: 8, width: Math.max(1, X(win.row + win.rows) - X(win.row)), height: 22, fill: colour, "fill-opacity": 0.85, stroke: "var(--panel)", "data-tip": tip }));
     svg.append(h("svg:rect", { x: X(win.row), y: 40 + 22 * i, width: Math.max(1.5, X(win.row + win.rows) - X(win.row)), height: 16, rx: 2, fill: colour, "fill-opacity": 0.6, "data-tip": tip }));
     const right = X(win.row + win.rows) < w - 330;
-    svg.append(h("svg:text", { x: right ? X(win.row + win.rows) + 6 : X(win.row) - 6, y: 52 + 22 * i, "text-anchor": right ? "start" : "end" }, `${win.name}  ${T.bytes(512 * win.rows)}`));
+    svg.append(h("svg:text", { x: right ? X(win.row + win.rows) + 6 : X(win.row) - 6, y: 52 + 22 * i, "text-anchor": right ? "start" : "end" }, `${win.name}  ${T.binary(512 * win.rows)}`));
   });
   const used = sorted.reduce((n, x) => n + x.rows, 0) + k.spill_rows;
-  return h("div", { class: "panel" }, h("h2", {}, `${T.bytes(512 * used)} of ${T.bytes(512 * rows)} of VMEM`), svg, k.spill_rows ? h("p", { class: "soft" }, `and ${T.bytes(512 * k.spill_rows)} for spilled registers`) : "");
+  return h("div", { class: "panel" }, h("h2", {}, `${T.binary(512 * used)} of ${T.binary(512 * rows)} of VMEM`), svg, k.spill_rows ? h("p", { class: "soft" }, `and ${T.binary(512 * k.spill_rows)} for spilled registers`) : "");
 };
 
 /* Cycles of loops and branches, and the innermost one that has half of all: where to look first. */

@@ -24,27 +24,28 @@ T.moments = (m, all, kinds, last) => {
   return found;
 };
 T.memoryPanel = (m, space) => {
+  const inBytes = space === "HBM" ? T.bytes : T.binary;
   const all = m.buffers.filter((b) => b.space === space), last = Math.max(1, ...m.steps.map((s) => s[0]), ...all.map((b) => b.live[1]).filter((x) => x < 1e7));
   const kinds = Object.keys(T.bufferKinds).filter((k) => all.some((b) => b.kind === k)), moments = T.moments(m, all, kinds, last);
   const peak = moments.reduce((best, p, i) => (p.total > moments[best].total ? i : best), 0), table = h("div", {}), plot = h("div", {});
   const show = (i) => {
     const { position, total, x } = moments[i], live = all.filter((b) => b.live[0] <= position && position <= b.live[1]).sort((a, b) => b.size - a.size), near = m.steps.filter((s) => s[0] <= position).pop();
-    table.replaceChildren(h("p", {}, h("b", {}, total === moments[peak].total ? "When fullest" : "Then"), `, from cycle ${T.count(x)}${near ? ", at " : ""}`, near ? T.link(near[1], { site: near[1], view: "kernels" }) : "", `: ${T.bytes(total)} in ${T.count(live.length)} buffers`), T.table([
-      { name: "buffer", value: (b) => b.name, show: (b) => T.link(b.name, { hlo: b.name.replace(/[{ ].*/, ""), view: "memory" }) }, { name: "bytes", num: true, value: (b) => b.size, show: (b) => T.bytes(b.size) }, { name: "share", num: true, value: (b) => b.size, show: (b) => T.share(b.size / Math.max(1, total)) }, { name: "kind", value: (b) => b.kind, show: (b) => [h("i", { class: "dot", style: { background: `var(${T.bufferKinds[b.kind]})` } }), b.kind] }, { name: "live", value: (b) => b.live[0], show: (b) => `${Math.max(0, b.live[0])} to ${b.live[1] >= last ? "the end" : b.live[1]}`, tip: "positions in the schedule" }, { name: "at", num: true, value: (b) => b.offset }, { name: "shape", wide: true, value: (b) => b.shape },
+    table.replaceChildren(h("p", {}, h("b", {}, total === moments[peak].total ? "When fullest" : "Then"), `, from cycle ${T.count(x)}${near ? ", at " : ""}`, near ? T.link(near[1], { site: near[1], view: "kernels" }) : "", `: ${inBytes(total)} in ${T.count(live.length)} buffers`), T.table([
+      { name: "buffer", value: (b) => b.name, show: (b) => T.link(b.name, { hlo: b.name.replace(/[{ ].*/, ""), view: "memory" }) }, { name: "bytes", num: true, value: (b) => b.size, show: (b) => inBytes(b.size) }, { name: "share", num: true, value: (b) => b.size, show: (b) => T.share(b.size / Math.max(1, total)) }, { name: "kind", value: (b) => b.kind, show: (b) => [h("i", { class: "dot", style: { background: `var(${T.bufferKinds[b.kind]})` } }), b.kind] }, { name: "live", value: (b) => b.live[0], show: (b) => `${Math.max(0, b.live[0])} to ${b.live[1] >= last ? "the end" : b.live[1]}`, tip: "positions in the schedule" }, { name: "at", num: true, value: (b) => b.offset }, { name: "shape", wide: true, value: (b) => b.shape },
     ], live, { most: 15, sort: 1 }));
   };
-  const draw = () => { if (plot.isConnected) T.memoryPlot(plot, moments, kinds, show); };
+  const draw = () => { if (plot.isConnected) T.memoryPlot(plot, moments, kinds, show, inBytes); };
   const site = T.state.site && m.steps.find((s) => s[1] === T.state.site), start = site ? moments.reduce((best, p, i) => (p.x <= site[2] ? i : best), 0) : peak;
   T.shown(() => { draw(); show(start); });
   const room = space === "HBM" ? T.main.chip.hbm_bytes : T.main.chip.vmem_bytes;
-  return T.panel(`${space}: ${T.bytes(moments[peak].total)} of ${T.bytes(room)} when fullest`, plot, h("p", { class: "soft" }, `over the cycles of the run${T.main.calls.total > m.steps.length ? "; what a loop runs lies where it ran first" : ""}; a click shows what is there then`), table);
+  return T.panel(`${space}: ${inBytes(moments[peak].total)} of ${inBytes(room)} when fullest`, plot, h("p", { class: "soft" }, `over the cycles of the run${T.main.calls.total > m.steps.length ? "; what a loop runs lies where it ran first" : ""}; a click shows what is there then`), table);
 };
-T.memoryPlot = (plot, moments, kinds, show) => {
+T.memoryPlot = (plot, moments, kinds, show, inBytes) => {
   const stacked = kinds.map((_, j) => moments.map((p) => p.sums.slice(0, j + 1).reduce((a, b) => a + b, 0)));
   const axis = { stroke: T.css("--soft"), grid: { stroke: T.css("--line"), width: 1 }, ticks: { stroke: T.css("--line"), width: 1 } };
   const options = { width: plot.clientWidth, height: 230, scales: { x: { time: false }, y: { range: (_, low, high) => [0, 1.08 * high || 1] } }, legend: { live: true }, cursor: { drag: { x: true, y: false } },
-    axes: [{ ...axis, values: (_, v) => v.map(T.count), space: 110 }, { ...axis, size: 80, incrs: Array.from({ length: 50 }, (_, i) => 2 ** i), values: (_, v) => v.map(T.bytes) }],
-    series: [{ label: "cycle", value: (u, v) => (v === null ? "" : T.count(v)) }, ...[...kinds].reverse().map((k) => { const colour = T.css(T.bufferKinds[k]); return { label: k, stroke: colour, fill: colour + "aa", paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, si, i) => (i === null || i === undefined ? "" : T.bytes(moments[i].sums[kinds.indexOf(k)])) }; })],
+    axes: [{ ...axis, values: (_, v) => v.map(T.count), space: 110 }, { ...axis, size: 80, incrs: inBytes === T.bytes ? undefined : Array.from({ length: 50 }, (_, i) => 2 ** i), values: (_, v) => v.map(inBytes) }],
+    series: [{ label: "cycle", value: (u, v) => (v === null ? "" : T.count(v)) }, ...[...kinds].reverse().map((k) => { const colour = T.css(T.bufferKinds[k]); return { label: k, stroke: colour, fill: colour + "aa", paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, si, i) => (i === null || i === undefined ? "" : inBytes(moments[i].sums[kinds.indexOf(k)])) }; })],
     hooks: { ready: [(u) => u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) show(u.cursor.idx); })] } };
   plot.replaceChildren();
   new uPlot(options, [moments.map((p) => p.x), ...stacked.reverse()], plot);

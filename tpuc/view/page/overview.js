@@ -12,10 +12,17 @@ T.views.overview = { name: "Overview", draw: () => {
   const notes = [...m.remarks.slice(0, 6).map((r) => h("p", { class: "soft" }, r)), m.remarks.length > 6 ? h("p", { class: "soft" }, `${m.remarks.length - 6} more remarks: see Passes`) : ""];
   return h("div", {}, h("div", { class: "cards" }, cards),
     T.panel("Where the cycles go", T.bar(m.causes, m.cycles, true), T.legend(m.causes, m.cycles)),
+    (m.advice || []).length ? T.panel("What would help", T.adviceTable(m.advice, 3)) : "",
     h("div", { class: "two" },
       h("div", {}, T.panel("Slowest kernels", T.siteTable(slowest, true), m.sites.length > slowest.length ? h("p", {}, T.link(`all ${m.sites.length} kernels`, { view: "kernels" }), h("span", { class: "soft" }, alike.length < m.sites.length ? "; those of the same code are one row here" : "")) : ""), T.panel("Dearest lines", T.lineTable(10))),
       h("div", {}, T.panel("Roofline", T.roofline(m.sites), h("p", { class: "soft" }, "Each circle is a kernel, as large as its share of the cycles, below its roof by as much as it loses; its colour is what binds it.")), m.remarks.length ? T.panel("Remarks of the compiler", notes) : "")));
 } };
+/* Advice: what it saves, where, why, what to do. */
+T.adviceTable = (advice, most) => T.table([
+  { name: "saves", tip: "each alone, and at most about so much", num: true, value: (a) => a.saved, show: (a) => [h("b", {}, T.share(a.saved / T.main.cycles)), h("br"), h("span", { class: "soft" }, T.short(a.saved))] },
+  { name: "where", value: (a) => a.lines[0] || a.sites[0], show: (a) => [(a.lines.length ? a.lines : a.sites.slice(0, 3)).map((n) => h("div", {}, a.lines.length ? T.link(T.shortPlace(n), { line: n }, { title: n }) : T.link(n, { kernel: (T.sites.get(n) || {}).kernel, site: n }))), !a.lines.length && a.sites.length > 3 ? h("span", { class: "soft" }, `${a.sites.length - 3} more`) : ""] },
+  { name: "why, and what to do", show: (a) => [h("div", {}, a.why), h("div", { class: "soft" }, "→ " + a.remedy)] },
+], advice, { most });
 T.views.kernels = { name: "Kernels", draw: () => T.panel(`${T.main.sites.length} kernels`, T.siteTable(T.main.sites, false)) };
 
 /* Call sites of the same code, as the layers of a model have them, added up. */

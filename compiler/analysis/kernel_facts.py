@@ -1,0 +1,99 @@
+"""What a kernel reads, makes and computes, as `tpu_sim.isa.kernel_facts` keeps it for reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from compiler.analysis.dot_parts import dot_parts, is_integer_pass
+from compiler.analysis.gather_dims import gather_dims
+from compiler.analysis.kernel_work import operations
+from compiler.analysis.scatter_dims import scatter_dims
+from compiler.analysis.tiled_layout import HBM, byte_size, memory_space, unpadded_byte_size
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.origins import inside
+from compiler.hlo.shape import ArrayShape, leaves
+from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
+
+_MOST_OPERATIONS = 4
+"""On elements that are named: the dearest."""
+_ROW_BY_ROW = frozenset({"gather", "scatter", "sort"})
+
+
+def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
+    """The facts of a kernel's instruction: a fusion, copy or loop."""
+    arrays = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
+    in_hbm = (_array(shape) for shape in arrays if memory_space(shape) == HBM)
+    named = [_named(node, precision) for node in inside(instr) if _is_named(node)]
+    return KernelFacts(tuple(in_hbm), (*named, *_dearest(instr)))
+
+
+def _array(shape: ArrayShape) -> ArrayFacts:
+    order = shape.layout.minor_to_major if shape.layout is not None else ()
+    minor = shape.dims[order[0]] if order else (shape.dims[-1] if shape.dims else 1)
+    return ArrayFacts(_text(shape), minor, unpadded_byte_size(shape), byte_size(shape))
+
+
+def _text(shape: ArrayShape) -> str:
+    return f"{shape.dtype.name}[{','.join(map(str, shape.dims))}]"
+
+
+def _is_named(node: HloInstruction) -> bool:
+    return node.opcode in ("dot", "convolution") or node.opcode in _ROW_BY_ROW
+
+
+def _named(node: HloInstruction, precision: str) -> OperationFacts:
+    shape = leaves(node.shape)[0]
+    if node.opcode in ("dot", "convolution"):
+        dims = _dot_dims(node) if node.opcode == "dot" else _convolution_dims(node)
+        return OperationFacts(node.name, node.opcode, _text(shape), dims, _passes(node, precision))
+    return OperationFacts(node.name, node.opcode, _text(shape), tuple(_rows(node)))
+
+
+def _passes(node: HloInstruction, precision: str) -> int:
+    """Passes of a matrix unit for each number; 0 for a product that the vector unit makes."""
+    types = [part.array.dtype for part in (node, *node.operands[:2])]
+    is_multiplied = is_integer_pass(node) or all(dtype.is_float for dtype in types)
+    return dot_parts(node, precision).passes if is_multiplied else 0
+
+
+def _rows(node: HloInstruction) -> Iterator[int]:
+    """Rows that are taken one by one, elements of each, and rows of what they are taken from."""
+    if node.opcode == "gather":
+        d = gather_dims(node)
+        each = math.prod(d.slice_sizes)
+        yield from (node.array.element_count // max(each, 1), each)
+        yield d.operand.array.element_count // max(each, 1)
+    elif node.opcode == "scatter":
+        s = scatter_dims(node)
+        each = math.prod(s.updates.array.dims[d] for d in s.window_dims)
+        yield from (s.updates.array.element_count // max(each, 1), each)
+        yield s.operand.array.element_count // max(each, 1)
+
+
+def _dot_dims(dot: HloInstruction) -> tuple[int, ...]:
+    """Batch, rows, columns, depth."""
+    left, right = (operand.array.dims for operand in dot.operands[:2])
+    batch = math.prod(left[d] for d in dot.lhs_batch_dims)
+    depth = math.prod(left[d] for d in dot.lhs_contracting_dims)
+    inner = max(batch * depth, 1)
+    return batch, math.prod(left) // inner, math.prod(right) // inner, depth
+
+
+def _convolution_dims(node: HloInstruction) -> tuple[int, ...]:
+    """Groups, pixels, features of a group, and what a feature of a pixel is summed over."""
+    labels, kernel = node.dim_labels, node.operands[1].array.dims
+    groups = max(node.feature_group_count, node.batch_group_count)
+    features = kernel[labels.kernel_output_feature]
+    depth = math.prod(kernel) // max(features, 1)
+    pixels = node.array.element_count // max(features, 1)
+    return groups, pixels, features // max(groups, 1), depth
+
+
+def _dearest(instr: HloInstruction) -> tuple[OperationFacts, ...]:
+    work = [(operations(node), node) for node in inside(instr)]
+    ordered = sorted((item for item in work if item[0]), key=lambda item: -item[0])
+    return tuple(
+        OperationFacts(node.name, node.opcode, _text(leaves(node.shape)[0]), (), 0, count)
+        for count, node in ordered[:_MOST_OPERATIONS]
+    )

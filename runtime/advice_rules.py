@@ -1,0 +1,283 @@
+"""The rules of `runtime.advice`: each takes a call site and says what would help it, or nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.kernel_report import VREG_ELEMENTS, KernelReport, peak_multiply_adds_per_cycle
+from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Slot
+from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
+
+_LANES = 128
+_LEAST_FILL = 0.6
+"""Of a matrix unit's passes, or of lanes: below, the shape is what costs."""
+_MOST_AGAIN = 1.3
+"""Times the least bytes: above, what is moved beyond them is what costs."""
+_MOVING_SHARE = 0.3
+"""Of vector cycles that operations on elements need: below, most of them move elements about."""
+_NARROWER = {"f32": "bf16", "bf16": "an 8-bit type", "f16": "an 8-bit type"}
+"""Element types, and one of half their size that may do."""
+_FAR_LESS = 0.5
+"""Of a kernel's cycles: another way that takes less is worth a try."""
+_ROW_BY_ROW = frozenset({"gather", "scatter"})
+_PRODUCTS = frozenset({"dot", "convolution"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What would help a call site: cycles that would go, and the operation that it is about.
+
+    Of the sites of one piece of advice `once` stays for one of them.
+    """
+
+    rule: str
+    saved: float
+    why: str
+    remedy: str
+    source: str = ""
+    once: float = 0.0
+
+
+@dataclass(frozen=True)
+class SiteFacts:
+    """A call site: its report, what its kernel's operations are, and the chip."""
+
+    report: KernelReport
+    facts: KernelFacts
+    chip: Chip
+    element_ops: int  # of all calls
+
+    def cycles(self, *causes: Cause) -> float:
+        """Cycles of some causes."""
+        return float(sum(self.report.causes[cause.label] for cause in causes))
+
+    @property
+    def waits(self) -> float:
+        """Cycles that wait for HBM."""
+        return self.cycles(Cause.DMA_IN, Cause.DMA_OUT)
+
+    def transfer_cycles(self, size_bytes: float) -> float:
+        """What HBM takes for so many bytes, at the rate that a DMA gets."""
+        return size_bytes / (self.chip.hbm_bytes_per_cycle * self.chip.cores_per_device)
+
+    def above_transfers(self, cycles: float) -> float:
+        """Of cycles that would go, those that transfers do not take instead."""
+        return min(cycles, self.report.cycles - self.transfer_cycles(self.report.hbm_bytes))
+
+    def of_opcodes(self, opcodes: frozenset[str]) -> list[OperationFacts]:
+        """The operations of some opcodes."""
+        return [operation for operation in self.facts.operations if operation.opcode in opcodes]
+
+
+def _product(site: SiteFacts) -> OperationFacts | None:
+    """The product with most multiply-adds."""
+
+    def multiply_adds(operation: OperationFacts) -> int:
+        batch, rows, columns, depth = operation.dims
+        return batch * rows * columns * depth
+
+    products = [p for p in site.of_opcodes(_PRODUCTS) if len(p.dims) == 4 and p.passes]
+    return max(products, key=multiply_adds, default=None)
+
+
+def _fill(site: SiteFacts, product: OperationFacts) -> float:
+    """The share of the matrix units' work in passes that is the model's."""
+    matrix = site.cycles(Cause.MXU, Cause.MXU_RESULT, Cause.MXU_WEIGHTS)
+    useful = site.report.mxu_utilisation * site.report.cycles * product.passes
+    return useful / matrix if matrix else 1.0
+
+
+def _unfilled(site: SiteFacts) -> Finding | None:
+    product = _product(site)
+    if product is None or (fill := _fill(site, product)) >= _LEAST_FILL:
+        return None
+    matrix = site.cycles(Cause.MXU, Cause.MXU_RESULT, Cause.MXU_WEIGHTS)
+    batch, rows, columns, depth = product.dims
+    few = min(rows, columns)
+    if depth < _LANES:
+        remedy = f"sum over more at a time: a pass takes {_LANES} numbers, here are {depth}"
+    elif few < _LANES:
+        remedy = f"a larger batch, or products put together: a pass has room for {_LANES}, here are {few}"
+    else:
+        remedy = f"dimensions that are multiples of {_LANES}; fewer, larger products"
+    many = f"{batch:,} products" if batch > 1 else "a product"
+    shapes = f"{many} of {rows:,}x{depth:,} with {depth:,}x{columns:,}"
+    why = f"{shapes}: {fill:.0%} of the matrix units' work is used"
+    saved = site.above_transfers(matrix * (1 - fill))
+    return Finding("unfilled products", saved, why, remedy, product.source)
+
+
+def _many_passes(site: SiteFacts) -> Finding | None:
+    product = _product(site)
+    if product is None or product.passes < 2:
+        return None
+    saved = site.above_transfers(site.cycles(Cause.MXU) * (1 - 1 / product.passes))
+    why = f"{product.passes} passes of bf16 for each product of f32"
+    remedy = "--precision default takes one, where factors of 8 bits will do"
+    return Finding("precision", saved, why, remedy, product.source)
+
+
+def _busy_units(site: SiteFacts) -> Finding | None:
+    product = _product(site)
+    if product is None or product.passes != 1 or (fill := _fill(site, product)) < _LEAST_FILL:
+        return None
+    rate = site.chip.int8_rate
+    saved = site.above_transfers(site.cycles(Cause.MXU) * (1 - 1 / max(rate, 2)))
+    batch, rows, columns, depth = product.dims
+    shapes = f"{batch * rows:,}x{depth:,} with {depth:,}x{columns:,}"
+    why = f"the matrix units are busy and filled to {fill:.0%}: {shapes}"
+    less = "8-bit integers, which are faster here" if rate > 1 else "a second chip (a slice)"
+    return Finding("busy units", saved, why, f"fewer multiply-adds; {less}", product.source)
+
+
+def _needed_bytes(site: SiteFacts) -> Finding | None:
+    report, arrays = site.report, site.facts.arrays
+    total = sum(array.bytes for array in arrays)
+    if not site.waits or not total or report.amplification > _MOST_AGAIN:
+        return None
+    wide: dict[str, int] = defaultdict(int)
+    for array in arrays:
+        if array.element in _NARROWER:
+            wide[array.element] += array.bytes
+    if not wide:
+        return None
+    element = max(wide, key=lambda name: wide[name])
+    share = wide[element] / total
+    saved = min(site.waits, site.transfer_cycles(report.hbm_bytes * share / 2))
+    moved = f"waits for HBM: {_megabytes(report.hbm_bytes)}, about as much as it must move"
+    remedy = (
+        f"{_NARROWER[element]} for {element} halves these bytes; or read and write fewer arrays"
+    )
+    return Finding("needed bytes", saved, f"{moved}, {share:.0%} of it {element}", remedy)
+
+
+def _other_bytes(site: SiteFacts) -> Finding | None:
+    report = site.report
+    if not site.waits or report.amplification <= _MOST_AGAIN:
+        return None
+    more = report.hbm_bytes - report.least_bytes
+    saved = min(site.waits, site.transfer_cycles(more))
+    least = _megabytes(report.least_bytes)
+    moved = f"waits for HBM: {_megabytes(report.hbm_bytes)} for {least} that it must move"
+    padded = max(site.facts.arrays, key=lambda a: a.stored_bytes - a.bytes, default=None)
+    if padded is not None and 2 * (padded.stored_bytes - padded.bytes) * report.calls >= more:
+        return Finding("padding", saved, f"{moved}; {_padding(padded)}", _unpadded(padded))
+    remedy = f"other windows (--window {report.name}=..), or operands that fit VMEM and stay there"
+    return Finding("bytes read again", saved, f"{moved}: windows are read again", remedy)
+
+
+def _padding(array: ArrayFacts) -> str:
+    times = array.stored_bytes / max(array.bytes, 1)
+    return f"{array.shape} takes {times:.1f} times its size in whole tiles"
+
+
+def _unpadded(array: ArrayFacts) -> str:
+    if array.minor % _LANES:
+        return f"rows of a multiple of {_LANES} elements, not of {array.minor}: put several side by side"
+    return "dimensions that are multiples of the tile's"
+
+
+def _launches(site: SiteFacts) -> Finding | None:
+    calls = max(site.report.calls, 1)
+    each = site.cycles(Cause.LAUNCH) / calls
+    why = f"{{calls}} calls of kernels, each {each:,.0f} cycles beside what it computes"
+    apart = "what kept operations apart, `tpuc view` says at the pass fusion"
+    if calls > 1:
+        remedy = f"more work in each step of the loop, so that fewer are taken; {apart}"
+    else:
+        remedy = f"one batched operation for many small ones, a loop (lax.scan) over what repeats; {apart}"
+    return Finding("launches", each * calls, why, remedy, once=each)
+
+
+def _vector(site: SiteFacts) -> Finding | None:
+    vector = site.cycles(Cause.VECTOR)
+    dearest = [operation for operation in site.facts.operations if operation.work]
+    if not vector or not dearest:
+        return None
+    per_cycle = site.chip.slot_count(Slot.VALU) * VREG_ELEMENTS * site.chip.cores_per_device
+    needed = site.element_ops / per_cycle
+    if needed >= _MOVING_SHARE * vector:
+        return _elements(site, dearest, vector)
+    first, minor = dearest[0], dearest[0].minor
+    fill = minor / (-(-minor // _LANES) * _LANES) if minor else 1.0
+    if fill < _LEAST_FILL:
+        why = f"vector instructions on {first.shape}: {fill:.0%} of their lanes are filled"
+        remedy = f"a large dimension last: {minor} of {_LANES} lanes are used"
+        return Finding("unfilled lanes", vector * (1 - fill), why, remedy, first.source)
+    why = f"vector instructions that move and convert elements; what they compute takes {needed / vector:.0%}"
+    remedy = "fewer transposes, slices and conversions between types; bf16 where products read it"
+    return Finding("moved elements", vector - needed, why, remedy)
+
+
+def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> Finding:
+    first, total = dearest[0], max(site.element_ops / max(site.report.calls, 1), 1)
+    names = ", ".join(f"{o.opcode} {min(o.work / total, 1):.0%}" for o in dearest[:3])
+    why = f"operations on elements, by what they take: {names}"
+    remedy = (
+        f"less of {first.opcode} on {first.shape}: a cheaper function, on fewer elements, or once"
+    )
+    saved = vector * min(first.work / total, 1.0)
+    return Finding("elements", saved, why, remedy, first.source)
+
+
+def _latency(site: SiteFacts) -> Finding | None:
+    saved = site.above_transfers(site.cycles(Cause.LATENCY, Cause.MXU_RESULT))
+    why = "instructions wait for each other's results, with nothing to do beside them"
+    remedy = "more independent work at a time: larger arrays, a larger batch"
+    return Finding("latency", saved, why, remedy)
+
+
+def _rows(site: SiteFacts) -> Finding | None:
+    taken = [o for o in site.of_opcodes(_ROW_BY_ROW) if len(o.dims) == 3]
+    if not taken:
+        return None
+    first = max(taken, key=lambda o: o.dims[0])
+    count, each, table = first.dims
+    report = site.report
+    cycles = report.cycles / max(report.calls * count, 1)
+    rows = f"{first.opcode} of {count:,} rows of {each:,} elements"
+    why = f"{rows}: {cycles:,.1f} cycles a row, one after the other"
+    product = count * each * table / peak_multiply_adds_per_cycle(site.chip)
+    if product * report.calls < _FAR_LESS * report.cycles:
+        saved = report.cycles - product * report.calls
+        remedy = (
+            f"a product with a one-hot matrix of {count:,}x{table:,}, about {product:,.0f} cycles"
+        )
+        return Finding("rows", saved, why, remedy, first.source)
+    loose = site.cycles(Cause.SCALAR, Cause.LOOP, Cause.LATENCY) + site.waits
+    if each < _LANES:
+        remedy = f"fewer, wider rows: one of {_LANES} elements takes about as long as one of {each}"
+        return Finding("rows", loose * (1 - each / _LANES), why, remedy, first.source)
+    remedy = "fewer rows: each once (sorted, unique indices), or looked up outside of loops"
+    return Finding("rows", loose / 2, why, remedy, first.source)
+
+
+def _small_steps(site: SiteFacts) -> Finding | None:
+    if site.of_opcodes(_ROW_BY_ROW):
+        return None
+    why = "scalar code and loop overhead around little work in each step"
+    remedy = "larger steps: larger arrays, fewer iterations, other windows"
+    return Finding("small steps", site.cycles(Cause.SCALAR, Cause.LOOP), why, remedy)
+
+
+def _links(site: SiteFacts) -> Finding | None:
+    remedy = (
+        "a sharding that moves less, or independent work beside the collective;"
+        " `tpuc estimate MODEL --target A,B` shows how it scales"
+    )
+    return Finding("links", site.cycles(Cause.ICI), "waits for other chips", remedy)
+
+
+RULES: tuple[Callable[[SiteFacts], Finding | None], ...] = (
+    _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _launches, _vector, _latency,
+    _rows, _small_steps, _links,
+)  # fmt: skip
+"""One for each kind of cause. A finding of no cycles counts as none."""
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e5 else f"{size_bytes / 1e3:,.1f} kB"

@@ -1,0 +1,169 @@
+"""What a report says would help: the cause it names is the one, and doing it saves about what it promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.advice import Advice
+from runtime.api import compile
+from runtime.report import Report
+from tests.support.command_line import MODEL
+from tpu_sim.isa.kernel_facts import KernelFacts, facts_text, kernel_facts
+
+
+def _estimate(text: str, target: str = "v5e") -> Report:
+    return compile(text, target=target).estimate()
+
+
+def _of(report: Report, rule: str) -> Advice:
+    return next(advice for advice in report.advice if advice.rule == rule)
+
+
+def _mlir(types: list[str], result: str, body: str) -> str:
+    """A function of arguments ``%0``.. whose operations stand in lines of net.py."""
+    arguments = ", ".join(f"%{n}: tensor<{t}>" for n, t in enumerate(types))
+    lines = body.strip().splitlines()
+    placed = "\n".join(f'{t} loc("net/op{n}"("net.py":{n}:1))' for n, t in enumerate(lines, 1))
+    return f"""module @m {{
+  func.func public @main({arguments}) -> tensor<{result}> {{
+{placed}
+    return %r : tensor<{result}> loc(unknown)
+  }} loc(unknown)
+}} loc(unknown)"""
+
+
+def _sums(element: str) -> str:
+    t = f"2048x4096x{element}"
+    return _mlir([t] * 3, t, f"""
+%a = stablehlo.multiply %0, %1 : tensor<{t}>
+%r = stablehlo.add %a, %2 : tensor<{t}>""")  # fmt: skip
+
+
+def _products(depth: int) -> str:
+    """A million multiply-adds for each column of `depth`, in as many products as that takes."""
+    batch = 512 // depth
+    side, out = f"{batch}x512x{depth}xbf16", f"{batch}x512x512xbf16"
+    dot = "stablehlo.dot_general %0, %1, batching_dims = [0] x [0], contracting_dims = [2] x [2]"
+    total = "stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0, 1]"
+    return _mlir([side, side], "512xbf16", f"""
+%a = {dot} : (tensor<{side}>, tensor<{side}>) -> tensor<{out}>
+%z = stablehlo.constant dense<0.0> : tensor<bf16>
+%r = {total} : (tensor<{out}>, tensor<bf16>) -> tensor<512xbf16>""")  # fmt: skip
+
+
+def test_bytes_that_must_move_are_halved_by_a_narrower_type() -> None:
+    wide = _estimate(_sums("f32"))
+    advice = wide.advice[0]
+    assert advice.rule == "needed bytes"
+    assert "100% of it f32" in advice.why and "bf16 for f32" in advice.remedy
+    assert set(advice.places) == {"net.py:1", "net.py:2"}
+    narrow = _estimate(_sums("bf16"))
+    assert wide.cycles - narrow.cycles == pytest.approx(advice.saved_cycles, rel=0.1)
+    assert "8-bit type for bf16" in narrow.advice[0].remedy
+
+
+def test_a_product_of_few_numbers_says_how_many_it_sums() -> None:
+    shallow, deep = _estimate(_products(8)), _estimate(_products(128))
+    advice = _of(shallow, "unfilled products")
+    assert "64 products of 512x8 with 8x512" in advice.why
+    assert "takes 128 numbers, here are 8" in advice.remedy
+    assert advice.places == ("net.py:1",)
+    assert shallow.cycles - deep.cycles > 0.5 * advice.saved_cycles
+    assert not [a for a in deep.advice if "here are 8" in a.remedy]
+
+
+def _chain(count: int) -> str:
+    """Products of small matrices that no kernel takes together, each with a sum over its rows behind it."""
+    t, row = "tensor<32x64xf32>", "tensor<64xf32>"
+    lines = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"]
+    value = "0"
+    for n in range(count):
+        lines += [
+            f"%d{n} = stablehlo.dot_general %{value}, %1, contracting_dims = [1] x [0]"
+            f" : ({t}, tensor<64x64xf32>) -> {t}",
+            f"%s{n} = stablehlo.reduce(%d{n} init: %z) applies stablehlo.add across dimensions = [0]"
+            f" : ({t}, tensor<f32>) -> {row}",
+            f"%b{n} = stablehlo.broadcast_in_dim %s{n}, dims = [1] : ({row}) -> {t}",
+            f"%{'r' if n == count - 1 else f'c{n}'} = stablehlo.subtract %d{n}, %b{n} : {t}",
+        ]
+        value = f"c{n}"
+    return _mlir(["32x64xf32", "64x64xf32"], "32x64xf32", "\n".join(lines))
+
+
+def test_many_small_kernels_are_one_piece_of_advice() -> None:
+    report = _estimate(_chain(8))
+    calls = sum(kernel.calls for kernel in report.kernels)
+    assert calls > 8
+    advice = report.advice[0]
+    assert advice.rule == "launches"
+    assert f"{calls} calls" in advice.why and "scan" in advice.remedy
+    launches = report.causes["launch"]
+    assert advice.saved_cycles == pytest.approx(launches * (1 - 1 / calls))
+    assert len(advice.kernels) == len(report.kernels)
+    assert [a.rule for a in _estimate(_chain(1)).advice].count("launches") <= 1
+
+
+def _lookup(table: int, rows: int, width: int) -> str:
+    return f"""HloModule m
+ENTRY e {{
+  t = f32[{table},{width}] parameter(0)
+  i = s32[{rows},1] parameter(1)
+  ROOT r = f32[{rows},{width}] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}},
+    start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,{width}}}
+}}"""
+
+
+def test_rows_that_are_looked_up_one_by_one() -> None:
+    large = _of(_estimate(_lookup(500_000, 2048, 32)), "rows")
+    assert "gather of 2,048 rows of 32 elements" in large.why
+    assert "wider rows" in large.remedy
+    wide = _of(_estimate(_lookup(500_000, 2048, 256)), "rows")
+    assert "each once" in wide.remedy
+    assert not large.places, "the model has neither lines nor names"
+    assert large.kernels
+
+
+@pytest.mark.parametrize(("precision", "passes"), [("high", 3), ("highest", 6)])
+def test_precision_is_named_with_its_passes(precision: str, passes: int) -> None:
+    t = "tensor<1024x1024xf32>"
+    text = _mlir(["1024x1024xf32"] * 2, "1024x1024xf32", f"""
+%r = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}""")  # fmt: skip
+    exact = compile(text, precision=precision).estimate()
+    advice = exact.advice[0]
+    assert advice.rule == "precision" and f"{passes} passes" in advice.why
+    saved = exact.cycles - _estimate(text).cycles
+    assert saved == pytest.approx(advice.saved_cycles, rel=0.35)
+
+
+def test_advice_is_in_the_json_largest_first_and_never_above_what_its_kernels_take() -> None:
+    for text in (_sums("f32"), _products(8), _chain(8), _lookup(500_000, 2048, 32), MODEL):
+        report = _estimate(text)
+        taken = {kernel.name: kernel.cycles for kernel in report.kernels}
+        found = report.to_json()["advice"]
+        assert isinstance(found, list) and len(found) == len(report.advice)
+        assert [a["saved_cycles"] for a in found] == sorted(
+            (a["saved_cycles"] for a in found), reverse=True
+        )
+        for advice in report.advice:
+            assert 0 < advice.saved_cycles <= sum(taken[name] for name in advice.kernels)
+
+
+def test_facts_survive_a_saved_program_and_a_text_that_is_none_gives_none() -> None:
+    program = compile(_products(8)).program
+    facts = kernel_facts(program.metadata)
+    assert kernel_facts({"facts": facts_text(facts)}) == facts
+    assert set(facts) == set(program.kernels)
+    for text in (
+        "",
+        "[]",
+        "{",
+        '{"k":[]}',
+        '{"k":[[[1]],[]]}',
+        "3",
+        '{"k":[[],[["a","b","c",["x"],1,1]]]}',
+    ):
+        assert kernel_facts({"facts": text}) == {}
+    report = compile(_products(8))
+    del report.program.metadata["facts"]
+    assert not [a for a in report.estimate().advice if a.rule == "unfilled products"]
+    assert KernelFacts().arrays == ()

@@ -1,0 +1,97 @@
+"""What a program's kernels read, make and compute, in the model's own shapes: for reports and advice.
+
+A program keeps them as one text in its metadata (`Program.metadata["facts"]`), by kernel. Nothing of timing
+or of values depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+FACTS = "facts"
+"""The metadata key."""
+
+
+@dataclass(frozen=True)
+class ArrayFacts:
+    """An array in HBM that a kernel reads or makes: bytes of its elements, and of its whole tiles."""
+
+    shape: str  # "f32[1024,64]"
+    minor: int  # elements of its minor dimension as it lies in memory
+    bytes: int
+    stored_bytes: int
+
+    @property
+    def element(self) -> str:
+        """The name of the element type."""
+        return self.shape.partition("[")[0]
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """An operation of a kernel.
+
+    `source` is its name in HLO and on the kernel's instructions, `work` its operations on elements. A
+    product has `dims` (batch, rows, columns, depth) and `passes` of the matrix unit for each number;
+    what goes row by row (gather, scatter) the rows, the elements of each, and the rows of the table.
+    """
+
+    source: str
+    opcode: str
+    shape: str
+    dims: tuple[int, ...] = ()
+    passes: int = 0
+    work: int = 0
+
+    @property
+    def minor(self) -> int:
+        """Elements of the last dimension; 0 for a scalar."""
+        last = self.shape.rstrip("]").rpartition("[")[2].rpartition(",")[2]
+        return int(last) if last.isdigit() else 0
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """Of one kernel; operations are its products, its rows, and the dearest on elements."""
+
+    arrays: tuple[ArrayFacts, ...] = ()
+    operations: tuple[OperationFacts, ...] = ()
+
+
+def facts_text(facts: Mapping[str, KernelFacts]) -> str:
+    """The facts of all kernels as they are kept."""
+    rows = {
+        name: [
+            [list(asdict(array).values()) for array in kernel.arrays],
+            [list(asdict(operation).values()) for operation in kernel.operations],
+        ]
+        for name, kernel in facts.items()
+    }
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def kernel_facts(metadata: Mapping[str, str]) -> dict[str, KernelFacts]:
+    """The facts by kernel; none where the text is no such table, or there is none."""
+    try:
+        found = json.loads(metadata.get(FACTS, "{}"))
+        return {
+            str(name): KernelFacts(
+                tuple(_array(*row) for row in arrays), tuple(_operation(*row) for row in operations)
+            )
+            for name, (arrays, operations) in found.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}  # a program file is not to be trusted, and facts are for reports only
+
+
+def _array(shape: str, minor: int, size: int, stored: int) -> ArrayFacts:
+    return ArrayFacts(str(shape), int(minor), int(size), int(stored))
+
+
+def _operation(
+    source: str, opcode: str, shape: str, dims: list[int], passes: int, work: int
+) -> OperationFacts:
+    numbers = tuple(int(dim) for dim in dims)
+    return OperationFacts(str(source), str(opcode), str(shape), numbers, int(passes), int(work))
