@@ -67,11 +67,13 @@ def parts() -> dict[str, str]:
     matmul = max(lines, key=lambda line: line.count(";"))
     for _ in range(2):  # what the first one compiled, the second one finds: no computer's speed
         block = run("run", "examples/transformer_block.hlo", "--check")
+    costs = run("estimate", "examples/attention.mlir", "--by", "line", "--top", "6")
     session = [f"--command={line}" for line in DEBUG_NAN]
     debugging = run("debug", "examples/diverging.mlir", *session)
     return {
         "debug-nan": indented(debugging, 150),
         "run": indented(block, 132),
+        "lines": indented(without_blank_edges(costs[costs.index("dearest") :]), 132),
         "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),
         "opt": indented(without_blank_edges(run("opt", str(EXAMPLE)))),

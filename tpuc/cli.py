@@ -152,7 +152,7 @@ _listing = _options(
         show_default=True,
         metavar="N|all",
         callback=_top,
-        help="so many kernels",
+        help="so many kernels or source lines",
     ),
     click.option(
         "--sort",

@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from rich import box
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from runtime.origin_costs import UNKNOWN, OriginCost, Scope, by_line, by_scope
 from runtime.report import Report
 
-_MOST_LINES = 20
+WIDE = 100
+"""Columns of a terminal below which tables have no lines."""
 _LEAST_SHARE = 0.01
 """Of a scope in the tree: what is below is added up."""
 _MOST_NAMES = 3
 _MOST_ADVICE = 3
 
 
-def print_lines(out: Console, report: Report) -> None:
-    """The source lines that cost most."""
+def listing_table(out: Console, title: str, columns: Sequence[str], left: Sequence[str]) -> Table:
+    """A table whose last column gives way to names and digits on a narrow terminal, without lines there."""
+    is_wide = out.width >= WIDE
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.HEAVY_HEAD if is_wide else box.SIMPLE,
+        pad_edge=is_wide,
+    )
+    for column in columns:
+        justify: JustifyMethod = "left" if column in left else "right"
+        table.add_column(column, justify=justify, no_wrap=column != columns[-1])
+    return table
+
+
+def print_lines(out: Console, report: Report, top: int | None) -> None:
+    """The source lines that cost most, `top` of them or all."""
     costs = by_line(report.origin_costs)
-    shown = list(costs.items())[:_MOST_LINES]
-    table = Table(title=f"dearest {len(shown)} of {len(costs)} source lines", title_justify="left")
-    for column in ("line", "cycles", "share", "bound by", "operations", "kernels"):
-        table.add_column(column, justify="right" if column in ("cycles", "share") else "left")
+    shown = list(costs.items())[:top]
+    short = short_places(costs)
+    title = f"dearest {len(shown)} of {len(costs)} source lines"
+    columns = ("line", "cycles", "share", "bound by", "operations")
+    left = ("line", "bound by", "operations", "kernels")
+    is_wide = out.width >= WIDE
+    table = listing_table(out, title, (*columns, "kernels") if is_wide else columns, left)
     for line, cost in shown:
-        names = _operations(report, line)
-        table.add_row(line, *_numbers(cost, report), _listed(names), _listed(_dearest(cost.sites)))
+        kernels = [_listed(_dearest(cost.sites))] if is_wide else []
+        names = _listed(_operations(report, line))
+        table.add_row(short[line], *_numbers(cost, report), names, *kernels)
     out.print(table)
     _say_unknown(out, report)
 
 
+def short_places(places: Iterable[str]) -> dict[str, str]:
+    """Places with the last folder of their file alone, where that still tells them apart."""
+    files = {place: PurePath(place) for place in places}
+    short = {
+        place: str(PurePath("…", *path.parts[-2:])) if len(path.parts) > 3 else place
+        for place, path in files.items()
+    }
+    times = Counter(short.values())
+    return {place: name if times[name] == 1 else place for place, name in short.items()}
+
+
 def print_scopes(out: Console, report: Report) -> None:
     """The tree of operation names, with the scopes of one percent and more."""
-    table = Table(title="cycles by operation name", title_justify="left")
-    for column in ("operation", "cycles", "share", "bound by", "kernels"):
-        table.add_column(column, justify="right" if column in ("cycles", "share") else "left")
+    columns = ("operation", "cycles", "share", "bound by", "kernels")
+    left = ("operation", "bound by", "kernels")
+    table = listing_table(out, "cycles by operation name", columns, left)
     for scope in by_scope(report.origin_costs).ordered():
         _add_scope(table, scope, "", report)
     out.print(table)
@@ -44,15 +80,18 @@ def print_scopes(out: Console, report: Report) -> None:
 def print_advice(out: Console, report: Report) -> None:
     """What would help most, a paragraph each; nothing where nothing takes much."""
     shown = report.advice[:_MOST_ADVICE]
+    short = short_places(by_line(report.origin_costs))
     if not shown:
         return
     out.print("what would help (each alone, at most about so much)", style="italic")
     for number, advice in enumerate(shown, 1):
         share = advice.saved_cycles / max(report.cycles, 1)
-        where = _listed(list(advice.places or advice.kernels))
+        where = _listed([short.get(p, p) for p in advice.places] or list(advice.kernels))
         if advice.places:
             where += f" ({_listed(list(advice.kernels))})"
-        paragraph = Text(f"-{advice.saved_cycles:,.0f} cycles ({share:.0%}) at {where}", "bold")
+        paragraph = Text(
+            f"saves {share:.0%} ({advice.saved_cycles:,.0f} cycles) at {where}", "bold"
+        )
         for word, text in (("why", advice.why), ("try", advice.remedy)):
             paragraph.append(Text(f"\n{word}: {text}", "not bold"))
         row = Table.grid(padding=(0, 1))

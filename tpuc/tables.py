@@ -9,20 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.table import Table
 
 from runtime.kernel_report import KernelReport
 from runtime.report import Report
 from tpu_sim.isa.chips import Chip, chip_names, load_chip
 from tpuc.arrays import Difference
-from tpuc.cost_tables import print_advice, print_lines, print_scopes
+from tpuc.cost_tables import listing_table, print_advice, print_lines, print_scopes
 
 _MOST_REMARKS = 5
 _SLOWEST = 12
-_WIDE = 100
-"""Columns of a terminal below which tables have no lines."""
 _COLUMNS = ("kernel", "calls", "cycles", "share", "MXU", "bound by", "HBM MB", "least")
 SORTS: dict[str, Callable[[KernelReport], float]] = {
     "cycles": lambda k: -k.cycles,
@@ -92,24 +89,17 @@ def print_report(
         out.print(f"remark: {len(report.remarks) - _MOST_REMARKS} more (--json has them all)")
     if by == "kernel":
         _print_kernels(out, report, listing)
+    elif by == "line":
+        print_lines(out, report, listing.top)
     else:
-        (print_lines if by == "line" else print_scopes)(out, report)
+        print_scopes(out, report)
     print_advice(out, report)
 
 
 def _print_kernels(out: Console, report: Report, listing: Listing) -> None:
     ordered = listing.of(report)
-    table = Table(
-        title=f"{listing.title} {len(ordered)} of {len(report.kernels)} kernels",
-        title_justify="left",
-        box=box.SIMPLE if out.width < _WIDE else box.HEAVY_HEAD,
-        pad_edge=out.width >= _WIDE,
-    )
-    left = ("kernel", "bound by", "what")
-    for column in (*_COLUMNS, "what"):
-        justify: JustifyMethod = "left" if column in left else "right"
-        is_last = column == "what"  # what gives way to names and digits on a narrow terminal
-        table.add_column(column, justify=justify, no_wrap=not is_last)
+    title = f"{listing.title} {len(ordered)} of {len(report.kernels)} kernels"
+    table = listing_table(out, title, (*_COLUMNS, "what"), ("kernel", "bound by", "what"))
     for kernel in ordered:
         table.add_row(*_kernel_row(kernel, report.cycles))
     out.print(table)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import cast
 
+from rich.console import Console
+
+from runtime.api import compile
 from tests.support.command_line import Call
 from tests.unit.runtime.test_origin_costs import LAYERS
+from tpuc.cost_tables import print_advice, print_lines, short_places
 
 
 def test_lines_and_operations(call: Call, model: Path, tmp_path: Path) -> None:
@@ -26,5 +32,22 @@ def test_every_report_ends_with_what_would_help(call: Call, tmp_path: Path) -> N
         out = call("estimate", named, "--by", by).out
         _, title, advice = out.partition("what would help")
         assert title and advice.count("why: ") == advice.count("try: ") >= 1
-        assert "cycles (" in advice and " at net.py:" in advice
+        assert "saves " in advice and " cycles) at net.py:" in advice
     assert "what would help" not in call("estimate", named, "--csv", "-").out
+
+
+def test_narrow_tables_keep_names_and_places_whole(tmp_path: Path) -> None:
+    source = LAYERS.replace('"net.py"', '"/home/someone/projects/deep/model/net.py"')
+    report = compile(source).estimate()
+    out = Console(file=io.StringIO(), width=80, markup=False)
+    print_lines(out, report, 4)
+    print_advice(out, report)
+    text = cast(io.StringIO, out.file).getvalue()
+    assert "dearest 4 of 6" in text and "…/model/net.py:10" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("net.py:") == text.count("…/model/net.py:") >= 5
+
+
+def test_places_are_shortened_while_that_tells_them_apart() -> None:
+    places = ["/a/x/net.py:1", "/b/x/net.py:1", "/b/c/d/net.py:2", "net.py:3", "x/net.py:1"]
+    assert list(short_places(places).values()) == [*places[:2], "…/d/net.py:2", *places[3:]]
