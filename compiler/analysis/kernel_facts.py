@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.analysis.gather_dims import gather_dims
@@ -11,20 +11,20 @@ from compiler.analysis.kernel_work import operations
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space, unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
 
 _MOST_OPERATIONS = 4
 """On elements that are named: the dearest."""
-_ROW_BY_ROW = frozenset({"gather", "scatter", "sort"})
 
 
 def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
     """The facts of a kernel's instruction: a fusion, copy or loop."""
     arrays = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
     in_hbm = (_array(shape) for shape in arrays if memory_space(shape) == HBM)
-    named = [_named(node, precision) for node in inside(instr) if _is_named(node)]
+    named = [_named(node, precision) for node in inside(instr) if node.opcode in _DIMS]
     return KernelFacts(tuple(in_hbm), (*named, *_dearest(instr)))
 
 
@@ -38,16 +38,11 @@ def _text(shape: ArrayShape) -> str:
     return f"{shape.dtype.name}[{','.join(map(str, shape.dims))}]"
 
 
-def _is_named(node: HloInstruction) -> bool:
-    return node.opcode in ("dot", "convolution") or node.opcode in _ROW_BY_ROW
-
-
 def _named(node: HloInstruction, precision: str) -> OperationFacts:
-    shape = leaves(node.shape)[0]
-    if node.opcode in ("dot", "convolution"):
-        dims = _dot_dims(node) if node.opcode == "dot" else _convolution_dims(node)
-        return OperationFacts(node.name, node.opcode, _text(shape), dims, _passes(node, precision))
-    return OperationFacts(node.name, node.opcode, _text(shape), tuple(_rows(node)))
+    is_product = OPCODES[node.opcode].has(Trait.CONTRACTION)
+    passes = _passes(node, precision) if is_product else 0
+    shape = _text(leaves(node.shape)[0])
+    return OperationFacts(node.name, node.opcode, shape, _DIMS[node.opcode](node), passes)
 
 
 def _passes(node: HloInstruction, precision: str) -> int:
@@ -57,18 +52,18 @@ def _passes(node: HloInstruction, precision: str) -> int:
     return dot_parts(node, precision).passes if is_multiplied else 0
 
 
-def _rows(node: HloInstruction) -> Iterator[int]:
+def _gathered(node: HloInstruction) -> tuple[int, ...]:
     """Rows that are taken one by one, elements of each, and rows of what they are taken from."""
-    if node.opcode == "gather":
-        d = gather_dims(node)
-        each = math.prod(d.slice_sizes)
-        yield from (node.array.element_count // max(each, 1), each)
-        yield d.operand.array.element_count // max(each, 1)
-    elif node.opcode == "scatter":
-        s = scatter_dims(node)
-        each = math.prod(s.updates.array.dims[d] for d in s.window_dims)
-        yield from (s.updates.array.element_count // max(each, 1), each)
-        yield s.operand.array.element_count // max(each, 1)
+    d = gather_dims(node)
+    each = max(math.prod(d.slice_sizes), 1)
+    return node.array.element_count // each, each, d.operand.array.element_count // each
+
+
+def _scattered(node: HloInstruction) -> tuple[int, ...]:
+    """As `_gathered`, of what is put there."""
+    s = scatter_dims(node)
+    each = max(math.prod(s.updates.array.dims[d] for d in s.window_dims), 1)
+    return s.updates.array.element_count // each, each, s.operand.array.element_count // each
 
 
 def _dot_dims(dot: HloInstruction) -> tuple[int, ...]:
@@ -88,6 +83,15 @@ def _convolution_dims(node: HloInstruction) -> tuple[int, ...]:
     depth = math.prod(kernel) // max(features, 1)
     pixels = node.array.element_count // max(features, 1)
     return groups, pixels, features // max(groups, 1), depth
+
+
+_DIMS: dict[str, Callable[[HloInstruction], tuple[int, ...]]] = {
+    "dot": _dot_dims,
+    "convolution": _convolution_dims,
+    "gather": _gathered,
+    "scatter": _scattered,
+}
+"""Operations that are named whatever they take, and what their dimensions are."""
 
 
 def _dearest(instr: HloInstruction) -> tuple[OperationFacts, ...]:
