@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
+from compiler.analysis.aliasing import leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
@@ -41,7 +44,9 @@ from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.hlo.call_graph import post_order
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.keys import Key, computation_hash
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.planning import kernel_plan
@@ -78,7 +83,7 @@ class LoopKernel(ControlLowering):
         for opcode in _HALVES & self._lower_opcode.keys():
             del self._lower_opcode[opcode]
         self._arrays: dict[Place, VmemArray] = {}
-        self._rows = 0
+        self.array_rows = 0
         self._times = 1
 
     def emit(self) -> LloKernel:
@@ -148,8 +153,8 @@ class LoopKernel(ControlLowering):
         known = self._arrays.get(key)
         if known is None:
             rows = buffer_rows(shape, shape.dims)
-            self._rows += rows
-            if self._rows > _VMEM_SHARE * self.chip.vmem_rows:
+            self.array_rows += rows
+            if self.array_rows > _VMEM_SHARE * self.chip.vmem_rows:
                 raise _cannot(self.loop, "its arrays do not fit VMEM")
             window = self.builder.window(f"at{place.offset}", rows)
             known = self._arrays[key] = whole_array(_bare(shape), window, guard=GUARD_ROWS)
@@ -391,19 +396,51 @@ class LoopKernels:
         first = self._emitted(loop)
         if first is None:
             return None
+        del _LAST[loop.body]  # lowering consumes it
         made = [first]
-        return self.library.loop_kernel(loop, lambda: made.pop() if made else self._emit(loop))
+        return self.library.loop_kernel(loop, lambda: made.pop() if made else self._emit(loop)[0])
 
-    def _emit(self, loop: HloInstruction) -> LloKernel:
-        return LoopKernel(loop, self.buffers, self.library).emit()
+    def _emit(self, loop: HloInstruction) -> tuple[LloKernel, int]:
+        """A loop as a kernel, and the rows of its arrays."""
+        emitter = LoopKernel(loop, self.buffers, self.library)
+        return emitter.emit(), emitter.array_rows
 
     def _emitted(self, loop: HloInstruction) -> LloKernel | None:
-        try:
-            made = self._emit(loop)
-        except CompileError:
-            return None
-        chip = scoped_chip(self.library.target.chip, loop)
-        return made if _rows(made) <= _MOST_ROWS * chip.vmem_rows else None
+        key, last = self._key(loop), _LAST.get(loop.body)
+        if last is None or last.key != key:
+            try:
+                last = _LAST[loop.body] = _Emitted(key, *self._emit(loop))
+            except CompileError:
+                return None
+        vmem_rows = scoped_chip(self.library.target.chip, loop).vmem_rows
+        fits = last.array_rows <= _VMEM_SHARE * vmem_rows and _rows(last.llo) <= (
+            _MOST_ROWS * vmem_rows
+        )
+        return last.llo if fits else None
+
+    def _key(self, loop: HloInstruction) -> Key:
+        """All that a loop's code depends on: what it computes, and where its arrays lie."""
+        target, body = self.library.target, _computations(loop)
+        hashes = [computation_hash(c) for c in post_order(body)]
+        values = [loop, loop.operands[0], *(instr for computation in body for instr in computation)]
+        places = [
+            (place.space, place.offset, place.size_bytes)
+            for instr in values
+            for place in (self.buffers.allocation(instr, n) for n in range(leaf_count(instr.shape)))
+        ]
+        trips, precision = expected_trips(loop), target.options.precision
+        return (loop.name, trips, target.chip, precision, tuple(hashes), tuple(places))
+
+
+class _Emitted(NamedTuple):
+    key: Key
+    llo: LloKernel
+    array_rows: int
+
+
+_LAST: WeakKeyDictionary[HloComputation, _Emitted] = WeakKeyDictionary()
+"""By a loop's body what was emitted for it last. Passes ask which loops can be kernels and what VMEM
+these need, which the code alone says; lowering takes the code if nothing has changed since."""
 
 
 def _rows(kernel: LloKernel) -> int:

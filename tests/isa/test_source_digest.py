@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def test_a_package_without_source_is_an_error(root: Path) -> None:
 
 def test_a_change_since_the_start_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STARTED", time.time() + 1)
+    monkeypatch.setattr(module, "_unchanged", {})
     assert module.is_source_as_loaded("package")
     later = time.time() + 10
     os.utime(root / "package" / "inner" / "a.py", (later, later))
+    assert module.is_source_as_loaded("package"), "no code was loaded since"
+    monkeypatch.setitem(sys.modules, "package.inner.a", module)
     assert not module.is_source_as_loaded("package")

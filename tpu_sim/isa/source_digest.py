@@ -16,6 +16,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".toml", ".lark", ".pyc")
 _LIBRARIES = ("networkx", "lark", "ml_dtypes")
 _STARTED = time.time()
+_unchanged: dict[tuple[str, ...], int] = {}
+"""How many modules were loaded when the files of these packages were still those of the start."""
 
 
 @cache
@@ -40,16 +42,22 @@ def source_digest(*packages: str) -> str:
 
 
 def is_source_as_loaded(*packages: str) -> bool:
-    """Whether no file of the packages was changed since this process began.
+    """Whether this process has loaded no module of a file that was changed since it began.
 
-    If one was, the process may run code that the digest does not speak of: what it makes is not
-    to be kept for others.
+    If it may have, it runs code that the digest does not speak of: what it makes is not to be kept for
+    others. The files are looked at again when modules were loaded meanwhile.
     """
+    loaded = len(sys.modules)
+    if _unchanged.get(packages) == loaded:
+        return True
     paths = (path for package in packages for path in _files_at_first(str(_ROOT / package)))
     try:
-        return all(os.stat(path).st_mtime <= _STARTED for path in paths)
+        if any(os.stat(path).st_mtime > _STARTED for path in paths):
+            return False
     except FileNotFoundError:
         return False
+    _unchanged[packages] = loaded
+    return True
 
 
 def _version(library: str) -> str:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.backend.loop_kernel import LoopKernel
 from compiler.driver import CompileOptions, compile_module
 from compiler.hlo.parser import parse_module
+from compiler.llo.ir import LloKernel
 from tests.support.module_checks import inputs_for
 from tests.support.run_hlo import expected, normalised_error, run_compiled
 from tpu_sim.isa.chips import load_chip
@@ -46,6 +48,17 @@ ENTRY main {
   ROOT o = f32[32,128] add(l, q)
 }
 """
+ALONE = (
+    TEXT[: TEXT.index("ENTRY")]
+    + """ENTRY main {
+  x = f32[32,128] parameter(0)
+  z = s32[] constant(0)
+  state = (s32[], f32[32,128]) tuple(z, x)
+  loop = (s32[], f32[32,128]) while(state), condition=condition, body=body
+  ROOT l = f32[32,128] get-tuple-element(loop), index=1
+}
+"""
+)
 
 
 @pytest.mark.parametrize("machine", ["numpy", "llvm"])
@@ -62,3 +75,24 @@ def test_what_lives_across_a_loop_stays_beside_it(machine: str) -> None:
     outputs = run_compiled(compiled, inputs, machine).outputs
     errors = [normalised_error(w, g) for w, g in zip(expected(TEXT, inputs), outputs, strict=True)]
     assert np.max(errors) <= 1e-4
+
+
+def test_a_loop_is_emitted_again_only_where_its_arrays_have_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emitted: list[str] = []
+    emit = LoopKernel.emit
+
+    def counted(kernel: LoopKernel) -> LloKernel:
+        emitted.append(kernel.loop.name)
+        return emit(kernel)
+
+    monkeypatch.setattr(LoopKernel, "emit", counted)
+    compile_module(parse_module(ALONE), load_chip("v5e"))
+    assert len(emitted) == 1
+    emitted.clear()
+    chip = replace(load_chip("v5e"), vmem_bytes=2 << 20)
+    compile_module(parse_module(TEXT), chip)
+    assert len(emitted) == 2, (
+        "what went to VMEM beside the loop made room: its arrays lie elsewhere"
+    )
