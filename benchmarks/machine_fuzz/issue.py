@@ -49,7 +49,7 @@ class Issue:
     def _steps(self, instr: Instr) -> tuple[list[str], list[tuple[str, int]]]:
         """Unit steps that an instruction waits for, and those that wait for it, with cycles."""
         row = instr.row
-        before, after = needs(instr), leaves(instr, self.chip)
+        before, after = [*needs(instr)], [*leaves(instr, self.chip)]
         unit = instr.operands[row.unit_index] if row.unit_index >= 0 else -1
         if row.pushes == MRF:
             before.append(f"mul {unit}")

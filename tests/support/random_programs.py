@@ -58,7 +58,7 @@ class BlockBuilder:
     def _names(self, instr: Instr) -> tuple[list[str], list[tuple[str, int]]]:
         """Unit steps an instruction waits for, and those it delays, with their latency."""
         row = instr.row
-        before, after = needs(instr), leaves(instr, self.chip)
+        before, after = [*needs(instr)], [*leaves(instr, self.chip)]
         latency = result_latency(instr, self.chip)
         unit = instr.operands[row.unit_index] if row.unit_index >= 0 else -1
         if row.pushes == MRF:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError
 from tpu_sim.isa.instruction import SREG, Instr
-from tpu_sim.isa.operand_limits import OperandLimits
+from tpu_sim.isa.operand_limits import OperandLimits, RowFacts
 from tpu_sim.isa.program import Block, Bundle
 from tpu_sim.isa.resources import MRF, TRANSPOSE_INPUT, TRANSPOSE_SHADOW
 from tpu_sim.isa.text import format_bundle
-from tpu_sim.isa.timing import occupancy_cycles, result_latency
+from tpu_sim.isa.timing import result_latency
 from tpu_sim.isa.unit_steps import leaves, needs
 
 
@@ -77,58 +77,60 @@ class _BlockChecker:
         raise kind(message, at, format_bundle(self.bundle) if self.bundle else "")
 
     def _bundle(self) -> None:
-        bundle = self.bundle
-        for instr in bundle:
-            complaint = self.limits.complaint(instr)
+        """All reads come before all writes."""
+        limits, slots_left = self.limits, self._free_slots()
+        holders: list[tuple[Instr, RowFacts]] = []
+        results: list[tuple[Instr, RowFacts]] = []
+        has_steps = False
+        for instr in self.bundle:
+            row, operands = instr.row, instr.operands
+            facts = limits.facts(row)
+            complaint = limits.complaint(row, operands, facts)
             if complaint:
                 self._fail(complaint, hazard=False)
-        self._slots()
-        facts = [(instr, self.limits.facts(instr.row)) for instr in bundle]
-        for instr, row in facts:
-            self._reads(instr.operands, row.reads)
-        for instr, row in facts:
-            if row.pops:
+            slots_left[facts.slot] -= 1
+            if facts.reads:
+                self._reads(operands, facts.reads)
+            if facts.pops:
                 self._pop(instr)
+            if facts.writes or facts.pushes:
+                results.append((instr, facts))
+            if facts.mxu >= 0 or facts.held > 1:
+                holders.append((instr, facts))
+            has_steps |= facts.is_unit_step
+        self._hold_slots(slots_left, holders)
         written: set[tuple[str, int]] = set()
-        has_steps = False
-        for instr, row in facts:
-            if row.writes:
-                self._write((row.writes, instr.operands[0]), row.latency, written)
-            if row.pushes:
+        for instr, facts in results:
+            if facts.writes:
+                self._write((facts.writes, instr.operands[0]), facts.latency, written)
+            if facts.pushes:
                 self._push(instr)
-            has_steps |= row.is_unit_step
         if has_steps:
             self._units()
 
-    def _slots(self) -> None:
-        used: dict[str, int] = {}
+    def _free_slots(self) -> dict[str, int]:
+        """Issue slots of each class that nothing holds."""
+        slots = dict(self.chip.slots)
+        for slot, ends in self.busy.items():
+            self.busy[slot] = held = [end for end in ends if end > self.cycle]
+            slots[slot] -= len(held)
+        return slots
+
+    def _hold_slots(self, left: dict[str, int], holders: list[tuple[Instr, RowFacts]]) -> None:
+        """No class has fewer slots than the bundle takes; units of an MXU share its one slot."""
+        if min(left.values()) < 0:
+            slot = next(slot for slot, count in left.items() if count < 0)
+            slots = self.chip.slots[slot]
+            self._fail(f"{slots - left[slot]} {slot} slots in use, {self.chip.name} has {slots}")
         mxus: set[int] = set()
-        is_held = False
-        for instr in self.bundle:
-            row = instr.row
-            slot = row.slot_name
-            used[slot] = used.get(slot, 0) + 1
-            is_held |= row.held != ""
-            if row.is_mxu:  # each MXU has one slot, which its units share
-                mxu = instr.operands[row.unit_index] // self.units_per_mxu
+        for instr, facts in holders:
+            if facts.mxu >= 0:
+                mxu = instr.operands[facts.mxu] // self.units_per_mxu
                 if mxu in mxus:
                     self._fail(f"two instructions for the slot of MXU {mxu}")
                 mxus.add(mxu)
-        slots = self.chip.slots
-        for slot, count in used.items():
-            held = self.busy.get(slot)
-            if held:
-                held = self.busy[slot] = [end for end in held if end > self.cycle]
-                count += len(held)
-            if count > slots[slot]:
-                self._fail(f"{count} {slot} slots in use, {self.chip.name} has {slots[slot]}")
-        if not is_held:
-            return
-        for instr in self.bundle:
-            if instr.row.held:
-                cycles = occupancy_cycles(instr.row, self.chip)
-                if cycles > 1:
-                    self.busy.setdefault(instr.row.slot_name, []).append(self.cycle + cycles)
+            if facts.held > 1:
+                self.busy.setdefault(facts.slot, []).append(self.cycle + facts.held)
 
     def _reads(self, operands: tuple[int, ...], reads: tuple[tuple[int, str], ...]) -> None:
         cycle = self.cycle

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.encoding import operand_range
-from tpu_sim.isa.instruction import Instr, Kind, Operand, Row, Slot
+from tpu_sim.isa.instruction import Kind, Operand, Row, Slot
 from tpu_sim.isa.program import Kernel
+from tpu_sim.isa.timing import occupancy_cycles
 
 _SUBLANES = 8
 
@@ -15,15 +16,26 @@ _SUBLANES = 8
 class RowFacts(NamedTuple):
     """What the checker asks of an instruction's row.
 
+    `bounds` are the least legal value of each operand and the one behind the greatest; `refusal` says why
+    the row may not stand here at all, "" if it may. `window` is the position of the window id of an
+    access whose rows its operands say, else -1.
+
     `reads` are positions of operands and their register classes; `writes` is the class of operand 0,
-    "" if the row writes no register, and `latency` the cycles until it may be read.
+    "" if the row writes no register, and `latency` the cycles until it may be read. `mxu` is the position
+    of the unit whose MXU's slot it takes, else -1; `held` how many cycles it holds its slot.
     """
 
+    bounds: tuple[tuple[int, int], ...]
+    refusal: str
+    window: int
     reads: tuple[tuple[int, str], ...]
     writes: str
     latency: int
     pops: str
     pushes: str
+    slot: str
+    mxu: int
+    held: int
     is_unit_step: bool
 
 
@@ -33,8 +45,6 @@ class OperandLimits:
     def __init__(self, chip: Chip, kernel: Kernel | None) -> None:
         self._chip = chip
         self._kernel = kernel
-        self._ranges: dict[Row, tuple[range, ...]] = {}
-        self._bounds: dict[Row, tuple[tuple[int, int], ...]] = {}
         self._facts: dict[Row, RowFacts] = {}
         vregs, vmasks, sregs = range(chip.vregs), range(chip.vmasks), range(chip.sregs)
         self._kinds = {
@@ -54,33 +64,42 @@ class OperandLimits:
             self._kinds[Kind.SPILL] = range(kernel.spill_slots)
 
     def facts(self, row: Row) -> RowFacts:
-        """What else is to be known of a row."""
+        """What is to be known of a row."""
         found = self._facts.get(row)
         if found is None:
-            reads = tuple((operand.index, operand.register_class) for operand in row.reads)
-            writes = "" if row.write is None else row.write.register_class
-            latency = self._chip.latencies[row.latency] if writes else 0
-            found = RowFacts(reads, writes, latency, row.pops, row.pushes, row.is_unit_step)
-            self._facts[row] = found
+            found = self._facts[row] = self._found(row)
         return found
 
-    def complaint(self, instr: Instr) -> str:
-        """What is wrong with the instruction's operands, "" if nothing."""
-        row = instr.row
-        bounds = self._bounds.get(row)
-        if bounds is None:
-            ranges = self._ranges[row] = self._row_ranges(row)
-            bounds = self._bounds[row] = tuple((legal.start, legal.stop) for legal in ranges)
-        if len(instr.operands) != len(bounds):
-            return f"{row.name} has {len(bounds)} operands, found {len(instr.operands)}"
-        for value, (start, stop) in zip(instr.operands, bounds, strict=True):
+    def _found(self, row: Row) -> RowFacts:
+        is_refused = self._kernel is None and row.slot is not Slot.SCALAR
+        writes = "" if row.write is None else row.write.register_class
+        return RowFacts(
+            bounds=tuple((legal.start, legal.stop) for legal in self._row_ranges(row)),
+            refusal=f"{row.name} in main: want scalar instructions only" if is_refused else "",
+            window=-1 if row.is_indexed else row.window_index,
+            reads=tuple((operand.index, operand.register_class) for operand in row.reads),
+            writes=writes,
+            latency=self._chip.latencies[row.latency] if writes else 0,
+            pops=row.pops,
+            pushes=row.pushes,
+            slot=row.slot_name,
+            mxu=row.unit_index if row.is_mxu else -1,
+            held=occupancy_cycles(row, self._chip),
+            is_unit_step=row.is_unit_step,
+        )
+
+    def complaint(self, row: Row, operands: tuple[int, ...], facts: RowFacts) -> str:
+        """What is wrong with an instruction's operands, "" if nothing."""
+        bounds = facts.bounds
+        if len(operands) != len(bounds):
+            return f"{row.name} has {len(bounds)} operands, found {len(operands)}"
+        for value, (start, stop) in zip(operands, bounds, strict=True):
             if not start <= value < stop:
-                return self._out_of_range(instr, self._ranges[row])
-        if self._kernel is None:
-            is_scalar = row.slot is Slot.SCALAR
-            return "" if is_scalar else f"{row.name} in main: want scalar instructions only"
-        is_address = row.window_index >= 0 and not row.is_indexed
-        return self._constant_address(instr, self._kernel) if is_address else ""
+                return self._out_of_range(row, operands)
+        window = facts.window
+        if window >= 0 and operands[window + 1] == 0 and self._kernel is not None:
+            return self._constant_address(operands[window : window + 4], self._kernel)
+        return facts.refusal
 
     def _row_ranges(self, row: Row) -> tuple[range, ...]:
         return tuple(self._range(operand) for operand in row.operands)
@@ -91,21 +110,19 @@ class OperandLimits:
         legal = self._kinds.get(operand.kind)
         return operand_range(operand.kind) if legal is None else legal
 
-    def _out_of_range(self, instr: Instr, ranges: tuple[range, ...]) -> str:
-        for value, legal, operand in zip(instr.operands, ranges, instr.row.operands, strict=True):
+    def _out_of_range(self, row: Row, operands: tuple[int, ...]) -> str:
+        legal_ranges = self._row_ranges(row)
+        for value, legal, operand in zip(operands, legal_ranges, row.operands, strict=True):
             if value not in legal:
                 if operand.kind is Kind.SD and value == 0:
                     return "s0 always reads 0 and cannot be written"
                 bounds = f"{legal.start}..{legal.stop - 1}" if legal else "none"
-                return f"{instr.row.name}: operand {operand.name} is {value}, want {bounds}"
+                return f"{row.name}: operand {operand.name} is {value}, want {bounds}"
         raise AssertionError
 
-    def _constant_address(self, instr: Instr, kernel: Kernel) -> str:
+    def _constant_address(self, address: tuple[int, ...], kernel: Kernel) -> str:
         """A window access at a constant address is inside its window."""
-        first = instr.row.window_index
-        window_id, s, k, stride = instr.operands[first : first + 4]
-        if s != 0:
-            return ""
+        window_id, _, k, stride = address
         window = kernel.windows[window_id]
         last = k + (_SUBLANES - 1) * stride
         if min(k, last) >= 0 and max(k, last) < window.rows:
