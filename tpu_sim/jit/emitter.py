@@ -20,6 +20,9 @@ TARGET_ATTRIBUTES = "".join(
 NON_TEMPORAL_USE, NON_TEMPORAL = "!nontemporal !0", "!0 = !{i32 1}\n"
 """Of a store that is not to fill the caches: what stands there, and what a module defines for it."""
 
+_NOT_ALIKE = ("load ", "call ", "alloca ", "cmpxchg ", "atomicrmw ")
+"""Instructions that may give something else the next time."""
+
 
 class Emitter:
     """Instructions of one function. `block` is the label being filled."""
@@ -29,6 +32,7 @@ class Emitter:
         self.block = "entry"
         self._prefix = prefix
         self._count = 0
+        self._computed: dict[str, str] = {}
 
     def fresh(self) -> str:
         """A new SSA name."""
@@ -41,9 +45,17 @@ class Emitter:
         return f"L{self._count}"
 
     def value(self, text: str) -> str:
-        """Append an instruction that defines a value; returns its name."""
-        name = self.fresh()
-        self.lines.append(f" {name} = {text}")
+        """The name of the value that an instruction defines.
+
+        It is appended unless the block has computed it before: LLVM's fast instruction selector would
+        compute it again.
+        """
+        name = self._computed.get(text)
+        if name is None:
+            name = self.fresh()
+            self.lines.append(f" {name} = {text}")
+            if not text.startswith(_NOT_ALIKE):
+                self._computed[text] = name
         return name
 
     def do(self, text: str) -> None:
@@ -54,6 +66,7 @@ class Emitter:
         """Start the basic block `label`."""
         self.lines.append(f"{label}:")
         self.block = label
+        self._computed = {}
 
     def jump(self, label: str) -> None:
         """Branch to `label`."""
