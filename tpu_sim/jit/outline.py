@@ -7,7 +7,7 @@ values - becomes arguments, the rest is the key under which the emitted function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tpu_sim.jit.component import Component, LocalOp
