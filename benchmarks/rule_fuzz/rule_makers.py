@@ -182,6 +182,19 @@ def _tiny_middle(g: Generator) -> HloInstruction:
     return _sum_of_spread(g, dims, ((1,), (0,)), places)
 
 
+def _few_rows(g: Generator) -> HloInstruction:
+    """A reduction over the rows of an array that has few and long ones."""
+    dtype = g.dtype()
+    kind = g.choose(reducer_kinds(dtype))
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        raise Impossible
+    outer = (g.integer(1, 3),) if g.chance(0.3) else ()
+    value = g.value(Wanted(dtype, (*outer, g.integer(2, 7), g.choose((1024, 1030, 2048)))))
+    attrs = {"dimensions": (len(outer),), "to_apply": reducer(g, kind, dtype)}
+    return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
+
+
 _PLACES: tuple[Dims, ...] = ((), (0,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2))
 
 
@@ -252,6 +265,7 @@ def _neighbours(g: Generator) -> HloInstruction:
 MAKERS: dict[str, Maker] = {
     "reduce-of-neighbours": _neighbours,
     "reduce-before-split": _groups_of_features,
+    "reduce-of-few-rows": _few_rows,
     "reduce-of-tiny-middle": _tiny_middle,
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,

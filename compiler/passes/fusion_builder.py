@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import itertools
 
+from compiler.analysis.kernel_vmem import arrangement
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape
 from compiler.passes.fusion_groups import Group, GroupGraph
-from compiler.passes.fusion_nodes import Node, Role, is_free_reshape, is_scalar_constant
+from compiler.passes.fusion_nodes import (
+    Node,
+    Role,
+    is_free_reshape,
+    is_index_or_elementwise,
+    is_scalar_constant,
+)
 from compiler.rewrite.graph import emit, remove_dead
 
 
@@ -166,9 +173,20 @@ class _Body:
             return True
         if nodes[instr].role is not Role.VIRTUAL:
             return False
-        if not is_free_reshape(instr):
+        if not is_free_reshape(instr) or self._is_rearranged(instr):
             return True
         return self._is_copied(instr.operands[0])
+
+    def _is_rearranged(self, reshape: HloInstruction) -> bool:
+        """Whether VMEM arranges an array otherwise than what it is a reshape of, so that the two cannot
+        share a place there: a vector fills its registers, one row of a matrix does not."""
+        if arrangement(reshape.operands[0].array) == arrangement(reshape.array):
+            return False
+        return all(
+            is_index_or_elementwise(user) and user.opcode != "dynamic-update-slice"
+            for user in reshape.users
+            if user in self.group.nodes
+        )
 
     def _is_filled_by_kernel(self, instr: HloInstruction) -> bool:
         """Whether a scatter starts from this constant, which it does not read, also where it is stored."""

@@ -8,7 +8,10 @@ two experts of a token, is a sum of arrays, which fuses with what reads it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from compiler.analysis.reducers import has_identity_init, reducer_kind
+from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
@@ -21,6 +24,7 @@ MAX_PEELED = 8  # positions of a last dimension
 _FEWEST_COLUMNS = 16  # elements of the dimension that becomes the last
 _FEWEST_ELEMENTS = 1 << 14
 _MOST_NODES = 24
+_FULL_ROW = SUBLANES * LANES
 _LEAST_REPEATS = 4
 """Times the elements that are read that a sum over a tiny dimension before the last must have."""
 
@@ -63,19 +67,53 @@ def reduce_of_tiny_middle(instr: HloInstruction, _: Match) -> HloInstruction | N
     return _total_of_positions(instr, tiny[0])
 
 
+# reduce(x[r, n]) over r == x[0] + x[1] + ..
+@rule("reduce-of-few-rows", Op("reduce"), ANY_ORDER)
+def reduce_of_few_rows(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Add up the rows of an array that has too few for its tiles.
+
+    A tile of three rows is added up across sublanes of which five hold nothing. Rows that are looked at
+    one by one fill the registers, and the sum is an operation on elements, which fuses with what reads it.
+    """
+    if len(instr.operands) != 2 or not isinstance(instr.shape, ArrayShape):
+        return None
+    dims = instr.operands[0].array.dims
+    rows = len(dims) - 2
+    if instr.dimensions != (rows,) or not 1 < dims[rows] < SUBLANES or dims[-1] < _FULL_ROW:
+        return None
+    operand = instr.operands[0]
+    return _total(instr, lambda: [_row(operand, rows, place) for place in range(dims[rows])])
+
+
+def _row(node: HloInstruction, dim: int, place: int) -> HloInstruction:
+    """One position of a dimension, without it."""
+    bounds = tuple(
+        (place, place + 1, 1) if d == dim else (0, n, 1) for d, n in enumerate(node.array.dims)
+    )
+    return make.reshape(make.slice_(node, bounds), _without(node, dim))
+
+
 def _total_of_positions(instr: HloInstruction, dim: int) -> HloInstruction | None:
     """A reduction over `dim`, and perhaps others, with the positions of `dim` added up one by one."""
-    kind, init = reducer_kind(instr.to_apply), instr.operands[1]
-    if kind is None or not has_identity_init(instr):
-        return None
-    total, *parts = _positions(instr.operands[0], dim)
-    for part in parts:
-        total = emit(instr, kind, total.array, (total, part))
-    if len(instr.dimensions) == 1:
+    total = _total(instr, lambda: _positions(instr.operands[0], dim))
+    if total is None or len(instr.dimensions) == 1:
         return total
     left = tuple(d - (d > dim) for d in instr.dimensions if d != dim)
     attrs = {**instr.attrs, "dimensions": left}
-    return emit(instr, "reduce", instr.array, (total, init), attrs)
+    return emit(instr, "reduce", instr.array, (total, instr.operands[1]), attrs)
+
+
+def _total(
+    reduce: HloInstruction, parts: Callable[[], Sequence[HloInstruction]]
+) -> HloInstruction | None:
+    """Arrays combined as a reduction does it; None where it starts from anything else, or does more."""
+    kind = reducer_kind(reduce.to_apply)
+    if kind is None or not has_identity_init(reduce):
+        return None
+    total, *others = parts()
+    for part in others:
+        total = emit(reduce, kind, total.array, (total, part))
+    return total
 
 
 def _positions(node: HloInstruction, dim: int) -> list[HloInstruction]:
