@@ -20,6 +20,7 @@ from functools import lru_cache
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.lane_costs import lane_ops
+from compiler.analysis.sublane_axis import box_registers
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, PlanCost, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
@@ -167,8 +168,8 @@ def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
 
 
 def _lanes_tiles(window: OperandWindow) -> int:
-    """f32-sized tiles behind an output window: packed types compute as many per vreg."""
-    return box_vreg_tiles(window.shape, window.extent) * window.shape.dtype.packing
+    """Registers of f32 behind an output window: packed types compute as many per vreg."""
+    return box_registers(window.shape, window.extent) * window.shape.dtype.packing
 
 
 def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -> int:

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
+from compiler.analysis.tiled_layout import SUBLANES
 from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
@@ -21,7 +22,7 @@ from compiler.backend.vector.probe import axis, inner_point, operations, probe_e
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
-from compiler.backend.vector.sublane_axes import SUBLANES, SublaneAxis, sublane_axes
+from compiler.backend.vector.sublane_axes import SublaneAxis, sublane_axes
 from compiler.backend.vector.tile_loops import (
     BODY_OPS,
     TileLoops,

@@ -1,11 +1,7 @@
-"""Stages whose registers hold eight places of another dimension than the rows along their sublanes.
+"""Parts of a stage's tiles that have eight places of another dimension than the rows along their sublanes.
 
-A tile of f32[3,65536] has 3 rows in 8 sublanes, one of f32[4096,2,64] has 2. Where rows are few a
-stage takes one row of eight tiles instead: loads and stores step from tile to tile, and every
-sublane computes.
-
-    f32[3,65536]      512 registers of 3 rows, or 3 * 64 of one row of eight column tiles
-    f32[4096,2,64]    4096 registers of 2 rows, or 2 * 512 of one row of eight matrices
+Where rows are few a stage takes one row of eight tiles instead of one tile of few rows: loads and
+stores step from tile to tile, and every sublane computes (`compiler.analysis.sublane_axis`).
 """
 
 from __future__ import annotations
@@ -13,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, const
+from compiler.analysis.sublane_axis import COLUMNS, ROWS, sublane_choice
+from compiler.analysis.tiled_layout import SUBLANES
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace
-
-SUBLANES = 8
-_COLUMNS = -1
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class SublaneAxis:
 
     def space(self, space: TileSpace) -> TileSpace:
         """What loops go over: of what lies across, a row of tiles for each row of words."""
-        majors, cols, is_columns = space.majors, space.cols, self.axis == _COLUMNS
+        majors, cols, is_columns = space.majors, space.cols, self.axis == COLUMNS
         count = self.count // SUBLANES if self.is_across else self.count
         if not is_columns:
             majors = (*majors[: self.axis], count, *majors[self.axis + 1 :])
@@ -46,7 +41,7 @@ class SublaneAxis:
 
     def placed(self, point: TilePoint) -> TilePoint:
         """A point of that space as one of the stage's own."""
-        is_columns = self.axis == _COLUMNS
+        is_columns = self.axis == COLUMNS
         at = point.col_tile if is_columns else point.majors[self.axis]
         at = at * SUBLANES + point.sublane if self.is_across else at
         at = at + self.first
@@ -63,30 +58,19 @@ def sublane_axes(space: TileSpace) -> tuple[SublaneAxis, ...]:
     """
     if space.is_vector or space.row_tiles != 1:
         return ()
-    sizes = {d: n for d, n in enumerate(space.majors) if n >= SUBLANES}
-    if space.cols // 128 >= SUBLANES:
-        sizes[_COLUMNS] = space.cols // 128  # whole ones
-    counts = {axis: _registers(space, axis, size) for axis, size in sizes.items()}
-    best = min(counts, key=lambda axis: counts[axis], default=None)
-    if best is None or counts[best] >= space.tile_count:
+    axis = sublane_choice(space.majors, _words(space), space.cols).axis
+    if axis == ROWS:
         return ()
-    whole = sizes[best] // SUBLANES * SUBLANES
-    places = space.col_tiles if best == _COLUMNS else sizes[best]
-    across = SublaneAxis(best, 0, whole, is_across=True)
-    rest = SublaneAxis(best, whole, places - whole, is_across=False)
+    places = space.col_tiles if axis == COLUMNS else space.majors[axis]
+    whole = (space.cols // 128 if axis == COLUMNS else places) // SUBLANES * SUBLANES
+    across = SublaneAxis(axis, 0, whole, is_across=True)
+    rest = SublaneAxis(axis, whole, places - whole, is_across=False)
     return (across, rest) if rest.count else (across,)
 
 
 def _words(space: TileSpace) -> int:
     """Rows of words, each of `packing` rows."""
     return -(-space.rows // space.packing)
-
-
-def _registers(space: TileSpace, axis: int, size: int) -> int:
-    """Registers with eight places of a dimension along the sublanes, of which `size` are whole."""
-    places = space.col_tiles if axis == _COLUMNS else size
-    others = space.tile_count // places
-    return others * (size // SUBLANES * _words(space) + places - size // SUBLANES * SUBLANES)
 
 
 def _with_major(point: TilePoint, axis: int, at: Expr) -> TilePoint:
