@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,10 +48,30 @@ def test_a_package_without_source_is_an_error(root: Path) -> None:
 
 def test_a_change_since_the_start_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STARTED", time.time() + 1)
-    monkeypatch.setattr(module, "_unchanged", {})
+    monkeypatch.setattr(module, "_as_at_first", set())
+    module._data_at_first.cache_clear()
+    later = time.time() + 10
+
+    def loaded(name: str, file: Path) -> None:
+        made = ModuleType(name)
+        made.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    (root / "package" / "a.py").write_text("z = 3\n")
+    loaded("package.a", root / "package" / "a.py")
+    assert module.is_source_as_loaded("package")
+    os.utime(root / "package" / "a.py", (later, later))
+    os.utime(root / "package" / "inner" / "a.py", (later, later))
+    assert module.is_source_as_loaded("package"), "what was loaded before is what ran"
+    loaded("package.inner.a", root / "package" / "inner" / "a.py")
+    assert not module.is_source_as_loaded("package")
+    assert not module.is_source_as_loaded("package"), "nor later"
+
+
+def test_a_changed_data_file_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STARTED", time.time() + 1)
+    module._data_at_first.cache_clear()
     assert module.is_source_as_loaded("package")
     later = time.time() + 10
-    os.utime(root / "package" / "inner" / "a.py", (later, later))
-    assert module.is_source_as_loaded("package"), "no code was loaded since"
-    monkeypatch.setitem(sys.modules, "package.inner.a", module)
+    os.utime(root / "package" / "data.toml", (later, later))
     assert not module.is_source_as_loaded("package")

@@ -16,8 +16,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".toml", ".lark", ".pyc")
 _LIBRARIES = ("networkx", "lark", "ml_dtypes")
 _STARTED = time.time()
-_unchanged: dict[tuple[str, ...], int] = {}
-"""How many modules were loaded when the files of these packages were still those of the start."""
+_as_at_first: set[str] = set()
+"""Modules whose files were still those of the start when they had been loaded."""
 
 
 @cache
@@ -42,22 +42,21 @@ def source_digest(*packages: str) -> str:
 
 
 def is_source_as_loaded(*packages: str) -> bool:
-    """Whether this process has loaded no module of a file that was changed since it began.
+    """Whether no loaded module of the packages, and no data file, was changed since this process began.
 
-    If it may have, it runs code that the digest does not speak of: what it makes is not to be kept for
-    others. The files are looked at again when modules were loaded meanwhile.
+    If one is, the process may run code that the digest does not speak of: what it makes is not to be
+    kept for others. A module is looked at once: what is loaded does not change with its file.
     """
-    loaded = len(sys.modules)
-    if _unchanged.get(packages) == loaded:
-        return True
-    paths = (path for package in packages for path in _files_at_first(str(_ROOT / package)))
+    new = [name for name in sys.modules.keys() - _as_at_first if name.partition(".")[0] in packages]
+    files = [found for name in new if (found := getattr(sys.modules.get(name), "__file__", None))]
+    data = [file for package in packages for file in _data_at_first(str(_ROOT / package))]
     try:
-        if any(os.stat(path).st_mtime > _STARTED for path in paths):
-            return False
+        is_so = all(os.stat(file).st_mtime <= _STARTED for file in (*files, *data))
     except FileNotFoundError:
         return False
-    _unchanged[packages] = loaded
-    return True
+    if is_so:
+        _as_at_first.update(new)
+    return is_so
 
 
 def _version(library: str) -> str:
@@ -85,4 +84,6 @@ def _files(folder: str) -> list[str]:
     return sorted(found)
 
 
-_files_at_first = cache(_files)
+@cache
+def _data_at_first(folder: str) -> list[str]:
+    return [file for file in _files(folder) if not file.endswith((".py", ".pyc"))]
