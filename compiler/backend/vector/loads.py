@@ -4,10 +4,11 @@ An address is (word row, lane). When both are a uniform part plus values known n
 
     word row = base + f(s) + g(l)       lane = h(s, l)
 
-lanes with equal g form a group. A group is fetched by strided loads, one per run of sublanes over
+positions with equal g form a group. A group is fetched by strided loads, one per run of sublanes over
 which f is affine; its lanes are put in place by a rotation, a broadcast or a permutation; masks
 join runs and groups. So a tile, a row offset, a strided slice, a broadcast row or column, a lane
-offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Offsets known only
+offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Where a reshape
+makes several rows of one, g depends on the sublane too: f is then what lane 0 reads. Offsets known only
 at run time rotate by a scalar; other rows known only then are loaded one by one. What is left is
 the indexed load, a word a lane.
 """
@@ -37,9 +38,6 @@ from compiler.backend.vector.row_loads import RowLoader, sublane_count
 from compiler.backend.vector.transposes import TransposeLoader, transposed_index
 from compiler.backend.vector.unpack import unpack
 from compiler.llo.ir import VReg
-
-_INDEXED_LOAD_WORTH = 40
-"""Vector operations that an indexed load is worth avoiding with."""
 
 
 class Loader:
@@ -88,11 +86,9 @@ class Loader:
         varying, base = split_uniform(address.word_row)
         lane_varying, _ = split_uniform(address.lane)
         if is_static(varying) and is_static(lane_varying):
-            parts = _separate(varying)
-            if parts is not None:
-                groups = self._grouped(array, address, base, *parts)
-                if groups is not None:
-                    return groups
+            groups = self._grouped(array, address, base, *_separate(varying))
+            if groups is not None:
+                return groups
         shifted = self._shifted_lanes(array, address)
         if shifted is not None:
             return shifted
@@ -105,15 +101,15 @@ class Loader:
         """Groups of lanes with the same rows; None when an indexed load costs less."""
         count, lanes = sublane_count(address.word_row), _lane_count(address)
         rows = rows_down(down, count)
-        offsets = _offsets_across(across, lanes)
-        distinct = sorted(set(offsets))
-        cost = len(distinct) * (2 + self._rows.cost(array, base, rows))
-        if cost > _INDEXED_LOAD_WORTH:
+        distinct = _distinct(across, count, lanes)
+        # beside its loads a group takes a rotation and its result, a mask and a selection
+        cost = len(distinct) * (4 + self._rows.cost(array, base, rows))
+        if cost > self._ops.builder.chip.load_indexed_cycles:  # of which a cycle issues about three
             return None
         result = -1
         for offset in distinct:
             piece = self._rows.load(array, base + offset, rows)
-            members = offsets if len(distinct) > 1 else None
+            members = across if len(distinct) > 1 else None
             piece = self._place(piece, address, count, lanes, offset, members)
             if result < 0:
                 result = piece
@@ -129,14 +125,14 @@ class Loader:
         count: int,
         lanes: int,
         offset: int,
-        offsets: tuple[int, ...] | None,
+        across: Expr | None,
     ) -> VReg:
         """Move lanes of a loaded vreg to where they are wanted in the lanes of `offset`'s group."""
         varying, base = split_uniform(address.lane)
         same = _common_lane(varying, count)
         if same is not None:
             return self._broadcast_lane(word, base + same)
-        shift = _common_shift(varying, count, lanes, offset, offsets)
+        shift = _common_shift(varying, count, lanes, offset, across)
         if shift is not None:
             return self._rotate(word, -(base + shift))
         return self._ops.emit("vperm.lane", word, self._values.vector(address.lane))
@@ -223,9 +219,9 @@ def rows_down(varying: Expr, count: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _offsets_across(varying: Expr, count: int) -> tuple[int, ...]:
-    """The values of a static expression in the first `count` lanes of sublane 0."""
-    return tuple(static_values(varying)[0, :count].tolist())
+def _distinct(across: Expr, count: int, lanes: int) -> tuple[int, ...]:
+    """The values of a static expression in the first lanes of the first `count` sublanes, in order."""
+    return tuple(np.unique(static_values(across)[:count, :lanes]).tolist())
 
 
 @lru_cache(maxsize=4096)
@@ -241,32 +237,34 @@ def _common_lane(varying: Expr, count: int) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _common_shift(
-    varying: Expr, count: int, lanes: int, offset: int, offsets: tuple[int, ...] | None
+    varying: Expr, count: int, lanes: int, offset: int, across: Expr | None
 ) -> int | None:
-    """How far to the right the lanes of a group come from, if it is the same for all.
+    """How far to the right the positions of a group come from, if it is the same for all.
 
-    `varying` is the lane each reads; the group is the lanes of `offset` among `offsets`, or all.
+    `varying` is the lane each reads; the group is where `across` is `offset`, or all.
     """
     wanted = static_values(varying)[:count, :lanes]
     shift = (wanted - np.arange(lanes)[None, :]) % 128
-    if offsets is not None:
-        shift = shift[:, np.equal(offsets, offset)]
-    return int(shift[0, 0]) if (shift == shift[0, 0]).all() else None
+    if across is not None:
+        shift = shift[static_values(across)[:count, :lanes] == offset]
+    first = int(shift.flat[0])
+    return first if (shift == first).all() else None
 
 
 @lru_cache(maxsize=4096)
-def _separate(varying: Expr) -> tuple[Expr, Expr] | None:
-    """A static expression as (part over s, part over l); None when they are entangled."""
+def _separate(varying: Expr) -> tuple[Expr, Expr]:
+    """A static expression as (part over s, the rest): the rest is over l alone if it can be."""
     down = across = const(0)
     for atom, factor in varying.terms:
         term = multiple(atom, factor)
         names = positions(term)
-        if len(names) > 1:
-            return None
         if names == {"s"}:
             down = down + term
-        else:
+        elif names == {"l"}:
             across = across + term
+        else:
+            first = substitute(term, {v: const(0) for v in variables(term) if v.name == "l"})
+            down, across = down + first, across + term - first
     return down, across
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.backend.vector.core import ElementEmitter
@@ -10,6 +11,7 @@ from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder
+from tpu_sim.isa.timing import occupancy_cycles
 
 
 class _Probe(ElementEmitter):
@@ -44,8 +46,22 @@ def axis(emitter: ElementEmitter, name: str, count: int) -> Expr:
     return var(variable)
 
 
-def operations(emitter: ElementEmitter, emit: Callable[[], object]) -> int:
-    """Operations that `emit` appends to the probe's block."""
+class Work(NamedTuple):
+    """What a tile takes: how many operations, and for how many cycles they hold issue slots."""
+
+    operations: int
+    issue_cycles: int
+
+
+def work(emitter: ElementEmitter, emit: Callable[[], object]) -> Work:
+    """What `emit` appends to the probe's block; an indexed load alone holds its slot for many cycles."""
     before = len(emitter.builder.block.ops)
     emit()
-    return len(emitter.builder.block.ops) - before
+    added = emitter.builder.block.ops[before:]
+    chip = emitter.builder.chip
+    return Work(len(added), sum(occupancy_cycles(op.row, chip) for op in added))
+
+
+def operations(emitter: ElementEmitter, emit: Callable[[], object]) -> int:
+    """Operations that `emit` appends to the probe's block."""
+    return work(emitter, emit).operations

@@ -18,7 +18,7 @@ from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
-from compiler.backend.vector.probe import axis, inner_point, operations, probe_emitter
+from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
@@ -153,7 +153,7 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     if space.tile_count == 1:
         loops.run(space, 1, body)
         return
-    cost = _cost(emitter, stage, factors)
+    operations, cost = _work(emitter, stage, factors)
     runs = _runs(space) if cost > _DEAR_TILE else []
     too_much = _ALIKE * cost / 2  # no choice below is of a run that takes as much
     costs = [_most(_run_costs(emitter, stage, factors, run), too_much) for run in runs]
@@ -168,7 +168,7 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
             step = max(1, min(space.row_tiles, BODY_OPS // max(1, dearest)))
             loops.run_rows_apart(space, step, 1, body)
             return
-    loops.run(space, cost, body)
+    loops.run(space, operations, body)
 
 
 def _run_costs(
@@ -299,7 +299,17 @@ def _cost(
     row_tile: Expr | None = None,
     columns: range | None = None,
 ) -> int:
-    """Operations for a tile in loops, or in a given row or some columns."""
+    """Cycles for which a tile in loops, or in a given row or some columns, holds issue slots."""
+    return _work(emitter, stage, factors, row_tile, columns).issue_cycles
+
+
+def _work(
+    emitter: ElementEmitter,
+    stage: BoxStage,
+    factors: tuple[int, ...],
+    row_tile: Expr | None = None,
+    columns: range | None = None,
+) -> Work:
     probe = probe_emitter(emitter)
     probe.loader.can_transpose = emitter.loader.can_transpose
     space, body = split_rows(stage.loops, factors, partial(emit_tile, probe, stage))
@@ -308,7 +318,7 @@ def _cost(
         point = replace(point, row_tile=row_tile)
     if columns is not None:
         point = replace(point, col_tile=const(columns.start) + axis(probe, "run", len(columns)))
-    return operations(probe, partial(body, point))
+    return work(probe, partial(body, point))
 
 
 def emit_tile(emitter: ElementEmitter, stage: BoxStage, point: TilePoint) -> None:

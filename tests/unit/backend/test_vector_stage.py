@@ -99,6 +99,19 @@ def test_moves(move: str, dtype: str) -> None:
     run(text, values(dtype, *(int(d) for d in dims.split(",") if d)))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "source,target", [("24,270", "72,90"), ("16,16,192", "16,3072"), ("8,32,72", "8,2304")]
+)
+def test_rows_that_are_put_in_lanes_or_taken_out_need_no_indexed_load(
+    source: str, target: str, dtype: str
+) -> None:
+    text = f"""p = {dtype}[{source}] parameter(0)
+        ROOT r = {dtype}[{target}] reshape(p)"""
+    result = run(text, values(dtype, *(int(d) for d in source.split(","))))
+    assert result.count("vld.idx") == 0
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "pred"])
 @pytest.mark.parametrize("rows,cols", [(50, 300), (128, 128), (300, 50), (7, 3), (130, 20)])
 def test_minor_transposes(rows: int, cols: int, dtype: str) -> None:
