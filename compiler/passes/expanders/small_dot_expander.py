@@ -11,7 +11,8 @@ fused into the products and so repeated.
 
 A dot of few results that sums along a long dimension (the normal equations of a regression) loads
 weights for every 128 elements and uses a few columns of them. Its products are summed along the lanes,
-of operands rounded as for the matrix unit. Likewise a product of a long, narrow matrix with a vector.
+of operands rounded as for the matrix unit. Likewise a product of a long, narrow matrix with a vector or
+a matrix of a few numbers (colours of pixels, rotations of points, the spins of a lattice).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ Instr = HloInstruction
 MAX_CONTRACTED = 32
 MAX_LANES = 1 << 15  # of products, padded to whole vregs: 32 vregs
 MAX_RESULTS = 16
+MAX_NUMBERS = 32
+"""Numbers of a matrix that a long one is multiplied with row by row."""
 LONG = 8192
 """Contracted elements of a dot of so few results."""
 SUBLANES, LANES = 8, 128
@@ -49,8 +52,10 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
     is_rounded = k > 1 and dot_parts(instr, precision).passes == 1
     if batch == 1 and k >= LONG and m * n <= MAX_RESULTS:
         return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
-    if batch == 1 and k <= MAX_RESULTS and min(m, n) == 1 and max(m, n) >= LONG:
-        long, short = (left, right) if n == 1 else (right, left)
+    few = min(m, n)
+    is_small = k <= MAX_RESULTS and k * few <= MAX_NUMBERS and (k > 1 or few == 1)
+    if batch == 1 and is_small and max(m, n) >= LONG:
+        long, short = (left, right) if m > n else (right, left)
         return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
     if is_rounded:
         return None
@@ -70,17 +75,23 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
 
 
 def _summed_over_rows(instr: Instr, long: DotSide, short: DotSide, *, is_rounded: bool) -> Instr:
-    """A long, narrow matrix times a vector: its rows, each times a number, added up.
+    """A long, narrow matrix times a few columns: its rows, each times a number, added up for each.
 
     The free dimensions of the matrix stay apart: merged, they would lie otherwise.
     """
     e = Emitter.at(instr)
     turned = _ordered(e, long, (*long.contracting, *long.free), is_rounded=is_rounded)
     free = turned.array.dims[len(long.contracting) :]
-    full = (long.size(long.contracting), *free)
-    vector = _ordered(e, short, (*short.contracting, *short.free), is_rounded=is_rounded)
-    factors = e.broadcast(e.shaped(vector, full[:1]), full, (0,))
-    total = e.total(e.multiply(e.shaped(turned, full), factors), 0)
+    k, columns = long.size(long.contracting), short.size(short.free)
+    few = (columns,) if columns > 1 else ()
+    numbers = _ordered(e, short, (*short.contracting, *short.free), is_rounded=is_rounded)
+    full = (k, *few, *free)
+    places = (0, *range(1 + len(few), len(full)))
+    rows = e.broadcast(e.shaped(turned, (k, *free)), full, places)
+    factors = e.broadcast(e.shaped(numbers, (k, *few)), full, tuple(range(1 + len(few))))
+    total = e.total(e.multiply(rows, factors), 0)
+    if few and long.operand is instr.operands[0]:
+        total = e.transpose(total, (*range(1, 1 + len(free)), 0))
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
 
 

@@ -155,6 +155,15 @@ LONG = {
     "narrow matrix and vector": (
         "9000,5", "5", "9000", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
+    "colours of pixels": (
+        "3,3", "3,96,100", "3,96,100", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "spins in the middle": (
+        "96,8,100", "4,8", "96,100,4", "lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+    ),
+    "two contracted of numbers": (
+        "2,3,4", "3,96,2,100", "4,96,100", "lhs_contracting_dims={0,1}, rhs_contracting_dims={2,0}",
+    ),
     "row and narrow matrix": (
         "1,16", "16,8192", "1,8192", "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
@@ -177,7 +186,13 @@ def test_many_results_of_long_sums_stay_on_the_matrix_unit() -> None:
     assert _is_left(_text(("9000,8", "9000,4", "8,4", LONG["normal equations"][3]), tail=""))
 
 
-@pytest.mark.parametrize("name", ["numbers and planes", "two contracted"])
+def test_a_matrix_of_many_numbers_stays_on_the_matrix_unit() -> None:
+    assert _is_left(_text(("9000,8", "8,5", "9000,5", MATRICES[3]), tail=""))
+
+
+@pytest.mark.parametrize(
+    "name", ["numbers and planes", "two contracted", "colours of pixels", "spins in the middle"]
+)
 def test_long_dimensions_stay_apart(name: str) -> None:
     """Merged, rows of one array would lie in the lanes of another."""
     module = parse_module(_text(LONG[name], tail=""))
