@@ -43,13 +43,21 @@ class Axis:
         """Whether both tell apart some of the same devices."""
         return self.name == other.name and self.before < other.end and other.before < self.end
 
+    def excludes(self, other: Axis) -> bool:
+        """Whether no grid of devices has both: they overlap, or what lies between them is no number of
+        values, as with the first 2 and the last 2 of 6."""
+        if self.name != other.name:
+            return False
+        ends = sorted((self.before, self.end, other.before, other.end))
+        return self.overlaps(other) or any(b % a for a, b in itertools.pairwise(ends))
+
     def without(self, other: Axis) -> Axis | None:
-        """What stands before `other` in this axis; all of it when they do not overlap."""
-        if not self.overlaps(other):
+        """The largest first part of this axis that may be used beside `other`; None without any."""
+        if not self.excludes(other):
             return self
-        if other.before <= self.before:
-            return None
-        return Axis(self.name, self.before, other.before // self.before)
+        sizes = (size for size in range(self.size, 1, -1) if self.size % size == 0)
+        parts = (Axis(self.name, self.before, size) for size in sizes)
+        return next((part for part in parts if not part.excludes(other)), None)
 
 
 Axes = tuple[Axis, ...]
@@ -167,7 +175,7 @@ class Mesh:
                 return None
             found.append(axes)
         used = tuple(axis for axes in found for axis in axes)
-        if any(a.overlaps(b) for a, b in itertools.combinations(used, 2)):
+        if any(a.excludes(b) for a, b in itertools.combinations(used, 2)):
             return None
         groups = [*found, self.rest(used)] if has_replicas else found
         made = self._position[self.tiles(groups).array()]
@@ -245,8 +253,8 @@ class TensorSharding:
 
     def __post_init__(self) -> None:
         for a, b in itertools.combinations(self.used(), 2):
-            if a.overlaps(b):
-                raise ValueError(f"axis {a.name} is used twice in {self.dims}")
+            if a.excludes(b):
+                raise ValueError(f"axis {a.name} is used twice, or in parts that exclude each other, in {self.dims}")
 
     @staticmethod
     def open(mesh: Mesh, rank: int) -> TensorSharding:

@@ -243,6 +243,17 @@ def test_an_uneven_result_is_gathered() -> None:
     assert str(module.entry.root_instruction.attrs["sharding"]) == "{replicated}"
 
 
+def test_parts_of_an_axis_that_no_grid_has_do_not_meet() -> None:
+    mesh = MESH.replace('"x"=4, "y"=2', '"x"=6')
+    module = propagated(f"""HloModule m, {mesh}
+      ENTRY e {{
+        a = f32[4,8] parameter(0), {sdy('[{"x":(1)2}, {}]')}
+        b = f32[4,8] parameter(1), {sdy('[{}, {"x":(3)2}]')}
+        ROOT s = f32[4,8] add(a, b)
+      }}""")
+    assert shardings(module)["s"] == "{devices=[2,1,3]<=[6] last_tile_dim_replicate}"
+
+
 def test_a_header_that_disagrees_is_refused() -> None:
     with pytest.raises(CompileError, match="num_partitions=4"):
         propagated(

@@ -92,6 +92,23 @@ def test_shardy_becomes_tiles_as_in_xla(text: str, hlo: str) -> None:
     assert tensor_sharding_text(sharding) == f"#sdy.sharding{text}"
 
 
+@pytest.mark.parametrize(
+    ("part", "other", "left"),
+    [
+        ((1, 12), (2, 3), (1, 2)),  # all before the other
+        ((1, 6), (4, 3), (1, 2)),  # of its parts the first 3 do not divide 4
+        ((1, 2), (3, 2), None),
+        ((3, 2), (1, 2), None),
+        ((3, 4), (1, 3), (3, 4)),
+    ],
+)
+def test_parts_of_an_axis_exclude_each_other_unless_a_grid_has_both(
+    part: tuple[int, int], other: tuple[int, int], left: tuple[int, int] | None
+) -> None:
+    found = Axis("x", *part).without(Axis("x", *other))
+    assert found == (None if left is None else Axis("x", *left))
+
+
 def test_manual_axes_become_a_subgroup() -> None:
     mesh = MESHES["mesh"]
     dims = (DimSharding((mesh.axis("y"),)), DimSharding())
