@@ -66,12 +66,14 @@ def guarded(
     folded: Version,
     unfolded: Version,
 ) -> tuple[HloInstruction, HloInstruction]:
-    """`instr` made of image and kernel, by `unfolded` unless all numbers of `checked` are finite.
+    """`instr` made of image and kernel, by `unfolded` unless all numbers of `checked` are finite, as
+    integers always are.
 
     The image is given to the branches with its dimensions in `order`, as it is stored.
     Returns what is replaced (`instr` or the last operation after it that goes into the branches),
     and by what.
     """
+    checked = [array for array in checked if array.array.dtype.is_float or array.array.dtype.is_complex]
     if not checked:
         return instr, folded(*arrays)
     sunk = _Sunk.after(instr)
