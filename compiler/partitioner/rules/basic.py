@@ -8,14 +8,16 @@ from compiler.hlo.shape import ArrayShape, leaves
 from compiler.partitioner.factors import DROPPED, Job, Plan
 from compiler.partitioner.grid import Cut
 from compiler.partitioner.region import GATHERED, Handler, Region
+from compiler.partitioner.rules import sums
 from compiler.partitioner.values import Held, Several, Value, Whole
 
 Instr = HloInstruction
 
 
 def by_rule(region: Region, instr: Instr) -> Held:
-    """Cut wherever the sharding rule lets tiles pass."""
-    return region.apply(instr, Plan.of(instr))
+    """Cut wherever the sharding rule lets tiles pass; parts of sums go through what keeps sums."""
+    plan = Plan.of(instr)
+    return sums.through(region, instr, plan) or region.apply(instr, plan)
 
 
 def _broadcast(region: Region, instr: Instr) -> Held:

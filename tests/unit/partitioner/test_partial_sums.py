@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.hlo.evaluator import evaluate_devices
+from compiler.hlo.evaluator import evaluate, evaluate_devices
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.partitioner.grid import Cut, Grid, parse_sharding
@@ -76,3 +76,45 @@ def test_a_cut_with_sums_is_written_as_it_was_read() -> None:
         sharding = parse_sharding(f"{{{text}}}")
         assert grid.sharding(grid.cut(sharding, 2)) == sharding
     assert grid.cut(parse_sharding(f"{{{UNREDUCED}}}"), 2) == Cut(((), ()), (0, 1))
+
+
+SUM_OF_DOTS = """HloModule m, num_partitions=4
+
+ENTRY main {{
+  x = f32[8,64] parameter(0), sharding={{devices=[1,4]<=[4]}}
+  y = f32[8,64] parameter(1), sharding={{devices=[1,4]<=[4]}}
+  w = f32[64,6] parameter(2), sharding={{devices=[4,1]<=[4]}}
+  a = f32[8,6] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  b = f32[8,6] dot(y, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  t = f32[6,8] transpose(b), dimensions={{1,0}}
+  n = f32[6,8] negate(t)
+  u = f32[6,8] transpose(a), dimensions={{1,0}}
+  s = f32[6,8] {sum}
+  f = f32[48] reshape(s)
+  ROOT r = {root}, sharding={{{{replicated}}{more}}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sum_", "root", "count"),
+    [
+        ("subtract(u, n)", "(f32[48]) tuple(f)", 1),
+        ("multiply(u, n)", "(f32[48]) tuple(f)", 2),  # no sum of products
+        ("subtract(u, n)", "(f32[48], f32[8,6]) tuple(f, b)", 2),  # one sum is needed anyway
+    ],
+)
+def test_sums_of_sums_are_made_once(sum_: str, root: str, count: int) -> None:
+    more = ", {replicated}" * root.count("f32[8,6]")
+    module = parse_module(SUM_OF_DOTS.format(sum=sum_, root=root, more=more))
+    whole = parse_module(SUM_OF_DOTS.format(sum=sum_, root=root, more=more))
+    partition_module(module, PassContext(chips.load_chip("v5e")))
+    verify(module)
+    assert sum(i.opcode == "all-reduce" for i in module.entry) == count
+    x, y = (np.tile(part, 16) for part in (X, X[::-1] * 2))
+    w = np.arange(384, dtype=np.float32).reshape(64, 6)
+    columns = [slice(16 * k, 16 * k + 16) for k in range(4)]
+    rows = evaluate_devices(module, [[x[:, k], y[:, k], w[k]] for k in columns])
+    for row in rows:
+        for got, want in zip(row, evaluate(whole, [x, y, w]), strict=True):
+            np.testing.assert_array_equal(got, want)
