@@ -75,6 +75,11 @@ class Region:
         """
         return [None if cut is None else cut.summed() for cut in self.stated(instr)]
 
+    def _goals(self, instr: Instr) -> list[Cut | None]:
+        """The cuts that are needed in the end: those of the copies if nobody else uses the result."""
+        asked = {tuple(self.hints(user)) if user.opcode == "copy" else () for user in instr.users}
+        return list(next(iter(asked))) if len(asked) == 1 and () not in asked else self.hints(instr)
+
     def stated(self, instr: Instr) -> list[Cut | None]:
         """The same with partial sums where the program says so."""
         shapes = leaves(instr.shape)
@@ -250,7 +255,7 @@ class Region:
 
     def _best(self, instr: Instr, plan: Plan) -> tuple[Assignment, int]:
         """The assignment with the least to send, and the order of devices that its axes are of."""
-        hints = self.hints(instr)
+        hints = self._goals(instr)
         operands = [self.value(o) for o in instr.operands]
         lists = [*plan.rule.results, *plan.rule.operands]
         cuts: list[list[Cut]] = [[] if hint is None else [hint] for hint in hints]

@@ -73,7 +73,9 @@ def guarded(
     Returns what is replaced (`instr` or the last operation after it that goes into the branches),
     and by what.
     """
-    checked = [array for array in checked if array.array.dtype.is_float or array.array.dtype.is_complex]
+    checked = [
+        array for array in checked if array.array.dtype.is_float or array.array.dtype.is_complex
+    ]
     if not checked:
         return instr, folded(*arrays)
     sunk = _Sunk.after(instr)

@@ -254,7 +254,9 @@ class TensorSharding:
     def __post_init__(self) -> None:
         for a, b in itertools.combinations(self.used(), 2):
             if a.excludes(b):
-                raise ValueError(f"axis {a.name} is used twice, or in parts that exclude each other, in {self.dims}")
+                raise ValueError(
+                    f"axis {a.name} is used twice, or in parts that exclude each other, in {self.dims}"
+                )
 
     @staticmethod
     def open(mesh: Mesh, rank: int) -> TensorSharding:
