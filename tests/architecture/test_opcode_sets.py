@@ -126,6 +126,7 @@ REASONS = {
     ("backend/vector/core.py", "bitcast copy"): "what a stage may still have of them moves nothing",
     ("backend/vector/core.py", "get-tuple-element iota"): "bound, or made of the index alone",
     ("backend/vector/reducers.py", "and or xor"): "rows that have no types",
+    ("partitioner/rules/sums.py", "negate subtract"): "of sums they are sums, beside add itself",
     ("partitioner/traffic.py", "collective-permute send"): "pairs of devices, not groups",
     ("partitioner/traffic.py", "ragged-all-to-all send"): "one operand goes over the links",
     ("passes/cse.py", "parameter tuple"): "see there",

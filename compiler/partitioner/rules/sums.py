@@ -8,6 +8,7 @@ They go on as they are where nobody else needs the operands, which would then be
 from __future__ import annotations
 
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.partitioner.factors import Assignment, Job, Plan
 from compiler.partitioner.grid import Cut
 from compiler.partitioner.region import Region
@@ -15,18 +16,13 @@ from compiler.partitioner.values import Held, Value
 
 Instr = HloInstruction
 
-_MOVES = ("reshape", "transpose")
 _OF_SUMS = ("negate", "subtract")
-_COMBINING = ("add", "and", "maximum", "minimum", "multiply", "or", "xor")
-_ALL = frozenset({*_MOVES, *_OF_SUMS, *_COMBINING})
 
 
 def through(region: Region, instr: Instr, plan: Plan) -> Held | None:
     """The operation done on the parts of sums; None where that is not the same or saves nothing."""
-    if instr.opcode not in _ALL:
-        return None
     values = [region.value(operand) for operand in instr.operands]
-    given = _assignment(region, instr, plan, values)
+    given = _assignment(region, instr, plan, values) if values else None
     if given is None:
         return None
     first = values[0].first
@@ -60,11 +56,9 @@ def _assignment(region: Region, instr: Instr, plan: Plan, values: list[Value]) -
 
 def _goes_through(instr: Instr, value: Value) -> bool:
     kind = _kind(value)
-    return (
-        instr.opcode in _MOVES
-        or instr.opcode == kind
-        or (kind == "add" and instr.opcode in _OF_SUMS)
-    )
+    if OPCODES[instr.opcode].has(Trait.REARRANGES) or instr.opcode == kind:
+        return True
+    return kind == "add" and instr.opcode in _OF_SUMS
 
 
 def _kind(value: Value) -> str | None:
