@@ -17,6 +17,7 @@ import numpy as np
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy import random as rules
 from compiler.frontends.numpy.tracer import Rule
+from runtime.array_api.creation import dims_of
 from runtime.rules import apply_rule
 
 Shape = int | Sequence[int]
@@ -46,57 +47,57 @@ def fold_in(key: Any, data: Any) -> Any:
 
 def bits(key: Any, shape: Shape = (), dtype: object = np.uint32) -> Any:
     """Random bits as uint8, uint16 or uint32."""
-    return _apply(rules.bits, (_dims(shape), np.dtype(dtype)), (key,))  # type: ignore[call-overload]
+    return _apply(rules.bits, (dims_of(shape), np.dtype(dtype)), (key,))  # type: ignore[call-overload]
 
 
 def uniform(
     key: Any, shape: Shape = (), dtype: object = _F32, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Any:
     """Floats in ``[minval, maxval)``."""
-    return _apply(rules.uniform, (_dims(shape), _type(dtype)), (key, minval, maxval))
+    return _apply(rules.uniform, (dims_of(shape), _type(dtype)), (key, minval, maxval))
 
 
 def normal(key: Any, shape: Shape = (), dtype: object = _F32) -> Any:
     """Floats of the standard normal distribution."""
-    return _apply(rules.normal, (_dims(shape), _type(dtype)), (key,))
+    return _apply(rules.normal, (dims_of(shape), _type(dtype)), (key,))
 
 
 def truncated_normal(
     key: Any, lower: Any, upper: Any, shape: Shape = (), dtype: object = _F32
 ) -> Any:
     """Standard normal floats in ``(lower, upper)``."""
-    return _apply(rules.truncated_normal, (_dims(shape), _type(dtype)), (key, lower, upper))
+    return _apply(rules.truncated_normal, (dims_of(shape), _type(dtype)), (key, lower, upper))
 
 
 def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: object = np.int32) -> Any:
     """Integers in ``[minval, maxval)``."""
-    return _apply(rules.randint, (_dims(shape), _type(dtype)), (key, minval, maxval))
+    return _apply(rules.randint, (dims_of(shape), _type(dtype)), (key, minval, maxval))
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
     """Truth values that hold with probability `p`, by default of its shape."""
-    dims = np.shape(p) if shape is None else _dims(shape)
+    dims = np.shape(p) if shape is None else dims_of(shape)
     return _apply(rules.bernoulli, (dims,), (key, p))
 
 
 def gumbel(key: Any, shape: Shape = (), dtype: object = _F32) -> Any:
     """Floats of the standard Gumbel distribution."""
-    return _apply(rules.gumbel, (_dims(shape), _type(dtype)), (key,))
+    return _apply(rules.gumbel, (dims_of(shape), _type(dtype)), (key,))
 
 
 def exponential(key: Any, shape: Shape = (), dtype: object = _F32) -> Any:
     """Floats of the standard exponential distribution."""
-    return _apply(rules.exponential, (_dims(shape), _type(dtype)), (key,))
+    return _apply(rules.exponential, (dims_of(shape), _type(dtype)), (key,))
 
 
 def laplace(key: Any, shape: Shape = (), dtype: object = _F32) -> Any:
     """Floats of the standard Laplace distribution."""
-    return _apply(rules.laplace, (_dims(shape), _type(dtype)), (key,))
+    return _apply(rules.laplace, (dims_of(shape), _type(dtype)), (key,))
 
 
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = None) -> Any:
     """Positions along `axis` of `logits`, by default one for each slice."""
-    dims = None if shape is None else _dims(shape)
+    dims = None if shape is None else dims_of(shape)
     return _apply(rules.categorical, (axis, dims), (key, logits))
 
 
@@ -111,7 +112,7 @@ def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True) -> Any:
     """Elements of the first axis of `a` (or numbers below the integer `a`), with or without putting
     back."""
     count = a if isinstance(a, int) else np.shape(a)[0]
-    dims = _dims(shape)
+    dims = dims_of(shape)
     size = int(np.prod(dims))
     if not replace and size > count:
         raise CompileError(f"random.choice: {size} of {count} elements without putting back")
@@ -128,10 +129,6 @@ def _numbers(trace: Any, count: int, axis: int, key: Any) -> Any:
 
 def _apply(rule: Rule, known: tuple[object, ...], operands: tuple[Any, ...]) -> Any:
     return apply_rule("random", rule, known, operands)
-
-
-def _dims(shape: Shape) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
 
 
 def _type(dtype: object) -> np.dtype[Any]:

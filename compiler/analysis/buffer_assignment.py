@@ -26,7 +26,6 @@ from compiler.analysis.tiled_layout import (
     VMEM,
     byte_size,
     memory_space,
-    unpadded_byte_size,
 )
 from compiler.analysis.vmem_packing import VmemRows
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, scoped_bytes, uses_vmem
@@ -176,7 +175,7 @@ def _note(buffer: _Buffer, instr: HloInstruction, leaf: int, shape: ArrayShape) 
     size = _byte_size(shape)
     if size > buffer.size_bytes or buffer.shape is None:
         buffer.size_bytes, buffer.shape, buffer.name = size, shape, instr.name
-        buffer.unpadded_bytes = unpadded_byte_size(shape)
+        buffer.unpadded_bytes = shape.byte_count
     if shape.layout is not None:
         buffer.space = shape.layout.memory_space
     buffer.is_constant |= instr.opcode == "constant"

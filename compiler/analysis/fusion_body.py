@@ -158,7 +158,7 @@ def _is_turned_and_regrouped(node: HloInstruction) -> bool:
         return False
     if not any(_sums_other_rows(user) for user in node.users):
         return False
-    return any(_turns(n) for n in _cone(node))
+    return any(turns_lanes(n) for n in _cone(node))
 
 
 def _sums_other_rows(reshape: HloInstruction) -> bool:
@@ -171,7 +171,7 @@ def _sums_other_rows(reshape: HloInstruction) -> bool:
     )
 
 
-def _turns(node: HloInstruction) -> bool:
+def turns_lanes(node: HloInstruction) -> bool:
     """Whether another dimension comes to lie along the lanes."""
     return node.opcode == "transpose" and node.dimensions[-1] != node.array.rank - 1
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from compiler.analysis.indexing import const
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES, box_vreg_tiles
-from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
+from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 
@@ -133,7 +133,7 @@ def is_padded(d: GatherDims) -> bool:
     if all(size == 1 for size in d.slice_sizes):
         arrays.append(d.gather.array)
     size = sum(byte_size(a.with_layout(None)) for a in arrays)
-    return size >= max(_LEAST_PADDED, _MOST_PADDING * sum(map(unpadded_byte_size, arrays)))
+    return size >= max(_LEAST_PADDED, _MOST_PADDING * sum(a.byte_count for a in arrays))
 
 
 def is_wide(d: GatherDims, vmem_bytes: int) -> bool:

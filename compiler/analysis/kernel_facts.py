@@ -9,7 +9,7 @@ from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.kernel_work import operations
 from compiler.analysis.scatter_dims import scatter_dims
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space, unpadded_byte_size
+from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.origins import inside
@@ -31,7 +31,7 @@ def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
 def _array(shape: ArrayShape) -> ArrayFacts:
     order = shape.layout.minor_to_major if shape.layout is not None else ()
     minor = shape.dims[order[0]] if order else (shape.dims[-1] if shape.dims else 1)
-    return ArrayFacts(_text(shape), minor, unpadded_byte_size(shape), byte_size(shape))
+    return ArrayFacts(_text(shape), minor, shape.byte_count, byte_size(shape))
 
 
 def _text(shape: ArrayShape) -> str:

@@ -60,7 +60,7 @@ def _is_on_chip(shape: object) -> bool:
 
 
 def _size(shape: ArrayShape) -> int:
-    return 0 if _is_on_chip(shape) else -(-shape.element_count * shape.dtype.bits // 8)
+    return 0 if _is_on_chip(shape) else shape.byte_count
 
 
 def _sizes(node: HloInstruction) -> int:

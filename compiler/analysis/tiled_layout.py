@@ -90,11 +90,6 @@ def byte_size(shape: ArrayShape) -> int:
     return -(-math.prod(padded_dims(shape)) * shape.dtype.bits // 8)
 
 
-def unpadded_byte_size(shape: ArrayShape) -> int:
-    """Bytes of the elements alone."""
-    return -(-shape.element_count * shape.dtype.bits // 8)
-
-
 def is_bitcast(source: ArrayShape, target: ArrayShape) -> bool:
     """Whether a reshape between default layouts moves no bytes.
 

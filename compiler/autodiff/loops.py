@@ -39,6 +39,7 @@ from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape, TupleShape, leaves
 from compiler.passes.expanders.scan_expander import slice_at, with_slice
 from compiler.rewrite.emitter import Emitter
+from compiler.rewrite.graph import remove_unneeded
 
 
 def copied(scope: Scope, computation: HloComputation, args: Sequence[Value]) -> Value:
@@ -175,7 +176,7 @@ class _Reverse:
         (back,) = pull(seeds)
         flat = tangents_of(back, shape)
         b.computation.root = b.tuple([or_zeros(b, flat[k], self.shapes[k]) for k in self.active])
-        prune(b.computation)
+        remove_unneeded(b.computation)
         return b.computation, [k for k, parameter in enumerate(state) if parameter.users]
 
     def _forward(
@@ -230,13 +231,6 @@ def _counted(b: Emitter, first: Instr, turn: Instr, by: Instr) -> Instr:
     dtype = first.array.dtype
     step = b.constant(dtype, by.literal)
     return b.add(first, b.multiply(b.cast(turn, dtype), step))
-
-
-def prune(computation: HloComputation) -> None:
-    """Remove what the root does not need."""
-    for instr in reversed(list(computation.instructions)):
-        if not instr.users and instr is not computation.root and instr.opcode != "parameter":
-            computation.remove(instr)
 
 
 class Conditional(Rule):

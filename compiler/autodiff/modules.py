@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.autodiff.differentiate import Differentiator
-from compiler.autodiff.loops import prune
 from compiler.autodiff.values import (
     Instr,
     arrays_of,
@@ -23,6 +22,7 @@ from compiler.hlo.cloning import clone_computation
 from compiler.hlo.ir import HloComputation, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.rewrite.emitter import Emitter
+from compiler.rewrite.graph import remove_unneeded
 
 Build = Callable[[Differentiator, Emitter, HloComputation, list[Instr]], Sequence[Instr]]
 
@@ -105,7 +105,7 @@ def _derived(module: HloModule, name: str, build: Build) -> HloModule:
     results = build(scope, Emitter(entry.root_instruction, b.computation), entry, parameters)
     root = b.tuple(results)
     b.computation.root = root
-    prune(b.computation)
+    remove_unneeded(b.computation)
     found = b.build_entry(root)
     drop_unreachable(found)
     return found

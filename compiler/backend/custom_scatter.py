@@ -19,7 +19,7 @@ of the two it is; an update larger than VMEM goes piece by piece.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 from compiler.analysis.indexing import Expr, Var, var
@@ -40,12 +40,10 @@ from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords, held_vectors
 from compiler.backend.kernel_calls import Argument, Place
-from compiler.backend.row_update import RowUpdate
 from compiler.backend.scatter_cut import ScatterCutter
+from compiler.backend.scatter_update_rows import UpdateRows
 from compiler.backend.slice_parts import SliceParts, step_origin
-from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.reducers import reducer_of
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
@@ -93,6 +91,7 @@ class Scatter:
         self.grid = tuple(self._grid())
         sizes = tuple(map(dims.window_size, range(dims.operand.array.rank)))
         self.parts = SliceParts(self.builder, self.grid, sizes, self.cut.pieces, self.cut.parts)
+        self._rows = UpdateRows(self.builder, dims, self.cut, self.grid, self.parts)
         self._held = HeldTiles(kernel, dims.operands, around, self.cut.group, self.parts)
         self._remark(cutter.windows)
 
@@ -278,7 +277,7 @@ class Scatter:
         if self.cut.blocks is None or not self.dims.batch_dims:
             return False
         dims = self.dims.operand.array.dims
-        is_matrix = self._has_whole_matrices(targets)
+        is_matrix = self._rows.has_whole_matrices(targets)
         inner = 2 if is_matrix else 1
         pairs = zip(self.cut.parts[:-inner], self.windows[:-inner], self.cut.pieces, strict=False)
         if any(part > 1 or size % piece for part, size, piece in pairs):
@@ -323,16 +322,16 @@ class Scatter:
             return
         starts, lead, inside = found
         if is_masked:
-            self._rows(emitter, targets, starts, lead, inside)
+            self._rows.emit(emitter, targets, starts, lead, inside)
             return
         with b.if_(inside):
             if self.cut.blocks is not None:
-                self._rows(emitter, targets, starts, lead)
+                self._rows.emit(emitter, targets, starts, lead)
                 return
             with self.parts.part_loops(emitter):
                 held = self._held.arrays(emitter, starts)
                 self._held.move(emitter, held, to_vmem=True)
-                self._rows(emitter, held, starts, lead)
+                self._rows.emit(emitter, held, starts, lead)
                 b.new_block()
                 self._held.move(emitter, held, to_vmem=False)
 
@@ -367,7 +366,7 @@ class Scatter:
                     replace(array, base=b.smuli(owner, self._held.slot_rows(n)))
                     for n, array in enumerate(held)
                 ]
-                self._rows(emitter, shared, starts, lead)
+                self._rows.emit(emitter, shared, starts, lead)
         b.new_block()
         for k, ((_, _, _, held), owner) in enumerate(zip(made, owners, strict=True)):
             with b.if_(b.scmp("eq", "s32", owner, b.sconst(k))):
@@ -408,145 +407,3 @@ class Scatter:
         if d.operand_batch:
             lead = (self._batch(), *lead)
         return starts, lead, inside
-
-    def _rows(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        when: SReg = -1,
-    ) -> None:
-        """Combine the rows of the step's piece of an update, by tiles where they are all there.
-
-        With `when` there is one row or matrix, which stays as it is where that is 0.
-        """
-        if self._has_whole_matrices(targets):
-            with self._row_loops(emitter, self.dims.operand.array.rank - 2) as offsets:
-                self._one_matrix(emitter, targets, starts, lead, offsets, when)
-            return
-        with self._row_loops(emitter, self.dims.operand.array.rank - 1) as offsets:
-            self._one_row(emitter, targets, starts, lead, offsets, when)
-
-    @contextmanager
-    def _row_loops(self, emitter: VectorEmitter, rank: int) -> Iterator[dict[int, Expr]]:
-        """Loops over the rows (or matrices) of a part; yields the position in the update along each
-        of the first `rank` dimensions of the operand."""
-        with self.parts.row_loops(emitter, rank) as inner:
-            yield {dim: self.parts.origin[dim] + offset for dim, offset in inner.items()}
-
-    def _has_whole_matrices(self, targets: Sequence[VmemArray]) -> bool:
-        """Whether updates extend over the whole of the last two dimensions, and so do blocks."""
-        dims = self.dims.operand.array.dims
-        if len(dims) < 2 or not can_update_tiles([t.shape.dtype for t in targets]):
-            return False
-        is_whole = self.cut.parts[-2:] == dims[-2:]
-        return is_whole and all(t.extent[-2:] == dims[-2:] for t in targets)
-
-    def _one_matrix(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        offsets: dict[int, Expr],
-        when: SReg,
-    ) -> None:
-        """Combine a matrix of an update into the block, if it lies there."""
-        places = self._local_places(emitter, targets, starts, offsets)
-        inside, _ = self._row_is_held([*places[0], 0], targets[0])
-        windows = self.dims.operand_window_dims
-        rank = self.dims.operand.array.rank
-        with ExitStack() as scope:
-            when, places = self._guarded(scope, inside, when, places)
-            matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
-            matrix.emit(
-                self.dims.all_updates,
-                lambda row, col: (
-                    *lead,
-                    *({**offsets, rank - 2: row, rank - 1: col}[dim] for dim in windows),
-                ),
-            )
-
-    def _guarded(
-        self, scope: ExitStack, inside: SReg, when: SReg, places: list[list[SReg]]
-    ) -> tuple[SReg, list[list[SReg]]]:
-        """What follows happens only `inside`: by a branch, or with `when` by a mask, at the first
-        places where there is nothing to do."""
-        b = self.builder
-        if when >= 0:
-            when = b.sand(when, inside)
-            places = [
-                [at if b.constant(at) == 0 else b.ssel(when, at, 0) for at in where]
-                for where in places
-            ]
-        elif b.constant(inside) != 1:
-            scope.enter_context(b.if_(inside))
-        return when, places
-
-    def _local_places(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        offsets: dict[int, Expr],
-    ) -> list[list[SReg]]:
-        """Per target, where positions `offsets` of an update lie in the box along the dimensions."""
-        b = self.builder
-        absolute = [
-            b.sadd(starts.get(dim, 0), emit_index(b, offset, emitter.sregs))
-            for dim, offset in offsets.items()
-        ]
-        return [
-            [
-                b.ssub(place, emit_index(b, low, emitter.sregs))
-                for place, low in zip(absolute, target.origin, strict=False)
-            ]
-            for target in targets
-        ]
-
-    def _one_row(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        offsets: dict[int, Expr],
-        when: SReg,
-    ) -> None:
-        """Combine one row of an update into the block, if it lies there."""
-        last = self.dims.operand.array.rank - 1
-        column = self._origin(f"p{last}")
-        places = self._local_places(emitter, targets, starts, {**offsets, last: column})
-        inside, is_cut = self._row_is_held(places[0], targets[0])
-        with ExitStack() as scope:
-            when, places = self._guarded(scope, inside, when, places)
-            width, whole = self.cut.pieces[last], self.dims.window_size(last)
-            row = RowUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
-            row.emit(
-                self.dims.all_updates,
-                lambda lane: self._update_index(lead, offsets, column + lane),
-                width,
-                beyond=(column, whole) if whole % width else None,
-                is_cut=is_cut,
-            )
-
-    def _row_is_held(self, places: Sequence[SReg], target: VmemArray) -> tuple[SReg, bool]:
-        """Whether a row lies in the block (but for its columns), and whether columns are cut."""
-        b = self.builder
-        inside = b.sconst(1)
-        if self.cut.blocks is None:
-            return inside, False
-        for dim, place in enumerate(places[:-1]):
-            if self.grid[dim].steps > 1 and not (dim == 0 and self.dims.operand_batch):
-                extent = b.sconst(target.extent[dim])
-                inside = b.sand(inside, b.emit("scmp.lt.u32", place, extent))
-        return inside, self.grid[len(places) - 1].steps > 1
-
-    def _update_index(
-        self, lead: tuple[Expr, ...], offsets: dict[int, Expr], lane: Expr
-    ) -> tuple[Expr, ...]:
-        """The index in the updates of position `lane` of a row."""
-        last = self.dims.operand.array.rank - 1
-        windows = self.dims.operand_window_dims
-        return (*lead, *(lane if dim == last else offsets[dim] for dim in windows))

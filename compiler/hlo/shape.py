@@ -74,6 +74,11 @@ class ArrayShape:
         return math.prod(self.dims)
 
     @property
+    def byte_count(self) -> int:
+        """Bytes of the elements alone, side by side without padding."""
+        return -(-self.element_count * self.dtype.bits // 8)
+
+    @property
     def minor_to_major(self) -> tuple[int, ...]:
         """The layout's order, or descending when there is no layout."""
         if self.layout is not None:

@@ -131,7 +131,6 @@ class HloSharding:
 
 
 REPLICATED = HloSharding("replicated")
-UNKNOWN = HloSharding("unknown")
 
 
 def leaf_count(shape: Shape) -> int:

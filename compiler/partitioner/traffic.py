@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
 from compiler.hlo.call_graph import control_computations
@@ -55,4 +54,4 @@ def _traffic(instr: HloInstruction, counts: DeviceCounts) -> Traffic | None:
 
 
 def _bytes(instr: HloInstruction) -> int:
-    return sum(math.prod(leaf.dims) * leaf.dtype.bits // 8 for leaf in leaves(instr.shape))
+    return sum(leaf.byte_count for leaf in leaves(instr.shape))

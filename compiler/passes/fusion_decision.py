@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis.fusion_body import turns_lanes
 from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.lane_costs import STAGED, lane_ops
-from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
@@ -307,10 +307,8 @@ class Legality:
             return FusionDecision.refuse(
                 f"{producer.op_count} operations would be repeated {replays} times"
             )
-        stored = unpadded_byte_size(leaf.array) * (1 + replays)
-        read = replays * sum(
-            unpadded_byte_size(r.array) for r in producer.reads if leaf_is_array(r)
-        )
+        stored = leaf.array.byte_count * (1 + replays)
+        read = replays * sum(r.array.byte_count for r in producer.reads if leaf_is_array(r))
         if read > 1.5 * stored:
             return FusionDecision.refuse("re-reading the producer's operands costs more")
         return self.fits(producer, dot)
@@ -379,7 +377,7 @@ class Legality:
             if cost >= STAGED and OPCODES[node.opcode].has(Trait.ELEMENTWISE):
                 continue  # its value stays in VMEM for all that read it
             total += cost
-            if _turns_rows(node):
+            if turns_lanes(node):
                 total += _PACKED_TURN_OPS if node.array.dtype.bits == 16 else _MOVING_OPS
             elif OPCODES[node.opcode].has(Trait.PIECEWISE):
                 total += _MOVING_OPS
@@ -397,11 +395,6 @@ class Legality:
             for node in group.nodes
             for leaf in self.nodes[node].leaves
         )
-
-
-def _turns_rows(instr: HloInstruction) -> bool:
-    """Whether another dimension comes to lie along the lanes."""
-    return instr.opcode == "transpose" and instr.dimensions[-1] != instr.array.rank - 1
 
 
 def _operands(group: Group, other: Group) -> list[HloInstruction]:

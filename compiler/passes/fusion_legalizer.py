@@ -16,7 +16,6 @@ It needs a whole chip; with less than that (memory sizes alone) nothing is chang
 
 from __future__ import annotations
 
-from compiler.analysis.window_planner import PLANNED_KINDS
 from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -27,7 +26,7 @@ from compiler.passes.fusion_cuts import Judge, cheaper, divided
 from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
-from compiler.passes.memory_space_assignment import is_scalar_fusion
+from compiler.passes.memory_space_assignment import is_planned
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
 
@@ -56,7 +55,7 @@ class _Legalizer:
     def run(self, module: HloModule) -> None:
         """Split what has no windows, or much dearer ones than its parts."""
         for computation in control_computations(module):
-            for fusion in [f for f in computation if _is_planned(f)]:
+            for fusion in [f for f in computation if is_planned(f)]:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
                 if not self.judge.has_windows(fusion):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
@@ -143,13 +142,8 @@ class _Legalizer:
     def has_windows(self, module: HloModule) -> bool:
         """Whether all kernels of a module have windows."""
         fusions = [f for c in control_computations(module) for f in c]
-        planned = all(self.judge.has_windows(f) for f in fusions if _is_planned(f))
+        planned = all(self.judge.has_windows(f) for f in fusions if is_planned(f))
         return planned and not any(self._is_too_large(f) for f in fusions)
-
-
-def _is_planned(instr: HloInstruction) -> bool:
-    is_kernel = instr.opcode == "fusion" and instr.kind in PLANNED_KINDS
-    return is_kernel and not is_scalar_fusion(instr)
 
 
 def _is_computed(node: HloInstruction) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
-from compiler.analysis.tiled_layout import LANES, is_bitcast, is_cheap_regroup, unpadded_byte_size
+from compiler.analysis.tiled_layout import LANES, is_bitcast, is_cheap_regroup
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
@@ -323,7 +323,7 @@ def _is_cheap_to_repeat(node: Node) -> bool:
         return False  # it belongs to the kernel that makes the value per row
     if is_dear(instr) and instr.array.element_count > SMALL_ELEMENTS:
         return False
-    return read_bytes(node) <= 1.05 * unpadded_byte_size(instr.array)
+    return read_bytes(node) <= 1.05 * instr.array.byte_count
 
 
 def _accesses(node: Node) -> Access:

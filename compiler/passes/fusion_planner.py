@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.passes.fusion_decision import (
     MAX_ROW_ELEMENTS,
@@ -123,7 +122,7 @@ class FusionPlan:
             group = self.graph.find(leaf)
             if group is None or not leaf_is_array(leaf):
                 continue
-            saved[group.index] += unpadded_byte_size(leaf.array)
+            saved[group.index] += leaf.array.byte_count
             found[group.index] = group
         order = sorted(found, key=lambda i: (found[i].kind is not Kind.OUTPUT, -saved[i], -i))
         return [found[i] for i in order]

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.analysis.lane_costs import is_dear, lane_ops
-from compiler.analysis.tiled_layout import unpadded_byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_decision import (
@@ -129,9 +128,9 @@ class OutputPruner:
             return instr.array.dtype.bits < 32 and stored.issuperset(recipe.stored)
         if any(not leaf_is_array(s) for s in recipe.stored):
             return False
-        size = unpadded_byte_size(instr.array)
-        big = [s for s in recipe.stored if 4 * unpadded_byte_size(s.array) > size]
-        return len(big) == 1 and unpadded_byte_size(big[0].array) <= size
+        size = instr.array.byte_count
+        big = [s for s in recipe.stored if 4 * s.array.byte_count > size]
+        return len(big) == 1 and big[0].array.byte_count <= size
 
     def _can_recompute(
         self, reader: HloInstruction, instr: HloInstruction, recipe: _Recipe
@@ -149,7 +148,7 @@ class OutputPruner:
             return True
         replays = -(-max(group.dot.array.dims[-2:]) // REPLAY_WINDOW)
         is_cheap = recipe.is_cheap and replays * recipe.op_count <= REPLAY_BUDGET
-        return is_cheap and unpadded_byte_size(instr.array) >= MIN_BYTES_BEFORE_DOT
+        return is_cheap and instr.array.byte_count >= MIN_BYTES_BEFORE_DOT
 
     def _feeds_dot(self, dot: HloInstruction, instr: HloInstruction) -> bool:
         return instr in self.nodes[dot].leaves

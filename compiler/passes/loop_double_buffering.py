@@ -52,7 +52,7 @@ def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
     copied = 0
     for index, value in enumerate(root.operands):
         if isinstance(value.shape, ArrayShape) and _needs_copy(body, index, value, planner):
-            copied += value.array.element_count * value.array.dtype.bits // 8
+            copied += value.array.byte_count
     return copied >= LEAST_BYTES
 
 

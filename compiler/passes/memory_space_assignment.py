@@ -9,6 +9,7 @@ results are in HBM; a `copy` stands between the two.
 from __future__ import annotations
 
 from compiler.analysis.tiled_layout import HBM, SMEM
+from compiler.analysis.window_planner import PLANNED_KINDS
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -48,6 +49,12 @@ def is_scalar_fusion(instr: HloInstruction) -> bool:
         and all(is_scalar_shape(leaf) for leaf in leaves(instr.shape))
         and all(is_scalar_shape(o.shape) for o in instr.operands)
     )
+
+
+def is_planned(instr: HloInstruction) -> bool:
+    """Whether it is a fusion that runs as a kernel with windows."""
+    is_kernel = instr.opcode == "fusion" and instr.kind in PLANNED_KINDS
+    return is_kernel and not is_scalar_fusion(instr)
 
 
 def _is_smem(shape: Shape) -> bool:

@@ -128,7 +128,6 @@ class _Finder:
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
-        self._known: dict[Instr, bool] = {}
 
     def is_rounded(self, value: Instr, root: Instr | None = None) -> bool:
         """Whether all that reads a value rounds it to bf16, or moves it for such a reader; but for the

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.analysis.resident_arrays import state_fits
-from compiler.analysis.tiled_layout import byte_size, unpadded_byte_size
+from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -64,7 +64,7 @@ def _compact(shape: ArrayShape) -> Dims | None:
     first, *rest = shape.dims if shape.rank > 2 else (1,)
     if not rest or 0 in rest:
         return None
-    plain = unpadded_byte_size(shape)
+    plain = shape.byte_count
     choices = [
         (first, math.prod(rest[:at]), math.prod(rest[at:])) for at in reversed(range(len(rest)))
     ]
@@ -83,7 +83,7 @@ def _rows_apart(shape: ArrayShape) -> Dims | None:
     whoever reads or writes one moves all of them."""
     rows, columns = shape.dims
     apart = shape.with_layout(None).with_dims((rows, 1, columns))
-    plain = unpadded_byte_size(shape)
+    plain = shape.byte_count
     if rows < _LEAST_ROWS or plain < _LEAST_BYTES or byte_size(apart) > _GOOD_PADDING * plain:
         return None
     return apart.dims

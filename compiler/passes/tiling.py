@@ -18,12 +18,12 @@ from compiler.analysis.window_config import (
     read_config,
     write_config,
 )
-from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
-from compiler.passes.memory_space_assignment import is_scalar_fusion
+from compiler.passes.memory_space_assignment import is_planned
 
 
 def tile_fusions(module: HloModule, context: PassContext) -> bool:
@@ -31,7 +31,7 @@ def tile_fusions(module: HloModule, context: PassContext) -> bool:
     planner = context.planner
     if planner is None:
         return False
-    fusions = [i for c in control_computations(module) for i in c if _is_planned(i)]
+    fusions = [i for c in control_computations(module) for i in c if is_planned(i)]
     for fusion in fusions:
         context.counts["tiled"] += _tile(fusion, planner, context.windows)
     for fusion in fusions:  # only now: fusions may share a computation
@@ -39,11 +39,6 @@ def tile_fusions(module: HloModule, context: PassContext) -> bool:
     context.windows.check(f.name for f in fusions if fusion_body(f).dot is not None)
     context.counts["distinct"] = sum(b is not None for b in planner.known.values())
     return bool(context.counts["tiled"] or context.counts["moved"])
-
-
-def _is_planned(instr: HloInstruction) -> bool:
-    is_kernel = instr.opcode == "fusion" and instr.kind in PLANNED_KINDS
-    return is_kernel and not is_scalar_fusion(instr)
 
 
 def _tile(fusion: HloInstruction, planner: WindowPlanner, windows: WindowRequests) -> bool:

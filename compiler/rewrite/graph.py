@@ -84,6 +84,13 @@ def remove_dead(instr: HloInstruction) -> int:
     return removed
 
 
+def remove_unneeded(computation: HloComputation) -> None:
+    """Remove what the root does not need, effects or not: what was built beside it."""
+    for instr in reversed(list(computation.instructions)):
+        if not instr.users and instr is not computation.root and instr.opcode != "parameter":
+            computation.remove(instr)
+
+
 def replace(old: HloInstruction, new: HloInstruction) -> None:
     """Make everyone use `new` instead of `old`, then remove `old` and what only it needed.
 

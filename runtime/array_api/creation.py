@@ -98,13 +98,14 @@ def from_dlpack(x: Any, /, *, device: Where = None, copy: bool | None = None) ->
     return put(host, dtype, device)
 
 
-def _dims(shape: Dims) -> tuple[int, ...]:
+def dims_of(shape: Dims) -> tuple[int, ...]:
+    """A size alone is one dimension."""
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
 
 
 def full(shape: Dims, fill_value: Any, *, dtype: Any = None, device: Where = None) -> Any:
     """One value everywhere, by default in its own type."""
-    want, dims = known_dtype(dtype), _dims(shape)
+    want, dims = known_dtype(dtype), dims_of(shape)
     trace = open_trace()
     if isinstance(fill_value, ArrayMethods):
         return np.broadcast_to(asarray(fill_value, dtype=want, device=device), dims)

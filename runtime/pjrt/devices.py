@@ -63,7 +63,6 @@ class PjrtClient:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.devices = [PjrtDevice(device) for device in client.devices]
-        self.by_device = {device.device: device for device in self.devices}
         self.block = block = Block("client", self)
         block.set(process_index=0, topology=block.address)
         block.set_words("name", PLATFORM)

@@ -27,6 +27,13 @@ _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 64
 
 
+def count_value(emitter: Emitter, count: int) -> str:
+    """A count of a descriptor as i64: itself, or the argument that a negative one stands for."""
+    if count >= 0:
+        return str(count)
+    return emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
+
+
 def emit_copy(
     emitter: Emitter,
     descriptor: DmaDescriptor,
@@ -113,18 +120,13 @@ class _Copy:
         if not steps:
             self.chunk(source, target, self._plan.size)
             return
-        trips = count or self._trips(steps[0].count)
+        trips = count or count_value(self._emitter, steps[0].count)
         with e.loop(trips) as i:
             following = [
                 e.offset(side, e.value(f"mul i64 {i}, {stride}"))
                 for side, stride in ((source, steps[0].source), (target, steps[0].target))
             ]
             self.steps(steps[1:], following[0], following[1])
-
-    def _trips(self, count: int) -> str:
-        if count >= 0:
-            return str(count)
-        return self._emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
 
     def chunk(self, source: str, target: str, size_bytes: int) -> None:
         """Copy contiguous bytes."""

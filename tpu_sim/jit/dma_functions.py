@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
-from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, emit_copy
+from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, count_value, emit_copy
 from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import InPlace, Pieces, pieces_of, referred_rows
@@ -130,7 +130,7 @@ class _DmaFunction:
                 continue
             count = COUNT_ARGUMENTS[dim.count]
             self._leave_if(e.value(f"icmp ugt i32 {count}, {_MAX_CHUNKS}"), _BAD_COUNT)
-            wide = self._count(dim.count)
+            wide = count_value(self._emitter, dim.count)
             if dynamic:  # no product of counts may wrap
                 product = e.value(f"mul i64 {dynamic}, {wide}")
                 limits = f"i64 {product}, i64 {2 * _MAX_CHUNKS}"
@@ -160,11 +160,6 @@ class _DmaFunction:
         e.do(f"ret i32 {code}")
         e.place(following)
 
-    def _count(self, count: int) -> str:
-        if count >= 0:
-            return str(count)
-        return self._emitter.value(f"zext i32 {COUNT_ARGUMENTS[count]} to i64")
-
     def _word(self, word: Word, llvm_type: str, context: str = "%ctx") -> str:
         return self._emitter.load(llvm_type, self._emitter.offset(context, int(word) * 8), 8)
 
@@ -180,7 +175,7 @@ class _DmaFunction:
                 reach = (dim.count - 1) * stride * unit
                 below, above = below + min(reach, 0), above + max(reach, 0)
                 continue
-            steps = e.value(f"sub i64 {self._count(dim.count)}, 1")
+            steps = e.value(f"sub i64 {count_value(self._emitter, dim.count)}, 1")
             moved = e.value(f"mul i64 {steps}, {stride * unit}")
             if stride >= 0:
                 high = e.value(f"add i64 {high}, {moved}")

@@ -120,7 +120,6 @@ class Staging:
 
     def __init__(self, ops: dict[int, ValueOp], kernel: Kernel) -> None:
         self.ops = ops
-        self._kernel = kernel
         accesses = {i: some for i, op in ops.items() if (some := accesses_of(op, kernel))}
         self.stored_windows = {a.window for some in accesses.values() for a in some if a.is_store}
         self._histories: dict[tuple[int, bool], _History] = {}

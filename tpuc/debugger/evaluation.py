@@ -97,7 +97,6 @@ class _Trace:
         self._loop_of_root: dict[HloInstruction, HloInstruction] = {}
         self._iterations: dict[HloInstruction, int] = {}
         self._spoilt: dict[HloInstruction, Blame] = {}
-        self._loops: set[HloInstruction] = set()
 
     def watch(self, instr: HloInstruction, operands: Operands, result: Value) -> None:
         self._bad[instr] = self._is_bad(result)

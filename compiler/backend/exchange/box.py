@@ -192,9 +192,3 @@ def _targets(
         for place, core in at.items():
             targets[core] = at[(*place[:axis], (place[axis] + step) % size, *place[axis + 1 :])]
     return targets
-
-
-def offsets(axes: Sequence[BoxAxis]) -> Iterator[int]:
-    """The ranks, from that of coordinate 0, of all coordinates along the axes."""
-    for place in product(*(range(axis.size) for axis in axes)):
-        yield sum(k * axis.stride for k, axis in zip(place, axes, strict=True))

@@ -66,7 +66,7 @@ class Exchange:
 
     def _note(self, groups: Groups) -> None:
         arrays = [operand.array for operand in self.kernel.root.operands]
-        size = sum(array.element_count * array.dtype.bits // 8 for array in arrays)
+        size = sum(array.byte_count for array in arrays)
         self.plan.exchanges[self.builder.name] = (self.kernel.root.opcode, size, groups)
 
     def granules(self, parts: int = 1) -> int:

@@ -7,7 +7,6 @@ smaller range where a stage's box is narrower than a vreg). All else is uniform:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -200,8 +199,3 @@ class IndexValues:
         if last > high:
             checks.append(ops.compare_integer("le", value, high))
         return checks[0] if len(checks) == 1 else ops.both(*checks)
-
-
-def bound(sregs: Mapping[Var, SReg], expr: Expr) -> bool:
-    """Whether every variable of `expr` is a position or in a sreg."""
-    return all(is_position(v) or v in sregs for v in variables(expr))

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from compiler.analysis.indexing import Expr, const, linearize, var
+from compiler.analysis.indexing import Expr, const, linearize
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import Condition, Index
 from compiler.analysis.kernel_vmem import SUBLANES
@@ -34,17 +34,17 @@ from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, operations, probe_emitter
 from compiler.backend.vector.reducers import Reducer, State, reducer_of
-from compiler.backend.vector.stage import emit_stage
+from compiler.backend.vector.stage import emit_stage, full_tile
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import (
     TileLoops,
     TilePoint,
     TileSpace,
+    places_in_box,
     tile_points,
 )
 from compiler.hlo.ir import HloInstruction
@@ -350,8 +350,8 @@ class _ReduceStage:
         A box of a packed type may end within a tile, whose other rows are the next box's.
         """
         plan = self._plan
-        places = _logical(
-            plan.reduced, _full(point), inner, not plan.keeps_rows, not plan.keeps_cols
+        places = places_in_box(
+            plan.reduced, full_tile(point), inner, not plan.keeps_rows, not plan.keeps_cols
         )
         found: list[Condition] = []
         boxes = zip(plan.reduced_dims, places, plan.reduced_low, plan.reduced_extent, strict=True)
@@ -381,9 +381,9 @@ class _ReduceStage:
     def _index(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> Index:
         """The operand's logical index."""
         plan = self._plan
-        kept_places = iter(_logical(plan.kept, kept, part, plan.keeps_rows, plan.keeps_cols))
+        kept_places = iter(places_in_box(plan.kept, kept, part, plan.keeps_rows, plan.keeps_cols))
         reduced_places = iter(
-            _logical(plan.reduced, point, inner, not plan.keeps_rows, not plan.keeps_cols)
+            places_in_box(plan.reduced, point, inner, not plan.keeps_rows, not plan.keeps_cols)
         )
         kept_low, reduced_low = iter(plan.kept_low), iter(plan.reduced_low)
         return tuple(
@@ -433,7 +433,7 @@ class _ReduceStage:
 
     def _held(self, target: VmemArray, kept: TilePoint, part: int) -> int:
         """The present contents of the target where `_store_leaf` will store."""
-        places = _logical(self._plan.kept, _full(kept), part, self._plan.keeps_rows, True)
+        places = places_in_box(self._plan.kept, full_tile(kept), part, self._plan.keeps_rows, True)
         inside = places if self._plan.keeps_cols else places[:-1]
         index = tuple(low + place for low, place in zip(target.origin, inside, strict=True))
         return self._emitter.loader.load(target, index)
@@ -482,25 +482,6 @@ class RowReduction:
     def rows(self, point: TilePoint) -> list[int]:
         """The results of a tile of rows, the same in all lanes, a register for each phase."""
         return self._stage.row_values(point)
-
-
-def _full(point: TilePoint) -> TilePoint:
-    return replace(point, sublane=var(SUBLANE), lane=var(LANE))
-
-
-def _logical(
-    space: TileSpace, point: TilePoint, part: int, has_rows: bool, has_cols: bool
-) -> tuple[Expr, ...]:
-    """Places within the box in the majors, then the row and column where the space has them."""
-    row = point.row_tile * (8 * space.packing) + point.sublane * space.packing + part
-    if space.is_vector:
-        return (row * 128 + point.lane,)
-    places = list(point.majors)
-    if has_rows:
-        places.append(row)
-    if has_cols:
-        places.append(point.col_tile * 128 + point.lane)
-    return tuple(places)
 
 
 __all__ = ["ReducedBox", "Reducer", "RowReduction", "emit_reduce_stage"]

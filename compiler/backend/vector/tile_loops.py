@@ -309,3 +309,18 @@ def _partial(count: int, elements: int, unit: int, packing: int) -> int:
     """Sublanes or lanes of the last tile that matter; 0 when all do."""
     left = -(-(elements - (count - 1) * unit * packing) // packing)
     return 0 if left == unit else left
+
+
+def places_in_box(
+    space: TileSpace, point: TilePoint, part: int, has_rows: bool, has_cols: bool
+) -> tuple[Expr, ...]:
+    """Places within the box in the majors, then the row and column where the space has them."""
+    row = point.row_tile * (8 * space.packing) + point.sublane * space.packing + part
+    if space.is_vector:
+        return (row * 128 + point.lane,)
+    places = list(point.majors)
+    if has_rows:
+        places.append(row)
+    if has_cols:
+        places.append(point.col_tile * 128 + point.lane)
+    return tuple(places)

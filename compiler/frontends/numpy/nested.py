@@ -17,6 +17,7 @@ from compiler.frontends.numpy.tracer import Trace, Tracer
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.rewrite.graph import remove_unneeded
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Nested:
             computation.parameters.remove(parameter)
             computation.instructions.pop(parameter)
         computation.sort()
-        drop_dead(computation)
+        remove_unneeded(computation)
         return self.builder.build(computation.root)
 
 
@@ -134,10 +135,3 @@ def _described(tree: TreeDef) -> str:
         return "None"
     inside = ", ".join(_described(child) for child in tree.children)
     return f"{tree.kind.__name__}({inside})"
-
-
-def drop_dead(computation: HloComputation) -> None:
-    """Remove what the result does not need, e.g. constants that were converted while tracing."""
-    for instr in reversed(list(computation.instructions)):
-        if not instr.users and instr is not computation.root and instr.opcode != "parameter":
-            computation.remove(instr)

@@ -32,7 +32,6 @@ from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
 from compiler.frontends.numpy.integers import INTEGER_FUNCTIONS, INTEGER_UFUNCS
 from compiler.frontends.numpy.linalg import LINALG_FUNCTIONS
 from compiler.frontends.numpy.methods import ArrayMethods
-from compiler.frontends.numpy.nested import drop_dead
 from compiler.frontends.numpy.ops import as_tracer
 from compiler.frontends.numpy.padding import PADDING_FUNCTIONS
 from compiler.frontends.numpy.polynomials import POLYNOMIAL_FUNCTIONS
@@ -55,6 +54,7 @@ from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.host_types import device_dtype
 from compiler.hlo.ir import HloModule
 from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.graph import remove_unneeded
 
 _UFUNCS = with_complex_edges({**UFUNCS, **PRODUCT_UFUNCS, **VECTORS_UFUNCS, **INTEGER_UFUNCS})
 _FUNCTIONS: dict[object, Rule] = {
@@ -108,7 +108,7 @@ def trace(
         outputs = [as_tracer(current, result).instr for result in results]
     root = outputs[0] if out_tree == LEAF else builder.tuple(outputs)
     builder.computation.root = root
-    drop_dead(builder.computation)
+    remove_unneeded(builder.computation)
     module = builder.build_entry(root)
     _drop_derivative_rules(module)
     return module, in_tree, out_tree

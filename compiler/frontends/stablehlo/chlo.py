@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.contraction import precision_attrs
-from compiler.frontends.stablehlo.dynamic import result_dims
+from compiler.frontends.stablehlo.dynamic import dynamic_reshape
 from compiler.frontends.stablehlo.elementwise import binary, compare, take, unary
 from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
-from compiler.frontends.stablehlo.movement import broadcast_in_dim, reshape
+from compiler.frontends.stablehlo.movement import broadcast_in_dim
 from compiler.frontends.stablehlo.reduction import region_computation
 from compiler.frontends.stablehlo.syntax import Operation
 from compiler.hlo import special_functions
@@ -154,11 +154,6 @@ def _constant_like(b: Body, op: Operation) -> Instr:
     return b.spread(b.constant(dtype, number), operand)
 
 
-def _dynamic_reshape(b: Body, op: Operation) -> Instr:
-    operand, shape = take(b, op, 2)
-    return reshape(b, operand, result_dims(b, shape))
-
-
 def _top_k(b: Body, op: Operation) -> list[Instr]:
     """The k largest (or smallest) of the last dimension, and where they were."""
     (operand,) = take(b, op, 1)
@@ -218,7 +213,7 @@ TABLE: dict[str, Lowering] = {
     "chlo.constant": MOVEMENT["stablehlo.constant"],
     "chlo.constant_like": _constant_like,
     "chlo.digamma": _special(special_functions.digamma, 1),
-    "chlo.dynamic_reshape": _dynamic_reshape,
+    "chlo.dynamic_reshape": dynamic_reshape,
     "chlo.erf_inv": _special(special_functions.erf_inv, 1),
     "chlo.erfc": _special(special_functions.erfc, 1),
     "chlo.is_inf": _equals(INFINITY, of_size=True),

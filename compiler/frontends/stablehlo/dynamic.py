@@ -33,7 +33,8 @@ def _dynamic_iota(b: Body, op: Operation) -> Instr:
     return b.iota(b.result_array().dtype, result_dims(b, shape), dimension)
 
 
-def _dynamic_reshape(b: Body, op: Operation) -> Instr:
+def dynamic_reshape(b: Body, op: Operation) -> Instr:
+    """``(x, sizes)`` in the dimensions that the sizes give."""
     operand, shape = take(b, op, 2)
     return reshape(b, operand, result_dims(b, shape))
 
@@ -103,7 +104,7 @@ TABLE: dict[str, Lowering] = {
     "stablehlo.dynamic_gather": _dynamic_gather,
     "stablehlo.dynamic_iota": _dynamic_iota,
     "stablehlo.dynamic_pad": _dynamic_pad,
-    "stablehlo.dynamic_reshape": _dynamic_reshape,
+    "stablehlo.dynamic_reshape": dynamic_reshape,
     "stablehlo.get_dimension_size": _get_dimension_size,
     "stablehlo.real_dynamic_slice": _real_dynamic_slice,
     "stablehlo.set_dimension_size": _set_dimension_size,

@@ -82,7 +82,7 @@ def _needed(computation: HloComputation) -> set[HloInstruction]:
 
 
 def _bytes(instr: HloInstruction) -> int:
-    return sum(leaf.element_count * leaf.dtype.bits // 8 for leaf in leaves(instr.shape))
+    return sum(leaf.byte_count for leaf in leaves(instr.shape))
 
 
 def _compute_again(

@@ -45,10 +45,10 @@ def _sets(computation: HloComputation) -> list[list[Instr]]:
     for instr in computation:
         if instr.opcode != "all-reduce" or not isinstance(instr.shape, ArrayShape):
             continue
-        if _bytes(instr) > SMALL_BYTES:
+        if instr.array.byte_count > SMALL_BYTES:
             continue
         sets = found.setdefault((*_key(instr), following[instr]), [[]])
-        if sum(map(_bytes, sets[-1])) + _bytes(instr) > _MOST_BYTES:
+        if sum(i.array.byte_count for i in sets[-1]) + instr.array.byte_count > _MOST_BYTES:
             sets.append([])
         sets[-1].append(instr)
     return [members for sets in found.values() for members in sets if len(members) > 1]
@@ -85,10 +85,6 @@ def _key(instr: Instr) -> tuple[object, ...]:
     root = body.root_instruction
     is_plain = set(root.operands) == set(body.parameters) and len(body.parameters) == 2
     return (instr.attrs.get("replica_groups"), instr.array.dtype, root.opcode if is_plain else body)
-
-
-def _bytes(instr: Instr) -> int:
-    return instr.array.element_count * instr.array.dtype.bits // 8
 
 
 def _combine(computation: HloComputation, members: list[Instr]) -> None:

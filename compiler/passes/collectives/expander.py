@@ -227,7 +227,7 @@ def _all_reduce(instr: Instr) -> Instr | None:
     c = Collective(instr)
     together: dict[DType, list[Instr]] = {}
     for operand in instr.operands:
-        if _bytes(operand) <= SMALL_BYTES:
+        if operand.array.byte_count <= SMALL_BYTES:
             together.setdefault(operand.array.dtype, []).append(operand)
     made: dict[Instr, Instr] = {}
     for operands in together.values():
@@ -249,10 +249,6 @@ def _reduced_together(c: Collective, operands: Sequence[Instr]) -> list[Instr]:
         e.shaped(e.part(whole, 0, start, start + o.array.element_count), o.array.dims)
         for start, o in zip(ends, operands, strict=False)
     ]
-
-
-def _bytes(operand: Instr) -> int:
-    return operand.array.element_count * operand.array.dtype.bits // 8
 
 
 def _reduced(c: Collective, operand: Instr) -> Instr:

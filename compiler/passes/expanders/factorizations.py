@@ -16,7 +16,6 @@ from compiler.passes.expanders.linear_algebra import (
 from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
-Dims = tuple[int, ...]
 
 
 def lu_decomposition(e: Emitter, matrix: Instr) -> list[Instr]:
