@@ -27,10 +27,11 @@ _OWN: dict[ModuleType, tuple[str, ...]] = {
         "kaiser", "linspace", "logspace", "ones", "ones_like", "tri",
         "zeros", "zeros_like",
     ),
-    ordering: ("argsort", "clip", "meshgrid", "sort"),
+    ordering: ("argsort", "broadcast_arrays", "clip", "meshgrid", "sort"),
     sized: (
-        "argwhere", "bincount", "extract", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "setxor1d",
-        "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+        "argwhere", "bincount", "extract", "flatnonzero", "intersect1d", "nonzero", "repeat", "setdiff1d",
+        "setxor1d", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse",
+        "unique_values", "where",
     ),
     types: ("can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"),
 }  # fmt: skip

@@ -36,6 +36,11 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     return on_arrays(np.clip, x, min, max)
 
 
+def broadcast_arrays(*arrays: Any) -> list[Any]:
+    """The arrays with their common dimensions, as a list."""
+    return list(on_arrays(np.broadcast_arrays, *map(asarray, arrays)))
+
+
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
     """The coordinates of a grid of vectors, an array for each, as a list."""
     return list(on_arrays(_grid, *map(asarray, arrays), indexing=indexing, sparse=sparse))

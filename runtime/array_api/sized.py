@@ -11,6 +11,7 @@ import numpy as np
 from compiler.diagnostics import UnsupportedError
 from compiler.frontends.numpy import integers as integer_rules
 from compiler.frontends.numpy import sized as rules
+from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.tracer import Rule, open_trace
 from runtime.array_api.calls import apply, on_arrays
 from runtime.array_api.creation import asarray
@@ -182,6 +183,26 @@ def bincount(
         largest = int(np.max(array)) if array.size else -1
         stated = max(minlength, largest + 1)
     return on_arrays(_counted, int(stated), weights, array)
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None, size: Size = None) -> Any:
+    """Each element as often as `repeats` says, `size` in all: the last one fills what is left."""
+    array = asarray(x)
+    if size is None and not isinstance(repeats, ArrayMethods):
+        return on_arrays(np.repeat, array, repeats, axis)
+    array, axis = (array.reshape(-1), 0) if axis is None else (array, axis)
+    counts = asarray(repeats)
+    if counts.size == 1:
+        counts = np.broadcast_to(counts.reshape(-1), (array.shape[axis],))
+    if size is None:
+        _size("repeat", None, 0)
+        size = int(np.sum(counts))
+    return np.take(array, on_arrays(_places, size, counts), axis)
+
+
+def _places(size: int, counts: Any) -> Any:
+    found = np.searchsorted(np.cumsum(counts), np.arange(size, dtype=np.int32), side="right")
+    return np.minimum(found, counts.shape[0] - 1)
 
 
 intersect1d = _pair(rules.common)

@@ -265,8 +265,8 @@ def _tile(trace: Trace, A: object, reps: Dims) -> Tracer:
 def _repeat(trace: Trace, a: object, repeats: Any, axis: int | None = None) -> Tracer:
     if isinstance(repeats, Tracer):
         raise UnsupportedError(
-            "np.repeat: counts that are not known, so nor is the number of results; give an integer or an "
-            "array of the host"
+            "np.repeat: counts that are not known, so nor is the number of results; write "
+            "tpuc.numpy.repeat(.., size=), or give an integer or an array of the host"
         )
     x = as_tracer(trace, a)
     if axis is None:

@@ -131,6 +131,17 @@ def test_sizes_are_stated_inside_of_one() -> None:
     np.testing.assert_array_equal(counts, [1, 2, 0])
     with pytest.raises(UnsupportedError, match="state size="):
         tpuc.jit(xp.unique_values)(N)
+    repeated = run(lambda n: xp.repeat(n, n, size=9), np.asarray(N))
+    np.testing.assert_array_equal(repeated, [3, 3, 3, 1, 3, 3, 3, 1, 1])
+    with pytest.raises(UnsupportedError, match="repeat: the number of results is not known"):
+        tpuc.jit(lambda n: xp.repeat(n, n))(N)
+
+
+def test_counts_are_read_to_repeat_elements() -> None:
+    check(xp.repeat(N, N), [3, 3, 3, 1, 3, 3, 3, 1], np.int32)
+    check(xp.repeat(X, xp.asarray([2]), axis=0)[1], HOST[0], np.float32)
+    check(xp.repeat(N[:2], 2), [3, 3, 1, 1], np.int32)
+    assert [array.shape for array in xp.broadcast_arrays(N, X[:, :1])] == [(2, 5), (2, 5)]
 
 
 def test_updates_make_new_arrays() -> None:
