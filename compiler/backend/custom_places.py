@@ -5,6 +5,7 @@
     scatter     what one block holds whole: the operand, the result, the updates; nothing where
                 tiles come and go
     update      what is updated, what it is updated with
+    pair-fft    the parts of its operand and of its result
 
 Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the
 kernel is cut as it would be in all of it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
 from compiler.analysis.kernel_vmem import held_rows, stream_rows
@@ -34,7 +36,7 @@ from compiler.backend.element_cut import element_cut
 from compiler.backend.scatter_cut import ScatterCut, ScatterCutter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES
 
@@ -48,18 +50,20 @@ _SMEM_SHARE = 0.5  # that scalars of the program leave, at least
 class CustomPlaces:
     """Bytes that a kernel moves of its arrays, by node of its body; others must lie in HBM.
 
-    `scope_bytes` of VMEM are its own, whatever stays in the rest.
+    Those of its root are moved of each result. `scope_bytes` of VMEM are its own, whatever stays in the
+    rest. `updates`: a result may lie on an operand in VMEM.
     """
 
     scope_bytes: int
     moves: Mapping[HloInstruction, int]
+    updates: bool = True
 
 
 def custom_places(fusion: HloInstruction, chip: Chip) -> CustomPlaces | None:
     """What may stay in VMEM of a kCustom fusion's arrays; None: nothing."""
     root = fusion.calls.root_instruction
     find = _FINDERS.get(root.opcode)
-    if find is None or not isinstance(root.shape, ArrayShape):
+    if find is None:
         return None
     found = find(fusion, root, chip)
     if found is None:
@@ -198,8 +202,17 @@ def _update(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
     return CustomPlaces(scope, {w.node: window_moves(plan, w) for w in windows})
 
 
+def _transform(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    cut = fourier_grid(root, chip)
+    scope = next(part.vmem_bytes for part in _scoped(chip) if fourier_grid(root, part) == cut)
+    parts = (*root.operands[1:], root)
+    moves = {node: byte_size(leaves(node.shape)[0].with_layout(None)) for node in parts}
+    return CustomPlaces(scope, moves, cut.is_disjoint)
+
+
 _FINDERS: dict[str, Callable[[HloInstruction, HloInstruction, Chip], CustomPlaces | None]] = {
     "dynamic-update-slice": _update,
     "gather": _gather,
+    "pair-fft": _transform,
     "scatter": _scatter,
 }

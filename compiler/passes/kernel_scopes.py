@@ -310,8 +310,9 @@ class KernelScopes:
         places = self.custom.get(kernel)
         if places is None:
             return None
-        nodes = (*kernel.calls.parameters, kernel.calls.root_instruction)
-        return Moves([places.moves.get(node) for node in nodes], updates=True)
+        results = [kernel.calls.root_instruction] * len(leaves(kernel.shape))
+        nodes = (*kernel.calls.parameters, *results)
+        return Moves([places.moves.get(node) for node in nodes], places.updates)
 
     def vmem(self, liveness: Liveness, own_loops: Mapping[HloInstruction, int]) -> VmemRows:
         """What of VMEM is no kernel's own."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace as replace_fields
 
+from compiler.analysis.in_place import transform_of
 from compiler.analysis.resident_arrays import (
     ResidentArray,
     ResidentArrays,
@@ -26,6 +27,7 @@ from compiler.analysis.resident_arrays import (
 from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.analysis.vmem_scope import set_scope
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
+from compiler.hlo.attributes import OutputOperandAlias
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
@@ -51,17 +53,49 @@ def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     if context.planner is None:
         return False
     loops = own_loops(module, context.planner)
+    overwritten = _part_transforms(module)
     kept = _keep(module, context.planner, loops)
     if not loops_fit(module, context.planner):
         release_vmem(module, context.planner)
         whole = dict.fromkeys(loops, context.planner.chip.vmem_bytes)
         kept = _keep(module, context.planner, whole)
+    _join_transforms(overwritten)
     context.counts["arrays"] = len(kept)
     context.counts["bytes"] = sum(array.request.size_bytes for array in kept)
     for array in kept:
         instr, _ = array.slots[0]
         context.remarks.append(f"%{instr.name} stays in VMEM: saves {array.saved_bytes} bytes")
     return bool(kept)
+
+
+def _part_transforms(module: HloModule) -> dict[HloInstruction, tuple[OutputOperandAlias, ...]]:
+    """Let results of transforms lie apart from their operands: one may stay where the other does not.
+
+    What they wrote over is returned.
+    """
+    overwritten = {
+        instr: instr.output_to_operand_aliasing
+        for computation in control_computations(module)
+        for instr in computation
+        if transform_of(instr) is not None and instr.output_to_operand_aliasing
+    }
+    for transform in overwritten:
+        del transform.attrs["output_to_operand_aliasing"]
+    return overwritten
+
+
+def _join_transforms(overwritten: dict[HloInstruction, tuple[OutputOperandAlias, ...]]) -> None:
+    """What stayed in HBM on both sides lies together again."""
+    for transform, aliases in overwritten.items():
+        results = leaves(transform.shape)
+        rest = tuple(
+            alias
+            for alias in aliases
+            if memory_space(transform.operands[alias.operand_number].array) == HBM
+            and memory_space(results[alias.output_index[0] if alias.output_index else 0]) == HBM
+        )
+        if rest:
+            transform.attrs["output_to_operand_aliasing"] = rest
 
 
 def _keep(

@@ -3,6 +3,9 @@
 Along dimension 1 of ``[a, n, c]`` a block is columns, 128 to a unit, as they lie: every stage reads
 a block and leaves another, the last one the result's. Along dimension 2 a block is rows, which are
 turned into columns first and back at the end. The roots are spread over the lanes once.
+
+Of an operand or result that stays in VMEM rows are turned from where it lies and back to there; columns,
+which do not lie one after the other there, are copied to a block of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
 from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots, StageLoops, StageShape
 from compiler.backend.fourier.turning import BLOCK, Turned, Turner
+from compiler.backend.fourier.views import copy_columns
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Argument
+from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.ops import Ops
@@ -43,6 +47,7 @@ class FourierKernel:
         self.stages: tuple[Stage, ...] = stages(self.dims[self.dim])
         self.is_inverse = root.fft_type == "IFFT"
         self.cut = fourier_grid(root, kernel.chip)
+        self.copies: dict[int, Part] = {}
         self.guard = max([GUARD_ROWS, *(self._shape(s).guard_rows for s in self.stages)])
 
     @property
@@ -56,11 +61,17 @@ class FourierKernel:
         roots = self._spread_roots()
         spare = [self._spare(number) for number in range(self.cut.spare)]
         arguments = [self._argument(operand) for operand in self.inputs]
+        results = list(self.kernel.interface.results)
+        self.copies = {
+            name: self._block(f"copy.{name}")
+            for name, argument in enumerate([*arguments, *results])
+            if argument.place is Place.VMEM and not self.is_turned
+        }
         grid = GridLoop(
             b,
             self._plan(),
             arguments,
-            list(self.kernel.interface.results),
+            results,
             {},
             self.guard,
             box_pieces if self.is_turned else column_pieces,
@@ -71,7 +82,10 @@ class FourierKernel:
 
     def _compute(self, step: StepContext, roots: Roots, spare: list[tuple[Part, ...]]) -> None:
         self.builder.new_block()
-        source, result = _parts(step.inputs), _parts(step.outputs)
+        source, result = self._parts(step.inputs, 0), self._parts(step.outputs, len(step.inputs))
+        for number, part in self.copies.items():
+            if number < len(source):
+                copy_columns(self.builder, step.inputs[number], part, to_array=False)
         turner = Turner(self.builder, self._turned())
         if self.is_turned:
             turner.to_columns(source, spare[0])
@@ -94,6 +108,9 @@ class FourierKernel:
             loops.emit(self._shape(stage), blocks[number], blocks[number + 1], factor)
         if self.is_turned:
             turner.to_rows(blocks[-1], result)
+        for number, part in self.copies.items():
+            if number >= len(source):
+                copy_columns(self.builder, step.outputs[number - len(source)], part, to_array=True)
 
     @property
     def _passes(self) -> range:
@@ -110,7 +127,7 @@ class FourierKernel:
     def _clear(self, grid: GridLoop, spare: list[tuple[Part, ...]]) -> None:
         """Give rows a value that no point has but that are read or stored with those of points."""
         n, rows = self.dims[self.dim], self.cut.unit_rows
-        windows = [part.window for parts in spare for part in parts]
+        windows = [part.window for parts in (*spare, self.copies.values()) for part in parts]
         if not self.is_turned:
             windows += [s.window_id for s in (*grid.outputs, *grid.inputs)]
         if any(self._shape(s).guard_rows for s in self.stages):  # few units: all rows are few
@@ -148,9 +165,18 @@ class FourierKernel:
         return self.kernel.interface.operands[number]
 
     def _spare(self, number: int) -> tuple[Part, ...]:
+        return tuple(self._block(f"spare{number}.{part}") for part in ("re", "im"))
+
+    def _block(self, name: str) -> Part:
         rows = self.cut.units * self.cut.unit_rows + self.guard
-        names = (f"spare{number}.{part}" for part in ("re", "im"))
-        return tuple(Part(self.builder.window(name, rows), 0) for name in names)
+        return Part(self.builder.window(name, rows), 0)
+
+    def _parts(self, arrays: list[VmemArray], first: int) -> tuple[Part, ...]:
+        """Where a step has its arrays, of which `first` is the number of the first."""
+        return tuple(
+            self.copies.get(number, Part(array.window, array.base))
+            for number, array in enumerate(arrays, first)
+        )
 
     # roots
 
@@ -177,7 +203,3 @@ class FourierKernel:
             for tile in range(TILES):
                 ops.emit("vst", spread, first, tile * 8, 1, ops.emit("vxpose.read", 0, tile))
         return Roots(spread)
-
-
-def _parts(arrays: list[VmemArray]) -> tuple[Part, ...]:
-    return tuple(Part(array.window, array.base) for array in arrays)

@@ -6,14 +6,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compiler.analysis.in_place import transform_of
+from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.backend.fourier.butterflies import Butterfly
 from compiler.backend.fourier.stage_loops import StageShape
 from compiler.backend.vector.ops import Ops
 from compiler.diagnostics import CompileError
+from compiler.driver import CompileOptions, compile_module
 from compiler.hlo.fourier import is_smooth, root_rows, roots, stages
 from compiler.hlo.parser import parse_module
+from compiler.hlo.shape import leaves
 from compiler.hlo.verifier import verify
 from tests.support.run_hlo import compile_text, run_compiled
+from tpu_sim.isa.chips import load_chip
 
 F32 = npt.NDArray[np.float32]
 TEXT = """HloModule m
@@ -85,7 +90,7 @@ def _text(
     )
 
 
-@pytest.mark.parametrize(
+SIZES = pytest.mark.parametrize(
     ("dims", "dim"),
     [
         ((1, 2, 5), 1),
@@ -103,6 +108,9 @@ def _text(
         ((1, 3, 38), 2),
     ],
 )
+
+
+@SIZES
 def test_kernels(dims: tuple[int, int, int], dim: int) -> None:
     """Both machines, both directions, complex and real: an error of one rounding a doubling."""
     rng = np.random.default_rng(dims[dim])
@@ -121,6 +129,44 @@ def test_kernels(dims: tuple[int, int, int], dim: int) -> None:
     (alone,) = run_compiled(half, [roots(dims[dim]), re, im]).outputs
     both = compile_text(_text(dims, dim, "IFFT", 2))
     np.testing.assert_array_equal(alone, run_compiled(both, [roots(dims[dim]), re, im]).outputs[0])
+
+
+BETWEEN = """HloModule m
+ENTRY e {{
+  t = f32[{rows},128] parameter(0)
+  re = {shape} parameter(1)
+  im = {shape} parameter(2)
+  a = {shape} add(re, im)
+  b = {shape} subtract(re, im)
+  f = ({shape}, {shape}) pair-fft(t, a, b), fft_type=FFT, fft_length={{{n}}}, dimensions={{{dim}}}
+  fr = {shape} get-tuple-element(f), index=0
+  fi = {shape} get-tuple-element(f), index=1
+  g = ({shape}, {shape}) pair-fft(t, fr, fi), fft_type=IFFT, fft_length={{{n}}}, dimensions={{{dim}}}
+  gr = {shape} get-tuple-element(g), index=0
+  gi = {shape} get-tuple-element(g), index=1
+  ROOT r = {shape} multiply(gr, gi)
+}}
+"""
+
+
+@SIZES
+def test_parts_that_stay_in_vmem(dims: tuple[int, int, int], dim: int) -> None:
+    """Rows are turned from where they lie, columns copied to blocks; the same bits as through HBM."""
+    shape, n = f"f32[{','.join(map(str, dims))}]", dims[dim]
+    text = BETWEEN.format(rows=root_rows(n), shape=shape, n=n, dim=dim)
+    rng = np.random.default_rng(n)
+    inputs = [roots(n), *(rng.standard_normal(dims).astype(np.float32) for _ in range(2))]
+    found = []
+    for skip in ((), ("vmem-residency",)):
+        options = CompileOptions(precision="highest", skip=skip)
+        compiled = compile_module(parse_module(text), load_chip("v5e"), options)
+        transforms = [i for i in compiled.module.entry if transform_of(i) is not None]
+        places = [memory_space(leaf) for i in transforms for leaf in leaves(i.shape)]
+        assert places == [HBM if skip else VMEM] * 4
+        runs = [run_compiled(compiled, inputs, m).outputs[0] for m in ("numpy", "llvm")]
+        np.testing.assert_array_equal(*runs)
+        found.append(runs[0])
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize(
