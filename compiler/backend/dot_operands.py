@@ -132,8 +132,8 @@ class DotEmitter:
         moving = self.plan.moving_dims(box.low)
         last = moving[-1] if moving else -1
         inner = [
-            counter
-            for i, (dim, counter) in enumerate(zip(self.plan.grid, context.counters, strict=True))
+            passed
+            for i, (dim, passed) in enumerate(zip(self.plan.grid, context.passed, strict=True))
             if i > last and dim.steps > 1
         ]
         if not inner:

@@ -76,11 +76,13 @@ class StepContext:
     """What the compute stages of one step see.
 
     `sregs` holds the grid's and derived variables; `counters` the block number along each grid
-    dimension; `arrays` the windows, in the order of the plan's inputs, then outputs.
+    dimension, `passed` how many the core had before it (another one may have had the first);
+    `arrays` the windows, in the order of the plan's inputs, then outputs.
     """
 
     sregs: dict[Var, SReg]
     counters: list[SReg]
+    passed: list[SReg]
     inputs: list[VmemArray] = field(default_factory=list)
     outputs: list[VmemArray] = field(default_factory=list)
 
@@ -356,6 +358,7 @@ class GridLoop:
         return StepContext(
             sregs,
             counters,
+            [self.builder.ssub(c, self._blocks(i)[0]) for i, c in enumerate(counters)],
             [self._array(s, sregs) for s in self._all_inputs],
             [self._array(s, sregs) for s in self._all_outputs],
         )

@@ -236,7 +236,7 @@ class LoopKernel(ControlLowering):
             outputs.append(target)
         sregs = {**starts, **{d.variable: 0 for d in plan.grid}}
         inputs = [arrays[window.node] for window in plan.inputs]
-        context = StepContext(sregs, [0] * len(plan.grid), inputs, outputs)
+        context = StepContext(sregs, [0] * len(plan.grid), [0] * len(plan.grid), inputs, outputs)
         StageEmitter(b, kernel_plan(body, plan, parts), scalars).emit(context)
         b.new_block()
         for made, target in later:

@@ -45,6 +45,11 @@ BODIES = {
   b = f32[128,256] parameter(1)
   ROOT r = f32[256,256] """
     + DOT,
+    "a convolution whose kernel each core prepares": """
+  a = f32[1,3,17,1] parameter(0)
+  b = f32[5,3,1,2] parameter(1)
+  ROOT r = f16[1,8,16,2] convolution(a, b), window={size=5x3 pad=2_5x0_1 lhs_dilate=2x1},
+    dim_labels=b01f_01io->b01f""",
     "a product whose sum is cut": """
   a = f32[64,2048] parameter(0)
   b = f32[2048,256] parameter(1)

@@ -110,7 +110,7 @@ def test_an_infinity_spoils_its_row_only() -> None:
 def test_few_kernels(dims: str, lengths: str, kernels: int) -> None:
     text = TEXT.format(operand=f"c64[{dims}]", result=f"c64[{dims}]", kind="FFT", lengths=lengths)
     made = [kernel.note for kernel in compile_text(text).program.kernels.values()]
-    assert len(made) == kernels, made
+    assert len(set(made)) == kernels, made  # arrays at two places of VMEM have code of their own
 
 
 def test_a_transform_of_doubles_is_refused() -> None:
