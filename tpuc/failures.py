@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import json
@@ -64,4 +65,7 @@ def say_as_json(kind: str, message: str, place: dict[str, object] | None = None)
     error: dict[str, object] = {"kind": kind, "message": message}
     if place is not None:
         error["at"] = place
-    click.echo(json.dumps({"error": error}))
+    with contextlib.suppress(
+        OSError
+    ):  # a full or closed output cannot be told; the message is beside it
+        click.echo(json.dumps({"error": error}))

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from compiler.diagnostics import CompileError
 from runtime.topology import parse_target
 from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import ChipError
@@ -137,10 +138,15 @@ def _digest(content: bytes, target: str, ours: str) -> str:
 
 def _read(kept: Path | None) -> Iterator[Result]:
     """Results of an earlier sweep. A line that was cut off by a kill, or that another version wrote
-    with other fields, is left out: what it had is estimated again."""
+    with other fields, is left out: what it had is estimated again. A file of something else is refused."""
     if kept is None or not kept.exists():
         return
-    for line in kept.read_text(encoding="utf-8").splitlines():
+    lines = kept.read_text(encoding="utf-8", errors="replace").splitlines()
+    if lines and not lines[0].startswith("{"):
+        raise CompileError(
+            f"{kept} holds something else than results of a sweep: name another file"
+        )
+    for line in lines:
         try:
             yield Result(**json.loads(line))
         except (ValueError, TypeError):

@@ -8,6 +8,8 @@ import os
 import random
 import re
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -265,3 +267,43 @@ def test_an_empty_model(text: str, name: str, call: Call, tmp_path: Path) -> Non
         assert done.code == 1
         assert "is empty" in done.err
         assert done.err.count("\n") == 1
+
+
+def test_a_script_that_is_no_text_is_refused(call: Call, model: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_bytes(b"run\n\x80")
+    done = call("debug", model, "-x", script)
+    assert done.code == 1 and f"cannot read {script}" in done.err
+
+
+def test_results_of_a_sweep_are_never_added_to_another_file(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.txt"
+    for content in (MODEL.encode(), bytes(range(256))):
+        other.write_bytes(content)
+        done = call("sweep", model, "--set", "vmem=64MiB", "--jobs", "1", "--results", other)
+        assert done.code == 1 and str(other) in done.err
+        assert other.read_bytes() == content
+
+
+def test_two_things_that_want_standard_output_are_refused(call: Call, model: Path) -> None:
+    for command in ("run", "estimate"):
+        assert call(command, model, "--json", "--csv", "-").code == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_full_standard_output_is_one_message() -> None:
+    root = Path(__file__).resolve().parents[2]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpuc", "schema", "--json"], stdout=full, stderr=subprocess.PIPE,
+            text=True, cwd=root, check=False,
+        )  # fmt: skip
+        model = [sys.executable, "-m", "tpuc", "eval", "tests/data/mlp_train_tiny.hlo", "--json"]
+        other = subprocess.run(
+            model, stdout=full, stderr=subprocess.PIPE, text=True, cwd=root, check=False
+        )
+    assert done.returncode == 2
+    assert other.returncode == 1 and "No space left" in other.stderr
+    assert "Traceback" not in done.stderr + other.stderr

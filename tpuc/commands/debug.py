@@ -52,3 +52,5 @@ def _script(path: str | None) -> list[str]:
         return Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CompileError(f"cannot read {path}: it is no UTF-8 text") from error

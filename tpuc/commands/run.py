@@ -56,7 +56,7 @@ def run(
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens)
+    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
     options = MachineOptions(
@@ -126,7 +126,7 @@ def estimate(
     Several targets, with commas between, make a table of how the program scales.
     """
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens)
+    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens, as_json)
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     if fit:
@@ -167,6 +167,7 @@ class _Shown:
     csv_file: str | None
     prices: str | None
     tokens: int | None
+    as_json: bool
 
     def check(self) -> None:
         """Refuse before any long work what cannot be done."""
@@ -174,6 +175,8 @@ class _Shown:
             raise click.UsageError("--tokens are for their price: give --prices too")
         if self.prices is not None:
             read_prices(self.prices)
+        if self.csv_file == "-" and self.as_json:
+            raise click.UsageError("--json and --csv - both want standard output")
         if self.csv_file != "-":
             writable(self.csv_file)
 

@@ -54,7 +54,7 @@ def sweep(
     parameters, points = _points(settings, target)
     for model in models:
         if not Path(model).is_file():
-            raise click.UsageError(f"{model}: there is no such file")
+            raise click.UsageError(f"{model}: want a file, and there is none of that name")
     writable(csv_file)
     writable(plot)
     if plot:
