@@ -99,10 +99,12 @@ def step_of(name: str) -> float:
 
 def is_whole(instr: HloInstruction, operands: Sequence[Array]) -> bool:
     """Whether every sum is exact in any order: few multiples of one power of two."""
+    kinds = {"float", "complex"}
+    if instr.opcode in PRODUCTS:  # of mixed types, too: integers become floats first
+        kinds |= {"signed", "unsigned"}
     floats = [
-        o for o in operands
-        if isinstance(o, np.ndarray) and from_numpy(o.dtype).kind in ("float", "complex")
-    ]  # fmt: skip
+        o for o in operands if isinstance(o, np.ndarray) and from_numpy(o.dtype).kind in kinds
+    ]
     if is_solver(instr) or any(_multiplies(c) for c in instr.called_computations()):
         return False
     names = [s.dtype.name for s in leaves(instr.shape) if s.dtype.name in MANTISSA]

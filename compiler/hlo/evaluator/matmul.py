@@ -54,7 +54,8 @@ def contract(a: Array, b: Array, product: Product, precision: str) -> Array:
     wide_a, wide_b = widen(a), widen(b)
     if _is_integer(wide_a) and _is_integer(wide_b):
         return _integer_product(wide_a, wide_b, product)
-    common = np.result_type(wide_a, wide_b, np.float32)
+    floats = [side.dtype for side in (wide_a, wide_b) if not _is_integer(side)]
+    common = np.result_type(*floats, np.float32)  # an integer beside a float is rounded to one
     rounds = np.dtype(np.float32) in (a.dtype, b.dtype) or a.dtype == np.complex64
     wide_a, wide_b = wide_a.astype(common, copy=False), wide_b.astype(common, copy=False)
     if precision == "highest" or not rounds or common in (np.float64, np.complex128):

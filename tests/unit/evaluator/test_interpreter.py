@@ -197,3 +197,17 @@ def test_results_do_not_alias_arguments() -> None:
     (result,) = run(text, argument)
     result[0] = 9
     assert argument[0] == 1
+
+
+def test_integers_beside_floats_of_a_product_become_floats_first() -> None:
+    """2^24 + 1 is no f32."""
+    text = """HloModule m
+ENTRY e {
+  a = s32[1] parameter(0)
+  b = f32[1] parameter(1)
+  ROOT r = f32[] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+"""
+    inputs = [np.array([2**24 + 1], np.int32), np.array([3], np.float32)]
+    (found,) = evaluate(parse_module(text), inputs)
+    assert found == np.float32(3 * 2.0**24)
