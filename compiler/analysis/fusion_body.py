@@ -20,10 +20,11 @@ from compiler.analysis.row_chain import RowChain, row_chain
 from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 
 MATERIALISED_OPCODES = with_trait(Trait.STAGE)
+_FREE = with_any(Trait.GIVEN | Trait.INDEX_MAP | Trait.SYMBOLIC | Trait.FORWARDS | Trait.STAGE)
 _MOST_COUNTED = 1000
 """Operations: what is shared counts for each of its readers."""
 
@@ -65,6 +66,11 @@ class FusionBody:
     def reduces(self) -> tuple[HloInstruction, ...]:
         """The reduces, operands before users."""
         return tuple(n for n in self.materialised if n.opcode == "reduce")
+
+    @cached_property
+    def operations(self) -> int:
+        """VALU operations per element, EUP ones weighted."""
+        return 1 + sum(max(lane_ops(n), 1) for n in self.computation if n.opcode not in _FREE)
 
 
 def fusion_body(fusion: HloInstruction) -> FusionBody:

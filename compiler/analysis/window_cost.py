@@ -15,24 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import LANES, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
-from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.sublane_axis import box_registers
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, PlanCost, WindowPlan
 from compiler.hlo.dtypes import BF16, F32
-from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import Trait, with_any
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import KernelPlan, MatmulStage
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
 
-_FREE = with_any(Trait.GIVEN | Trait.INDEX_MAP | Trait.SYMBOLIC | Trait.FORWARDS | Trait.STAGE)
 _PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _DOT_STEP_CYCLES = 100
@@ -155,12 +151,12 @@ def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
     """Cycles of one step's stages."""
     body, plan = kernel.body, kernel.windows
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
-    cycles = outer * _operations(body.computation) / 2.5
+    cycles = outer * body.operations / 2.5
     for reduce in body.reduces:
         box = plan.depths.get(reduce)
         node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))
         tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
-        cycles += tiles * (2 + _operations(body.computation) / 2.5)
+        cycles += tiles * (2 + body.operations / 2.5)
     for stage in kernel.stages:
         if isinstance(stage, MatmulStage):
             cycles += _dot_cycles(stage, kernel, chip)
@@ -205,14 +201,3 @@ def _dot_cycles(stage: MatmulStage, kernel: KernelPlan, chip: Chip) -> float:
         times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
         cycles += _PREPARE_CYCLES * tiles * len(operand.parts) * times / plan.steps
     return cycles
-
-
-@lru_cache(maxsize=4096)
-def _operations(computation: HloComputation) -> int:
-    """VALU operations per element, EUP ones weighted."""
-    total = 1
-    for node in computation:
-        if node.opcode in _FREE:
-            continue
-        total += max(lane_ops(node), 1)
-    return total

@@ -227,6 +227,15 @@ def copy_raw(a: Any) -> None:
     a.event = leaves().ready
 
 
+def device_pointer(_: Any) -> None:
+    """`Buffer_OpaqueDeviceMemoryDataPointer`, which DLPack asks for: whoever takes the array would read
+    tiles at an address of the chip as rows of the host."""
+    raise UnsupportedError(
+        "DLPack and raw pointers to an array on the emulated chip; first copy it to the host: "
+        'jax.device_put(x, jax.devices("cpu")[0]), or np.asarray(x)'
+    )
+
+
 def ready_event(a: Any) -> None:
     """`Buffer_ReadyEvent`: the end of the call that makes the value."""
     buffer: PjrtBuffer = objects[a.buffer]
@@ -240,5 +249,6 @@ FUNCTIONS = {
     "Buffer_CopyToDevice": copy_to_device,
     "Buffer_CopyToMemory": copy_to_memory,
     "Buffer_CopyRawToHost": copy_raw,
+    "Buffer_OpaqueDeviceMemoryDataPointer": device_pointer,
     "Buffer_ReadyEvent": ready_event,
 }

@@ -285,6 +285,10 @@ def check_a_trace_has_what_the_device_ran() -> None:
     assert any("fusion" in event.name for event in lines["XLA Ops"])
 
 
+def check_dlpack_says_what_to_do() -> None:
+    raises(Exception, "jax.device_put", lambda: np.from_dlpack(jnp.ones(3) + 1))
+
+
 def check_callbacks() -> None:
     seen: list[object] = []
 
