@@ -14,6 +14,8 @@ import itertools
 import json
 import math
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -26,6 +28,8 @@ from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.source_digest import source_digest
 
 Point = tuple[Setting, ...]
+Source = str | bytes | Path
+"""A model: its text or bytes, or where it is."""
 
 
 @dataclass(frozen=True)
@@ -102,29 +106,37 @@ def run_sweep(
     jobs: int,
     kept: Path | None = None,
     progress: Callable[[Result], None] = lambda _: None,
+    piped: str | bytes = "",
 ) -> dict[tuple[str, Point], Result]:
     """Estimate each model on each point, on `jobs` processes; results by model and point.
 
     `kept` is a file of JSON lines that results are added to as they come, and taken from when they are
-    of the same model's bytes, variant and options.
+    of the same model's bytes, variant and options. `piped` is the model that is called ``-``.
     """
+    sources: dict[str, Source] = {m: piped if m == "-" else Path(m) for m in models}
     wanted: dict[tuple[str, Point], Result] = {}
     ours = source_digest("compiler", "runtime", "tpu_sim")
     for model in models:
-        content = Path(model).read_bytes()
+        content = _content(sources[model])
         for point in points:
             named = with_settings(target, point)
             digest = _digest(content, named, ours)
             wanted[model, point] = Result(model, digest, named, sweep.precision, sweep.trips)
     known = {result.job: result for result in _read(kept)}
     missing = [request for request in wanted.values() if request.job not in known]
-    for result in _estimated(missing, jobs):
+    for result in _estimated([(request, sources[request.model]) for request in missing], jobs):
         known[result.job] = result
         if kept is not None:
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(result)) + "\n")
         progress(result)
     return {key: known[request.job] for key, request in wanted.items()}
+
+
+def _content(source: Source) -> bytes:
+    if isinstance(source, Path):
+        return source.read_bytes()
+    return source.encode() if isinstance(source, str) else source
 
 
 def _digest(content: bytes, target: str, ours: str) -> str:
@@ -153,12 +165,13 @@ def _read(kept: Path | None) -> Iterator[Result]:
             continue
 
 
-def _estimated(requests: Sequence[Result], jobs: int) -> Iterator[Result]:
+def _estimated(requests: Sequence[tuple[Result, Source]], jobs: int) -> Iterator[Result]:
     if not requests:
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(requests)), mp_context=context) as pool:
-        pending: list[Future[Result]] = [pool.submit(estimate_one, r) for r in requests]
+    size = min(jobs, len(requests))
+    with ProcessPoolExecutor(size, mp_context=context, initializer=end_with_parent) as pool:
+        pending: list[Future[Result]] = [pool.submit(estimate_one, *job) for job in requests]
         try:
             for future in as_completed(pending):
                 yield future.result()
@@ -167,7 +180,19 @@ def _estimated(requests: Sequence[Result], jobs: int) -> Iterator[Result]:
                 future.cancel()
 
 
-def estimate_one(request: Result) -> Result:
+def end_with_parent() -> None:
+    """A process of the pool waits for work forever if who gives it is killed: it ends then, too."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def estimate_one(request: Result, source: Source) -> Result:
     """Compile and estimate a model on a variant of the chip."""
     from compiler.options import CompileOptions
     from runtime.api import compile
@@ -176,9 +201,7 @@ def estimate_one(request: Result) -> Result:
     fields = asdict(request)
     try:
         options = CompileOptions(precision=request.precision)
-        report = compile(Path(request.model), request.target, options=options).estimate(
-            request.trips
-        )
+        report = compile(source, request.target, options=options).estimate(request.trips)
     except USER_ERRORS as error:
         return Result(**{**fields, "error": str(error).splitlines()[0]})
     return Result(

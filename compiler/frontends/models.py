@@ -12,7 +12,7 @@ import re
 
 from compiler.diagnostics import CompileError, SourceText
 from compiler.frontends.hlo_proto.modules import proto_to_text
-from compiler.frontends.recognition import is_bytecode, is_mlir
+from compiler.frontends.recognition import MARK, is_bytecode, is_mlir
 from compiler.frontends.stablehlo.bytecode import bytecode_to_text
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.ir import HloModule
@@ -24,6 +24,7 @@ _ENDLESS_NUMBER = re.compile(r"\d{4000,}")
 def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
     """Parse HLO or StableHLO, as text or as bytes; raises CompileError."""
     text = source if isinstance(source, str) else _text_of(source, file)
+    text = text.removeprefix(MARK)
     if not text.strip():
         raise CompileError(f"{file} is empty: want HLO text or StableHLO")
     try:

@@ -10,12 +10,15 @@ BYTECODE_MAGIC = b"ML\xefR"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 """Bytes that no text of a model has, but any protocol buffer of one: the tags of its first fields."""
 
-_BLANK = r"(?:\s|//[^\n]*\n)*"
+MARK = "\ufeff"
+"""The byte-order mark that some editors put before a text."""
+
+_BLANK = rf"(?:[\s{MARK}]|//[^\n]*\n)*"
 _MLIR = re.compile(
     _BLANK
     + r'(?:(?:builtin\.)?module\b|"builtin\.module"|"?func\.func\b|sdy\.mesh\b|[#!][A-Za-z_])'
 )
-_COMMENT = r"(?:\s|/\*.*?\*/)*"
+_COMMENT = rf"(?:[\s{MARK}]|/\*.*?\*/)*"
 _HLO = re.compile(
     _COMMENT
     + r"(?:HloModule\b"

@@ -14,6 +14,7 @@ import pytest
 import tpuc
 from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
 from tests.support.command_line import MODEL, Call
+from tests.unit.runtime.test_origin_costs import LAYERS
 from tpuc.commands.terminal import Steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,3 +96,15 @@ def test_the_time_left_follows_from_what_is_done() -> None:
     now[0] = 4.0
     assert steps.left("kernel 3 of 5: c") == ", 6 s left"
     assert steps.left("fusion") == ""
+
+
+@pytest.mark.parametrize("text", [MODEL, LAYERS, "e {y = f32[8]{0} parameter(0)}"])
+def test_a_byte_order_mark_is_no_part_of_a_model(call: Call, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "marked"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    plain = tmp_path / "plain"
+    plain.write_text(text)
+    assert call("opt", path, "--passes", "none").out == call("opt", plain, "--passes", "none").out
+    marked = _piped(chr(0xFEFF) + text, "opt", "-", "--passes", "none")
+    assert marked.returncode == 0, marked.stderr
+    tpuc.compile(chr(0xFEFF) + text)

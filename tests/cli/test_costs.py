@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import cast
 
+import pytest
 from rich.console import Console
 
 from runtime.api import compile
@@ -23,6 +24,15 @@ def test_lines_and_operations(call: Call, model: Path, tmp_path: Path) -> None:
     scopes = call("run", named, "--by", "op").out
     assert "net" in scopes and "  two" in scopes and "    dot" in scopes
     assert "says nothing" in call("estimate", model, "--by", "line").out
+
+
+@pytest.mark.parametrize("by", ["line", "op"])
+def test_the_order_of_kernels_is_refused_where_none_are_listed(
+    call: Call, model: Path, by: str
+) -> None:
+    done = call("estimate", model, "--by", by, "--sort", "hbm")
+    assert done.code == 2 and f"with --by {by} the dearest come first" in done.err
+    assert call("estimate", model, "--by", by, "--sort", "hbm", "--csv", "-").code == 0
 
 
 def test_every_report_ends_with_what_would_help(call: Call, tmp_path: Path) -> None:

@@ -70,3 +70,14 @@ def test_opt_shows_the_module_that_each_device_of_a_slice_runs(call: Call) -> No
     assert "collective-permute-start(" in ring.out
     refused = call("opt", str(MODEL), "--target", "v5e:4x4")
     assert refused.code == 1 and "a program of 8 devices" in refused.err
+
+
+@pytest.mark.parametrize(
+    "extra", [["--by", "line"], ["--by", "op"], ["--sort", "hbm"], ["--csv", "k.csv"]]
+)
+@pytest.mark.parametrize("kind", [["--target", "v5e,v6e"], ["--fit"]])
+def test_what_is_of_one_report_is_refused_beside_several(
+    call: Call, model: Path, extra: list[str], kind: list[str]
+) -> None:
+    done = call("estimate", model, *kind, *extra)
+    assert done.code == 2 and "with none of --trace" in done.err and extra[0] in done.err

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import io
 import json
 import math
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Call
 from tpu_sim.isa.chip_settings import Setting, SettingError
+from tpuc.commands.models import standard_input
 from tpuc.sweep import combinations, front, parse_values, sensitivity
 
 TWO = [parse_values("a=1,2"), parse_values("b=8,16MiB")]
@@ -107,6 +112,7 @@ def test_settings_of_several_targets(call: Call, model: Path) -> None:
         (["estimate", "--set", "vmen=1MiB"], "did you mean vmem?"),
         (["sweep", "--set", "vmem=1,2"], "want 65536 to"),
         (["sweep", "--set", "vmem"], "want key=value"),
+        (["estimate", "--set", "vmem=32MiB", "--set", "vmem=64MiB"], "--set vmem is given twice"),
     ],
 )
 def test_wrong_settings_are_usage_errors(
@@ -138,3 +144,53 @@ def test_the_smallest_slice_that_fits(call: Call, tmp_path: Path) -> None:
     model.write_text(model.read_text().replace(" attributes {mhlo.num_partitions = 2 : i32}", ""))
     done = call("estimate", model, "--fit", "--target", "v5e{hbm=3MiB}")
     assert done.code == 1 and "more chips do not help" in done.out
+
+
+def test_a_bad_model_is_one_error_and_no_tables(call: Call, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.hlo"
+    bad.write_text("HloModule m\n\nENTRY e { x = f32[8] parameter(0) ROOT y = f32[8] nope(x) }\n")
+    done = call("sweep", bad, "--set", "vregs=32,48", "--jobs", "1")
+    assert (done.code, done.out) == (1, "")
+    assert len(done.err.splitlines()) == 1
+    assert f"error: {bad} on v5e and 2 more: " in done.err and "nope" in done.err
+
+
+def test_a_sweep_of_standard_input_is_that_of_the_file(
+    call: Call, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(model.read_bytes()))
+    monkeypatch.setattr("sys.stdin", piped)
+    standard_input.cache_clear()
+    arguments = ["--set", "hbm_bandwidth=100,800GB/s", "--jobs", "1", "--json"]
+    found = json.loads(call("sweep", "-", *arguments).out)
+    standard_input.cache_clear()
+    named = json.loads(call("sweep", model, *arguments).out)
+    times = [variant["time_by_first"] for variant in found["variants"]]
+    assert times == [variant["time_by_first"] for variant in named["variants"]]
+    assert found["variants"][0]["models"][0]["model"] == "-"
+
+
+_KILLED = """
+import os, signal, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from tpuc.commands.models import standard_input
+from tpuc.sweep import end_with_parent
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent)
+    print(pool.submit(os.getpid).result(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_of_a_sweep_that_is_killed_end(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(_KILLED)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    worker = Path(f"/proc/{int(done.stdout)}/stat")
+    end = time.monotonic() + 20
+    while worker.exists() and worker.read_text().split(") ")[1][0] != "Z":
+        assert time.monotonic() < end, "the worker outlives its parent"
+        time.sleep(0.05)

@@ -51,8 +51,13 @@ def changed_target(names: str | None, settings: tuple[str, ...]) -> str:
     """A target, or several (the default one for None), with settings of the command line applied to
     the chip of each."""
     try:
+        parsed_settings = [parse_setting(text) for text in settings]
+        keys = [setting.key for setting in parsed_settings]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise SettingError(f"--set {key} is given twice")
         targets = [
-            with_settings(name, [parse_setting(text) for text in settings])
+            with_settings(name, parsed_settings)
             for name in several_targets(names or DEFAULT_TARGET)
         ]
     except SettingError as error:
@@ -67,14 +72,14 @@ def model_source(model: str) -> str | bytes | Path:
     if not model:
         raise click.UsageError("the name of the model is empty")
     if model == "-":
-        return _standard_input()
+        return standard_input()
     if model.endswith(".tpu"):
         raise click.UsageError(f"{model} is bundle text: make a program of it with `tpuc asm`")
     return Path(model)
 
 
 @cache
-def _standard_input() -> str | bytes:
+def standard_input() -> str | bytes:
     """A model's text or bytecode; read once, for a command may ask for the model twice."""
     data = sys.stdin.buffer.read()
     if is_binary(data):

@@ -56,7 +56,7 @@ def run(
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens, as_json)
+    listing = _Shown(tables.Listing(top, sort), by, csv_file, prices, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
     options = MachineOptions(
@@ -82,7 +82,7 @@ def run(
         record = report.to_json() | {"model": model, "random_inputs": given.is_random}
         print_json(record | listing.record(executable, report), differences, tolerance)
     else:
-        listing.show(executable, report, model, seed if given.is_random else None, by)
+        listing.show(executable, report, model, seed if given.is_random else None)
     judge(differences, tolerance, quiet=as_json)
 
 
@@ -126,14 +126,11 @@ def estimate(
     Several targets, with commas between, make a table of how the program scales.
     """
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), csv_file, prices, tokens, as_json)
+    listing = _Shown(tables.Listing(top, sort), by, csv_file, prices, tokens, as_json)
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     if fit:
-        if trace or chakra or choices.dump_ir or csv_file or prices:
-            raise click.UsageError(
-                "--fit is with none of --trace, --chakra, --dump-ir, --csv, --prices"
-            )
+        listing.refuse_with("--fit is", trace, chakra, choices.dump_ir)
 
         def compiled(name: str) -> Executable:
             return compiled_or_loaded(
@@ -143,8 +140,7 @@ def estimate(
         find_fitting(model, choices.target or DEFAULT_TARGET, compiled, trips, as_json=as_json)
         return
     if choices.target is not None and len(several_targets(choices.target)) > 1:
-        if trace or chakra or choices.dump_ir:
-            raise click.UsageError("--trace, --chakra and --dump-ir are of one target")
+        listing.refuse_with("several targets are", trace, chakra, choices.dump_ir)
         scaling(model, choices, options, trips, as_json=as_json)
         return
     executable = compiled_or_loaded(model, choices, options)
@@ -156,7 +152,10 @@ def estimate(
         record = report.to_json() | {"model": model} | listing.record(executable, report)
         print_json(record, None, 0.0)
     else:
-        listing.show(executable, report, model, None, by)
+        listing.show(executable, report, model, None)
+
+
+_ORDER = tables.Listing().sort
 
 
 @dataclass(frozen=True)
@@ -164,6 +163,7 @@ class _Shown:
     """What of a report is shown, and written as CSV; what prices it is given."""
 
     listing: tables.Listing
+    by: str
     csv_file: str | None
     prices: str | None
     tokens: int | None
@@ -175,10 +175,25 @@ class _Shown:
             raise click.UsageError("--tokens are for their price: give --prices too")
         if self.prices is not None:
             read_prices(self.prices)
+        is_of_kernels = self.by == "kernel" or self.csv_file is not None
+        if self.listing.sort != _ORDER and not is_of_kernels:
+            raise click.UsageError(
+                f"--sort is the order of kernels: with --by {self.by} the dearest come first"
+            )
         if self.csv_file == "-" and self.as_json:
             raise click.UsageError("--json and --csv - both want standard output")
         if self.csv_file != "-":
             writable(self.csv_file)
+
+    def refuse_with(
+        self, what: str, trace: str | None, chakra: str | None, dump_ir: str | None
+    ) -> None:
+        """Refuse what is of one report beside what makes a table of several."""
+        is_listed = self.by != "kernel" or self.listing.sort != _ORDER or self.csv_file
+        if trace or chakra or dump_ir or is_listed or self.prices:
+            raise click.UsageError(
+                f"{what} with none of --trace, --chakra, --dump-ir, --by, --sort, --csv, --prices"
+            )
 
     def record(self, executable: Executable, report: Report) -> dict[str, object]:
         """What the JSON has besides; the CSV is written."""
@@ -186,14 +201,12 @@ class _Shown:
         price = self._price(executable, report)
         return {} if price is None else {"price": price.to_json()}
 
-    def show(
-        self, executable: Executable, report: Report, model: str, seed: int | None, by: str
-    ) -> None:
+    def show(self, executable: Executable, report: Report, model: str, seed: int | None) -> None:
         """Print the report; with the CSV on standard output, that alone."""
         self._write_csv(report)
         if self.csv_file != "-":
             price = self._price(executable, report)
-            tables.print_report(report, model, seed, by, self.listing, price)
+            tables.print_report(report, model, seed, self.by, self.listing, price)
 
     def _write_csv(self, report: Report) -> None:
         if self.csv_file == "-":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
-from tpuc.commands.models import named_topology
+from tpuc.commands.models import named_topology, standard_input
 from tpuc.commands.terminal import writable
 from tpuc.sweep import (
     Point,
@@ -53,16 +54,19 @@ def sweep(
     """``tpuc sweep``: estimate every model on every combination; exit 1 if a model runs on none."""
     parameters, points = _points(settings, target)
     for model in models:
-        if not Path(model).is_file():
+        if model != "-" and not Path(model).is_file():
             raise click.UsageError(f"{model}: want a file, and there is none of that name")
     writable(csv_file)
     writable(plot)
     if plot:
         check_plot(plot)
+    piped = standard_input() if "-" in models else ""
     chosen = Sweep(precision or "default", trips)
     kept = Path(results) if results else None
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    with Progress(*columns, console=_terminal(), transient=True) as bar:
+    terminal = Console(stderr=True)
+    is_shown = terminal.is_terminal
+    with Progress(*columns, console=terminal, transient=True, disable=not is_shown) as bar:
         task = bar.add_task("estimating", total=len(models) * len(points))
         found = run_sweep(
             models,
@@ -72,6 +76,7 @@ def sweep(
             jobs or processor_count(),
             kept,
             lambda _: bar.advance(task),
+            piped,
         )
     times = relative_times(found, models, points)
     if csv_file:
@@ -80,6 +85,9 @@ def sweep(
         write_plot(plot, models, parameters, times, front(times, parameters))
     if as_json:
         click.echo(json.dumps(_as_json(parameters, found, times)))
+    elif all(result.error for result in found.values()):
+        for text in _errors(found):
+            click.echo(f"error: {text}", err=True)
     else:
         _print(models, parameters, points, found, times)
     if not any(map(math.isfinite, times.values())):
@@ -97,10 +105,6 @@ def _points(settings: Sequence[str], target: str) -> tuple[list[Values], list[Po
     except SettingError as error:
         raise click.UsageError(str(error)) from error
     return parameters, points
-
-
-def _terminal() -> Console:
-    return Console(stderr=True)
 
 
 def _print(
@@ -132,11 +136,24 @@ def _print(
     for key, value, ratio in sensitivity(times, parameters):
         effects.add_row(key, value, _ratio(ratio))
     out.print(effects)
-    errors = [result for result in results.values() if result.error]
-    for result in errors[:_MOST_ERRORS]:
-        out.print(f"{result.model} on {result.target}: {result.error}", soft_wrap=True)
-    if len(errors) > _MOST_ERRORS:
-        out.print(f"{len(errors) - _MOST_ERRORS} more errors (--json has them all)")
+    for text in _errors(results):
+        out.print(text, soft_wrap=True)
+
+
+def _errors(results: Results) -> list[str]:
+    """What went wrong: a line for each model and error, with the first variant that has it."""
+    targets: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for result in results.values():
+        if result.error:
+            targets[result.model, result.error].append(result.target)
+    lines = [
+        f"{model} on {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {error}"
+        for (model, error), found in targets.items()
+    ]
+    more = len(lines) - _MOST_ERRORS
+    return lines[:_MOST_ERRORS] + (
+        [f"{more} more errors (--json has them all)"] if more > 0 else []
+    )
 
 
 def _milliseconds(result: Result) -> str:
