@@ -7,7 +7,8 @@ import random
 
 from benchmarks.fuzz import kinds
 
-_SPECIAL = ("0", "-0", "1", "-1", "inf", "-inf", "nan", "0.5", "2")
+_SPECIAL = ("0", "-0.0", "1", "-1", "inf", "-inf", "nan", "0.5", "2")
+"""XLA reads `-0` as the integer 0."""
 _HUGE = {"f32": "3.4028235e38", "bf16": "3.3895314e38", "f16": "65504", "c64": "3e38"}
 _TINY = {"f32": "1e-45", "bf16": "1e-40", "f16": "6e-8"}
 _WITHOUT_INFINITY = (

@@ -264,7 +264,7 @@ class NoisyInterpreter(Interpreter):
         found = dict(zip(instr.operands, operands, strict=True))
         dims = instr.attrs.get("dimensions", ())
         assert isinstance(dims, tuple)
-        for axis in dims if instr.opcode == "reduce" else ():
+        for axis in dims if instr.opcode == "reduce" and operands[0].size else ():
             order = self.rng.permutation(operands[0].shape[axis])
             for operand in instr.operands[: len(operands) // 2]:
                 found[operand] = np.take(found[operand], order, axis)
