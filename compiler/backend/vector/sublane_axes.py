@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.sublane_axis import COLUMNS, ROWS, sublane_choice
-from compiler.analysis.tiled_layout import SUBLANES
+from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace
 
 
@@ -34,9 +34,9 @@ class SublaneAxis:
         if not is_columns:
             majors = (*majors[: self.axis], count, *majors[self.axis + 1 :])
         if not self.is_across:
-            cols = cols - self.first * 128 if is_columns else cols
+            cols = cols - self.first * LANES if is_columns else cols
             return replace(space, majors=majors, cols=cols)
-        cols = count * 128 if is_columns else cols
+        cols = count * LANES if is_columns else cols
         return TileSpace(majors, _words(space) * SUBLANES, cols, 1)
 
     def placed(self, point: TilePoint) -> TilePoint:
@@ -62,7 +62,7 @@ def sublane_axes(space: TileSpace) -> tuple[SublaneAxis, ...]:
     if axis == ROWS:
         return ()
     places = space.col_tiles if axis == COLUMNS else space.majors[axis]
-    whole = (space.cols // 128 if axis == COLUMNS else places) // SUBLANES * SUBLANES
+    whole = (space.cols // LANES if axis == COLUMNS else places) // SUBLANES * SUBLANES
     across = SublaneAxis(axis, 0, whole, is_across=True)
     rest = SublaneAxis(axis, whole, places - whole, is_across=False)
     return (across, rest) if rest.count else (across,)
