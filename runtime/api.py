@@ -24,6 +24,7 @@ from runtime.sharded_array import ShardedArray, put_sharded
 from runtime.slice_executable import SliceExecutable
 from runtime.spreads import slice_of
 from runtime.topology import Topology, slice_name
+from runtime.workers import WorkerChoice, spread_over
 from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.program import Program
 
@@ -37,6 +38,7 @@ def compile(
     *,
     machine: MachineOptions | None = None,
     options: CompileOptions | None = None,
+    workers: str | None = None,
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
 
@@ -49,12 +51,18 @@ def compile(
     `precision` says what DEFAULT means on a dot: "default" one bf16 pass (also when not given),
     "high" three, "highest" six. Raises `CompileError` for anything wrong with the model; a `.tpux`
     that was compiled for another `target` or `precision` than given here is an error too.
+    `workers` are processes that share the devices of a slice, Ray actors here or on other hosts: ``4``, a
+    Ray address, ``16@auto``; calls then take and give arrays of the host.
     `options` have a precision of their own and are no matter of a compiled program: `ValueError`
     if they are given together with either.
     """
     if precision is not None and options is not None:
         message = "precision is given twice: say CompileOptions(precision=..) in options"
         raise ValueError(message)
+    if workers is not None:
+        choice = WorkerChoice.parse(workers)
+        whole = compile(source, target, precision, machine=machine, options=options)
+        return spread_over(whole, choice)
     text, name = read_source(source)
     if text is None:
         if options is not None:

@@ -80,7 +80,7 @@ def client_for(target: str) -> Client:
 
     Two spellings of a name or path give the same client, and a chip file that was edited another.
     """
-    return _client_of(parse_target(target))
+    return client_of(parse_target(target))
 
 
 def device_for(target: str | Device) -> Device:
@@ -89,6 +89,6 @@ def device_for(target: str | Device) -> Device:
 
 
 @Once
-def _client_of(topology: Topology) -> Client:
-    """A client is never dropped: arrays on it may be passed to programs made at any later time."""
+def client_of(topology: Topology) -> Client:
+    """The client of a topology, which is never dropped: arrays on it may be passed to programs made later."""
     return Client(topology)

@@ -24,7 +24,7 @@ from compiler.hlo.shape_text import print_shape
 from runtime.arguments import checked, expect_donated_once
 from runtime.buffer import Array, Buffer
 from runtime.client import Device
-from runtime.loaded import Call, LoadedProgram
+from runtime.loaded import Call, Execution, LoadedProgram
 from runtime.machines import MachineOptions, Runnable, estimate_cycles
 from runtime.ports import Port, ports
 from runtime.queue import Task
@@ -64,7 +64,7 @@ class Run:
     failed with.
     """
 
-    def __init__(self, executable: Executable, call: Call, results: Results) -> None:
+    def __init__(self, executable: Executable, call: Execution, results: Results) -> None:
         self.results = results
         self._executable = executable
         self._call = call
@@ -118,7 +118,7 @@ class Executable:
     digest: str | None = None
     _runnable: Runnable | None = None
     _loaded: dict[Device, LoadedProgram] = field(default_factory=dict)
-    _last: Call | None = None
+    _last: Execution | None = None
 
     def __post_init__(self) -> None:
         self.inputs = ports(self.program, "input")
@@ -254,13 +254,13 @@ class Executable:
             assumed_trips=trips,
         )
 
-    def report_of(self, call: Call) -> Report:
+    def report_of(self, call: Execution) -> Report:
         """What a call of this program cost; waits for it, and raises what it failed with."""
         call.result()
         if call.report is None:
             assert call.cost is not None
             compiled = self.compile_seconds + self.stages["translate"]
-            chip, stages = call.loaded.device.chip, dict(self.stages)
+            chip, stages = self.device.chip, dict(self.stages)
             call.report = build_report(
                 self.program, chip, call.cost, compiled, call.seconds, stages
             )

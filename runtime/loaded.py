@@ -179,8 +179,18 @@ class LoadedProgram:
         return [hbm.view(b.offset_bytes, b.size_bytes) for b in port.buffers]
 
 
-class Call(Task):
-    """One call of a program, and what it cost.
+class Execution(Task):
+    """One execution of a program, and what it cost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cost: ExecutionResult | None = None
+        self.seconds = 0.0
+        self.report: Report | None = None  # made when somebody asks
+
+
+class Call(Execution):
+    """One call of a program on a device.
 
     `outputs` are the buffers that its results get; without them it copies them to `hosts`.
     """
@@ -194,9 +204,6 @@ class Call(Task):
         self.is_measured = (
             False  # whether it runs on a thread of the device, which has no other work
         )
-        self.cost: ExecutionResult | None = None
-        self.seconds = 0.0
-        self.report: Report | None = None  # made when somebody asks
         self._donors: list[
             tuple[Array, Array]
         ] = []  # the caller's arrays, and what stands for them

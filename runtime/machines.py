@@ -16,6 +16,7 @@ from tpu_sim.isa.program import Program
 from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
 from tpu_sim.jit.translated import estimate_kind
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run
@@ -56,6 +57,9 @@ class Runnable(Protocol):
     def start(self, hbm: HbmMemory) -> Run:
         """A run on the given memory, at its start."""
 
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        """What stands for a core of another process, with as much HBM."""
+
     def quick(self, hbm: HbmMemory) -> QuickRunner | None:
         """What runs it on that memory without Python, where there is native code of one core."""
 
@@ -86,6 +90,9 @@ class _OnNumpy:
     def start(self, hbm: HbmMemory) -> Run:
         return self.machine.start(self.program, hbm)
 
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        return self.machine.far_core(hbm)
+
     def quick(self, hbm: HbmMemory) -> None:
         return None
 
@@ -107,6 +114,9 @@ class _OnLlvm:
 
     def start(self, hbm: HbmMemory) -> Run:
         return self.machine.start(self.program, hbm)
+
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        return self.machine.far_core(hbm)
 
     def quick(self, hbm: HbmMemory) -> QuickRunner | None:
         if self.program.program.routes or self.machine.max_cycles is not None:

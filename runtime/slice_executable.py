@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,16 +18,17 @@ from runtime.chakra import write_chakra
 from runtime.client import Device
 from runtime.executable import Executable, Results, Run
 from runtime.link_use import link_use
-from runtime.loaded import Call, LoadedProgram
+from runtime.loaded import Call, Execution, LoadedProgram
 from runtime.mesh import Mesh
 from runtime.report import Report
 from runtime.sharded_array import ShardedArray
+from runtime.slice_part import started
 from runtime.spread import HostArray
 from runtime.spreads import device_shape, program_spreads
 from tpu_sim.isa.torus import Slice, Torus
 from tpu_sim.jit.translated import DEFAULT_TRIPS
 from tpu_sim.machine.result import ExecutionResult
-from tpu_sim.system.slice import connect, finish_together
+from tpu_sim.system.slice import expect_done
 
 
 @dataclass(eq=False)
@@ -133,13 +133,17 @@ class SliceExecutable(Executable):
     ) -> tuple[list[Call], list[list[Array]]]:
         """The calls, one for each device, which have ended, and their results if these stay there."""
         calls = [
-            Call(self._on(device), list(row))
-            for device, row in zip(self.devices, rows, strict=True)
+            Call(self.loaded(number), list(row))
+            for number, row in zip(range(len(self.devices)), rows, strict=True)
         ]
         made = [self._results(call) for call in calls] if on_device else []
         self._execute(calls)
         self._last = max(calls, key=lambda call: call.cost.cycles if call.cost else 0)
         return calls, made
+
+    def loaded(self, number: int) -> LoadedProgram:
+        """The program on the device of that number in its order."""
+        return self._on(self.devices[number])
 
     def _pieces(
         self, number: int, value: npt.ArrayLike | Array | ShardedArray
@@ -153,7 +157,7 @@ class SliceExecutable(Executable):
                 return found
         return spread.cut(checked_shape(number, value, port, spread.shape))
 
-    def report_of(self, call: Call) -> Report:
+    def report_of(self, call: Execution) -> Report:
         """What a call cost; see `Report.links`."""
         report = super().report_of(call)
         if report.links is None and call.cost is not None:
@@ -184,26 +188,14 @@ class SliceExecutable(Executable):
 
     def _execute(self, calls: Sequence[Call]) -> None:
         """Run the calls together, each on its device, which are nobody else's meanwhile."""
-        threads = self.options.threads
-        with ExitStack() as stack:
-            for call in sorted(calls, key=lambda call: call.loaded.device.id):
-                # in one order for all programs: two that wait for each other's devices never end
-                stack.enter_context(call.loaded.device.queue.turn())
-            for call in calls:
-                stack.enter_context(call.loaded.loaded(call))
-            started = time.perf_counter()
-            runs = [call.loaded.runnable.start(call.loaded.arena.hbm) for call in calls]
-            connect(runs)
-            try:
-                self.cores = finish_together(runs, threads)
-            except BaseException:
-                for call in calls:
-                    call.loaded.arena.spoil()
-                raise
-            seconds = time.perf_counter() - started
-            for call, cost in zip(calls, self.cores, strict=True):
-                call.cost, call.seconds, call.is_ended = cost, seconds, True
-                call.loaded.hand_out(call)
+        with started(dict(enumerate(calls)), self.program, self.options.threads) as part:
+            before = time.perf_counter()
+            part.advance()
+            expect_done(part.waiting)
+            seconds = time.perf_counter() - before
+        self.cores = [part.runs[number].result for number in range(len(calls))]
+        for call in calls:
+            call.seconds = seconds
 
     def _load(self, device: Device) -> LoadedProgram:
         """One thread for a core: cores run at the same time."""

@@ -210,6 +210,11 @@ def cli() -> None:
     "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
 )
 @click.option(
+    "--workers",
+    metavar="N|ADDRESS",
+    help="processes that share a slice's devices, by Ray: 4, auto, 16@ray://head:10001",
+)
+@click.option(
     "--checked", is_flag=True, help="find races and uninitialised reads, on the NumPy machine"
 )
 @_max_cycles

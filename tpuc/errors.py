@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.diagnostics import CompileError
+from runtime.workers import WorkerLostError
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.jit.host import UnsupportedHostError
@@ -16,4 +17,5 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     MachineFault,
     UnsupportedHostError,
     CacheError,
+    WorkerLostError,
 )

@@ -16,7 +16,7 @@ from tpu_sim.isa.program import Program, core_word
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import DeadlockFault
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.system.slice import connect, finish_together
+from tpu_sim.system.slice import Part, expect_done, far_numbers, finish_together
 
 MACHINES = [NumpyMachine, LlvmMachine]
 RING = "route r0 port 1 hops 1 load 1.0 [1 2 3 0]\n"
@@ -29,20 +29,28 @@ READY = block("dma.start d1, s0, s0, f1, s0, s0, s0") + block("dma.wait f1, s0")
 SHIFT = block("smovi s1 = 8", "dma.start d0, s0, s1, f0, s0, s0, s0") + block("dma.wait f0, s0")
 
 
-def program(body: str, routes: str = RING + BACK) -> Program:
-    text = program_text(kernel_text(body, TABLES))
+def program(body: str, routes: str = RING + BACK, tables: str = TABLES) -> Program:
+    text = program_text(kernel_text(body, tables))
     head, rest = text.split("\n", 1)
     return parse_program(f"{head}\n{routes}{rest}")
 
 
 def run_on(kind: type, source: Program, cores: int = 4, threads: int = 1):  # type: ignore[no-untyped-def]
+    hbms = memories(cores)
+    runs = [kind(V5E).start(source, hbm) for hbm in hbms]
+    results = finish_together(runs, threads)
+    return results, arrived(hbms), runs
+
+
+def memories(cores: int) -> list[HbmMemory]:
     hbms = [HbmMemory(HBM_BYTES) for _ in range(cores)]
     for number, hbm in enumerate(hbms):
         hbm.write(0, np.full(256, 100 + number, np.int32).tobytes())
-    runs = [kind(V5E).start(source, hbm) for hbm in hbms]
-    connect(runs)
-    results = finish_together(runs, threads)
-    return results, [np.frombuffer(hbm.read(8 * 512, 1024), np.int32) for hbm in hbms], runs
+    return hbms
+
+
+def arrived(hbms: list[HbmMemory]) -> list[np.ndarray]:
+    return [np.frombuffer(hbm.read(8 * 512, 1024), np.int32) for hbm in hbms]
 
 
 @pytest.mark.parametrize("kind", MACHINES)
@@ -120,3 +128,70 @@ def test_a_flag_goes_between_the_packets_of_a_transfer_that_is_under_way() -> No
         alone = run_on(kind, program(READY, both))[0][0].cycles
         found = run_on(kind, program(behind, both))[0][0].cycles
         assert alone <= found < alone + 20
+
+
+def run_in_parts(kind: type, source: Program, shares: list[list[int]]):  # type: ignore[no-untyped-def]
+    """The same as `run_on`, the cores in parts that have nothing but letters of each other."""
+    hbms = memories(sum(map(len, shares)))
+    parts, targets = [], [route.targets for route in source.routes]
+    for share in shares:
+        machines = {number: kind(V5E) for number in share}
+        runs = {number: machines[number].start(source, hbms[number]) for number in share}
+        some = machines[share[0]]
+        far = {number: some.far_core(hbms[number]) for number in far_numbers(targets, share)}
+        parts.append(Part(runs, far))
+    while True:
+        for part in parts:
+            part.advance()
+        sent = [part.take() for part in parts]
+        if not any(sent):
+            break
+        for part in parts:
+            for letters in sent:
+                part.deliver({n: one for n, one in letters.items() if n in part.runs})
+    expect_done({n: place for part in parts for n, place in part.waiting.items()})
+    runs = {number: run for part in parts for number, run in part.runs.items()}
+    return [runs[number].result for number in sorted(runs)], arrived(hbms)
+
+
+PIECES = """
+descriptor d0 hbm -> hbm chunk 1 dims [2 x 1 -> 2] route 0
+descriptor d1 hbm -> hbm chunk 1 dims [0 x 0 -> 0] route 1
+"""
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+@pytest.mark.parametrize("shares", [[[0, 1], [2, 3]], [[2], [0, 3], [1]]])
+@pytest.mark.parametrize("tables", [TABLES, PIECES])
+def test_a_slice_cut_into_parts_has_the_same_values_and_cycles(
+    kind: type, shares: list[list[int]], tables: str
+) -> None:
+    source = program(
+        READY + SHIFT + READY + SHIFT.replace("smovi s1 = 8", "smovi s1 = 9"), tables=tables
+    )
+    whole, wanted, _ = run_on(kind, source)
+    results, got = run_in_parts(kind, source, shares)
+    assert results == whole
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_what_lies_between_the_pieces_of_a_transfer_stays(kind: type) -> None:
+    """Nothing but what was sent goes into a letter: what the far core had beside it is its own."""
+    source = program(SHIFT.replace("smovi s1 = 8", "smovi s1 = 0"), tables=PIECES)
+    hbms = memories(4)
+    some = kind(V5E)
+    far = {number: some.far_core(hbms[0]) for number in (1, 3)}
+    part = Part({0: some.start(source, hbms[0])}, far)
+    part.advance()
+    letter = part.take()[1]
+    assert letter.places.tolist() == [[0, 512], [1024, 512]]
+    assert part.take() == {}
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_parts_that_wait_for_nobody_are_a_deadlock(kind: type) -> None:
+    others = block(f"smovi s4 = {core_word(V5E.smem_words)}", "smovi s5 = 3")
+    others += block("sld s3 = s4, 0", "nop 8") + block("scmp.ne.s32 s2 = s3, s5", "nop 3")
+    with pytest.raises(DeadlockFault, match="core 0 in k at cycle"):
+        run_in_parts(kind, program(others + "if s2 {\n" + SHIFT + "}\n"), [[0, 1], [2, 3]])

@@ -26,6 +26,7 @@ from tpu_sim.isa.timing import (
 )
 from tpu_sim.machine import dma
 from tpu_sim.machine.fabric import Fabric, Links
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.faults import (
     DeadlockFault,
     DmaCountFault,
@@ -310,6 +311,9 @@ class NumpyCore:
             return
         peer, hbm = links.cores[target]
         dma.copy(transfer, state, self._hbm, hbm)
+        if isinstance(peer, FarCore):
+            for first in transfer.target.offsets.tolist():
+                peer.post(first, transfer.target.chunk_bytes)
         engine = int(state.port_free[route.port])
         free, left, done = exchange_times(state.now, engine, transfer.total_bytes, cost)
         state.port_free[route.port] = free

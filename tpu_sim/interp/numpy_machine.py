@@ -5,7 +5,7 @@ It is the second opinion on the LLVM machine: same memory afterwards, same `Exec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tpu_sim.isa.program import (
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
 from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import (
@@ -88,6 +89,10 @@ class NumpyMachine:
         is_done = load_checkpoint(data, program, core.table, core.state(), hbm)
         return Run(core, self.max_cycles, is_done)
 
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        """What stands for a core of another process, with as much HBM, for those of such machines."""
+        return FarCore(hbm.size_bytes)
+
     def take_over(self, program: Program, hbm: HbmMemory, state: CoreState) -> NumpySequencer:
         """A core that goes on where another machine's stands, on that one's very memories.
 
@@ -127,10 +132,13 @@ class NumpySequencer:
         self._executors: dict[int, BundleExecutor] = {}
         self._bundle: Bundle = ()
 
-    def connect(self, number: int, cores: Sequence[NumpySequencer]) -> None:
+    def connect(self, number: int, cores: Mapping[int, NumpySequencer | FarCore]) -> None:
         """See `tpu_sim.machine.run.Core`."""
         self._state.smem[core_word(self._chip.smem_words)] = number
-        ends = [(core._state, core.hbm) for core in cores]
+        ends = {
+            n: (core if isinstance(core, FarCore) else core._state, core.hbm)
+            for n, core in cores.items()
+        }
         self._links = Links(number, ends, self.program.routes, [0] * len(self.program.routes))
 
     @property

@@ -116,7 +116,8 @@ class Word(IntEnum):
         VMEM + 26
     )  # the cycle that the run is to go to; it may come back to Python before (UNTIL)
     LINKS = VMEM + 27  # the table of the program's routes, as this core has them (`RouteWord`)
-    DMA_COSTS = VMEM + 28  # by route: factor, setup and latency, as the fabric gave them
+    POSTS = VMEM + 28  # of a core of another process: the list of what was written (`FarCore`)
+    DMA_COSTS = VMEM + 29  # by route: factor, setup and latency, as the fabric gave them
     HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block

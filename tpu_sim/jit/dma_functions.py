@@ -15,9 +15,10 @@ from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, count_value, emit_copy
-from tpu_sim.jit.dma_shapes import target_spread, unit_bytes
+from tpu_sim.jit.dma_shapes import Step, copy_plan, target_spread, unit_bytes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.hbm_windows import InPlace, Pieces, pieces_of, referred_rows
+from tpu_sim.jit.post_kernels import POST
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.window_kernels import PROTECT, REFER, SETTLE
@@ -110,6 +111,8 @@ class _DmaFunction:
         self._leave_if("%check", 0)
         source, target = (self._emitter.offset(side.base, side.start) for side in sides)
         self._announce(sides[1])
+        if self._descriptor.route != NO_ROUTE:
+            self._post(sides[1].start)
         if self._pieces is not None:
             self._refer(source, target)
         tasks = emit_copy(self._emitter, self._descriptor, self._name, source, target, self._module)
@@ -198,6 +201,23 @@ class _DmaFunction:
             low, high = (e.value(f"add i64 {whole}, {at}") for at in (target.first, target.end))
             pieces = self._written(low, high)
             e.do(f"call void @{PROTECT}(ptr %ctx, i64 {low}, i64 {high}, {pieces})")
+
+    def _post(self, start: str) -> None:
+        """If the peer is a core of another process: note each chunk that it gets."""
+        e = self._emitter
+        posts = self._word(Word.POSTS, "ptr", self._peer)
+        plan = copy_plan(self._descriptor)
+        with e.when(e.value(f"icmp ne ptr {posts}, null")):
+            self._post_steps(posts, plan.steps, start, plan.size)
+
+    def _post_steps(self, posts: str, steps: tuple[Step, ...], start: str, size: int) -> None:
+        e = self._emitter
+        if not steps:
+            e.do(f"call void @{POST}(ptr {posts}, i64 {start}, i64 {size})")
+            return
+        with e.loop(count_value(e, steps[0].count)) as i:
+            moved = e.value(f"mul i64 {i}, {steps[0].target}")
+            self._post_steps(posts, steps[1:], e.value(f"add i64 {start}, {moved}"), size)
 
     def _written(self, low: str, high: str) -> str:
         """Size and stride of the pieces that are written, as typed arguments."""

@@ -31,6 +31,7 @@ from tpu_sim.jit.host_state import ENTER, LEAVE, PAUSE, host_state_text
 from tpu_sim.jit.kernel_builtins import Native
 from tpu_sim.jit.loop_ranges import run_range
 from tpu_sim.jit.pass_forms import pass_forms
+from tpu_sim.jit.post_kernels import KERNELS as POST_KERNELS
 from tpu_sim.jit.weight_layout import (
     layout_of,
     push_text,
@@ -49,6 +50,7 @@ _KERNELS = (
     *CLOCK_KERNELS,
     *CALL_KERNELS,
     *COMMAND_KERNELS,
+    *POST_KERNELS,
     run_range,
 )
 """Scalar code, written in `tpu_sim.jit.kernel_language`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
-from tpu_sim.jit.context import ROW_BYTES, ExecutionContext, Memories, Word
+from tpu_sim.jit.context import CONTEXT_WORDS, ROW_BYTES, ExecutionContext, Memories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -43,6 +43,7 @@ from tpu_sim.jit.workers import run_interruptibly, worker_pool
 from tpu_sim.machine.checkpoint import load_checkpoint
 from tpu_sim.machine.disk_cache import cache_key, open_cache
 from tpu_sim.machine.fabric import Fabric, LocalFabric
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.faults import (
     DeadlockFault,
     DmaCountFault,
@@ -201,6 +202,14 @@ class LlvmMachine:
         """A run that stands at the start of the program; any earlier one of this machine is over."""
         return Run(self._core(program, hbm), self.max_cycles)
 
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        """What stands for a core of another process, with as much HBM, for those of such machines."""
+        far = FarCore(hbm.size_bytes, CONTEXT_WORDS)
+        far.words[Word.HBM] = far.hbm.address
+        far.words[Word.HBM_GRANULES] = hbm.size_bytes // ROW_BYTES
+        far.words[Word.POSTS] = far.posts.ctypes.data
+        return far
+
     def restore(self, program: Program | NativeProgram, hbm: HbmMemory, data: bytes) -> Run:
         """A run that stands where a saved one did; the program's part of `hbm` becomes what it was."""
         core = self._core(program, hbm)
@@ -256,6 +265,11 @@ class LlvmMachine:
         return worker_pool(self._worker_address, self.threads - 1).helping(core.context)
 
 
+def _address_of(core: NativeCore | FarCore) -> int:
+    """Of the words that native code raises flags in."""
+    return core.words.ctypes.data if isinstance(core, FarCore) else core.context.address
+
+
 class NativeCore:
     """The core of a machine during one run."""
 
@@ -277,12 +291,12 @@ class NativeCore:
         self.is_connected = not native.program.routes or hbm is None
         """Whether its transfers lead somewhere; those of an estimate lead back to itself."""
 
-    def connect(self, number: int, cores: Sequence[NativeCore]) -> None:
+    def connect(self, number: int, cores: Mapping[int, NativeCore | FarCore]) -> None:
         """See `tpu_sim.machine.run.Core`."""
         routes = self.program.routes
         targets = [route.targets[number] for route in routes]
         ends = [
-            (cores[target].context.address if target >= 0 else 0, route.source(number) >= 0)
+            (_address_of(cores[target]) if target >= 0 else 0, route.source(number) >= 0)
             for target, route in zip(targets, routes, strict=True)
         ]
         self.context.attach_routes(self._machine.fabric, routes, ends)

@@ -6,13 +6,14 @@ It is asked when a transfer starts; native code then looks up what its machine w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, SMEM, VMEM, Route
 from tpu_sim.isa.timing import DmaCost, dma_cost, route_cost
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.state import CoreState
 
@@ -35,10 +36,11 @@ class Fabric(Protocol):
 
 @dataclass(frozen=True)
 class Links:
-    """What core `number` sees of the others: the state and HBM of each, and the program's routes."""
+    """What core `number` sees of the others: the state and HBM of each that it may send to, and the
+    program's routes."""
 
     number: int
-    cores: Sequence[tuple[CoreState, HbmMemory]]
+    cores: Mapping[int, tuple[CoreState | FarCore, HbmMemory]]
     routes: Sequence[Route]
     sent: list[int]
     """Bytes that this core sent over each route."""

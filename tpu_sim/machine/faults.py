@@ -20,6 +20,10 @@ class MachineFault(Exception):
             text += f"\n  at {bundle}"
         super().__init__(text)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """It goes to other processes as it is, notes included."""
+        return type(self), (self.message, self.kernel, self.bundle), self.__dict__
+
 
 class OutOfWindowFault(MachineFault):
     """A VMEM access outside its window."""

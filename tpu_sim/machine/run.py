@@ -7,12 +7,13 @@ for and Ctrl-C are the same thing there; what it means is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol, Self
 
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.checkpoint import Checkpoint, dump_checkpoint
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.faults import CycleLimitFault, DeadlockFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
@@ -65,10 +66,10 @@ class Core(Protocol):
         """The words of its state."""
         ...
 
-    def connect(self, number: int, cores: Sequence[Self]) -> None:
+    def connect(self, number: int, cores: Mapping[int, Self | FarCore]) -> None:
         """Be core `number` of those that run the program together, before the run starts.
 
-        All are of one kind of machine.
+        Those that it sends to are in `cores`, by number; all are of one kind of machine.
         """
         ...
 
@@ -111,9 +112,10 @@ class Run:
         self.is_waiting = False
         """Whether it stands before a wait for another core (`CoreState.raise_flag`)."""
 
-    def connect(self, number: int, runs: Sequence[Run]) -> None:
+    def connect(self, number: int, runs: Mapping[int, Run | FarCore]) -> None:
         """Be core `number` of the runs that execute a program together; for a run at its start."""
-        self._core.connect(number, [run._core for run in runs])
+        ends = {n: one._core if isinstance(one, Run) else one for n, one in runs.items()}
+        self._core.connect(number, ends)
 
     @property
     def core(self) -> Core:

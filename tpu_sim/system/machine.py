@@ -8,6 +8,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.machine.far_core import FarCore
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run
@@ -24,6 +25,10 @@ class Machine(Protocol):
 
     def start(self, program: Program, hbm: HbmMemory) -> Run:
         """A run that stands at the start of `program`, to be stepped."""
+        ...
+
+    def far_core(self, hbm: HbmMemory) -> FarCore:
+        """What stands for a core of another process, with as much HBM, for those of such machines."""
         ...
 
     def restore(self, program: Program, hbm: HbmMemory, data: bytes) -> Run:

@@ -93,7 +93,7 @@ class Stepper:
         runs = [m.start(program, hbm) for m, hbm in zip(machines, hbms, strict=True)]
         if len(runs) > 1:
             for number, run in enumerate(runs):
-                run.connect(number, runs)
+                run.connect(number, dict(enumerate(runs)))
         plain = NumpyMachine(chip)
         self._cores = [_Stepped(run.core, plain) for run in runs]
         self.table: NodeTable = self._cores[0].refine().table
@@ -290,7 +290,7 @@ class Stepper:
             fine = [stepped.refine() for stepped in self._cores]
             if self.count > 1:
                 for number, one in enumerate(fine):
-                    one.connect(number, fine)
+                    one.connect(number, dict(enumerate(fine)))
             stop = move(fine[core])
             if stop is not Stop.WAITING:
                 return stop is Stop.PAUSED

@@ -16,6 +16,7 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
+from runtime.workers import SpreadExecutable, WorkerChoice, spread_over
 from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
@@ -39,6 +40,7 @@ def run(
     choices: Choices,
     machine: str,
     threads: int | None,
+    workers: str | None,
     checked: bool,
     max_cycles: int | None,
     no_cache: bool,
@@ -59,10 +61,13 @@ def run(
     listing = _Shown(tables.Listing(top, sort), by, csv_file, prices, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
+    choice = _worker_choice(workers)
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
     executable = compiled_or_loaded(model, choices, options)
+    if choice is not None:
+        executable = spread_over(executable, choice)
     warn_of_made_up(executable.made_up, is_run=True)
     shapes = executable.argument_shapes
     given = Given(model, inputs, expect, seed)
@@ -86,11 +91,20 @@ def run(
     judge(differences, tolerance, quiet=as_json)
 
 
+def _worker_choice(text: str | None) -> WorkerChoice | None:
+    try:
+        return None if text is None else WorkerChoice.parse(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def _executed(
     executable: Executable, arguments: Iterable[Array], *, is_read: bool
 ) -> tuple[list[Array], Report]:
     """The results of a call, none unless they are read, and its report."""
-    with working("executing"), quiet():
+    with working("executing") as tell, quiet():
+        if isinstance(executable, SpreadExecutable):
+            executable.tell, is_read = tell, True
         run = executable.call(arguments, on_device=not is_read)
         return [np.asarray(result) for result in run.results] if is_read else [], run.report()
 

@@ -20,25 +20,22 @@ _errors = Console(stderr=True, markup=False, emoji=False)
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show a spinner on a terminal, nothing when piped."""
+def working(what: str) -> Iterator[Callable[[str], None] | None]:
+    """Show a spinner on a terminal; gives what to tell it with how far the work is, None when piped."""
     if not _errors.is_terminal:
-        yield
+        yield None
         return
-    with _errors.status(Text(what)):
-        yield
+    with _errors.status(Text(what)) as status:
+        yield lambda far: status.update(Text(f"{what}: {far}"))
 
 
 @contextmanager
 def compiling(model: str) -> Iterator[Callable[[str], None] | None]:
     """Show which pass or kernel the compiler is at, and about how long the kernels left will take; gives
     what to tell it with, None when piped."""
-    if not _errors.is_terminal:
-        yield None
-        return
-    with _errors.status(Text(f"compiling {model}")) as status:
+    with working(f"compiling {model}") as say:
         steps = Steps()
-        yield lambda what: status.update(Text(f"compiling {model}: {what}{steps.left(what)}"))
+        yield None if say is None else lambda what: say(f"{what}{steps.left(what)}")
 
 
 class Steps:
