@@ -41,7 +41,7 @@ from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords, held_vectors
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.scatter_cut import ScatterCutter
-from compiler.backend.scatter_update_rows import UpdateRows
+from compiler.backend.scatter_update_rows import OneUpdate, UpdateRows
 from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -322,16 +322,16 @@ class Scatter:
             return
         starts, lead, inside = found
         if is_masked:
-            self._rows.emit(emitter, targets, starts, lead, inside)
+            self._rows.emit(OneUpdate(emitter, targets, starts, lead), inside)
             return
         with b.if_(inside):
             if self.cut.blocks is not None:
-                self._rows.emit(emitter, targets, starts, lead)
+                self._rows.emit(OneUpdate(emitter, targets, starts, lead))
                 return
             with self.parts.part_loops(emitter):
                 held = self._held.arrays(emitter, starts)
                 self._held.move(emitter, held, to_vmem=True)
-                self._rows.emit(emitter, held, starts, lead)
+                self._rows.emit(OneUpdate(emitter, held, starts, lead))
                 b.new_block()
                 self._held.move(emitter, held, to_vmem=False)
 
@@ -366,7 +366,7 @@ class Scatter:
                     replace(array, base=b.smuli(owner, self._held.slot_rows(n)))
                     for n, array in enumerate(held)
                 ]
-                self._rows.emit(emitter, shared, starts, lead)
+                self._rows.emit(OneUpdate(emitter, shared, starts, lead))
         b.new_block()
         for k, ((_, _, _, held), owner) in enumerate(zip(made, owners, strict=True)):
             with b.if_(b.scmp("eq", "s32", owner, b.sconst(k))):

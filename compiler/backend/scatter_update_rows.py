@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from compiler.analysis.indexing import Expr
 from compiler.analysis.scatter_dims import ScatterDims
@@ -20,12 +21,22 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
 
-class UpdateRows:
-    """Goes over the step's piece of an update, row by row or a matrix at a time.
+@dataclass(frozen=True)
+class OneUpdate:
+    """One update of a scatter, and the blocks in VMEM that it is combined into.
 
-    `lead` below is where the update lies among the updates; `starts` where it lies in the operand,
-    along the dimensions that index vectors name.
+    `starts` is where it lies in the operand, along the dimensions that index vectors name; `lead` where
+    it lies among the updates.
     """
+
+    emitter: VectorEmitter
+    targets: Sequence[VmemArray]
+    starts: dict[int, SReg]
+    lead: tuple[Expr, ...]
+
+
+class UpdateRows:
+    """Goes over the step's piece of an update, row by row or a matrix at a time."""
 
     def __init__(
         self,
@@ -41,24 +52,18 @@ class UpdateRows:
         self.grid = grid
         self.parts = parts
 
-    def emit(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        when: SReg = -1,
-    ) -> None:
+    def emit(self, update: OneUpdate, when: SReg = -1) -> None:
         """Combine the rows of the step's piece of an update, by tiles where they are all there.
 
         With `when` there is one row or matrix, which stays as it is where that is 0.
         """
-        if self.has_whole_matrices(targets):
-            with self._row_loops(emitter, self.dims.operand.array.rank - 2) as offsets:
-                self._one_matrix(emitter, targets, starts, lead, offsets, when)
+        rank = self.dims.operand.array.rank
+        if self.has_whole_matrices(update.targets):
+            with self._row_loops(update.emitter, rank - 2) as offsets:
+                self._one_matrix(update, offsets, when)
             return
-        with self._row_loops(emitter, self.dims.operand.array.rank - 1) as offsets:
-            self._one_row(emitter, targets, starts, lead, offsets, when)
+        with self._row_loops(update.emitter, rank - 1) as offsets:
+            self._one_row(update, offsets, when)
 
     @contextmanager
     def _row_loops(self, emitter: VectorEmitter, rank: int) -> Iterator[dict[int, Expr]]:
@@ -75,27 +80,21 @@ class UpdateRows:
         is_whole = self.cut.parts[-2:] == dims[-2:]
         return is_whole and all(t.extent[-2:] == dims[-2:] for t in targets)
 
-    def _one_matrix(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        offsets: dict[int, Expr],
-        when: SReg,
-    ) -> None:
+    def _one_matrix(self, update: OneUpdate, offsets: dict[int, Expr], when: SReg) -> None:
         """Combine a matrix of an update into the block, if it lies there."""
-        places = self._local_places(emitter, targets, starts, offsets)
-        inside, _ = self._row_is_held([*places[0], 0], targets[0])
+        places = self._local_places(update, offsets)
+        inside, _ = self._row_is_held([*places[0], 0], update.targets[0])
         windows = self.dims.operand_window_dims
         rank = self.dims.operand.array.rank
         with ExitStack() as scope:
             when, places = self._guarded(scope, inside, when, places)
-            matrix = TileUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
+            matrix = TileUpdate(
+                update.emitter, reducer_of(self.dims.scatter), update.targets, places, when
+            )
             matrix.emit(
                 self.dims.all_updates,
                 lambda row, col: (
-                    *lead,
+                    *update.lead,
                     *({**offsets, rank - 2: row, rank - 1: col}[dim] for dim in windows),
                 ),
             )
@@ -116,17 +115,11 @@ class UpdateRows:
             scope.enter_context(b.if_(inside))
         return when, places
 
-    def _local_places(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        offsets: dict[int, Expr],
-    ) -> list[list[SReg]]:
+    def _local_places(self, update: OneUpdate, offsets: dict[int, Expr]) -> list[list[SReg]]:
         """Per target, where positions `offsets` of an update lie in the box along the dimensions."""
-        b = self.builder
+        b, emitter = self.builder, update.emitter
         absolute = [
-            b.sadd(starts.get(dim, 0), emit_index(b, offset, emitter.sregs))
+            b.sadd(update.starts.get(dim, 0), emit_index(b, offset, emitter.sregs))
             for dim, offset in offsets.items()
         ]
         return [
@@ -134,30 +127,24 @@ class UpdateRows:
                 b.ssub(place, emit_index(b, low, emitter.sregs))
                 for place, low in zip(absolute, target.origin, strict=False)
             ]
-            for target in targets
+            for target in update.targets
         ]
 
-    def _one_row(
-        self,
-        emitter: VectorEmitter,
-        targets: Sequence[VmemArray],
-        starts: dict[int, SReg],
-        lead: tuple[Expr, ...],
-        offsets: dict[int, Expr],
-        when: SReg,
-    ) -> None:
+    def _one_row(self, update: OneUpdate, offsets: dict[int, Expr], when: SReg) -> None:
         """Combine one row of an update into the block, if it lies there."""
         last = self.dims.operand.array.rank - 1
         column = step_origin(self.grid, f"p{last}")
-        places = self._local_places(emitter, targets, starts, {**offsets, last: column})
-        inside, is_cut = self._row_is_held(places[0], targets[0])
+        places = self._local_places(update, {**offsets, last: column})
+        inside, is_cut = self._row_is_held(places[0], update.targets[0])
         with ExitStack() as scope:
             when, places = self._guarded(scope, inside, when, places)
             width, whole = self.cut.pieces[last], self.dims.window_size(last)
-            row = RowUpdate(emitter, reducer_of(self.dims.scatter), targets, places, when)
+            row = RowUpdate(
+                update.emitter, reducer_of(self.dims.scatter), update.targets, places, when
+            )
             row.emit(
                 self.dims.all_updates,
-                lambda lane: self._update_index(lead, offsets, column + lane),
+                lambda lane: self._update_index(update.lead, offsets, column + lane),
                 width,
                 beyond=(column, whole) if whole % width else None,
                 is_cut=is_cut,
