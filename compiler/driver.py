@@ -39,10 +39,10 @@ from compiler.passes.pipeline import (
     PARTITIONING,
     PASSES,
     PIPELINE,
+    release_kernels,
     run_pipeline,
     split_kernels,
 )
-from compiler.passes.vmem_residency import release_vmem
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import collect_if_much_was_made, no_cyclic_gc
 from tpu_sim.isa.program import Program
@@ -162,10 +162,10 @@ def _lowered(
                 left = kernel_options.loops_in_main | loops
                 kernel_options = replace(kernel_options, loops_in_main=left)
                 continue
-            if release_vmem(module, WindowPlanner(chip, options.precision)):
-                continue
             with _timed("passes", timings, options.progress):
-                again = split_kernels(module, chip, fusions, options.precision, cores)
+                again = release_kernels(module, chip, options.precision, cores)
+                if again is None:
+                    again = split_kernels(module, chip, fusions, options.precision, cores)
             if again is None:
                 raise
             passes += again

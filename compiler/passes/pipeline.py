@@ -73,7 +73,7 @@ from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.turn_splitting import split_turns
 from compiler.passes.vmem_prefetch import prefetch
-from compiler.passes.vmem_residency import keep_in_vmem
+from compiler.passes.vmem_residency import keep_in_vmem, release_vmem
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.passes.zero_sized_elimination import eliminate_zero_sized
@@ -250,6 +250,10 @@ AFTER_A_SPLIT: tuple[str, ...] = (
 )
 """What a module goes through again when a kernel of it breaks a limit and is split."""
 
+AFTER_A_RELEASE: tuple[str, ...] = ("copy-insertion",)
+"""What it goes through when what stayed in VMEM went back to HBM: which operands are written over is
+asked anew."""
+
 MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("global-forms", "sharding-propagation", "it leaves operations that have rules"),
     ("sharding-propagation", "spmd-partitioner", "it cuts as the shardings say"),
@@ -389,6 +393,16 @@ def run_pipeline(
     return manager.run(module)
 
 
+def release_kernels(
+    module: HloModule, chip: chips.Chip, precision: str, cores: Slice | None = None
+) -> list[PassTiming] | None:
+    """Put what stays in VMEM of a finished module back into HBM; None where nothing does."""
+    planner = WindowPlanner(chip, precision)
+    if not release_vmem(module, planner):
+        return None
+    return _run_again(module, AFTER_A_RELEASE, planner, cores)
+
+
 def split_kernels(
     module: HloModule,
     chip: chips.Chip,
@@ -401,13 +415,19 @@ def split_kernels(
     for fusion in fusions:
         if fusion.kind in PLANNED_KINDS:
             planner.refuse(fusion)
+    timings = _run_again(module, AFTER_A_SPLIT, planner, cores)
+    return timings if timings[0].is_changed else None
+
+
+def _run_again(
+    module: HloModule, names: Sequence[str], planner: WindowPlanner, cores: Slice | None
+) -> list[PassTiming]:
     manager = PassManager(
-        hlo_passes(AFTER_A_SPLIT),
-        chip,
+        hlo_passes(names),
+        planner.chip,
         is_verifying=is_verifying(),
-        precision=precision,
+        precision=planner.precision,
         planner=planner,
         cores=cores,
     )
-    timings = manager.run(module)
-    return timings if timings[0].is_changed else None
+    return manager.run(module)

@@ -8,11 +8,10 @@ from dataclasses import replace
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.tiled_layout import VMEM
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
-from compiler.analysis.window_planner import WindowPlanner
 from compiler.driver import CompileOptions, run_passes
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
-from compiler.passes.vmem_residency import release_vmem
+from compiler.passes.pipeline import release_kernels
 from tests.support.chained_programs import chained_program
 from tpu_sim.isa.chips import load_chip
 
@@ -25,9 +24,30 @@ def test_released_modules_are_those_without_the_pass() -> None:
         module, without = parse_module(text), parse_module(text)
         run_passes(module, chip)
         run_passes(without, chip, options=CompileOptions(skip=("vmem-residency", "vmem-prefetch")))
-        kept += release_vmem(module, WindowPlanner(chip))
+        kept += release_kernels(module, chip, "default") is not None
         assert print_module(module) == print_module(without)
     assert kept
+
+
+def test_released_transforms_write_over_their_operands_again() -> None:
+    """While arrays between transforms stay in VMEM, results lie apart from operands."""
+    text = """HloModule m
+ENTRY main {
+  x = c64[64,128,128] parameter(0)
+  f = c64[64,128,128] fft(x), fft_type=FFT, fft_length={128,128}
+  s = c64[64,128,128] multiply(f, f)
+  ROOT r = c64[64,128,128] fft(s), fft_type=IFFT, fft_length={128,128}
+}
+"""
+    chip = load_chip("v5e")
+    module, without = parse_module(text), parse_module(text)
+    run_passes(module, chip)
+    assert "S(1)" in print_module(module)
+    run_passes(without, chip, options=CompileOptions(skip=("vmem-residency", "vmem-prefetch")))
+    assert "output_to_operand_aliasing" in print_module(without)
+    assert release_kernels(module, chip, "default") is not None
+    assert print_module(module) == print_module(without)
+    assert release_kernels(module, chip, "default") is None
 
 
 def test_rows_are_given_once_at_a_time() -> None:
