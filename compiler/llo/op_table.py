@@ -14,6 +14,7 @@ from tpu_sim.isa.resources import (
     EUP,
     FLAG,
     MRF,
+    QUEUES,
     SMEM,
     SPILL,
     TRANSFER,
@@ -183,7 +184,7 @@ def _op_info(row: Row, chip: Chip) -> OpInfo:
         stride=row.stride_index,
         unit=row.unit_index,
         has_effect=not defines or code is Code.MRF_POP,
-        tail=_tail(row, code, defines, chip),
+        tail=_tail(row, defines, chip),
     )
 
 
@@ -193,9 +194,7 @@ def _takes(code: Code, defines: str) -> str:
     return "" if code is Code.POP or defines == "s" else defines
 
 
-_DURABLE = frozenset({Code.STORE, Code.SMEM_STORE, Code.XPOSE_PUSH, Code.XPOSE_SWAP})
-
-
-def _tail(row: Row, code: Code, defines: str, chip: Chip) -> int:
-    durable = defines == "s" or code in _DURABLE
-    return max(occupancy_cycles(row, chip), chip.latency(row.latency) if durable else 1)
+def _tail(row: Row, defines: str, chip: Chip) -> int:
+    """Sregs, memories and steps of units outlive a block; a pop waits for the result of its queue."""
+    is_durable = defines == "s" or row.defines - QUEUES
+    return max(occupancy_cycles(row, chip), chip.latency(row.latency) if is_durable else 1)

@@ -35,6 +35,11 @@ def test_the_order_of_kernels_is_refused_where_none_are_listed(
     assert call("estimate", model, "--by", by, "--sort", "hbm", "--csv", "-").code == 0
 
 
+def test_a_number_of_rows_is_refused_where_a_tree_is_shown(call: Call, model: Path) -> None:
+    done = call("estimate", model, "--by", "op", "--top", "3")
+    assert done.code == 2 and "--by op shows the whole tree" in done.err
+
+
 def test_every_report_ends_with_what_would_help(call: Call, tmp_path: Path) -> None:
     named = tmp_path / "net.mlir"
     named.write_text(LAYERS)

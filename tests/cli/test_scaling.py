@@ -73,7 +73,8 @@ def test_opt_shows_the_module_that_each_device_of_a_slice_runs(call: Call) -> No
 
 
 @pytest.mark.parametrize(
-    "extra", [["--by", "line"], ["--by", "op"], ["--sort", "hbm"], ["--csv", "k.csv"]]
+    "extra",
+    [["--by", "line"], ["--by", "op"], ["--top", "3"], ["--sort", "hbm"], ["--csv", "k.csv"]],
 )
 @pytest.mark.parametrize("kind", [["--target", "v5e,v6e"], ["--fit"]])
 def test_what_is_of_one_report_is_refused_beside_several(

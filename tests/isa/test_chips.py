@@ -71,8 +71,8 @@ def test_a_file_is_what_it_says_now_and_finds_its_base_beside_it(
     monkeypatch.chdir(tmp_path)
     before = load_chip("sub/b.toml")
     assert before == load_chip(str(path)) and before.name == "b"
-    base.write_text('base = "v5e"\nname = "a"\nmxu_dim = { value = 256, provenance = "assumed" }\n')
-    assert load_chip("sub/b.toml").mxu_dim == 256
+    base.write_text('base = "v6e"\nname = "a"\nmxu_dim = { value = 128, provenance = "assumed" }\n')
+    assert load_chip("sub/b.toml").mxu_dim == 128
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,38 @@ def test_a_file_is_what_it_says_now_and_finds_its_base_beside_it(
             '[slots]\nmxu = { value = 1, provenance = "assumed" }',
             r"slots\.mxu: 1, want 4 or more: one for each MXU",
         ),
-        ('mxu_sustained = { value = 0, provenance = "assumed" }', "want a number above 0"),
-        ('mxu_sustained = { value = 1.5, provenance = "assumed" }', "mxu_sustained: 1.5, want a s"),
+        (
+            'mxu_sustained = { value = 0, provenance = "assumed" }',
+            "mxu_sustained: 0, want 0.001 to 1",
+        ),
+        (
+            'mxu_sustained = { value = 1.5, provenance = "assumed" }',
+            "mxu_sustained: 1.5, want 0.001 to 1",
+        ),
         ('mxu_dim = { value = 64, provenance = "assumed" }', "mxu_dim: 64, want 128 or 256"),
-        ('mrf_entries = { value = 0, provenance = "assumed" }', "mrf_entries: 0, want at least 1"),
-        ('eup_entries = { value = 0, provenance = "assumed" }', "eup_entries: 0, want at least 1"),
-        ('hbm_bytes = { value = 4096, provenance = "assumed" }', "hbm_bytes: 4096, want a mult"),
+        ('mrf_entries = { value = 0, provenance = "assumed" }', "mrf_entries: 0, want 4 to 4096"),
+        (
+            'eup_entries = { value = 0, provenance = "assumed" }',
+            "eup_entries: 0, want 1 to 1048576",
+        ),
+        (
+            'hbm_bytes = { value = 4096, provenance = "assumed" }',
+            "hbm_bytes: 4096, want 1048576 to",
+        ),
+        (
+            'mxu_dim = { value = 256, provenance = "assumed" }',
+            "mxu_count: 4, want 1 to 2 of this mxu_dim: instructions name 8 units",
+        ),
+        ('mrf_entries = { value = 4097, provenance = "assumed" }', "mrf_entries: 4097, want 4 to"),
+        (
+            'hbm_bytes = { value = 1099511628288, provenance = "assumed" }',
+            "hbm_bytes: 1099511628288, want 1048576 to 1099511627776",
+        ),
+        (
+            '[slots]\nvalu = { value = 32, provenance = "assumed" }\n'
+            'load = { value = 32, provenance = "assumed" }',
+            "table slots: .* in all, want at most 63: a bundle holds no more",
+        ),
         ('hbm_bytes = { value = 1048577, provenance = "assumed" }', "hbm_bytes: 1048577, want a m"),
     ],
 )

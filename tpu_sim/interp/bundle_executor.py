@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tpu_sim.interp.numpy_core import Commit, NumpyCore
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.chip_limits import MOST_RESULTS
 from tpu_sim.isa.instruction import Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle, Kernel
 from tpu_sim.isa.resources import EUP, FLAG, MRF
@@ -23,7 +24,6 @@ from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
 from tpu_sim.machine.faults import DmaRaceFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
-from tpu_sim.machine.schema import READY_RING
 from tpu_sim.machine.state import LANES, SUBLANES, CoreState
 
 U32 = npt.NDArray[np.uint32]
@@ -81,7 +81,7 @@ class BundleExecutor:
             elif row.pops == MRF:
                 unit = operands[row.unit_index]
                 oldest = int(state.mrf_popped[unit]) + popped[unit]
-                ready = int(state.mrf_ready[unit, oldest % READY_RING])
+                ready = int(state.mrf_ready[unit, oldest % MOST_RESULTS])
                 popped[unit] += 1
                 issue = self._wait(issue, ready, Cause.MXU_RESULT)
             elif row.pushes == MRF:

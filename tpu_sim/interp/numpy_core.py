@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tpu_sim.interp import mxu
 from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
+from tpu_sim.isa.chip_limits import MOST_RESULTS
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, SPILL_ROWS, Kernel, Window
 from tpu_sim.isa.resources import EUP, MRF, XLU, Resource
 from tpu_sim.isa.timing import (
@@ -35,7 +36,6 @@ from tpu_sim.machine.faults import (
 )
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
-from tpu_sim.machine.schema import READY_RING
 from tpu_sim.machine.state import ACTIVE, BLOCK, LANES, SHADOW, SUBLANES, CoreState
 
 U32 = npt.NDArray[np.uint32]
@@ -235,7 +235,7 @@ class NumpyCore:
                 pushed = int(state.mrf_pushed[unit])
                 ring = state.results[unit]
                 ring[pushed % len(ring)] = rows[SUBLANES * half : SUBLANES * (half + 1)]
-                state.mrf_ready[unit, pushed % READY_RING] = state.now + cycles
+                state.mrf_ready[unit, pushed % MOST_RESULTS] = state.now + cycles
                 state.mrf_pushed[unit] += 1
             state.unit_free[unit] = unit_free(int(state.unit_free[unit]), state.now, state.chip)
             state.mxu_passes += 1

@@ -1,9 +1,27 @@
-"""The ranges of a chip's parameters: what a machine can be built for and a program be made for."""
+"""The ranges of a chip's parameters: what a machine can be built for and a program be made for.
+
+How much of what instructions name a chip may have follows from the width of the field that names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tpu_sim.isa.encoding import MOST_IN_BUNDLE, operand_range
+from tpu_sim.isa.instruction import Kind
+
+MOST_UNITS = operand_range(Kind.UNIT).stop
+"""128x128 units of the MXUs."""
+MOST_SREGS = operand_range(Kind.SS).stop
+MOST_RESULTS = 1 << 12
+"""Results in a unit's queue: the machines keep of each when it may be popped."""
+_LEAST_RESULTS = 4
+"""Two passes: one's results are popped while the next one is under way."""
+UNIT_DIM = 128
+_MXU_DIMS = (128, 256)
+_GRANULE_BYTES = 512
+"""HBM is addressed in these, by sregs."""
+_MULTIPLES = {"hbm_bytes": _GRANULE_BYTES, "vmem_bytes": 4096}
 _CYCLES = (0, 1 << 20)
 _HELD = (1, 1 << 16)
 _RATE = (1e-3, 1e9)
@@ -12,16 +30,16 @@ _RANGES: dict[str, tuple[float, float]] = {
     "clock_hz": (1, 1e15),
     "cores_per_device": (1, 2),
     "devices_per_chip": (1, 2),
-    "mxu_count": (1, 1 << 10),
+    "mxu_count": (1, MOST_UNITS),
     "matmul_cycles": _HELD,
     "int8_rate": (0, 1 << 10),
-    "vregs": (8, 64),
-    "vmasks": (4, 32),
-    "sregs": (16, 64),
-    "mrf_entries": (1, 1 << 20),
+    "vregs": (8, operand_range(Kind.VS).stop),
+    "vmasks": (4, operand_range(Kind.MS).stop),
+    "sregs": (16, MOST_SREGS),
+    "mrf_entries": (_LEAST_RESULTS, MOST_RESULTS),
     "eup_entries": (1, 1 << 20),
     "xlu_entries": (1, 1 << 20),
-    "hbm_bytes": (1 << 20, 1 << 46),
+    "hbm_bytes": (1 << 20, _GRANULE_BYTES * operand_range(Kind.I32).stop),
     "hbm_peak_bytes_per_cycle": _RATE,
     "hbm_bytes_per_cycle": _RATE,
     "hbm_copy_efficiency": (1e-3, 1),
@@ -76,11 +94,33 @@ def complaints(
         yield from _complaint(f"slots.{key}", value, (_SLOTS[0], most), True)
     for key, value in tables["latencies"].items():
         yield from _complaint(f"latencies.{key}", value, _LATENCIES, True)
-    if scalars["vmem_bytes"][0] % 4096:
-        yield f"parameter vmem_bytes: {scalars['vmem_bytes'][0]:.15g}, want a multiple of 4096"
-    mxus, slots = scalars["mxu_count"][0], tables["slots"].get("mxu", 0)
+    values = {key: value for key, (value, _) in scalars.items()}
+    if values["mxu_dim"] not in _MXU_DIMS:
+        yield f"parameter mxu_dim: {values['mxu_dim']:.15g}, want {' or '.join(map(str, _MXU_DIMS))}"
+    for key, unit in _MULTIPLES.items():
+        if values[key] % unit:
+            yield f"parameter {key}: {values[key]:.15g}, want a multiple of {unit}"
+    for link in ("hbm", "ici"):
+        rate, peak = f"{link}_bytes_per_cycle", f"{link}_peak_bytes_per_cycle"
+        if values[rate] > values[peak]:
+            yield f"parameter {rate}: {values[rate]:.15g}, want at most {peak}"
+    mxus, slots = values["mxu_count"], tables["slots"].get("mxu", 0)
     if slots < mxus:
         yield f"parameter slots.mxu: {slots:.15g}, want {mxus:.15g} or more: one for each MXU"
+    most = MOST_UNITS // units_of_mxu(values["mxu_dim"])
+    if mxus > most:
+        yield (
+            f"parameter mxu_count: {mxus:.15g}, want 1 to {most} of this mxu_dim: instructions name "
+            f"{MOST_UNITS} units of {UNIT_DIM}x{UNIT_DIM}"
+        )
+    total = sum(tables["slots"].values())
+    if total > MOST_IN_BUNDLE:
+        yield f"table slots: {total:.15g} in all, want at most {MOST_IN_BUNDLE}: a bundle holds no more"
+
+
+def units_of_mxu(mxu_dim: float) -> int:
+    """128x128 units of an MXU of so many rows and columns."""
+    return int(mxu_dim // UNIT_DIM) ** 2
 
 
 def _complaint(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 
-from tpu_sim.isa.chip_limits import complaints
+from tpu_sim.isa.chip_limits import UNIT_DIM, complaints, units_of_mxu
 from tpu_sim.isa.chip_settings import Setting, SettingError, apply_settings, named, split_settings
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
@@ -24,15 +24,7 @@ _DATA = Path(__file__).parent / "chip_data"
 _ALIASES = {"tpu7x": "7x", "v7x": "7x", "v5litepod": "v5e", "v5p-core": "v5p"}
 _PROVENANCES = ("published", "fitted", "assumed", "set")
 _TABLES = ("slots", "latencies")
-_POSITIVE = frozenset(
-    {"clock_hz", "mxu_count", "mxu_dim", "matmul_cycles", "mxu_sustained",
-     "hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle", "hbm_copy_efficiency"}
-)  # fmt: skip
-_UNIT_DIM = 128
-_MXU_DIMS = (128, 256)
-_GRANULE_BYTES = 512
-_LEAST_HBM_BYTES = 1 << 20
-_PASS_FLOPS = 2 * 16 * _UNIT_DIM * _UNIT_DIM
+_PASS_FLOPS = 2 * 16 * UNIT_DIM * UNIT_DIM
 
 assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
 
@@ -127,7 +119,7 @@ class Chip:
     @property
     def units_per_mxu(self) -> int:
         """128x128 units of one MXU."""
-        return (self.mxu_dim // _UNIT_DIM) ** 2
+        return units_of_mxu(self.mxu_dim)
 
     @property
     def mxu_units(self) -> int:
@@ -268,34 +260,12 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
     _same_keys(file, "latencies.", set(tables["latencies"]), latency_classes())
     values: dict[str, float] = {}
     for key in scalars:
-        number = _number(key, tree[key], spec, file)
-        values[key] = number
-        if key in _POSITIVE and not number:
-            raise ChipError(f"{file}: parameter {key}: want a number above 0")
-    _check_ranges(values, file)
+        values[key] = _number(key, tree[key], spec, file)
     for complaint in complaints({key: (values[key], scalars[key]) for key in values}, tables):
         raise ChipError(f"{file}: {complaint}")
     exact = {key: v if scalars[key] == "float" else int(v) for key, v in values.items()}
     counts = {table: {key: int(v) for key, v in row.items()} for table, row in tables.items()}
     return Chip(name=name, **counts, **exact, spec=spec)  # type: ignore[arg-type]  # checked above
-
-
-def _check_ranges(values: dict[str, float], file: str) -> None:
-    """Refuse values that no machine is built for; raises `ChipError` that names the parameter."""
-    hbm_bytes = values["hbm_bytes"]
-    rules = [
-        ("hbm_bytes", hbm_bytes >= _LEAST_HBM_BYTES and hbm_bytes % _GRANULE_BYTES == 0,
-         f"a multiple of {_GRANULE_BYTES}, at least {_LEAST_HBM_BYTES}"),
-        ("mxu_dim", values["mxu_dim"] in _MXU_DIMS, " or ".join(str(dim) for dim in _MXU_DIMS)),
-        ("mxu_sustained", values["mxu_sustained"] <= 1, "a share above 0 and at most 1"),
-        *((f"{link}_bytes_per_cycle",
-           values[f"{link}_bytes_per_cycle"] <= values[f"{link}_peak_bytes_per_cycle"],
-           f"at most {link}_peak_bytes_per_cycle") for link in ("hbm", "ici")),
-        *((key, values[key] >= 1, "at least 1") for key in values if key.endswith("_entries")),
-    ]  # fmt: skip
-    for key, holds, want in rules:
-        if not holds:
-            raise ChipError(f"{file}: parameter {key}: {values[key]:.15g}, want {want}")
 
 
 def latency_classes() -> set[str]:

@@ -21,6 +21,7 @@ _SIGNED = (Kind.I32, Kind.F32, Kind.IMM)
 _SLOTS = tuple(Slot)
 _SLOT_NUMBERS = {slot: number for number, slot in enumerate(Slot)}
 _MAX_RUN = (1 << RUN_BITS) - 1
+MOST_IN_BUNDLE = (1 << COUNT_BITS) - 1
 
 assert _rows.valu  # importing the rows fills the table
 
@@ -60,7 +61,7 @@ def _encode_run(out: bytearray, empty: int) -> None:
 
 
 def _encode_bundle(bundle: Bundle) -> bytes:
-    if len(bundle) >= 1 << COUNT_BITS:
+    if len(bundle) > MOST_IN_BUNDLE:
         raise EncodingError(f"a bundle of {len(bundle)} instructions")
     word, at = len(bundle), COUNT_BITS
     for instr in bundle:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tpu_sim.isa.causes import LOWERED, Cause
+from tpu_sim.isa.chip_limits import MOST_RESULTS
 from tpu_sim.isa.timing import engine_cycles, occupied_until, unit_issue, wait_end
 from tpu_sim.jit.context import COST_WORDS, ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.kernel_builtins import HalfWords, Words, atomic_add, atomic_max, words_at
 from tpu_sim.jit.kernel_language import kernel
-from tpu_sim.machine.schema import MAX_FLAGS, READY_RING
+from tpu_sim.machine.schema import MAX_FLAGS
 
 _PREFIX = "tpuc_kernel_v1_clock_"
 RUN_STEPS = _PREFIX + "steps"
@@ -57,7 +58,7 @@ def _stall(ctx: Words, cause: int, now: int, until: int) -> int:
 
 def _ready_at(unit: int, position: int) -> int:
     """The word that says when result number `position` of a unit is ready."""
-    return Word.READY + unit * READY_RING + (position & READY_RING - 1)
+    return Word.READY + unit * MOST_RESULTS + (position & MOST_RESULTS - 1)
 
 
 def _push(ctx: Words, unit: int, ready: int) -> None:

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.isa.causes import LOWERED
+from tpu_sim.isa.chip_limits import MOST_UNITS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
 from tpu_sim.machine.fabric import ROUTES, Fabric
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
-from tpu_sim.machine.schema import MAX_UNITS, OFFSETS, STATE_WORDS
+from tpu_sim.machine.schema import OFFSETS, STATE_WORDS
 
 ROW_BYTES = 512
 VREG_BYTES = 4096
@@ -119,9 +120,9 @@ class Word(IntEnum):
     POSTS = VMEM + 28  # of a core of another process: the list of what was written (`FarCore`)
     DMA_COSTS = VMEM + 29  # by route: factor, setup and latency, as the fabric gave them
     HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
-    PUSHES = HEAD + MAX_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
-    ACTIVE = PUSHES + MAX_UNITS  # per unit: 0 or 1, the active weight block
-    WINDOWS = ACTIVE + MAX_UNITS
+    PUSHES = HEAD + MOST_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
+    ACTIVE = PUSHES + MOST_UNITS  # per unit: 0 or 1, the active weight block
+    WINDOWS = ACTIVE + MOST_UNITS
 
 
 class RouteWord(IntEnum):

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from tpu_sim.isa.checker import check_program
-from tpu_sim.isa.chips import Chip, ChipError
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
@@ -56,7 +56,7 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import NodeTable, body_name, node_table
 from tpu_sim.machine.result import RECORD_WORDS, ExecutionResult, execution_result
 from tpu_sim.machine.run import NO_CALL, Run, Stop
-from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS, READY_RING, STATE_WORDS
+from tpu_sim.machine.schema import STATE_WORDS
 from tpu_sim.machine.state import LANES, CoreState, CoreWords
 
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
@@ -105,10 +105,6 @@ class LlvmMachine:
             raise ValueError("checked runs need the NumPy machine: tpu_sim.system.create_machine")
         if threads < 1:
             raise ValueError(f"{threads} threads: want at least 1")
-        if chip.mxu_units > MAX_UNITS or chip.mrf_entries > READY_RING:
-            raise ChipError(f"{chip.name}: at most {MAX_UNITS} MXU units of {READY_RING} results")
-        if chip.sregs > MAX_SREGS:
-            raise ChipError(f"{chip.name}: at most {MAX_SREGS} sregs")
         self.chip = chip
         self.fabric = fabric or LocalFabric(chip)
         self.threads = threads

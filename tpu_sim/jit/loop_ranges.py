@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tpu_sim.isa.chip_limits import MOST_SREGS
 from tpu_sim.jit.clock_kernels import TALLY_WORDS
 from tpu_sim.jit.context import OWN_STATE, Word
 from tpu_sim.jit.kernel_builtins import Words, address_of, copy_bytes, status_at, words_at
 from tpu_sim.jit.kernel_language import kernel
-from tpu_sim.machine.schema import MAX_SREGS
 
 RUN_RANGE = "tpuc_kernel_v1_run_range"
 _NEVER = (1 << 63) - 1
-_SREG_BYTES = 4 * MAX_SREGS
+_SREG_BYTES = 4 * MOST_SREGS
 
 
 class RangeWord(IntEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tpu_sim.isa.chip_limits import MOST_SREGS, MOST_UNITS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Kernel, Program, While, Window, blocks_of, spill_rows
@@ -40,12 +41,11 @@ from tpu_sim.jit.window_kernels import (
     entry_offset,
 )
 from tpu_sim.machine.node_table import MAIN, FlatBody, node_table
-from tpu_sim.machine.schema import MAX_SREGS, MAX_UNITS
 
-_CLEARED_BYTES = 8 * 3 * MAX_UNITS + 4 * MAX_SREGS
+_CLEARED_BYTES = 8 * 3 * MOST_UNITS + 4 * MOST_SREGS
 """MXU queues and sregs, which stand side by side, are as new when a kernel starts."""
-assert Word.SREGS - Word.UNIT_FREE == 3 * MAX_UNITS
-assert Word.PUSHES - Word.HEAD == MAX_UNITS
+assert Word.SREGS - Word.UNIT_FREE == 3 * MOST_UNITS
+assert Word.PUSHES - Word.HEAD == MOST_UNITS
 
 
 def translate_program(
@@ -151,7 +151,7 @@ class _ProgramTranslator:
             scope.store_word(Word.CORES, str(kernel.cores))
             scope.store_word(Word.CORE_FLAGS, str(kernel.flags))
             scope.clear("%ctx", int(Word.UNIT_FREE) * 8, _CLEARED_BYTES)
-            scope.clear("%ctx", int(Word.HEAD) * 8, 2 * 8 * MAX_UNITS)
+            scope.clear("%ctx", int(Word.HEAD) * 8, 2 * 8 * MOST_UNITS)
             if self._module.values:
                 self._reset_units(scope, kernel)
                 self._reset_windows(scope, kernel)

@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import MAX_PORTS
+from tpu_sim.isa.chip_limits import MOST_RESULTS, MOST_SREGS, MOST_UNITS
 from tpu_sim.machine.node_table import LOOP_DEPTH
 
-MAX_UNITS = 8
-"""MXU units that an instruction can name."""
 MAX_FLAGS = 1024
-MAX_SREGS = 64
-READY_RING = 4096
-"""Results of an MXU whose ready cycles are kept: more than any queue holds, a power of two."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +49,10 @@ SCHEMA = (
     Field("core_end", 1, "when the slowest core that is through was"),
     Field("core_causes", len(Cause), "its cycles by `Cause`"),
     Field("record_count", 1, "kernel calls that are over"),
-    Field("unit_free", MAX_UNITS, "when each MXU's next pass may issue (`PASS_BITS`)"),
-    Field("mrf_pushed", MAX_UNITS, "results that each MXU has put into its queue"),
-    Field("mrf_popped", MAX_UNITS, "results that were popped of each queue"),
-    Field("sregs", MAX_SREGS // 2, "scalar registers, 32 bits each"),
+    Field("unit_free", MOST_UNITS, "when each MXU's next pass may issue (`PASS_BITS`)"),
+    Field("mrf_pushed", MOST_UNITS, "results that each MXU has put into its queue"),
+    Field("mrf_popped", MOST_UNITS, "results that were popped of each queue"),
+    Field("sregs", MOST_SREGS // 2, "scalar registers, 32 bits each"),
     Field("counters", 2 * LOOP_DEPTH, "iterations that loops have done: main's, the kernel's"),
     Field("trips", 2 * LOOP_DEPTH, "iterations that loops are to do"),
     Field("flag_done", MAX_FLAGS, "cycle at which all transfers on a flag are done"),
@@ -71,7 +67,7 @@ SCHEMA = (
         MAX_PORTS,
         "when the core's transfers over each port to other chips are through",
     ),
-    Field("mrf_ready", MAX_UNITS * READY_RING, "per MXU a ring: when each result may be popped"),
+    Field("mrf_ready", MOST_UNITS * MOST_RESULTS, "per MXU a ring: when each result may be popped"),
 )
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.isa.causes import LOWERED, Cause
+from tpu_sim.isa.chip_limits import MOST_RESULTS, MOST_SREGS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
-from tpu_sim.machine.schema import MAX_FLAGS, MAX_SREGS, OFFSETS, READY_RING, SCHEMA, STATE_WORDS
+from tpu_sim.machine.schema import MAX_FLAGS, OFFSETS, SCHEMA, STATE_WORDS
 
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
@@ -57,7 +58,7 @@ class CoreWords:
         self.causes, self.core_causes = self._field("causes"), self._field("core_causes")
         self.unit_free = self._field("unit_free")
         self.mrf_pushed, self.mrf_popped = self._field("mrf_pushed"), self._field("mrf_popped")
-        self.mrf_ready = self._field("mrf_ready").reshape(-1, READY_RING)
+        self.mrf_ready = self._field("mrf_ready").reshape(-1, MOST_RESULTS)
         self.counters, self.trips = self._field("counters"), self._field("trips")
         self.flag_done, self.flag_cause = self._field("flag_done"), self._field("flag_cause")
         self.flag_pending = self._field("flag_pending")
@@ -103,7 +104,7 @@ class CoreState(CoreWords):
         self.transposes: U32 = np.zeros((chip.transpose_units, 2, BLOCK, BLOCK), np.uint32)
         ring = 1 << (chip.mrf_entries - 1).bit_length()
         self.results: U32 = np.zeros((chip.mxu_units, ring, SUBLANES, LANES), np.uint32)
-        if chip.sregs > MAX_SREGS:  # tests count on as many as a program names
+        if chip.sregs > MOST_SREGS:  # tests count on as many as a program names
             self.sregs = np.zeros(chip.sregs, np.uint32)
         self.forget_block()
         if words is None:

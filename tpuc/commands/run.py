@@ -169,7 +169,7 @@ def estimate(
         listing.show(executable, report, model, None)
 
 
-_ORDER = tables.Listing().sort
+_SHOWN = tables.Listing()
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,12 @@ class _Shown:
         if self.prices is not None:
             read_prices(self.prices)
         is_of_kernels = self.by == "kernel" or self.csv_file is not None
-        if self.listing.sort != _ORDER and not is_of_kernels:
+        if self.listing.sort != _SHOWN.sort and not is_of_kernels:
             raise click.UsageError(
                 f"--sort is the order of kernels: with --by {self.by} the dearest come first"
             )
+        if self.listing.top != _SHOWN.top and self.by == "op" and self.csv_file is None:
+            raise click.UsageError("--top is for kernels and lines: --by op shows the whole tree")
         if self.csv_file == "-" and self.as_json:
             raise click.UsageError("--json and --csv - both want standard output")
         if self.csv_file != "-":
@@ -203,10 +205,10 @@ class _Shown:
         self, what: str, trace: str | None, chakra: str | None, dump_ir: str | None
     ) -> None:
         """Refuse what is of one report beside what makes a table of several."""
-        is_listed = self.by != "kernel" or self.listing.sort != _ORDER or self.csv_file
+        is_listed = self.by != "kernel" or self.listing != _SHOWN or self.csv_file
         if trace or chakra or dump_ir or is_listed or self.prices:
             raise click.UsageError(
-                f"{what} with none of --trace, --chakra, --dump-ir, --by, --sort, --csv, --prices"
+                f"{what} with none of --trace, --chakra, --dump-ir, --by, --top, --sort, --csv, --prices"
             )
 
     def record(self, executable: Executable, report: Report) -> dict[str, object]:
