@@ -359,7 +359,7 @@ class NumpySequencer:
 
     def _enter(self, kernel: Kernel) -> None:
         self._state.enter_kernel()
-        self._state.cores, self._state.core_flags = kernel.cores, kernel.flags
+        self._state.cores, self._state.core_flags = kernel.cores, kernel.core_flags
         self._state.vmem[spill_rows(kernel)] = 0
         if self._races:
             self._races.enter_kernel(kernel.windows)

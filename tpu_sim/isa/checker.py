@@ -110,7 +110,8 @@ def _check_routes(routes: list[Route]) -> None:
 
 
 def _check_cores(kernel: Kernel, chip: Chip, where: str) -> None:
-    """Cores that share a kernel have nothing but HBM in common."""
+    """Cores that share a kernel have nothing but HBM in common; in an exchange each has flags and ports of
+    its own, which is for who writes the kernel."""
     if kernel.cores not in (1, chip.cores_per_device):
         raise ProgramError(
             f"cores {kernel.cores}, a device of {chip.name} has {chip.cores_per_device}", where
@@ -119,8 +120,6 @@ def _check_cores(kernel: Kernel, chip: Chip, where: str) -> None:
         return
     if any(window.kept for window in kernel.windows):
         raise ProgramError("cores share it, but a window is kept in VMEM", where)
-    if any(descriptor.route != NO_ROUTE for descriptor in kernel.descriptors):
-        raise ProgramError("cores share it, but it exchanges data with other chips", where)
 
 
 def _check_windows(kernel: Kernel, chip: Chip, where: str) -> None:

@@ -193,6 +193,13 @@ class Kernel:
     least_bytes: int = 0  # what it must move: what it reads and makes, once, without padding
     note: str = ""  # what it computes, e.g. "fusion.12 kOutput dot"
 
+    @property
+    def core_flags(self) -> int:
+        """Flags that each of its cores finds done; in an exchange none, as each core uses others, which
+        other chips may have raised before it begins."""
+        is_exchange = any(descriptor.route != NO_ROUTE for descriptor in self.descriptors)
+        return 0 if is_exchange else self.flags
+
 
 def core_word(smem_words: int) -> int:
     """The word of SMEM, its last one, in which a program finds the number of its core in the slice."""

@@ -149,7 +149,7 @@ class _ProgramTranslator:
 
         def start() -> None:
             scope.store_word(Word.CORES, str(kernel.cores))
-            scope.store_word(Word.CORE_FLAGS, str(kernel.flags))
+            scope.store_word(Word.CORE_FLAGS, str(kernel.core_flags))
             scope.clear("%ctx", int(Word.UNIT_FREE) * 8, _CLEARED_BYTES)
             scope.clear("%ctx", int(Word.HEAD) * 8, 2 * 8 * MOST_UNITS)
             if self._module.values:

@@ -43,7 +43,7 @@ SCHEMA = (
     Field("dma_free", 1, "when the DMA engine is free"),
     Field("cores", 1, "cores of the device that share the kernel"),
     Field("core", 1, "the one whose part runs"),
-    Field("core_flags", 1, "sync flags of the kernel"),
+    Field("core_flags", 1, "sync flags of the kernel that each core finds done"),
     Field("core_dma", 1, "when the DMA engines were free as the call began"),
     Field("core_dma_free", 1, "when those of the cores that are through are free"),
     Field("core_end", 1, "when the slowest core that is through was"),

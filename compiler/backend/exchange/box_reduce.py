@@ -5,6 +5,8 @@ axis half of its part of every slot each way; with a step there is one block few
 is a colour one way. In a *turn* each chain at most waits for one piece of a partial sum, adds the core's
 own to it, and sends it on. Turns are in the order in which pieces arrive.
 
+Where a device has two cores, each has the chains of one way: their ports, flags and windows are its own.
+
 Partial sums come to the place of their slots in the scratch. The block that a core sends first along an
 axis never comes to it, so in its place come those of the next axis.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from compiler.backend.exchange.box import Box, Colour, colours, starts_after
+from compiler.backend.exchange.box import DIRECTIONS, Box, Colour, colours, starts_after
 from compiler.backend.exchange.kernels import MOST_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import Sum
@@ -32,8 +34,8 @@ _PIECES = 4
 _FLAGS = range(FIRST_DATA_FLAG, MOST_FLAGS)
 _MOST_PIECES = 1200
 """Pieces of all chains: more make a kernel that takes long to compile."""
-_LOADS, _STORES = 2, 8
-"""The kernel's own flags for copies, from here on two for each pair of chains: turns alternate."""
+_COPIES = 2
+"""The first of the kernel's own flags for copies, two for each chain: turns alternate."""
 
 
 @dataclass(frozen=True)
@@ -209,18 +211,37 @@ class _Emitter:
         self.scratch = x.scratch
 
     def emit(self, turns: range) -> None:
-        """Emit some of the turns; before the first one neighbours say that they are ready."""
+        """Emit some of the turns, the chains of each way on a core of their own if there are two."""
+        axes, cores = self.plan.box.axes, self.plan.chip.cores_per_device
+        if cores != len(DIRECTIONS) or any(axis.size == 2 for axis in axes):  # one link for both
+            self._emit(turns, (0, 1), self.x.ready)
+            return
+        self.b.cores = cores
+        core = self.b.emit("score")
+        for way in (0, 1):
+            with self.b.if_(self.b.emit("scmp.eq.s32", core, self.b.sconst(way))):
+                self._emit(turns, (way,), self.x.ready + way)
+
+    def _emit(self, turns: range, ways: tuple[int, ...], ready: int) -> None:
+        """Emit what turns do for some ways; before the first turn neighbours say that they are ready."""
         x, is_begin = self.x, turns.start == 0
         x.start_table(self.plan.rows)
         for axis, (forward, backward) in zip(self.plan.box.axes, self.routes, strict=True):
             for way in axis.directions if is_begin else ():
-                x.signal((forward if axis.size == 2 else (backward, forward)[way]), x.ready)
+                if way in ways:
+                    x.signal((forward if axis.size == 2 else (backward, forward)[way]), ready)
         x.await_table()
         if is_begin:
-            x.wait(x.ready)
+            x.wait(ready)
+        chosen = [
+            [event for event in self.plan.turns[number] if self._phase(event).way in ways]
+            for number in turns
+        ]
+        self._take_turns([turn for turn in chosen if turn])
+
+    def _take_turns(self, turns: list[list[Event]]) -> None:
         before: list[Event] = []
-        for number in turns:
-            turn = self.plan.turns[number]
+        for number, turn in enumerate(turns):
             repeats = max(self._piece(event).repeats for event in turn)
             is_early = repeats == 1 and not self._depends(turn, before)
             if is_early:  # its copies go on while the sums before are made
@@ -234,7 +255,7 @@ class _Emitter:
                 before = []
             elif not is_early:
                 self._load(turn, number, 0)
-        self._finish(before, turns.stop - 1, 0)
+        self._finish(before, len(turns) - 1, 0)
 
     def _depends(self, turn: list[Event], before: list[Event]) -> bool:
         """Whether a chain cannot go on before its piece of the turn before is done, here or elsewhere."""
@@ -262,7 +283,7 @@ class _Emitter:
             self.x.wait(self._phase(event).flags[event.step - 1][event.piece])
         for event in adding:
             at, count = self._range(event, repeat)
-            windows, flag = self._windows(event, number), self._flag(_LOADS, event, number)
+            windows, flag = self._windows(event, number), self._flag(event, number)
             for window, place in zip(
                 windows, (self._landing(event), self._own(event)), strict=True
             ):
@@ -273,15 +294,15 @@ class _Emitter:
         x = self.x
         adding = [event for event in turn if event.step]
         for event in adding:
-            x.wait(self._flag(_LOADS, event, number))
+            x.wait(self._flag(event, number))
             piece, windows = self._piece(event), self._windows(event, number)
             self.sum.add(windows, piece.k * piece.count)
             at, count = self._range(event, repeat)
             place = x.target if self._is_result(event) else self._landing(event)
-            flag = self._flag(_STORES, event, number)
+            flag = self._flag(event, number)
             self._copy(event, windows[0], self.b.sadd(place, at), count, flag, to_vmem=False)
         for event in adding:
-            x.wait(self._flag(_STORES, event, number))
+            x.wait(self._flag(event, number))
         for event in turn:
             if event.step < self._phase(event).size - 1:
                 self._send(event, repeat)
@@ -291,8 +312,8 @@ class _Emitter:
         """The windows of a chain in a turn: the next turn has others."""
         return self.windows[event.chain][number % 2]
 
-    def _flag(self, first: int, event: Event, number: int) -> int:
-        return first + event.chain // 2 * 2 + number % 2
+    def _flag(self, event: Event, number: int) -> int:
+        return _COPIES + 2 * event.chain + number % 2
 
     def _is_result(self, event: Event) -> bool:
         phase = self._phase(event)
