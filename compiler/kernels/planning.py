@@ -104,6 +104,7 @@ class _Planning:
     def _chain_packing(self, chain: RowChain) -> int:
         """Phases of a row: the largest packing of what is read and made."""
         made = [self.plan.outputs[i].shape.dtype.packing for i in self._chain_outputs(chain)]
+        made += [node.array.dtype.packing for node in chain.left]
         nodes = [*chain.roots, *(n.operands[0] for n in chain.members if n.opcode == "reduce")]
         return max(*made, leaves_packing(nodes, self._bound()), 1)
 

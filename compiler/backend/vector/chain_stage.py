@@ -149,9 +149,9 @@ class ChainBlocks:
         reduction: RowReduction,
         point: TilePoint,
     ) -> None:
-        parts = reduction.rows(point)
+        parts = [self._settled(node, value) for value in reduction.rows(point)]
         for part, value in enumerate(parts):
-            self.emitter.preset(node, self.rows.index(point, part), self._settled(node, value))
+            self.emitter.preset(node, self.rows.index(point, part), value)
         if target is not None:
             major = linearize(point.majors, target.major_pitch)
             self._storer.store(target, major, point.row_tile, point.col_tile, parts)

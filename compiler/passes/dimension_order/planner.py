@@ -138,11 +138,25 @@ class OrderPlan:
         self._known.clear()
         self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
         for _ in range(_ROUNDS):
-            tried: set[tuple[int, int]] = set()
-            taken = [self._improve(home, tried) for home in self._wasteful()]
-            if not any(taken):
+            if not self._improve_most_wasteful():
                 break
         return bool(self.orders)
+
+    def _improve_most_wasteful(self) -> bool:
+        """Try moves of the arrays that waste most; return whether any is taken.
+
+        An array that moves of others have brought into a good order is not one of those looked at.
+        """
+        tried: set[tuple[int, int]] = set()
+        looked_at = 0
+        is_any = False
+        for home in self._wasteful():
+            before = len(tried)
+            is_any |= self._improve(home, tried)
+            looked_at += len(tried) > before
+            if looked_at == _MOST_ARRAYS:
+                break
+        return is_any
 
     # Costs.
 
@@ -258,7 +272,7 @@ class OrderPlan:
                 dots = [i for i, _ in members if i.opcode == "dot" and may_be_in_lanes(i)]
                 found[home] = (before - best) * weight + self._total(dots)
         most = sorted(found, key=lambda h: -found[h])
-        return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES][:_MOST_ARRAYS]
+        return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES]
 
     def _improve(self, home: int, tried: set[tuple[int, int]]) -> bool:
         """Try moves of an array; return whether one is taken."""

@@ -217,3 +217,56 @@ def test_scores_are_stored_where_rows_come_in_parts(keys: int, *, is_stored: boo
     text = compile_model(_scores(256, keys)).text("llo")
     window = next(line.split()[1] for line in text.splitlines() if '"scratch.d' in line)
     assert any(f"[{window} " in line and "vst" in line for line in text.splitlines()) == is_stored
+
+
+FLAGS = """HloModule m
+max {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b)
+}
+any {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT o = pred[] or(a, b)
+}
+first {
+  va = f32[] parameter(0)
+  ia = s32[] parameter(1)
+  vb = f32[] parameter(2)
+  ib = s32[] parameter(3)
+  le = pred[] compare(va, vb), direction=LE
+  v = f32[] select(le, va, vb)
+  i = s32[] select(le, ia, ib)
+  ROOT t = (f32[], s32[]) tuple(v, i)
+}
+ENTRY e {
+  x = f32[2,10,24] parameter(0)
+  c = f32[] constant(-0.9)
+  cb = f32[2,10,24] broadcast(c), dimensions={}
+  below = pred[2,10,24] compare(x, cb), direction=LT
+  no = pred[] constant(false)
+  some = pred[2,10] reduce(below, no), dimensions={2}, to_apply=any
+  place = s32[2,10,24] iota(), iota_dimension=2
+  zero = s32[] constant(0)
+  inf = f32[] constant(inf)
+  low = f32[] constant(-inf)
+  least = (f32[2,10], s32[2,10]) reduce(x, place, inf, zero), dimensions={2}, to_apply=first
+  at = s32[2,10] get-tuple-element(least), index=1
+  one = s32[] constant(1)
+  ones = s32[2,10] broadcast(one), dimensions={}
+  chosen = s32[2,10] select(some, at, ones)
+  wide = s32[2,10,24] broadcast(chosen), dimensions={0,1}
+  here = pred[2,10,24] compare(place, wide), direction=EQ
+  lows = f32[2,10,24] broadcast(low), dimensions={}
+  kept = f32[2,10,24] select(here, x, lows)
+  found = f32[2,10] reduce(kept, low), dimensions={2}, to_apply=max
+  waved = f32[2,10] sine(found)
+  ROOT r = f32[2,10] select(some, found, waved)
+}
+"""
+
+
+def test_flags_of_rows_are_left_packed() -> None:
+    """Whether some element of a row is small, which another stage reads: four rows to a word."""
+    check_text(FLAGS, [normal(0, 2, 10, 24)])

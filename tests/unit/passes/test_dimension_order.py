@@ -232,3 +232,28 @@ def test_costs_follow_tiles() -> None:
     same, swapped = reorder_cycles(shape, (0, 1, 2), (1, 0, 2)), (0, 2, 1)
     assert same < reorder_cycles(shape, (0, 1, 2), swapped)
     assert reorder_cycles(shape, (0, 1, 2), swapped) < reorder_cycles(shape, (0, 1, 2), (2, 0, 1))
+
+
+def test_arrays_that_a_move_has_settled_do_not_hide_others() -> None:
+    """A hundred arrays of one region are one move; those of another region are still looked at."""
+    chain = "\n".join(
+        f"  x{n + 1} = f32[4096,512,3] {'sine' if n % 9 == 0 else 'negate'}(x{n})"
+        for n in range(99)
+    )
+    text = f"""HloModule m
+ENTRY e {{
+  x0 = f32[4096,512,3] parameter(0)
+{chain}
+  t = f32[32,3] parameter(1)
+  i = s32[65536] parameter(2)
+  g = f32[65536,3] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}},
+    start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,3}}
+  s = f32[65536,3] sine(g)
+  ROOT r = (f32[4096,512,3], f32[65536,3]) tuple(x99, s)
+}}
+"""
+    plan = OrderPlan(parse_module(text, "test.hlo"), HBM_BYTES, VMEM_BYTES)
+    assert plan.improve()
+    found = {i.name: plan.order(i) for i in plan.module.entry if isinstance(i.shape, ArrayShape)}
+    assert found["x50"][-1] != 2
+    assert found["g"] == (1, 0)
