@@ -15,9 +15,10 @@ from compiler.hlo.ir import HloInstruction
 MOST_FLAGS_UNDER_WAY = 192
 """Flags of exchanges whose start ran and whose done did not."""
 GATHER_FLAGS, REDUCE_FLAGS = 24, 48
-"""Of one all-gather, of one reduction; a permute has one."""
+"""Of one all-gather, of one reduction; a permute has one, an all-to-all another for its own slot."""
 MOST_DEVICES = 20
 """Of a group whose gather or reduction has flags enough."""
+_FLAGS = {"all-gather": GATHER_FLAGS, "reduce-scatter": REDUCE_FLAGS, "all-to-all": 2}
 _LEAST_PIECE = 1 << 17
 """Bytes of both ways that are worth a turn of their own."""
 _KEY = "exchange_flag"
@@ -36,11 +37,13 @@ def flag_count(half: HloInstruction) -> int:
     if start.opcode != "async-start":
         return 1
     exchange = start.calls.root_instruction
-    return REDUCE_FLAGS if exchange.opcode == "reduce-scatter" else GATHER_FLAGS
+    return _FLAGS[exchange.opcode]
 
 
 def ring_steps(exchange: HloInstruction) -> int:
-    """In how many steps a gather or reduction goes round a ring, both ways at once."""
+    """In how many steps a gather or reduction goes round a ring, both ways at once; an all-to-all has one."""
+    if exchange.opcode == "all-to-all":
+        return 1
     devices = group_size(exchange)
     return max(1, devices // 2 if exchange.opcode == "all-gather" else devices - 1)
 

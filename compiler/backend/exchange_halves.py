@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.analysis.async_flags import adds_up, exchange_flag, phases, start_of
+from compiler.analysis.async_flags import exchange_flag, phases, start_of
 from compiler.analysis.fusion_body import fusion_body
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.gather import emit_gather_phase
+from compiler.backend.exchange.kernels import emit_all_to_all_phase
 from compiler.backend.exchange.permute import emit_done, emit_start
 from compiler.backend.exchange.plan import FIRST_ASYNC_FLAG
 from compiler.backend.exchange.reduce import emit_reduce_phase
@@ -16,6 +17,12 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel
+
+_PHASES = {
+    "all-gather": emit_gather_phase,
+    "all-to-all": emit_all_to_all_phase,
+    "reduce-scatter": emit_reduce_phase,
+}
 
 
 def lower_start(
@@ -40,12 +47,13 @@ def lower_done(
 def lower_phase(
     name: str, half: HloInstruction, in_place: InPlace, rows: Rows, target: KernelTarget
 ) -> LloKernel:
-    """The kernel of a start, update or done of an all-gather or reduce-scatter."""
+    """The kernel of a start, update or done of an all-gather, reduce-scatter or all-to-all."""
     builder = _builder(name, half, target)
     builder.arg_count = kernel_interface(half).count
     first = FIRST_ASYNC_FLAG + exchange_flag(half)
-    emit = emit_reduce_phase if adds_up(half) else emit_gather_phase
-    emit(_kernel(builder, start_of(half), target), first, *phases(half))
+    start = start_of(half)
+    emit = _PHASES[start.calls.root_instruction.opcode]
+    emit(_kernel(builder, start, target), first, *phases(half))
     return builder.finish()
 
 

@@ -344,6 +344,34 @@ def test_gathers_in_halves_bring_what_whole_ones_do(machine: str) -> None:
     assert exe.text("hlo").count(" async-start(") == 2
 
 
+ALL_TO_ALLS = """HloModule m, replica_count=4
+ENTRY main {
+  x = f32[4,64,256] parameter(0)
+  y = f32[64,256] parameter(1)
+  w = f32[256,256] parameter(2)
+  g = f32[4,64,256] all-to-all(x), replica_groups={}, dimensions={0}
+  d = f32[64,256] dot(y, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[64,256] negate(d)
+  two = f32[4,64,256] add(x, x)
+  h = f32[4,64,256] all-to-all(two), replica_groups={{3,1,0,2}}, dimensions={0}
+  ROOT r = (f32[4,64,256], f32[4,64,256], f32[64,256]) tuple(g, h, e)
+}
+"""
+
+
+@pytest.mark.parametrize("machine", ["llvm", "numpy"])
+def test_all_to_alls_in_halves_bring_what_whole_ones_do(machine: str) -> None:
+    arguments = [values("f32", (4, *dims)) for dims in ((4, 64, 256), (64, 256), (256, 256))]
+    exe = check(ALL_TO_ALLS, *arguments, machine=machine)
+    assert exe.text("hlo").count(" async-start(") == 2
+    whole = tpuc.compile(
+        ALL_TO_ALLS,
+        target=TARGET,
+        options=CompileOptions(precision="highest", skip=("latency-hiding",)),
+    )
+    assert exe.estimate().cycles < whole.estimate().cycles
+
+
 @pytest.mark.parametrize("target", ["v5e:4x2", "v5e:3x2", "v5p:2x2x2", "v5e:8x1"])
 def test_gathers_in_phases_on_other_networks(target: str) -> None:
     """The steps of a ring or of a box, spread over several kernels."""

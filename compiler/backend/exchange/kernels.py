@@ -134,6 +134,23 @@ def by_core(cores: int, groups: Groups, step: int) -> list[int]:
 def emit_all_to_all(kernel: CustomKernel) -> None:
     """Emit an all-to-all of slots: each core sends slot j to the core of rank j, all at once."""
     x = Exchange(kernel)
+    if _send_slots(x, FIRST_DATA_FLAG, LOCAL):
+        x.wait(FIRST_DATA_FLAG)
+    x.wait(LOCAL)
+
+
+def emit_all_to_all_phase(kernel: CustomKernel, first_flag: int, phase: int, phases: int) -> None:
+    """Emit the kernel that sends, or the one that waits; the flags are the two from `first_flag` on."""
+    x = Exchange(kernel)
+    if phase == 0:
+        _send_slots(x, first_flag, first_flag + 1)
+        return
+    for flag in (first_flag, first_flag + 1):
+        x.wait(flag)
+
+
+def _send_slots(x: Exchange, data: int, local: int) -> int:
+    """Send each slot to its core, and bring this core's own to its place; how many are sent."""
     groups = x.groups()
     size = len(groups[0])
     granules = x.granules(size)
@@ -151,14 +168,12 @@ def emit_all_to_all(kernel: CustomKernel) -> None:
     x.await_table()
     rank = x.word(0)
     places = (x.slot(x.source, rank, granules), x.slot(x.target, rank, granules))
-    x.start(NO_ROUTE, *places, b.sconst(LOCAL), granules)
+    x.start(NO_ROUTE, *places, b.sconst(local), granules)
     if routes:
         x.wait(x.ready)
     for step, route in enumerate(routes, 1):
         source = x.slot(x.source, x.word(step), granules)
         place = x.slot(x.target, x.word(0), granules)
-        x.start(route, source, place, b.sconst(FIRST_DATA_FLAG), granules)
+        x.start(route, source, place, b.sconst(data), granules)
         b.new_block()
-    if routes:
-        x.wait(FIRST_DATA_FLAG)
-    x.wait(LOCAL)
+    return len(routes)

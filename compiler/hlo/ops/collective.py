@@ -127,7 +127,9 @@ OPS = (
     variadic("all-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),
     Op("all-reduce-done", 1, first_operand, _COMM_ASYNC),
     variadic("all-reduce-start", 1, _same_as_operands, _COMM_ASYNC | T.CALLS, _ALL_REDUCE),
-    variadic("all-to-all", 1, _all_to_all, _GROUPED, (*_COLLECTIVE, *words("dimensions"))),
+    variadic(
+        "all-to-all", 1, _all_to_all, _GROUPED | T.OVERLAPS, (*_COLLECTIVE, *words("dimensions"))
+    ),
     variadic(
         "collective-broadcast",
         1,

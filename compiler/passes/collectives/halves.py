@@ -8,7 +8,8 @@
 The start hands on its operands beside the results, so both stay where they are until the done.
 An all-gather passes on what has come, step by step, and a reduce-scatter adds to it before: they are an
 ``async-start``, an ``async-update`` for each further part of the steps, and an ``async-done``. Partial sums
-come to a third array of a reduction's start, as large as its operand.
+come to a third array of a reduction's start, as large as its operand. An all-to-all has all on its way
+at once: an ``async-start`` and an ``async-done``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def can_split(instr: HloInstruction) -> bool:
     root = called.root_instruction
     if not OPCODES[root.opcode].has(Trait.OVERLAPS) or [*root.operands] != [*called.parameters]:
         return False
-    return "replica_groups" not in root.attrs or 2 <= group_size(root) <= MOST_DEVICES
+    if root.opcode in ("collective-permute", "all-to-all"):
+        return "replica_groups" not in root.attrs or group_size(root) >= 2
+    return 2 <= group_size(root) <= MOST_DEVICES
 
 
 def split(whole: HloInstruction, chip: Chip) -> Halves:
