@@ -16,7 +16,7 @@ MOST_FLAGS_UNDER_WAY = 192
 """Flags of exchanges whose start ran and whose done did not."""
 GATHER_FLAGS, REDUCE_FLAGS = 24, 48
 """Of one all-gather, of one reduction; a permute has one, an all-to-all another for its own slot."""
-MOST_DEVICES = 20
+_MOST_DEVICES = 20
 """Of a group whose gather or reduction has flags enough."""
 _FLAGS = {"all-gather": GATHER_FLAGS, "reduce-scatter": REDUCE_FLAGS, "all-to-all": 2}
 _LEAST_PIECE = 1 << 17
@@ -38,6 +38,11 @@ def flag_count(half: HloInstruction) -> int:
         return 1
     exchange = start.calls.root_instruction
     return _FLAGS[exchange.opcode]
+
+
+def has_flags(exchange: HloInstruction) -> bool:
+    """Whether there are flags for an exchange of groups: a gather or reduction has some for each step."""
+    return exchange.opcode == "all-to-all" or group_size(exchange) <= _MOST_DEVICES
 
 
 def ring_steps(exchange: HloInstruction) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analysis.async_flags import MOST_DEVICES, group_size, ring_steps, set_phase
+from compiler.analysis.async_flags import group_size, has_flags, ring_steps, set_phase
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape
@@ -54,9 +54,7 @@ def can_split(instr: HloInstruction) -> bool:
     root = called.root_instruction
     if not OPCODES[root.opcode].has(Trait.OVERLAPS) or [*root.operands] != [*called.parameters]:
         return False
-    if root.opcode in ("collective-permute", "all-to-all"):
-        return "replica_groups" not in root.attrs or group_size(root) >= 2
-    return 2 <= group_size(root) <= MOST_DEVICES
+    return "replica_groups" not in root.attrs or (group_size(root) >= 2 and has_flags(root))
 
 
 def split(whole: HloInstruction, chip: Chip) -> Halves:
