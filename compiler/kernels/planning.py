@@ -102,7 +102,7 @@ class _Planning:
         return [i for i, root in enumerate(self.body.roots) if root in chain.roots]
 
     def _chain_packing(self, chain: RowChain) -> int:
-        """Phases of a row: the largest packing of what is read and made."""
+        """Phases of a row: the largest packing of what is read, made and left for others."""
         made = [self.plan.outputs[i].shape.dtype.packing for i in self._chain_outputs(chain)]
         made += [node.array.dtype.packing for node in chain.left]
         nodes = [*chain.roots, *(n.operands[0] for n in chain.members if n.opcode == "reduce")]

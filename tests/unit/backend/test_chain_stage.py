@@ -5,6 +5,7 @@ The NumPy machine runs checked here: memory that is read and was never written i
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.api import compile as compile_model
@@ -270,3 +271,34 @@ ENTRY e {
 def test_flags_of_rows_are_left_packed() -> None:
     """Whether some element of a row is small, which another stage reads: four rows to a word."""
     check_text(FLAGS, [normal(0, 2, 10, 24)])
+
+
+@pytest.mark.parametrize("rows", [(1024,), (40,), (3, 24)])
+@pytest.mark.parametrize("left", ["pred", "s8", "u16", "bf16", "s32"])
+def test_rows_left_for_others_in_a_narrower_type(left: str, rows: tuple[int, ...]) -> None:
+    k, last = ",".join(map(str, rows)), len(rows)
+    combine = "or" if left == "pred" else "maximum"
+    made = "compare(x, y), direction=EQ" if left == "pred" else "convert(x)"
+    text = f"""{HEAD}most {{
+  a = {left}[] parameter(0)
+  b = {left}[] parameter(1)
+  ROOT m = {left}[] {combine}(a, b)
+}}
+ENTRY e {{
+  x = f32[{k},64] parameter(0)
+  y = f32[{k},64] parameter(1)
+  n = {left}[{k},64] {made}
+  first = {left}[] constant({"false" if left == "pred" else 0})
+  r = {left}[{k}] reduce(n, first), dimensions={{{last}}}, to_apply=most
+  zero = f32[] constant(0)
+  s = f32[{k}] reduce(x, zero), dimensions={{{last}}}, to_apply=add
+  c = {left}[{k}] broadcast(first), dimensions={{}}
+  is = pred[{k}] compare(r, c), direction=NE
+  t = f32[{k}] negate(s)
+  ROOT o = f32[{k}] select(is, s, t)
+}}
+"""
+    x = np.round(normal(1, *rows, 64) * 20)
+    y = np.round(normal(2, *rows, 64) * 20)
+    for machine in ("numpy", "llvm"):
+        check_text(text, [np.abs(x), y], "default", machine, tolerance=1e-5)
