@@ -1,6 +1,7 @@
 """Makers of instructions, one family a file. Importing this package registers all of them."""
 
 from benchmarks.fuzz.makers import (
+    blocks,
     collectives,
     contractions,
     control,
@@ -23,6 +24,7 @@ __all__ = [
     "EXCLUDED",
     "MAKERS",
     "Maker",
+    "blocks",
     "collectives",
     "contractions",
     "control",

@@ -73,12 +73,12 @@ def greatest_with_nan(scope: Scope, index: str) -> str:
   b = f32[] parameter(2)
   j = {index}[] parameter(3)
   gt = pred[] compare(a, b), direction=GT
-  nan = pred[] compare(a, a), direction=NE
-  left = pred[] or(gt, nan)
+  none = pred[] compare(a, a), direction=NE
+  left = pred[] or(gt, none)
   v = f32[] select(left, a, b)
   eq = pred[] compare(a, b), direction=EQ
-  nanb = pred[] compare(b, b), direction=NE
-  both = pred[] and(nan, nanb)
+  noneb = pred[] compare(b, b), direction=NE
+  both = pred[] and(none, noneb)
   same = pred[] or(eq, both)
   first = pred[] compare(i, j), direction=LT
   tie = pred[] and(same, first)
