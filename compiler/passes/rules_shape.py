@@ -7,6 +7,7 @@ from __future__ import annotations
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims, inverse, is_refinement, reshape_groups, without_ones
+from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, splat_value
 from compiler.rewrite.rewriter import rule
 
@@ -131,6 +132,16 @@ def broadcast_of_broadcast(instr: HloInstruction, m: Match) -> HloInstruction | 
     outer = instr.dimensions
     mapping = tuple(outer[p] for p in m["inner"].dimensions)
     return make.broadcast(m["x"], instr.array.dims, mapping)
+
+
+# broadcast(iota(d), p) == iota(p[d]); transpose(iota(d), p) == iota(where d went)
+@rule("iota-of-wanted-dimensions", Op(("broadcast", "transpose"), Op("iota", name="inner")))
+def iota_of_wanted_dimensions(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Count in the array that is wanted: lanes and rows count for nothing, spreading them does not."""
+    dim = m["inner"].iota_dimension
+    is_spread = instr.opcode == "broadcast"
+    to = instr.dimensions[dim] if is_spread else instr.dimensions.index(dim)
+    return emit(instr, "iota", instr.array, (), {"iota_dimension": to})
 
 
 # broadcast(reshape(x)) == broadcast(x') when the reshape only adds or drops ones

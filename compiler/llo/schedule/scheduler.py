@@ -58,15 +58,17 @@ def schedule_block(
     enough = _CLOSE * max(slots, longest)
     longest_first = _keys([-h for h in heights])
     best = _schedule(ops, infos, graph, chip, resources, longest_first)
-    if len(best.bundles) > enough:
-        turns = [slots * i // len(ops) - height for i, height in enumerate(heights)]
-        other = _schedule(ops, infos, graph, chip, resources, _keys(turns))
-        best = min(best, other, key=lambda schedule: len(schedule.bundles))
+    if len(best.bundles) <= enough:
+        return best
+    by_turn = _keys([slots * i // len(ops) - height for i, height in enumerate(heights)])
+    other = _schedule(ops, infos, graph, chip, resources, by_turn)
+    best = min(best, other, key=lambda schedule: len(schedule.bundles))
     is_long = len(ops) > WINDOWS[0] and all(info.resource != MXU_CLASS for info in infos)
-    if is_long and len(best.bundles) > enough:
-        attempt = _Attempt(ops, infos, graph, chip, resources, longest_first, _FAR)
-        if attempt.run() and len(attempt.bundles) < len(best.bundles):
-            best = attempt.schedule
+    for keys in (by_turn, longest_first) if is_long else ():
+        if len(best.bundles) > enough:
+            attempt = _Attempt(ops, infos, graph, chip, resources, keys, _FAR)
+            if attempt.run() and len(attempt.bundles) < len(best.bundles):
+                best = attempt.schedule
     return best
 
 
