@@ -36,7 +36,7 @@ from compiler.analysis.window_search import (
 )
 from compiler.analysis.windows import Blocks, WindowPlan
 from compiler.diagnostics import CompileError
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.keys import Key, computation_key
 from compiler.kernels.plan import KernelPlan
 from compiler.kernels.planning import kernel_plan
@@ -44,7 +44,9 @@ from compiler.kernels.verifier import verify_plan
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.verification import is_verifying
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
+_Parts = tuple[HloInstruction | None, list[tuple[object, ...]]]
 Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
 """Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
@@ -68,6 +70,7 @@ class WindowPlanner:
     stepped: dict[Key, GridSteps] = field(default_factory=dict)
     alike: dict[Key, GridSteps] = field(default_factory=dict)
     numbers: dict[Key, int] = field(default_factory=dict)
+    numbered: dict[HloComputation, tuple[_Parts | None, int]] = field(default_factory=dict)
 
     def plan(self, fusion: HloInstruction) -> WindowPlan:
         """The windows of a kLoop, kInput or kOutput fusion.
@@ -115,6 +118,23 @@ class WindowPlanner:
     def key(self, fusion: HloInstruction) -> Key:
         """Equal for fusions that get equal windows."""
         return _Question(self, fusion).key()
+
+    def number(self, computation: HloComputation) -> int:
+        """Equal for equal computations: in keys in place of their own, which take long to make and hash.
+
+        A computation is looked at again once its instructions are others or have other operands or
+        shapes. Attributes inside of fusions do not change from planning on, but for what is no part of
+        a key.
+        """
+        parts: _Parts = (computation.root, [(i, i.shape, *i.operands) for i in computation])
+        before, number = self.numbered.pop(computation, (None, -1))
+        is_same = before == parts
+        if not is_same or is_verifying():
+            found = self.numbers.setdefault(computation_key(computation), len(self.numbers))
+            assert not is_same or found == number, f"%{computation.name}: attributes were changed"
+            number = found
+        _remember(self.numbered, computation, (parts, number), _STEPPED)
+        return number
 
     def adopt(self, fusion: HloInstruction, blocks: Blocks) -> None:
         """Take these blocks for equal fusions instead of searching: they fit."""
@@ -201,9 +221,7 @@ class _Question:
 
     @cached_property
     def _number(self) -> int:
-        """Equal for equal computations: in keys in place of their own, which takes long to hash."""
-        numbers = self.planner.numbers
-        return numbers.setdefault(computation_key(self.fusion.calls), len(numbers))
+        return self.planner.number(self.fusion.calls)
 
     @cached_property
     def _kernel_key(self) -> Key:
@@ -268,7 +286,7 @@ class _Question:
         return best
 
 
-def _remember(known: dict[Key, _T], key: Key, value: _T, most: int) -> None:
+def _remember(known: dict[_K, _T], key: _K, value: _T, most: int) -> None:
     """Keep a value as the last one; of more than `most` the one asked for longest ago goes."""
     if len(known) >= most:
         del known[next(iter(known))]

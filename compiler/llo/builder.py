@@ -103,6 +103,7 @@ class LloBuilder(ScalarBuilder):
         self._sregs = 1
         self._depth_of: list[int] = [0]
         self._versions: dict[SReg, int] = {}
+        self.assignments = 0
         self._values: dict[tuple[object, ...], int] = {}
         self._loads: dict[int, dict[tuple[object, ...], int]] = {}
         self._scopes: list[_Scope] = []
@@ -314,6 +315,7 @@ class LloBuilder(ScalarBuilder):
         if variable not in self._versions:
             raise ValueError(f"s{variable} is not a variable")
         self._versions[variable] += 1
+        self.assignments += 1
         instr = Instr(row_plan(row).row, (variable, *operands), self.source)
         self._scopes[-1].block.ops.append(instr)
 

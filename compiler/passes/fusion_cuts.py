@@ -83,6 +83,15 @@ class Judge:
         """What a part with windows is estimated to take."""
         return self.planner.facts(part.trial(self.kind(part))).cycles + _LAUNCH_CYCLES
 
+    def cycles_below(self, limit: float, parts: Sequence[Part]) -> int:
+        """What parts take together; where that reaches a limit, some number that does."""
+        total = 0
+        for part in parts:
+            total += self.cycles(part)
+            if total >= limit:
+                break
+        return total
+
     def wasted(self, part: Part) -> set[HloInstruction]:
         """The inputs of a part with windows that it fetches again and again."""
         plan = self.planner.plan(part.trial(self.kind(part)))
@@ -168,7 +177,7 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
         helpful = [cut for cut in cuts if len(cut) == 1 or not wasted.issubset(cut[1].inputs)]
         helpful.sort(key=lambda cut: (len(wasted.intersection(cut[-1].inputs)), _traffic(cut)))
         for cut in islice(_with_windows(helpful, judge), _MOST_COSTED):
-            cycles = sum(judge.cycles(p) for p in cut)
+            cycles = judge.cycles_below(limit, cut)
             if cycles < limit:
                 best, limit = cut, cycles
     if best == (part,):

@@ -20,6 +20,7 @@ import numpy as np
 
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
@@ -133,7 +134,8 @@ class LlvmMachine:
         key = (id(program), kind)
         native = self._prepared.get(key)
         if native is None or native.program is not program:
-            translated, code = self._native_code(program, kind, digest)
+            with no_cyclic_gc():
+                translated, code = self._native_code(program, kind, digest)
             module = self._engine.link(code)
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address(MAIN_FUNCTION))
             native = self._prepared[key] = NativeProgram(program, translated, module, entry)

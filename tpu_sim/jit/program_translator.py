@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from tpu_sim.isa.chip_limits import MOST_SREGS, MOST_UNITS
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.collector import no_cyclic_gc
 from tpu_sim.isa.program import Kernel, Program, While, Window, blocks_of, spill_rows
 from tpu_sim.jit.calls import sequencer_text
 from tpu_sim.jit.command_kernels import FORK_LISTS
@@ -59,8 +58,7 @@ def translate_program(
 
     Each of the texts is given to `emit` as soon as it is there.
     """
-    with no_cyclic_gc():
-        return _ProgramTranslator(program, chip, kind, threads, emit).translate()
+    return _ProgramTranslator(program, chip, kind, threads, emit).translate()
 
 
 class _ProgramTranslator:

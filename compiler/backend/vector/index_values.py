@@ -96,10 +96,20 @@ class IndexValues:
         self._ops = ops
         self.sregs = sregs
         self._numbers = itertools.count()
+        self._block, self._assignments = ops.builder.block, 0
+        self._scalars: dict[Expr, tuple[SReg, list[tuple[Var, SReg]]]] = {}
 
     def scalar(self, expr: Expr) -> SReg:
-        """A uniform expression in a sreg."""
-        return emit_index(self._ops.builder, expr, self.sregs)
+        """A uniform expression in a sreg, in a block the same one while its variables lie where they did."""
+        builder, sregs = self._ops.builder, self.sregs
+        if builder.block is not self._block or builder.assignments != self._assignments:
+            self._block, self._assignments = builder.block, builder.assignments
+            self._scalars.clear()
+        found = self._scalars.get(expr)
+        if found is None or [v for v, sreg in found[1] if sregs[v] != sreg]:
+            held = [(v, sregs[v]) for v in variables(expr)]
+            found = self._scalars[expr] = emit_index(builder, expr, sregs), held
+        return found[0]
 
     def row_address(self, base: SReg, row: Expr) -> tuple[SReg, int]:
         """A sreg and a constant whose sum is `base` plus a uniform expression.

@@ -8,9 +8,8 @@ halves makes them 2x8 packed vregs of the result. Each unit has a block of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from compiler.analysis.indexing import Expr, Var, const, linearize, multiple, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
@@ -20,7 +19,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
-from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.probe import inner_point, probe_emitter
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
 from compiler.backend.vector.transposes import transposed_index
@@ -104,10 +103,12 @@ def run_turned(
     for first in range(0, len(nodes), size):
         group = range(first, first + size)
         first_column = None if columns is None else columns.start
-        affordable = _BODY_OPS // _block_ops(emitter, nodes, targets, space, group, first_column)
-        blocks = max(1, units // size, min(2 * units, affordable))
+        least = max(1, units // size)
+        enough = _BODY_OPS // (least + 1) + 1  # a body has the least number of blocks from there on
+        taken = _block_ops(emitter, nodes, targets, space, group, first_column, enough)
+        blocks = max(least, min(2 * units, _BODY_OPS // taken))
         most = -(-(space.col_tiles if columns is None else len(columns)) // _BLOCK_COL_TILES)
-        across = min(most, blocks, max(1, units // size))  # each in a unit of its own
+        across = min(most, blocks, least)  # each in a unit of its own
         across = -(-most // -(-most // across))
         down = max(1, blocks // across)
         body = _TurnedTiles(emitter, nodes, targets, space, bounds, group).emit
@@ -173,15 +174,24 @@ def _block_ops(
     space: TileSpace,
     group: range,
     col_tile: int | None,
+    enough: int,
 ) -> int:
-    """Operations of a block of each result, filled and read, at any place or at a column tile."""
+    """Operations of a block of each result, filled and read, at any place or at a column tile.
+
+    Those behind `enough` of them are not looked for.
+    """
     probe = probe_emitter(emitter)
     tiles = _TurnedTiles(probe, nodes, targets, space, None, group)
     point = inner_point(probe, space)
     if col_tile is not None:
         point = replace(point, col_tile=const(col_tile))
-    filled = operations(probe, partial(tiles.emit, point))
-    return filled + len(group) * 2 * _BLOCK_COL_TILES * _BLOCK_ROW_TILES
+    read = len(group) * 2 * _BLOCK_COL_TILES * _BLOCK_ROW_TILES
+    ops = probe.builder.block.ops
+    before = len(ops)
+    for _ in tiles.steps(point):
+        if len(ops) - before + read >= enough:
+            break
+    return len(ops) - before + read
 
 
 def _turned(target: VmemArray, point: TilePoint, push: int, part: int) -> Index:
@@ -220,6 +230,11 @@ class _TurnedTiles:
 
     def emit(self, point: TilePoint) -> None:
         """One tile of all results."""
+        for _ in self.steps(point):
+            pass
+
+    def steps(self, point: TilePoint) -> Iterator[None]:
+        """The same, stopping after every push of a block that is filled for it."""
         for number in self._numbers:
             target = self._targets[number]
             major = linearize(point.majors, target.major_pitch)
@@ -227,7 +242,7 @@ class _TurnedTiles:
             half = point.col_tile.constant % _BLOCK_COL_TILES
             key = _Key(number, point.majors, point.row_tile - down, point.col_tile - half)
             with self._emitter.builder.coming_from(self._nodes[number].name):
-                unit = self._unit(key)
+                unit = yield from self._unit(key)
                 word = self._emitter.ops.emit("vxpose.read", unit, _BLOCK_ROW_TILES * half + down)
                 self._storer.store_word(target, major, point.row_tile, point.col_tile, word)
 
@@ -235,7 +250,7 @@ class _TurnedTiles:
         """The constant part of a row tile's number in its period."""
         return row_tile.constant % self._period
 
-    def _unit(self, key: _Key) -> int:
+    def _unit(self, key: _Key) -> Generator[None, None, int]:
         """The transpose unit that holds a block; filled now if none does."""
         builder = self._emitter.builder
         if builder.block is not self._code:
@@ -245,11 +260,11 @@ class _TurnedTiles:
             return self._held.index(key)
         unit = self._next % len(self._held)
         self._next = unit + 1
-        self._fill(key, unit)
+        yield from self._fill(key, unit)
         self._held[unit] = key
         return unit
 
-    def _fill(self, key: _Key, unit: int) -> None:
+    def _fill(self, key: _Key, unit: int) -> Iterator[None]:
         ops = self._emitter.ops
         space = self._space
         rows = _left(key.row_tile, space.rows, _TILE_ROWS, _LANES)
@@ -261,6 +276,7 @@ class _TurnedTiles:
             left = min(_TILE_ROWS, cols - push * _TILE_ROWS)
             word = self._word(key, push, rows, left) if left > 0 else ops.integer(0)
             ops.emit("vxpose.push", unit, word, push)
+            yield
         ops.emit("vxpose.swap.b16", unit)
 
     def _word(self, key: _Key, push: int, rows: int, cols: int) -> VReg:

@@ -11,7 +11,8 @@ from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, wri
 from compiler.analysis.window_cost import plan_facts
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.dtypes import BF16
+from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.parser import parse_module
 from tpu_sim.isa.chips import load_chip
 
@@ -104,3 +105,39 @@ def test_that_nothing_fits_is_found_once(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UnsupportedError, match="%b: no window"):
         planner.facts(second)
     assert not planner.has_plan(second)
+
+
+def test_a_computation_is_looked_at_again_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_planner, "is_verifying", lambda: False)
+    first, second = _fusions()
+    planner = WindowPlanner(CHIP)
+    number = planner.number(first.calls)
+    assert planner.number(second.calls) == number
+    looked: list[object] = []
+    key = window_planner.computation_key
+
+    def counted(computation: HloComputation) -> object:
+        looked.append(computation)
+        return key(computation)
+
+    monkeypatch.setattr(window_planner, "computation_key", counted)
+    assert planner.number(first.calls) == number
+    assert not looked
+    dot = first.calls.root_instruction
+    dot.set_operand(0, dot.operands[0])
+    assert planner.number(first.calls) == number
+    first.calls.root = first.calls.add(HloInstruction("negate", "n", dot.shape, [dot]))
+    grown = planner.number(first.calls)
+    assert grown != number
+    assert looked == [first.calls]
+    dot.shape = dot.array.with_dtype(BF16)
+    assert planner.number(first.calls) not in (number, grown)
+
+
+def test_attributes_inside_a_planned_fusion_stay_as_they_are() -> None:
+    first, _ = _fusions()
+    planner = WindowPlanner(CHIP)
+    planner.number(first.calls)
+    first.calls.root_instruction.attrs["lhs_contracting_dims"] = (0,)
+    with pytest.raises(AssertionError, match="%first: attributes"):
+        planner.number(first.calls)
