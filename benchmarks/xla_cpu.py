@@ -14,7 +14,7 @@ from jaxlib._hlo import hlo_module_from_text
 
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import leaves
-from tpuc.arrays import random_arrays
+from tpuc.arrays import randoms
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     stablehlo = _jax.mlir.hlo_to_stablehlo(proto)
     devices = xla_client.DeviceList(tuple(client.devices()[:1]))
     executable = client.compile_and_load(stablehlo, devices, xla_client.CompileOptions())
-    arguments = [jax.device_put(a) for a in random_arrays(shapes, 0)]
+    arguments = [jax.device_put(a) for a in randoms(shapes, 0)]
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()

@@ -90,13 +90,8 @@ def fitting(name: str, arrays: Sequence[Array], shapes: Sequence[ArrayShape]) ->
     return [_checked(name, f"array {i}", array, shape) for i, (array, shape) in pairs]
 
 
-def random_arrays(shapes: Sequence[ArrayShape], seed: int) -> list[Array]:
-    """Random inputs: floats 0.1 N(0, 1), integers uniform in [0, 16), pred fair."""
-    return list(randoms(shapes, seed))
-
-
 def randoms(shapes: Sequence[ArrayShape], seed: int) -> Iterator[Array]:
-    """The arrays of `random_arrays`, each made when it is asked for."""
+    """Random inputs, each made when asked for: floats 0.1 N(0, 1), integers uniform in [0, 16), pred fair."""
     rng = np.random.default_rng(seed)
     for shape in shapes:
         yield _random(rng, shape)

@@ -19,57 +19,37 @@ _MOST_STEPS = 8
 """Operations that are looked through."""
 
 
-def is_never_positive(node: HloInstruction, steps: int = _MOST_STEPS) -> bool:
-    """Whether every element that is a number is at most 0."""
+def has_sign(node: HloInstruction, sign: int, steps: int = _MOST_STEPS) -> bool:
+    """Whether every element that is a number, times `sign` (1 or -1), is at least 0."""
     value = splat_value(node)
     if value is not None:
-        return float(value) <= 0
-    if not steps:
-        return False
-    match node.opcode:
-        case "negate":
-            return is_never_negative(node.operands[0], steps - 1)
-        case "minimum":
-            return any(is_never_positive(o, steps - 1) for o in node.operands)
-        case "maximum" | "add":
-            return all(is_never_positive(o, steps - 1) for o in node.operands)
-        case "divide":  # by -0, which is at least 0, a negative number gives infinity
-            divisor = splat_value(node.operands[1])
-            is_positive = divisor is not None and float(divisor) > 0
-            return is_positive and is_never_positive(node.operands[0], steps - 1)
-        case "multiply":
-            a, b = node.operands
-            return any(
-                is_never_positive(x, steps - 1) and is_never_negative(y, steps - 1)
-                for x, y in ((a, b), (b, a))
-            )
-        case "subtract":
-            return _is_at_most(*node.operands)
-    return node.opcode in _MOVES and is_never_positive(node.operands[0], steps - 1)
-
-
-def is_never_negative(node: HloInstruction, steps: int = _MOST_STEPS) -> bool:
-    """Whether every element that is a number is at least 0."""
-    value = splat_value(node)
-    if value is not None:
-        return float(value) >= 0
-    if node.opcode in _NEVER_NEGATIVE:
+        return sign * float(value) >= 0
+    if sign > 0 and node.opcode in _NEVER_NEGATIVE:
         return True
     if not steps:
         return False
+    operands = node.operands
     match node.opcode:
         case "negate":
-            return is_never_positive(node.operands[0], steps - 1)
-        case "maximum":
-            return any(is_never_negative(o, steps - 1) for o in node.operands)
-        case "minimum" | "add":
-            return all(is_never_negative(o, steps - 1) for o in node.operands)
+            return has_sign(operands[0], -sign, steps - 1)
+        case "minimum" | "maximum" | "add":
+            one_is_enough = node.opcode == ("maximum" if sign > 0 else "minimum")
+            found = (has_sign(o, sign, steps - 1) for o in operands)
+            return any(found) if one_is_enough else all(found)
+        case "divide":  # by -0, which is at least 0, a negative number gives infinity
+            divisor = splat_value(operands[1])
+            is_positive = divisor is not None and float(divisor) > 0
+            return is_positive and has_sign(operands[0], sign, steps - 1)
         case "multiply":
-            a, b = node.operands
-            return a is b or all(is_never_negative(o, steps - 1) for o in node.operands)
+            a, b = operands
+            return (sign > 0 and a is b) or any(
+                has_sign(a, one, steps - 1) and has_sign(b, sign * one, steps - 1)
+                for one in (1, -1)
+            )
         case "subtract":
-            return _is_at_most(node.operands[1], node.operands[0])
-    return node.opcode in _MOVES and is_never_negative(node.operands[0], steps - 1)
+            a, b = operands
+            return _is_at_most(b, a) if sign > 0 else _is_at_most(a, b)
+    return node.opcode in _MOVES and has_sign(operands[0], sign, steps - 1)
 
 
 def _is_at_most(a: HloInstruction, b: HloInstruction) -> bool:

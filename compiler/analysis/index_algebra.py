@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 from threading import Lock
-from typing import final
+from typing import Self, final
 from weakref import WeakValueDictionary
 
 from compiler.hlo.ir import HloInstruction
@@ -61,63 +61,61 @@ class Var:
     __repr__ = __str__
 
 
-class Quotient:
-    """``body // divisor``, floor; divisor > 1."""
+class _Division:
+    """What a division of `body` by `divisor` > 1 leaves; equal ones are one object."""
 
     __slots__ = ("__weakref__", "body", "divisor", "high", "key", "low")
+    symbol = ""
     body: Expr
     divisor: int
     low: int
     high: int
     key: str
 
-    def __new__(cls, body: Expr, divisor: int) -> Quotient:
-        """The quotient of these."""
-        identity = ("//", body, divisor)
+    def __new__(cls, body: Expr, divisor: int) -> Self:
+        """The one of these."""
+        identity = (cls.symbol, body, divisor)
         found = _ATOMS.get(identity)
         if found is None:
             made = object.__new__(cls)
             made.body, made.divisor = body, divisor
-            made.low, made.high = body.low // divisor, body.high // divisor
+            made.low, made.high = cls._bounds(body, divisor)
             made.key = f"~{made}"
             found = _entered(identity, made)
-        assert isinstance(found, Quotient)
+        assert isinstance(found, cls)
         return found
 
+    @staticmethod
+    def _bounds(body: Expr, divisor: int) -> tuple[int, int]:
+        raise NotImplementedError
+
     def __str__(self) -> str:
-        return f"({self.body})//{self.divisor}"
+        return f"({self.body}){self.symbol}{self.divisor}"
 
     __repr__ = __str__
 
 
-class Remainder:
-    """``body % divisor``, never negative; divisor > 1."""
+class Quotient(_Division):
+    """``body // divisor``, floor."""
 
-    __slots__ = ("__weakref__", "body", "divisor", "high", "key", "low")
-    body: Expr
-    divisor: int
-    low: int
-    high: int
-    key: str
+    __slots__ = ()
+    symbol = "//"
 
-    def __new__(cls, body: Expr, divisor: int) -> Remainder:
-        """The remainder of these."""
-        identity = ("%", body, divisor)
-        found = _ATOMS.get(identity)
-        if found is None:
-            made = object.__new__(cls)
-            made.body, made.divisor = body, divisor
-            top = divisor - 1
-            made.low, made.high = 0, min(top, body.high) if body.low >= 0 else top
-            made.key = f"~{made}"
-            found = _entered(identity, made)
-        assert isinstance(found, Remainder)
-        return found
+    @staticmethod
+    def _bounds(body: Expr, divisor: int) -> tuple[int, int]:
+        return body.low // divisor, body.high // divisor
 
-    def __str__(self) -> str:
-        return f"({self.body})%{self.divisor}"
 
-    __repr__ = __str__
+class Remainder(_Division):
+    """``body % divisor``, never negative."""
+
+    __slots__ = ()
+    symbol = "%"
+
+    @staticmethod
+    def _bounds(body: Expr, divisor: int) -> tuple[int, int]:
+        top = divisor - 1
+        return 0, min(top, body.high) if body.low >= 0 else top
 
 
 Atom = Var | Quotient | Remainder

@@ -206,19 +206,8 @@ def _atom_interval(atom: object, outer: Collection[Var]) -> tuple[Expr, int]:
     return const(0), divisor - 1
 
 
-def box_inside(box: Box, shape: ArrayShape) -> bool:
-    """Whether the box certainly lies inside the array's padded extent."""
-    units = tile_units(shape)
-    for low, extent, size, unit in zip(box.low, box.extent, shape.dims, units, strict=True):
-        first, last = low.range()
-        if first < 0 or last + extent > -(-size // unit) * unit:
-            return False
-    return True
-
-
 __all__ = [
     "Box",
-    "box_inside",
     "interval",
     "leaf_indices",
     "merge_boxes",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar, cast, overload
 
@@ -125,6 +126,16 @@ class ConvDims:
     output_batch: int
     output_feature: int
     output_spatial: tuple[int, ...]
+
+    @staticmethod
+    def of_labels(lhs: Sequence[str], rhs: Sequence[str], out: Sequence[str]) -> ConvDims:
+        """Of a label for each dimension: b, f, i, o, or the number of a spatial one."""
+        spatial = [str(d) for d in range(sum(map(str.isdecimal, lhs)))]
+        return ConvDims(
+            lhs.index("b"), lhs.index("f"), tuple(lhs.index(d) for d in spatial),
+            rhs.index("i"), rhs.index("o"), tuple(rhs.index(d) for d in spatial),
+            out.index("b"), out.index("f"), tuple(out.index(d) for d in spatial),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.dtypes import DType, real_type
+from compiler.hlo.parsing import split_top_level
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
 ELIDED = "{...}"
@@ -65,7 +66,7 @@ def made_up_values(shape: ArrayShape) -> npt.NDArray[np.generic]:
 def _parse_tuple(text: str, shape: TupleShape) -> Literal:
     if not (text.startswith("(") and text.endswith(")")):
         raise ValueError(f"want a tuple literal, found {text[:40]!r}")
-    parts = _split_top_level(text[1:-1])
+    parts = split_top_level(text[1:-1])
     if len(parts) != len(shape.elements):
         raise ValueError(f"want {len(shape.elements)} tuple elements, found {len(parts)}")
     pairs = zip(parts, shape.elements, strict=True)
@@ -75,21 +76,6 @@ def _parse_tuple(text: str, shape: TupleShape) -> Literal:
 def _without_shape(text: str) -> str:
     """Drop a shape in front of a tuple element: ``s32[2]{0} {1, 2}``."""
     return re.sub(r"^\s*[a-z]\w*\[[^\]]*\](?:\{[^{}\s]*\}(?=\s*[{(\d]))?", "", text)
-
-
-def _split_top_level(text: str) -> list[str]:
-    parts: list[str] = []
-    depth = start = 0
-    for found in re.finditer(r"[{}(),]", text):
-        if found[0] in "{(":
-            depth += 1
-        elif found[0] in "})":
-            depth -= 1
-        elif depth == 0:
-            parts.append(text[start : found.start()])
-            start = found.end()
-    last = text[start:]
-    return [*parts, last] if parts or last.strip() else []
 
 
 def _parse_array(text: str, shape: ArrayShape) -> npt.NDArray[np.generic]:

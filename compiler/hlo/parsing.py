@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import NoReturn
 
@@ -36,3 +37,19 @@ def raise_syntax_error(
     head = ", ".join(wanted[:-1]) + (" or " if wanted[1:] else "")
     want = f": expected {head}{wanted[-1]}" if wanted else ""
     raise CompileError(f"syntax error{want}", source.span(offset)) from None
+
+
+def split_top_level(text: str) -> list[str]:
+    """Split at the commas that no bracket of any kind encloses; nothing gives no parts."""
+    parts: list[str] = []
+    depth = start = 0
+    for found in re.finditer(r"->|[<>()\[\]{},]", text):
+        if found[0] in "<([{":
+            depth += 1
+        elif found[0] in ">)]}":
+            depth -= 1
+        elif found[0] == "," and depth == 0:
+            parts.append(text[start : found.start()])
+            start = found.end()
+    last = text[start:]
+    return [*parts, last] if parts or last.strip() else []

@@ -92,11 +92,7 @@ def decode_dim_labels(text: str) -> ConvDims:
     for labels, ends in ((lhs, "bf"), (rhs, "io"), (out, "bf")):
         if sorted(labels.replace("?", "")) != sorted([*ends, *spatial]):
             raise ValueError(f"labels {labels!r} are not {ends} and {len(spatial)} spatial ones")
-    return ConvDims(
-        lhs.index("b"), lhs.index("f"), tuple(lhs.index(d) for d in spatial),
-        rhs.index("i"), rhs.index("o"), tuple(rhs.index(d) for d in spatial),
-        out.index("b"), out.index("f"), tuple(out.index(d) for d in spatial),
-    )  # fmt: skip
+    return ConvDims.of_labels(lhs, rhs, out)
 
 
 def encode_dim_labels(value: object) -> str:

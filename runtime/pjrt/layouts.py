@@ -219,11 +219,6 @@ def _fields(words: list[str]) -> list[tuple[str, Any]]:
     return found
 
 
-def is_known(function: str) -> bool:
-    """Whether the arguments of a function are listed here."""
-    return function in _BEGUN
-
-
 def is_within(arguments: Any, field: str) -> bool:
     """Whether the caller's structure is long enough to have that field."""
     place = getattr(type(arguments), field)

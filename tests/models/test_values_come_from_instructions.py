@@ -26,7 +26,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.program import HBM, HbmBuffer
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.state import CoreState
-from tpuc.arrays import load_arrays, random_arrays
+from tpuc.arrays import load_arrays, randoms
 
 Array = npt.NDArray[np.generic]
 Mask = npt.NDArray[np.bool_]
@@ -152,7 +152,7 @@ def module(name: str) -> str:
 
 
 def inputs_of(executable: Executable) -> list[Array]:
-    return random_arrays([port.shape for port in executable.inputs], 0)
+    return list(randoms([port.shape for port in executable.inputs], 0))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -28,12 +28,32 @@ def _settled(lanes: LlvmLanes, op: str, result: str) -> str:
     return lanes.settle_nan(result) if op.startswith("f") else result
 
 
-class RowLanes:
+class _Crossing:
+    """What both have beside the primitives of their direction."""
+
+    def __init__(self, lanes: LlvmLanes) -> None:
+        self._lanes = lanes
+        self._emitter = lanes.emitter
+
+    def scalar_add(self, scalar: str | int, k: int) -> str | int:
+        """A scalar plus an immediate."""
+        return self._lanes.scalar_add(scalar, k)
+
+    def _halved(self, x: Chunks, op: str) -> str:
+        """All chunks folded into one, first with those of the other half."""
+        operation = fold_operation(self._lanes, op)
+        values = list(x)
+        while len(values) > 1:
+            half = len(values) // 2
+            values = [operation(values[i], values[i + half]) for i in range(half)]
+        return values[0]
+
+
+class RowLanes(_Crossing):
     """Lane-crossing primitives on one sublane row. `buffer` names a 1 KB scratch pointer."""
 
     def __init__(self, lanes: LlvmLanes, buffer: str) -> None:
-        self._lanes = lanes
-        self._emitter = lanes.emitter
+        super().__init__(lanes)
         self._buffer = buffer
 
     def _shuffle(self, a: str, b: str, picks: Sequence[int]) -> str:
@@ -46,18 +66,10 @@ class RowLanes:
     def _spread(self, chunk: str, lane: int) -> Chunks:
         return [self._shuffle(chunk, chunk, [lane] * CHUNK_LANES)] * CHUNKS
 
-    def scalar_add(self, scalar: str | int, k: int) -> str | int:
-        """A scalar plus an immediate."""
-        return self._lanes.scalar_add(scalar, k)
-
     def lane_fold(self, x: Chunks, op: str) -> Chunks:
         """Halving tree over 128 lanes; lane 0 to all lanes."""
         operation = fold_operation(self._lanes, op)
-        values = list(x)
-        while len(values) > 1:
-            half = len(values) // 2
-            values = [operation(values[i], values[i + half]) for i in range(half)]
-        result = values[0]
+        result = self._halved(x, op)
         distance = CHUNK_LANES // 2
         while distance:
             picks = [(i + distance) % CHUNK_LANES for i in range(CHUNK_LANES)]
@@ -123,25 +135,12 @@ class RowLanes:
         )
 
 
-class ColumnLanes:
+class ColumnLanes(_Crossing):
     """Sublane-crossing primitives on the eight sublanes of one chunk column."""
-
-    def __init__(self, lanes: LlvmLanes) -> None:
-        self._lanes = lanes
-        self._emitter = lanes.emitter
-
-    def scalar_add(self, scalar: str | int, k: int) -> str | int:
-        """A scalar plus an immediate."""
-        return self._lanes.scalar_add(scalar, k)
 
     def sublane_fold(self, x: Chunks, op: str) -> Chunks:
         """Halving tree over 8 sublanes; sublane 0 to all."""
-        operation = fold_operation(self._lanes, op)
-        values = list(x)
-        while len(values) > 1:
-            half = len(values) // 2
-            values = [operation(values[i], values[i + half]) for i in range(half)]
-        return [_settled(self._lanes, op, values[0])] * CHUNKS
+        return [_settled(self._lanes, op, self._halved(x, op))] * CHUNKS
 
     def sublane_rotate(self, x: Chunks, amount: str | int) -> Chunks:
         """y[s] = x[(s - amount) mod 8]: static, or three layers of selects."""

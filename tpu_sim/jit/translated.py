@@ -29,7 +29,6 @@ class ModuleKind:
 
 
 RUN = ModuleKind(values=True)
-ESTIMATE = ModuleKind(values=False)
 
 
 def estimate_kind(trips: int) -> ModuleKind:

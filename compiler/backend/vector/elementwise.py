@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.analysis.float_signs import is_never_positive, is_only_rounded
+from compiler.analysis.float_signs import has_sign, is_only_rounded
 from compiler.backend.vector import integer_math, transcendental, trigonometry
 from compiler.backend.vector.conversion import emit_bitcast, emit_convert
 from compiler.backend.vector.float_math import (
@@ -129,7 +129,7 @@ def _compare_masks(ops: Ops, direction: str, a: int, b: int) -> int:
 
 
 def _exponential(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
-    is_below = is_never_positive(instr.operands[0])
+    is_below = has_sign(instr.operands[0], -1)
     function = transcendental.exponential_below if is_below else transcendental.exponential
     return function(ops, *operands)
 

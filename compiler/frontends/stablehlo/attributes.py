@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from compiler.frontends.stablehlo.dense import parse_dense
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Operation, Raw, Symbol
-from compiler.frontends.stablehlo.types import Types, split_top_level
+from compiler.frontends.stablehlo.types import Types
+from compiler.hlo.parsing import split_top_level
 from compiler.hlo.shape import ArrayShape
 
 _NUMBER = re.compile(r"-?\d+")

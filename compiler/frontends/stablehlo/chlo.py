@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.contraction import precision_attrs
 from compiler.frontends.stablehlo.dynamic import dynamic_reshape
-from compiler.frontends.stablehlo.elementwise import binary, compare, take, unary
+from compiler.frontends.stablehlo.elementwise import BINARY, binary, compare, take, unary
 from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
 from compiler.frontends.stablehlo.movement import broadcast_in_dim
 from compiler.frontends.stablehlo.reduction import region_computation
@@ -20,24 +20,6 @@ from compiler.hlo.expression import INFINITY, Expr
 from compiler.hlo.shape import ArrayShape, is_compatible
 
 _OPCODES = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "sinh", "tan")
-_BROADCAST = {
-    "add": "add",
-    "and": "and",
-    "atan2": "atan2",
-    "complex": "complex",
-    "divide": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "multiply": "multiply",
-    "or": "or",
-    "power": "power",
-    "remainder": "remainder",
-    "shift_left": "shift-left",
-    "shift_right_arithmetic": "shift-right-arithmetic",
-    "shift_right_logical": "shift-right-logical",
-    "subtract": "subtract",
-    "xor": "xor",
-}
 
 
 def _special(function: Callable[..., Expr], count: int) -> Lowering:
@@ -202,7 +184,7 @@ def _ragged_dot(b: Body, op: Operation) -> Instr:
 
 TABLE: dict[str, Lowering] = {
     **{f"chlo.{name}": unary(name) for name in _OPCODES},
-    **{f"chlo.broadcast_{name}": _broadcast_binary(code) for name, code in _BROADCAST.items()},
+    **{f"chlo.broadcast_{name}": _broadcast_binary(code) for name, code in BINARY.items()},
     "chlo.bessel_i1e": _special(special_functions.bessel_i1e, 1),
     "chlo.broadcast_compare": _broadcast_compare,
     "chlo.broadcast_next_after": _broadcast_special(special_functions.next_after),

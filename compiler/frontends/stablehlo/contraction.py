@@ -153,11 +153,7 @@ def conv_dims(b: Body, a: Attributes) -> ConvDims:
         and sorted(rhs) == sorted(["i", "o", *spatial])
     ):
         b.op.fail(f"dimension numbers {found[0]}: want b, f, i, o and spatial numbers from 0 on")
-    return ConvDims(
-        lhs.index("b"), lhs.index("f"), tuple(lhs.index(d) for d in spatial),
-        rhs.index("i"), rhs.index("o"), tuple(rhs.index(d) for d in spatial),
-        out.index("b"), out.index("f"), tuple(out.index(d) for d in spatial),
-    )  # fmt: skip
+    return ConvDims.of_labels(lhs, rhs, out)
 
 
 def _conv_dims_of_record(record: Record) -> ConvDims:

@@ -31,7 +31,7 @@ _UNARY = {
     "tan": "tan",
     "tanh": "tanh",
 }
-_BINARY = {
+BINARY = {
     "add": "add",
     "and": "and",
     "atan2": "atan2",
@@ -179,7 +179,7 @@ def _map(b: Body, op: Operation) -> Instr:
 
 TABLE: dict[str, Lowering] = {
     **{f"stablehlo.{name}": unary(opcode) for name, opcode in _UNARY.items()},
-    **{f"stablehlo.{name}": binary(opcode) for name, opcode in _BINARY.items()},
+    **{f"stablehlo.{name}": binary(opcode) for name, opcode in BINARY.items()},
     "stablehlo.abs": _abs,
     "stablehlo.bitcast_convert": _bitcast_convert,
     "stablehlo.clamp": _clamp,

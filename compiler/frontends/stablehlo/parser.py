@@ -24,8 +24,8 @@ from compiler.frontends.stablehlo.syntax import (
     Region,
     Symbol,
 )
-from compiler.frontends.stablehlo.types import find_arrow, split_top_level
-from compiler.hlo.parsing import raise_syntax_error
+from compiler.frontends.stablehlo.types import find_arrow
+from compiler.hlo.parsing import raise_syntax_error, split_top_level
 from tpu_sim.isa.collector import no_cyclic_gc
 
 Attributes: TypeAlias = dict[str, Attribute]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.parsing import split_top_level
 from compiler.hlo.shape import ArrayShape, Shape, TokenShape, TupleShape
 
 DYNAMIC = -1
@@ -141,22 +142,6 @@ def fits(found: Shape, declared: Shape) -> bool:
         and len(found.dims) == len(declared.dims)
         and all(w in (f, DYNAMIC) for f, w in zip(found.dims, declared.dims, strict=True))
     )
-
-
-def split_top_level(text: str) -> list[str]:
-    """Split at the commas that no bracket of any kind encloses; nothing gives no parts."""
-    parts: list[str] = []
-    depth = start = 0
-    for found in re.finditer(r"->|[<>()\[\]{},]", text):
-        if found[0] in "<([{":
-            depth += 1
-        elif found[0] in ">)]}":
-            depth -= 1
-        elif found[0] == "," and depth == 0:
-            parts.append(text[start : found.start()])
-            start = found.end()
-    last = text[start:]
-    return [*parts, last] if parts or last.strip() else []
 
 
 def find_arrow(text: str) -> int:

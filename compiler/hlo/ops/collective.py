@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ops.declaration import APPLY, DIMENSIONS, AttributeRow, Op, flags, variadic, words
 from compiler.hlo.ops.declaration import Trait as T
@@ -39,32 +41,30 @@ def _scaled(shape: ArrayShape, dim: int, size: int) -> ArrayShape:
 
 
 def _all_gather(q: Inference) -> Shape:
-    operands = q.arrays()
-    dim = _dimension(q, operands[0].rank)
-    size = _group_size(q)
-    if size is not None:
-        return one_or_tuple([_scaled(o, dim, o.dims[dim] * size) for o in operands])
-    results = leaves(q.declared_shape())
-    q.require(len(results) == len(operands), "want one result per operand")
-    return one_or_tuple(
-        [_scaled(o, dim, r.dims[dim]) for o, r in zip(operands, results, strict=True)]
-    )
+    return _along_dimension(q, lambda extent, size: extent * size)
 
 
 def _reduce_scatter(q: Inference) -> Shape:
+    return _along_dimension(q, lambda extent, size: extent // size, divides=True)
+
+
+def _along_dimension(
+    q: Inference, change: Callable[[int, int], int], *, divides: bool = False
+) -> Shape:
+    """Operands whose extent along the dimension changes with the group's size, or as declared."""
     operands = q.arrays()
     dim = _dimension(q, operands[0].rank)
     size = _group_size(q)
     if size is None:
         results = leaves(q.declared_shape())
         q.require(len(results) == len(operands), "want one result per operand")
-        return one_or_tuple(
-            [_scaled(o, dim, r.dims[dim]) for o, r in zip(operands, results, strict=True)]
-        )
-    for operand in operands:
-        if operand.dims[dim] % size:
-            q.fail(f"dimension {dim} of {dims_text(operand)} does not divide by {size}")
-    return one_or_tuple([_scaled(o, dim, o.dims[dim] // size) for o in operands])
+        extents = [result.dims[dim] for result in results]
+    else:
+        for operand in operands:
+            if divides and operand.dims[dim] % size:
+                q.fail(f"dimension {dim} of {dims_text(operand)} does not divide by {size}")
+        extents = [change(operand.dims[dim], size) for operand in operands]
+    return one_or_tuple([_scaled(o, dim, n) for o, n in zip(operands, extents, strict=True)])
 
 
 def _same_as_operands(q: Inference) -> Shape:

@@ -25,7 +25,6 @@ from compiler.passes.expanders.start_values import started_once
 from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
-Dims = tuple[int, ...]
 
 
 def expand_simple(module: HloModule, context: PassContext) -> bool:

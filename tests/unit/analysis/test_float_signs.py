@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.analysis.float_signs import is_never_negative, is_never_positive, is_only_rounded
+from compiler.analysis.float_signs import has_sign, is_only_rounded
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.parser import parse_module
 
@@ -57,7 +57,7 @@ def _node(line: str) -> HloInstruction:
     ],
 )
 def test_never_positive(line: str, *, is_below: bool) -> None:
-    assert is_never_positive(_node(line)) == is_below
+    assert has_sign(_node(line), -1) == is_below
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,13 @@ def test_never_positive(line: str, *, is_below: bool) -> None:
         ("f32[8,16] minimum(x, ax)", False),
         ("f32[8,16] multiply(ax, xx)", True),
         ("f32[8,16] add(ax, x)", False),
+        ("f32[8,16] divide(ax, c)", True),
+        ("f32[8,16] divide(ax, ax)", False),
+        ("f32[8,16] multiply(negated, negated)", True),
     ],
 )
 def test_never_negative(line: str, *, is_above: bool) -> None:
-    assert is_never_negative(_node(line)) == is_above
+    assert has_sign(_node(line), 1) == is_above
 
 
 def test_only_rounded() -> None:
