@@ -85,7 +85,7 @@ def test_what_is_kept_of_another_chip_file_is_not_taken(
 
 def test_a_variant_that_a_model_does_not_fit_is_reported(call: Call, model: Path) -> None:
     done = call("sweep", model, "--set", "vmem=64KiB,64MiB", "--set", "hbm=1,16MiB", "--jobs", "1")
-    assert "as it is" in done.out and "*: no variant" in done.out
+    assert "as it is" in done.out and "*: no variant" in done.out and " us" in done.out
 
 
 def test_set_changes_the_chip_of_any_command(call: Call, model: Path) -> None:

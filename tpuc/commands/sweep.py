@@ -32,7 +32,7 @@ from tpuc.sweep import (
     sensitivity,
 )
 from tpuc.sweep_plot import check_plot, write_plot
-from tpuc.tables import console, heading
+from tpuc.tables import console, heading, printed_seconds
 
 _MOST_ERRORS = 5
 
@@ -121,15 +121,15 @@ def _print(
     for parameter in parameters:
         table.add_column(parameter.key, justify="right")
     for model in models:
-        table.add_column(f"{Path(model).stem} ms", justify="right")
+        table.add_column(Path(model).stem, justify="right")
     table.add_column("by first", justify="right")
     table.add_column("best")
     for point in points:
         values = [setting.value for setting in point] or ["as it is", *[""] * (len(parameters) - 1)]
-        each = [_milliseconds(results[model, point]) for model in models]
+        each = [_time(results[model, point]) for model in models]
         table.add_row(*values, *each, _ratio(times[point]), "*" if point in best else "")
     out.print(table)
-    out.print("*: no variant with earlier values only is faster")
+    out.print("*: no variant of values that stand earlier in the lists is as fast")
     effects = Table()
     for column in ("parameter", "value", "time by that of its first value"):
         effects.add_column(column, justify="left" if column == "parameter" else "right")
@@ -156,8 +156,8 @@ def _errors(results: Results) -> list[str]:
     )
 
 
-def _milliseconds(result: Result) -> str:
-    return "-" if result.error else f"{result.seconds * 1e3:.3f}"
+def _time(result: Result) -> str:
+    return "-" if result.error else printed_seconds(result.seconds)
 
 
 def _ratio(value: float) -> str:

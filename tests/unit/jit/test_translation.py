@@ -28,7 +28,7 @@ from tpu_sim.isa.program import (
 )
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.jit.program_translator import translate_program
-from tpu_sim.jit.translated import ESTIMATE, RUN
+from tpu_sim.jit.translated import RUN, ModuleKind
 from tpu_sim.machine.faults import (
     CycleLimitFault,
     DmaCountFault,
@@ -116,7 +116,7 @@ def test_components_that_read_the_same_are_one() -> None:
 
 
 def test_estimate_module_has_no_vector_code() -> None:
-    text = translate_program(program([block(*scale_tile(0))]), CHIP, ESTIMATE).text
+    text = translate_program(program([block(*scale_tile(0))]), CHIP, ModuleKind(values=False)).text
     assert "<16 x" not in text
 
 
