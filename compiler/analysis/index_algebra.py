@@ -121,11 +121,11 @@ class Remainder(_Division):
 Atom = Var | Quotient | Remainder
 Term = tuple[Atom, int]
 
-_ATOMS: WeakValueDictionary[tuple[object, ...], Atom] = WeakValueDictionary()
+_ATOMS: WeakValueDictionary[tuple[object, ...], Var | _Division] = WeakValueDictionary()
 _ENTERING = Lock()
 
 
-def _entered(identity: tuple[object, ...], made: Atom) -> Atom:
+def _entered(identity: tuple[object, ...], made: Var | _Division) -> Var | _Division:
     """`made`, or what another thread has entered for `identity` meanwhile."""
     with _ENTERING:
         return _ATOMS.setdefault(identity, made)

@@ -256,8 +256,9 @@ def _constrain_layout(site: Site) -> str | None:
 
 
 def _domain(site: Site) -> str | None:
-    entry, leaving = site.message.message(54), site.message.message(55)
-    return f'{{kind="sharding", entry={sharding_text(entry)}, exit={sharding_text(leaving)}}}'
+    """The fields are named from the operand's side (54) to the users' (55), the text the other way."""
+    operand, users = map(sharding_text, (site.message.message(54), site.message.message(55)))
+    return f'{{kind="sharding", entry={users}, exit={operand}}}'
 
 
 def _outfeed_shape(site: Site) -> str | None:
