@@ -22,20 +22,22 @@ from compiler.hlo.attributes import InputOutputAlias, OutputOperandAlias
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible
 
 Slot = tuple[HloInstruction, int]
 
 
 def leaf_count(shape: Shape) -> int:
     """Number of arrays in a shape."""
-    return 1 if isinstance(shape, ArrayShape) else len(leaves(shape))
+    if isinstance(shape, ArrayShape):
+        return 1
+    return shape.leaf_offsets[-1] if isinstance(shape, TupleShape) else 0
 
 
 def element_offset(shape: Shape, index: int) -> int:
     """The leaf number at which tuple element `index` starts."""
     assert isinstance(shape, TupleShape)
-    return sum(leaf_count(e) for e in shape.elements[:index])
+    return shape.leaf_offsets[index]
 
 
 def leaf_number(shape: Shape, path: tuple[int, ...]) -> int:

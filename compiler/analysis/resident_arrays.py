@@ -91,12 +91,15 @@ def resident_arrays(
         for leaf in range(leaf_count(instr.shape)):
             root = sets.find((instr, leaf))
             slots.setdefault(root, []).append((instr, leaf))
-        roots = [sets.find(slot) for slot in _touched(instr)]
-        results = set(roots[len(roots) - leaf_count(instr.shape) :])
         if instr in twins:  # what it is a twin of is written all the same
-            saved.setdefault(roots[-1], {})[instr] = -times * byte_size(instr.array)
+            saved.setdefault(sets.find((instr, 0)), {})[instr] = -times * byte_size(instr.array)
+        if is_free and moves is None and instr not in copies:
+            continue  # an element of a tuple of thousands does not touch the others
+        roots = [sets.find(slot) for slot in _touched(instr)]
+        first_result = len(roots) - leaf_count(instr.shape)
+        results = set(roots[first_result:])
         for number, root in enumerate(roots):
-            is_over_operand = number < len(roots) - leaf_count(instr.shape) and root in results
+            is_over_operand = number < first_result and root in results
             if instr in copies:
                 if number:
                     saved.setdefault(root, {})[instr] = -byte_size(instr.array)

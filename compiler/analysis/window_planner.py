@@ -55,6 +55,9 @@ _RECENT = 8
 _STEPPED = 1024
 """Fusions whose steps are kept: passes that move arrays ask about each with its arrays elsewhere."""
 
+_NUMBERED = 8192
+"""Computations whose numbers are kept, for all fusions of a large training step."""
+
 
 @dataclass
 class WindowPlanner:
@@ -133,7 +136,7 @@ class WindowPlanner:
             found = self.numbers.setdefault(computation_key(computation), len(self.numbers))
             assert not is_same or found == number, f"%{computation.name}: attributes were changed"
             number = found
-        _remember(self.numbered, computation, (parts, number), _STEPPED)
+        _remember(self.numbered, computation, (parts, number), _NUMBERED)
         return number
 
     def adopt(self, fusion: HloInstruction, blocks: Blocks) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from compiler.hlo.dtypes import DType
 
@@ -110,6 +111,11 @@ class TupleShape:
     """A tuple of shapes, possibly nested or empty."""
 
     elements: tuple[Shape, ...]
+
+    @cached_property
+    def leaf_offsets(self) -> tuple[int, ...]:
+        """How many arrays come before each element, and in all: worked out once for all its elements."""
+        return tuple(accumulate((len(leaves(e)) for e in self.elements), initial=0))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.support.isa_programs import (
@@ -12,11 +15,13 @@ from tests.support.isa_programs import (
     kernel_text,
     program_text,
 )
+from tpu_sim.isa import checker
 from tpu_sim.isa.assembly_parser import parse_program
+from tpu_sim.isa.block_checker import BlockSummary
 from tpu_sim.isa.checker import check_kernel, check_program
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.program import Block, If
+from tpu_sim.isa.program import Block, If, Program
 
 LOAD = "vld v1 = [w0 + s0 + 0] stride 1"
 
@@ -302,3 +307,34 @@ def test_endless_nesting_is_refused_quickly() -> None:
     program.kernels["k"].body = body
     with pytest.raises(ProgramError, match="nested deeper than 64"):
         check_program(program, V5E)
+
+
+def _moved(program: Program, rows: int) -> Program:
+    """The program with a second kernel of the same body, whose first window has so many rows."""
+    kernel = program.kernels["k"]
+    first, *others = kernel.windows
+    windows = [replace(first, rows=rows), *others]
+    program.kernels["moved"] = replace(kernel, name="moved", windows=windows)
+    return program
+
+
+def test_a_body_that_kernels_share_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Block] = []
+    summarize = checker.summarize_block
+
+    def counted(block: Block, *others: Any) -> BlockSummary:
+        looked.append(block)
+        return summarize(block, *others)
+
+    monkeypatch.setattr(checker, "summarize_block", counted)
+    program = kernel_program(block(LOAD))
+    rows = program.kernels["k"].windows[0].rows
+    check_program(program, V5E)
+    alone = len(looked)
+    check_program(_moved(program, rows), V5E)
+    assert len(looked) == 2 * alone
+
+
+def test_a_shared_body_is_checked_again_where_it_may_do_less() -> None:
+    with pytest.raises(ProgramError, match=r"kernel moved.*rows 0\.\.7 of window"):
+        check_program(_moved(kernel_program(block(LOAD)), 4), V5E)

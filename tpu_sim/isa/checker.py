@@ -57,15 +57,36 @@ def check_program(program: Program, chip: Chip) -> None:
         raise TargetError(f"the program is for {program.target}, the machine is {chip.name}")
     _check_memory(program, chip)
     _check_routes(program.routes)
+    bodies: set[tuple[object, ...]] = set()
     for name, kernel in program.kernels.items():
         if name != kernel.name:
             raise ProgramError(f"kernel {kernel.name!r} is listed under the name {name!r}")
-        check_kernel(kernel, chip, len(program.routes))
+        _check_tables(kernel, chip, len(program.routes))
+        body = _body_key(kernel)
+        if body not in bodies:
+            _check_body(kernel, chip)
+            bodies.add(body)
     _BodyChecker(chip, None, "main", program).run(program.main)
 
 
 def check_kernel(kernel: Kernel, chip: Chip, route_count: int = MAX_ROUTES) -> None:
     """Check one kernel by itself, in a program with so many routes (if that is known already)."""
+    _check_tables(kernel, chip, route_count)
+    _check_body(kernel, chip)
+
+
+def _check_body(kernel: Kernel, chip: Chip) -> None:
+    _BodyChecker(chip, kernel, f"kernel {kernel.name}", None).run(kernel.body)
+
+
+def _body_key(kernel: Kernel) -> tuple[object, ...]:
+    """The same for kernels whose bodies are one object and may do the same: arrays lie elsewhere alone."""
+    rows = tuple(window.rows for window in kernel.windows)
+    sizes = (len(kernel.descriptors), kernel.flags, kernel.spill_slots)
+    return (id(kernel.body), rows, sizes)
+
+
+def _check_tables(kernel: Kernel, chip: Chip, route_count: int) -> None:
     where = f"kernel {kernel.name}"
     if not 0 <= kernel.arg_count <= MAX_ARGUMENTS:
         raise ProgramError(f"{kernel.arg_count} arguments, want 0..{MAX_ARGUMENTS}", where)
@@ -77,7 +98,6 @@ def check_kernel(kernel: Kernel, chip: Chip, route_count: int = MAX_ROUTES) -> N
         raise ProgramError(f"{len(kernel.descriptors)} descriptors, most {_MAX_DESCRIPTORS}", where)
     for number, descriptor in enumerate(kernel.descriptors):
         _check_descriptor(descriptor, kernel, route_count, f"{where}, descriptor d{number}")
-    _BodyChecker(chip, kernel, where, None).run(kernel.body)
 
 
 def _check_memory(program: Program, chip: Chip) -> None:
