@@ -41,7 +41,7 @@ class RunningTimes:
     """Cycles of instructions on a chip, about; `exchange_cost` is told of a collective."""
 
     def __init__(self, chip: Chip, exchange_cost: Callable[[HloInstruction], ExchangeCost]) -> None:
-        self._chip = chip
+        self.chip = chip
         self._exchange_cost = exchange_cost
         self._costs: dict[object, ExchangeCost] = {}
         self._known: dict[HloInstruction, float] = {}
@@ -61,10 +61,10 @@ class RunningTimes:
     @property
     def hop(self) -> float:
         """Cycles from one chip to the next."""
-        return self._chip.ici_hop_cycles
+        return self.chip.ici_hop_cycles
 
     def _found(self, instr: HloInstruction) -> float:
-        chip, traits = self._chip, OPCODES[instr.opcode]
+        chip, traits = self.chip, OPCODES[instr.opcode]
         if instr.opcode == "while":
             trips = expected_trips(instr) or _UNKNOWN_TRIPS
             return trips * sum(map(self._of_all, instr.called_computations()))
@@ -105,7 +105,7 @@ class RunningTimes:
         """Of a reduction's steps: of each piece two arrays are read and one is written."""
         if not adds_up(half):
             return 0
-        start, chip = start_of(half), self._chip
+        start, chip = start_of(half), self.chip
         steps = ring_steps(start.calls.root_instruction) / phases(start)[1]
         bytes_cycles = 3 * _slot_bytes(start) / chip.hbm_bytes_per_cycle
         return steps * bytes_cycles
@@ -128,7 +128,7 @@ class RunningTimes:
         config = read_config(kernel).get(WINDOW_CONFIG)
         if isinstance(config, dict) and "estimated_cycles" in config:
             return float(config["estimated_cycles"])
-        chip = self._chip
+        chip = self.chip
         if self.is_exchange(kernel):
             cost = self._cost(kernel.calls.root_instruction)
             return cost.ready + cost.transfer

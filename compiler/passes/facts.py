@@ -195,6 +195,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "tiling": Contract(requires=(WRAPPED, TILED)),
     "loop-double-buffering": Contract(requires=(WRAPPED, TILED, FLAT_TUPLES)),
     "scheduling": Contract(requires=(WRAPPED, TILED, NO_CALLS)),
+    "loop-exchanges": Contract(requires=(WRAPPED, TILED, FLAT_TUPLES, NO_CALLS)),
     "latency-hiding": Contract(requires=(WRAPPED, TILED, NO_CALLS)),
     "copy-insertion": Contract(requires=(WRAPPED, TILED, FLAT_TUPLES, NO_CALLS)),
 }

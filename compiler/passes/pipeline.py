@@ -21,6 +21,7 @@ from compiler.passes.collectives.combiner import combine_collectives
 from compiler.passes.collectives.expander import expand_collectives
 from compiler.passes.collectives.flattening import flatten_replicas
 from compiler.passes.collectives.latency_hiding import hide_latency
+from compiler.passes.collectives.loop_exchanges import move_out_of_loops
 from compiler.passes.constant_folding import fold_constants
 from compiler.passes.context import Chip
 from compiler.passes.control_unsharing import unshare_control
@@ -143,6 +144,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("tiling", tile_fusions),
         FunctionPass("loop-double-buffering", double_buffer_loops),
         FunctionPass("scheduling", schedule, Level.SCHEDULED),
+        FunctionPass("loop-exchanges", move_out_of_loops, Level.SCHEDULED),
         FunctionPass("latency-hiding", hide_latency, Level.SCHEDULED),
         FunctionPass("copy-insertion", insert_copies),
         FunctionPass("vmem-residency", keep_in_vmem),
@@ -223,6 +225,7 @@ PIPELINE: tuple[str, ...] = (
     "tiling",
     "loop-double-buffering",
     "scheduling",
+    "loop-exchanges",
     "latency-hiding",
     "copy-insertion",
     "vmem-residency",
@@ -263,6 +266,9 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("double-precision-narrower", "double-precision-check", "it leaves nothing to refuse"),
     ("double-precision-narrower", "constant-folding", "constants are those of the narrow type"),
     ("scheduling", "latency-hiding", "it moves starts and dones within a good order"),
+    ("scheduling", "loop-exchanges", "what it moves stands within a good order"),
+    ("tiling", "loop-exchanges", "windows say how long a kernel runs"),
+    ("loop-exchanges", "latency-hiding", "it splits what is moved"),
     ("tiling", "latency-hiding", "windows say how long a kernel runs"),
     ("latency-hiding", "copy-insertion", "what a start holds until its done is not overwritten"),
     ("single-device", "replica-flattener", "groups of one are gone"),

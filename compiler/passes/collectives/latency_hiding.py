@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler.analysis.aliasing import shared_slots
 from compiler.analysis.async_flags import (
@@ -25,13 +25,12 @@ from compiler.analysis.running_time import RunningTimes
 from compiler.analysis.tiled_layout import byte_size
 from compiler.backend.exchange.cost import exchange_cost
 from compiler.hlo.call_graph import control_computations
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule, depends_on
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import leaves
 from compiler.passes.collectives.halves import Halves, can_split, join, remove, split
 from compiler.passes.context import PassContext
-from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice, Torus
 
 _MOST, _MOST_FLAGS = 8, 80
@@ -45,20 +44,19 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
     """Split exchanges of a scheduled module where that hides them."""
     if context.planner is None:
         return False
-    chip = context.planner.chip
-    cores = context.cores or _any_ring(device_counts(module).devices)
-    times = RunningTimes(chip, lambda root: exchange_cost(root, cores, chip))
+    times = running_times(module, context)
+    bodies = _bodies(module)
     changed = [
-        _Overlap(computation, times, chip)
+        _Overlap(computation, times, is_body=computation in bodies)
         for computation in control_computations(module)
         if _has_exchanges(computation)
     ]
     if not changed:
         return False
-    before = _peak_bytes(module)
+    before = peak_bytes(module)
     for overlap in changed:
         overlap.apply()
-    after = _peak_bytes(module)
+    after = peak_bytes(module)
     if after > max(before, context.chip.hbm_bytes):
         context.remarks.append(f"{after} bytes would be live, so exchanges hide behind nothing")
     elif _number_flags(module):
@@ -67,6 +65,26 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
     for overlap in changed:
         overlap.undo()
     return False
+
+
+def running_times(module: HloModule, context: PassContext) -> RunningTimes:
+    """Of the module's instructions on the chip and slice that it is compiled for."""
+    assert context.planner is not None
+    chip = context.planner.chip
+    cores = context.cores or _any_ring(device_counts(module).devices)
+    return RunningTimes(chip, lambda root: exchange_cost(root, cores, chip))
+
+
+def turn_cycles(body: HloComputation, times: RunningTimes) -> float:
+    """About how long a turn of a loop takes in the order that hides most."""
+    overlap = _Overlap(body, times, is_body=True)
+    cycles = overlap.apply()
+    overlap.undo()
+    return cycles
+
+
+def _bodies(module: HloModule) -> set[HloComputation]:
+    return {i.body for c in control_computations(module) for i in c if i.opcode == "while"}
 
 
 def _any_ring(count: int) -> Slice:
@@ -80,7 +98,7 @@ def _has_exchanges(computation: HloComputation) -> bool:
     return not is_bound and any(can_split(i) or i.opcode.endswith("-start") for i in computation)
 
 
-def _peak_bytes(module: HloModule) -> int:
+def peak_bytes(module: HloModule) -> int:
     """Bytes of arrays that are live together at most, in the order as it is."""
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
@@ -132,24 +150,26 @@ def _free_flags(count: int, busy: frozenset[int]) -> range | None:
 class _Overlap:
     """One computation: the order before, and the order with exchanges in halves."""
 
-    def __init__(self, computation: HloComputation, times: RunningTimes, chip: Chip) -> None:
+    def __init__(
+        self, computation: HloComputation, times: RunningTimes, *, is_body: bool = False
+    ) -> None:
         self.computation = computation
         self.times = times
-        self.chip = chip
+        self.is_body = is_body
         self.before = list(computation)
         self.pairs: list[Halves] = []
         self.kept: list[Halves] = []
         self.unused: list[HloInstruction] = []
 
-    def apply(self) -> None:
-        """Split what can be split, order all, and join again what hides too little."""
-        self.pairs = [split(instr, self.chip) for instr in self.before if can_split(instr)]
+    def apply(self) -> float:
+        """Split what can be split, order all, join again what hides too little; about how long it takes."""
+        self.pairs = [split(instr, self.times.chip) for instr in self.before if can_split(instr)]
         self.kept = list(self.pairs)
-        order, cycles = self._scheduled()
+        order, cycles = self._ordered()
         for pair in sorted(self.pairs, key=lambda pair: self._hidden(pair, order))[:_MOST_TRIALS]:
             join(pair)
             self.kept.remove(pair)
-            found, without = self._scheduled()
+            found, without = self._ordered()
             if without <= cycles:
                 order, cycles = found, without
             else:
@@ -159,12 +179,14 @@ class _Overlap:
         self.unused = [i for p in self.pairs if p not in self.kept for i in reversed(p.chain)]
         self.unused += [p.whole for p in self.kept]
         self.computation.instructions = dict.fromkeys(order if has_halves else self.before)
+        return cycles
 
-    def _scheduled(self) -> tuple[list[HloInstruction], float]:
+    def _ordered(self) -> tuple[list[HloInstruction], float]:
         """The order, with those halves that are kept, and about how long it takes."""
         halves = {pair.whole: pair.chain for pair in self.kept}
         instrs = [i for old in self.before for i in halves.get(old, (old,))]
-        scheduler = _Scheduler(instrs, self.times)
+        late = _places_to_wait_for(self.computation.root_instruction) if self.is_body else {}
+        scheduler = _Scheduler(instrs, self.times, late)
         return scheduler.order(), scheduler.now
 
     def _hidden(self, pair: Halves, order: Sequence[HloInstruction]) -> float:
@@ -191,14 +213,57 @@ class _Overlap:
         remove(self.computation, *unused)
 
 
-class _Scheduler:
-    """Orders instructions, whose halves stand in pairs, by the times that they take."""
+def _places_to_wait_for(root: HloInstruction) -> dict[HloInstruction, list[HloInstruction]]:
+    """For what reads an element of a loop's state the starts that bring its next value and do not need it:
+    they come to the same place if they wait for those that read it."""
+    found: dict[HloInstruction, list[HloInstruction]] = {}
+    assert root.computation is not None
+    for index, value in enumerate(root.operands):
+        if not value.opcode.endswith("-done") or len(value.users) > 1:
+            continue
+        start = start_of(value)
+        elements = [
+            user
+            for user in root.computation.parameters[0].users
+            if user.opcode == "get-tuple-element" and user.index == index
+        ]
+        if any(depends_on(start, element) for element in elements):
+            continue
+        for element in elements:
+            for reader in _readers(element):
+                if reader is not root:
+                    found.setdefault(reader, []).append(start)
+    return found
 
-    def __init__(self, instrs: Sequence[HloInstruction], times: RunningTimes) -> None:
+
+def _readers(value: HloInstruction) -> list[HloInstruction]:
+    """The instructions that take time and read a value, or hand it on as the root does."""
+    found: dict[HloInstruction, None] = {}
+    for user in value.users:
+        is_root = user.computation is not None and user.computation.root is user
+        is_free = user.opcode in _NO_TIME and not is_root
+        found |= dict.fromkeys(_readers(user) if is_free else (user,))
+    return list(found)
+
+
+class _Scheduler:
+    """Orders instructions, whose halves stand in pairs, by the times that they take; `followers` are those
+    that wait for an instruction beside its users."""
+
+    def __init__(
+        self,
+        instrs: Sequence[HloInstruction],
+        times: RunningTimes,
+        followers: Mapping[HloInstruction, Sequence[HloInstruction]],
+    ) -> None:
         self.instrs = instrs
         self.times = times
+        self.followers = followers
         self.position = {instr: number for number, instr in enumerate(instrs)}
         self.waiting = {i: len(set(i.operands)) for i in instrs}
+        for reader, late in followers.items():
+            for instr in late if reader in self.position else ():
+                self.waiting[instr] += 1
         self.early = self._leads_to_a_start()
         self.now = 0.0
         self.under_way = self.flags = 0
@@ -237,7 +302,7 @@ class _Scheduler:
             instr = self._next()
             done.append(instr)
             self._run(instr)
-            for user in instr.users:
+            for user in (*instr.users, *self.followers.get(instr, ())):
                 if user in self.waiting:
                     self.waiting[user] -= 1
                     if not self.waiting[user]:
