@@ -57,10 +57,6 @@ class BufferClasses:
             found = self._class[value] = _Class({c: [(value, s)] for c, s in spans.items()})
         return found
 
-    def is_joined(self, a: Slot, b: Slot) -> bool:
-        """Whether two values share a buffer already."""
-        return self.find(a) is self.find(b)
-
     def join(self, a: Slot, b: Slot) -> bool:
         """Put two values into one buffer unless they disturb each other; whether they share one."""
         first, second = self.find(a), self.find(b)
