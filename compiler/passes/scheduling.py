@@ -1,9 +1,10 @@
 """Scheduling: the order in which a computation's instructions run, chosen to keep little alive.
 
 A list scheduler over the data dependences. Among the ready instructions it runs first one that
-frees more bytes than it allocates (the most first), and otherwise the one that stood first.
-The chosen order is the order of `HloComputation.instructions`; the module is marked
-``is_scheduled=true``.
+frees more bytes than it allocates (the most first), and otherwise the one that stood first. What
+only takes memory then moves to just before its first user: zeros that a loop starts with do not
+lie in VMEM while others work. The chosen order is that of `HloComputation.instructions`; the module
+is marked ``is_scheduled=true``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
 
 _NO_BUFFER = with_any(Trait.GIVEN | Trait.FORWARDS)
+_STAYS = with_any(
+    Trait.GIVEN
+    | Trait.ASYNC
+    | Trait.COLLECTIVE
+    | Trait.CONTROL_FLOW
+    | Trait.SIDE_EFFECT
+    | Trait.TUPLE_ONLY
+)
 
 
 def schedule(module: HloModule, context: PassContext) -> bool:
@@ -75,7 +84,36 @@ class _ListScheduler:
                 continue
             done[instr] = None
             self._release(instr, done)
-        return list(done)
+        return self._sunk(list(done))
+
+    def _sunk(self, order: list[HloInstruction]) -> list[HloInstruction]:
+        """The order with each instruction that frees nothing just before its first user."""
+        place = {instr: i for i, instr in enumerate(order)}
+        readers = self._count_readers()
+        before: dict[HloInstruction, list[HloInstruction]] = {}
+        kept: list[HloInstruction] = []
+        for instr in reversed(order):
+            first = min(self.users[instr], key=place.__getitem__, default=None)
+            if first is None or instr.opcode in _STAYS or self._frees(instr, first, place, readers):
+                kept.append(instr)
+            else:
+                place[instr] = place[first]
+                before.setdefault(first, []).append(instr)
+        return _unfolded(kept[::-1], before)
+
+    def _frees(
+        self,
+        instr: HloInstruction,
+        first: HloInstruction,
+        place: dict[HloInstruction, int],
+        readers: dict[HloInstruction, set[HloInstruction]],
+    ) -> bool:
+        """Whether something that an instruction reads would live until `first` for it alone."""
+        return instr.opcode not in _NO_BUFFER and any(
+            all(place[reader] < place[first] for reader in readers[source])
+            for source in self._read(instr)
+            if not OPCODES[source.opcode].has(Trait.GIVEN)
+        )
 
     def _release(self, instr: HloInstruction, done: dict[HloInstruction, None]) -> None:
         for user in self.users[instr]:
@@ -107,6 +145,22 @@ class _ListScheduler:
             if len(self.readers[b]) == 1 and not OPCODES[b.opcode].has(Trait.GIVEN)
         )
         return _bytes(instr) - freed
+
+
+def _unfolded(
+    order: list[HloInstruction], before: dict[HloInstruction, list[HloInstruction]]
+) -> list[HloInstruction]:
+    """The order with what comes `before` an instruction, last first, and before that, put in."""
+    done: list[HloInstruction] = []
+    for instr in order:
+        pending = [instr]
+        while pending:
+            early = before.pop(pending[-1], None)
+            if early is None:
+                done.append(pending.pop())
+            else:
+                pending += early
+    return done
 
 
 def _needs(instr: HloInstruction) -> set[HloInstruction]:
