@@ -91,36 +91,62 @@ def gather_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
     return make.reshape(box, instr.array.dims)
 
 
-# scatter(x, constant index vector inside, u) == dynamic-update-slice(x, f(x[box], u), starts)
+# scatter(x, one index vector, u) == dynamic-update-slice(x, inside ? f(x[box], u) : x[box], starts)
 @rule("scatter-of-one-box", Op("scatter"), freedom=Freedom.ROUNDING)
 def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """A scatter of one window at known starts updates a slice (outside ones are dropped)."""
+    """A scatter of one window updates a slice; one that reaches outside is dropped."""
     if len(instr.operands) != 3 or instr.input_batching_dims:
         return None
     operand, indices, update = instr.operands
-    vector_dim = instr.index_vector_dim
     target_dims = instr.scatter_dims_to_operand_dims
-    vectors = math.prod(n for d, n in enumerate(indices.array.dims) if d != vector_dim)
-    values = _constant_vector(indices)
-    if vectors != 1 or values is None or len(values) != len(target_dims):
-        return None
+    dims = operand.array.dims
+    starts = _scalar_starts(indices, instr.index_vector_dim, target_dims, len(dims))
     inserted = instr.inserted_window_dims
     window = iter(update.array.dims[d] for d in instr.update_window_dims)
-    sizes = tuple(1 if d in inserted else next(window) for d in range(operand.array.rank))
-    starts = [0] * operand.array.rank
-    for dim, value in zip(target_dims, values, strict=True):
-        starts[dim] = value
-    ends = [s + n for s, n in zip(starts, sizes, strict=True)]
-    if min(starts, default=0) < 0 or any(
-        e > d for e, d in zip(ends, operand.array.dims, strict=True)
+    sizes = tuple(1 if d in inserted else next(window) for d in range(len(dims)))
+    if starts is None or not target_dims or 0 in sizes:
+        return None
+    most = tuple(n - size for n, size in zip(dims, sizes, strict=True))
+    values = _constant_vector(indices)
+    if min(most, default=0) < 0 or (
+        values is not None
+        and any(not 0 <= v <= most[d] for d, v in zip(target_dims, values, strict=True))
     ):
         return operand
-    box = make.slice_(operand, tuple((s, e, 1) for s, e in zip(starts, ends, strict=True)))
-    combined = combine(instr, box, make.reshape(update, sizes))
+    new = make.reshape(update, sizes)
+    if values is not None:
+        lows = [0] * len(dims)
+        for dim, value in zip(target_dims, values, strict=True):
+            lows[dim] = value
+        bounds = tuple((low, low + n, 1) for low, n in zip(lows, sizes, strict=True))
+        combined = combine(instr, make.slice_(operand, bounds), new)
+        starts = [make.constant(instr, S32, low) for low in lows]
+    else:
+        attrs: dict[str, object] = {"dynamic_slice_sizes": sizes}
+        starts = [wide_index(start, n + 1) for start, n in zip(starts, most, strict=True)]
+        shape = operand.array.with_dims(sizes)
+        box = emit(instr, "dynamic-slice", shape, (operand, *starts), attrs)
+        combined = combine(instr, box, new)
+        if combined is not None:
+            inside = make.broadcast(_is_inside(starts, most, target_dims), sizes, ())
+            combined = emit(instr, "select", shape, (inside, combined, box))
     if combined is None:
         return None
-    scalars = [make.constant(instr, S32, s) for s in starts]
-    return emit(instr, "dynamic-update-slice", instr.array, (operand, combined, *scalars))
+    return emit(instr, "dynamic-update-slice", instr.array, (operand, combined, *starts))
+
+
+def _is_inside(starts: list[HloInstruction], most: Dims, dims: Dims) -> HloInstruction:
+    """Whether every start along `dims` is one of 0 to the most there, as one predicate."""
+    scalar = ArrayShape(PRED, ())
+    found: HloInstruction | None = None
+    for dim in dims:
+        start = starts[dim]
+        for direction, limit in (("GE", 0), ("LE", most[dim])):
+            bound = make.constant(start, S32, limit)
+            one = emit(start, "compare", scalar, (start, bound), {"direction": direction})
+            found = one if found is None else emit(start, "and", scalar, (found, one))
+    assert found is not None
+    return found
 
 
 def _constant_vector(indices: HloInstruction) -> list[int] | None:

@@ -8,21 +8,27 @@ one, before the window's. Batch dimensions become components of the index (an io
 that leads all arrays: a kernel then goes through each batch's own updates only.
 
 Transposes and reshapes bring the arrays into that form; they fuse with what makes the indices.
+
+Single elements of 8 and 16 bits are scattered as 32 bits, where that makes no other number of them:
+kernels combine a register of words at a time, and parts of words one after another.
+
+    pred[n] scatter-or(x, i, u)     ->   convert(s32[n] scatter-or(convert(x), i, convert(u)))
 """
 
 from __future__ import annotations
 
 import math
 
-from compiler.analysis.reducers import widened_kind
+from compiler.analysis.reducers import reducer_kind, widened_kind
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     can_stay_batched,
     is_canonical,
+    replaces,
     scatter_dims,
 )
 from compiler.hlo.call_graph import reachable
-from compiler.hlo.dtypes import S32
+from compiler.hlo.dtypes import F32, S32, U32, DType
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -32,6 +38,9 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
 Dims = tuple[int, ...]
+_NARROW = frozenset({"pred", "bf16", "f16"})
+_FEWEST_WIDENED = 128
+"""Updates of a scatter whose elements are widened: fewer take less than the conversions."""
 
 
 def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
@@ -41,10 +50,48 @@ def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
         changed = [i for i in found if not is_canonical(scatter_dims(i))]
         for scatter in changed:
             replace(scatter, _canonical(scatter_dims(scatter)))
-        if changed:
+        narrow = [i for i in computation if i.opcode == "scatter" and _is_widened(scatter_dims(i))]
+        for scatter in narrow:
+            replace(scatter, _widened(scatter))
+        if changed or narrow:
             computation.sort()
         context.counts["scatters"] += len(changed)
-    return bool(context.counts["scatters"])
+        context.counts["widened"] += len(narrow)
+    return bool(context.counts["scatters"] or context.counts["widened"])
+
+
+def _is_widened(d: ScatterDims) -> bool:
+    """Whether single elements that share words are combined as exactly in words of their own."""
+    dtype = d.operand.array.dtype
+    if len(d.operands) != 1 or d.operand_batch or d.window_dims or d.vectors < _FEWEST_WIDENED:
+        return False
+    if dtype.packing == 1 or not (dtype.is_integer or dtype.name in _NARROW):
+        return False
+    return replaces(d.scatter) or reducer_kind(d.scatter.to_apply) in _exact_kinds(dtype)
+
+
+def _exact_kinds(dtype: DType) -> frozenset[str]:
+    """Operations on a narrow type that give the same numbers on a wide one, cut off afterwards."""
+    if dtype.kind == "pred":
+        return frozenset({"and", "or", "maximum", "minimum"})
+    if dtype.is_integer:
+        return frozenset({"add", "multiply", "and", "or", "maximum", "minimum"})
+    return frozenset({"maximum", "minimum"})
+
+
+def _widened(scatter: HloInstruction) -> HloInstruction:
+    """The same scatter of 32 bits."""
+    operand, indices, updates = scatter.operands
+    narrow = operand.array.dtype
+    wide = F32 if narrow.is_float else U32 if narrow.is_integer and not narrow.is_signed else S32
+    attrs = dict(scatter.attrs)
+    if replaces(scatter):
+        attrs["to_apply"] = make.replacement(scatter, wide)
+    else:
+        attrs["to_apply"] = make.reducer(scatter, str(reducer_kind(scatter.to_apply)), wide)
+    operands = (make.convert(operand, wide), indices, make.convert(updates, wide))
+    shape = ArrayShape(wide, operand.array.dims)
+    return make.convert(emit(scatter, "scatter", shape, operands, attrs), narrow)
 
 
 def _canonical(d: ScatterDims) -> HloInstruction:

@@ -6,9 +6,6 @@ Tiles of 8x128 make 42 bytes of one where the last dimensions are small. A scan 
 such slices, so that is where memory goes. What a slice is made of or read into keeps its dimensions;
 a reshape stands between, which is index arithmetic of the kernel that makes or reads the slice.
 
-Rows of a matrix lie apart, too: f32[64,1048576] becomes f32[64,1,1048576], for in tiles of eight rows
-each row that is read or written moves the others.
-
 Rows of a matrix lie apart, too, where the state is larger than VMEM: f32[64,1048576] becomes
 f32[64,1,1048576], for in tiles of eight rows each row that is read or written moves the others.
 

@@ -79,14 +79,25 @@ def elementwise(like: HloInstruction, operands: list[HloInstruction], dims: Dims
 
 def reducer(near: HloInstruction, kind: str, dtype: DType) -> HloComputation:
     """A new computation ``kind(a, b)`` of scalars, in the module of `near`."""
-    computation = HloComputation(f"reduce_{kind}")
+    return _of_two(near, dtype, f"reduce_{kind}", kind)
+
+
+def replacement(near: HloInstruction, dtype: DType) -> HloComputation:
+    """A new computation of scalars a and b that is b, in the module of `near`."""
+    return _of_two(near, dtype, "replace", None)
+
+
+def _of_two(near: HloInstruction, dtype: DType, name: str, kind: str | None) -> HloComputation:
+    computation = HloComputation(name)
     scalar = ArrayShape(dtype, ())
     parts = [
         computation.add(HloInstruction("parameter", name, scalar, (), {"parameter_number": i}))
         for i, name in enumerate(("a", "b"))
     ]
-    computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
-    inherit(computation.root.attrs, near)
+    computation.root = parts[1]
+    if kind is not None:
+        computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
+        inherit(computation.root.attrs, near)
     assert near.computation is not None
     assert near.computation.module is not None
     return near.computation.module.add_computation(computation)

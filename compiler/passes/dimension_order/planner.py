@@ -48,7 +48,7 @@ from compiler.rewrite.dims import without_ones
 
 Instr = HloInstruction
 Orders = dict[int, Order]
-_LEAST_WASTE = 4.0
+_LEAST_WASTE = 3.0
 """How many times the bytes of its best order an array must take to be looked at."""
 _LEAST_ROW_WASTE = 1.9
 """The same for what a product of many rows and few features reads and gives."""

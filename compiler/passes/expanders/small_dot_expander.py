@@ -13,11 +13,16 @@ A dot of few results that sums along a long dimension (the normal equations of a
 weights for every 128 elements and uses a few columns of them. Its products are summed along the lanes,
 of operands rounded as for the matrix unit. Likewise a product of a long, narrow matrix with a vector or
 a matrix of a few numbers (colours of pixels, rotations of points, the spins of a lattice).
+
+A product with a vector reads each number of its matrix once: whoever computes it, memory bounds it. Where
+the matrix is a stack of images (a Krylov basis over a grid) the matrix unit would want each image as one
+row, which is a copy of all of them; as arithmetic its dimensions stay apart.
 """
 
 from __future__ import annotations
 
 from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.tiled_layout import is_bitcast
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
@@ -33,6 +38,8 @@ MAX_NUMBERS = 32
 """Numbers of a matrix that a long one is multiplied with row by row."""
 LONG = 8192
 """Contracted elements of a dot of so few results."""
+LARGE = 1 << 17
+"""Elements of a stack that is not copied for a product with a vector."""
 SUBLANES, LANES = 8, 128
 
 
@@ -54,8 +61,12 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
         return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
     few = min(m, n)
     is_small = k <= MAX_RESULTS and k * few <= MAX_NUMBERS and (k > 1 or few == 1)
+    long, short = (left, right) if m > n else (right, left)
     if batch == 1 and is_small and max(m, n) >= LONG:
-        long, short = (left, right) if m > n else (right, left)
+        return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
+    if batch == 1 and few == 1 and _moves_when_merged(long):
+        if len(long.contracting) > 1:
+            return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
         return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
     if is_rounded:
         return None
@@ -72,6 +83,19 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
     products = e.multiply(rows, columns)
     total = e.shaped(products, full[1:]) if k == 1 else e.total(products, 0)
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _moves_when_merged(side: DotSide) -> bool:
+    """Whether the trailing dimensions of a large stack would have to be one row for the matrix unit."""
+    shape = side.operand.array
+    lies = tuple(range(shape.rank))
+    sizes = {
+        (*side.free, *side.contracting): (side.size(side.free), side.size(side.contracting)),
+        (*side.contracting, *side.free): (side.size(side.contracting), side.size(side.free)),
+    }
+    if lies not in sizes or shape.dims[-1] < LANES or shape.element_count < LARGE:
+        return False
+    return not is_bitcast(shape.with_layout(None), shape.with_layout(None).with_dims(sizes[lies]))
 
 
 def _summed_over_rows(instr: Instr, long: DotSide, short: DotSide, *, is_rounded: bool) -> Instr:

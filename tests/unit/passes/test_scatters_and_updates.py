@@ -225,3 +225,82 @@ ENTRY e {
 }
 """
     check_text(text, [normal(0, 9), normal(1, 14, 6), np.int32(3)], machine="llvm")
+
+
+ONE = """HloModule m
+{reducer}
+ENTRY main {{
+  x = f32[5,9] parameter(0)
+  i = {index}[2] parameter(1)
+  u = f32[2] parameter(2)
+  ROOT s = f32[5,9] scatter(x, i, u), update_window_dims={{0}}, inserted_window_dims={{0}}, \
+scatter_dims_to_operand_dims={{0,1}}, index_vector_dim=0, to_apply={name}
+}}
+"""
+SET = "set { a = f32[] parameter(0)\n ROOT b = f32[] parameter(1) }"
+
+
+@pytest.mark.parametrize("place", [(0, 0), (4, 7), (4, 8), (-1, 3), (5, 0), (2, -1)])
+@pytest.mark.parametrize(("name", "reducer"), [("add_f32", ADD), ("set", SET)])
+@pytest.mark.parametrize("index", ["s32", "u32", "s8"])
+def test_one_window_is_an_update(
+    place: tuple[int, int], name: str, reducer: str, index: str
+) -> None:
+    text = ONE.format(name=name, reducer=reducer, index=index)
+    starts = np.array(place, np.int64).astype(BY_NAME[index].numpy)  # u32 of -1 is outside, too
+    run = check_text(text, [normal(0, 5, 9), starts, normal(1, 2)])
+    assert "scatter" not in opcodes(run)
+
+
+NARROW = """HloModule m
+{name} {{
+  a = {dtype}[] parameter(0)
+  b = {dtype}[] parameter(1)
+  ROOT s = {dtype}[] {name}(a, b)
+}}
+ENTRY main {{
+  x = {dtype}[3000] parameter(0)
+  i = s32[700] parameter(1)
+  u = {dtype}[700] parameter(2)
+  ROOT s = {dtype}[3000] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, \
+scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={name}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("or", "pred"),
+        ("and", "pred"),
+        ("add", "s8"),
+        ("multiply", "u16"),
+        ("minimum", "u8"),
+        ("maximum", "bf16"),
+    ],
+)
+def test_narrow_elements_are_scattered_as_words(name: str, dtype: str) -> None:
+    """Elements meet, some lie outside, and sums leave the range of their type."""
+    rng = np.random.default_rng(0)
+    numpy = BY_NAME[dtype].numpy
+    values = [rng.integers(-60000, 60000, n).astype(np.int64) for n in (3000, 700)]
+    x, u = ((v % 2 == 0 if dtype == "pred" else v.astype(numpy)) for v in values)
+    run = check_text(
+        NARROW.format(name=name, dtype=dtype), [x, rng.integers(-9, 900, 700, np.int32), u]
+    )
+    assert any("together" in note for note in run.notes)
+
+
+def test_a_stack_of_images_times_a_vector_keeps_its_dimensions() -> None:
+    """Whichever side is summed: products with a vector do not copy the images into rows."""
+    for out, lhs, rhs, left in (("6", "1,2", "0,1", "160,200"), ("160,200", "0", "0", "6")):
+        text = f"""HloModule m
+ENTRY main {{
+  v = f32[6,160,200] parameter(0)
+  w = f32[{left}] parameter(1)
+  ROOT d = f32[{out}] dot(v, w), lhs_contracting_dims={{{lhs}}}, rhs_contracting_dims={{{rhs}}}
+}}
+"""
+        vector = normal(1, *map(int, left.split(",")))
+        run = check_text(text, [normal(0, 6, 160, 200), vector])
+        assert "dot(" not in opcodes(run) and "32000" not in opcodes(run)
