@@ -146,6 +146,13 @@ def carried(source: Dims, target: Dims, order: Order) -> Order | None:
     return tuple(d for _, new in sorted(parts, key=lambda p: p[0]) for d in new)
 
 
+def across_reshape(source: Dims, target: Dims, minor: int, order: Order) -> Order:
+    """An order of reshaped dimensions with those last that the `minor` one of the source is part of, or
+    consists of."""
+    (found,) = (new for old, new in reshape_groups(source, target) if minor in old)
+    return tuple(sorted(order, key=lambda d: d in found and target[d] != 1))
+
+
 def _dot(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     if not is_in_lanes(instr, wanted):
         return row_form(instr, orders, wanted) if is_row_dot(instr) else plain(instr)

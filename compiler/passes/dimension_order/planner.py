@@ -25,6 +25,7 @@ from compiler.passes.dimension_order.dots import (
     row_cycles,
 )
 from compiler.passes.dimension_order.forms import (
+    across_reshape,
     form,
     is_elementwise,
     is_fused,
@@ -332,7 +333,24 @@ class OrderPlan:
             order = tuple(sorted(now, key=lambda d: key[d]))
             if order != now:
                 moved[home] = order
-        return moved
+        return self._beside_reshapes(moved) | moved
+
+    def _beside_reshapes(self, moved: Orders) -> Orders:
+        """New orders of arrays on the other side of reshapes, whose minor dimension is split or merged."""
+        found: Orders = {}
+        for home, order in moved.items():
+            for instr, _ in self.arrays.members[home]:
+                others = [u for u in instr.users if u.opcode == "reshape"]
+                others += instr.operands if instr.opcode == "reshape" else []
+                for other in others:
+                    beside = self.arrays.home(other)
+                    if beside in moved or beside in self.arrays.fixed:
+                        continue
+                    dims, now = instr.array.dims, self.order(other)
+                    turned = across_reshape(dims, other.array.dims, order[-1], now)
+                    if turned != now:
+                        found[beside] = turned
+        return found
 
     def _gaining(self, moved: Orders) -> Orders:
         """Those of the new orders that make their array itself smaller."""

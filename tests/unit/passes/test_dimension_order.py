@@ -257,3 +257,32 @@ ENTRY e {{
     found = {i.name: plan.order(i) for i in plan.module.entry if isinstance(i.shape, ArrayShape)}
     assert found["x50"][-1] != 2
     assert found["g"] == (1, 0)
+
+
+def test_arrays_on_both_sides_of_a_reshape_are_turned_together() -> None:
+    """Updates of a scatter that were made in dimensions of their own: either alone would be a loss."""
+    text = f"""HloModule m
+{ADD}ENTRY e {{
+  x = f32[8192,32] parameter(0)
+  y = f32[8192,20,32] parameter(1)
+  i = s32[163840] parameter(2)
+  b = f32[8192,20,32] broadcast(x), dimensions={{0,2}}
+  s = f32[8192,20,32] subtract(b, y)
+  q = f32[8192,20,32] multiply(s, s)
+  z = f32[] constant(0)
+  d = f32[8192,20] reduce(q, z), dimensions={{2}}, to_apply=add
+  r = f32[8192,20] sqrt(d)
+  w = f32[8192,20,32] broadcast(r), dimensions={{0,1}}
+  g = f32[8192,20,32] divide(s, w)
+  u = f32[163840,32] reshape(g)
+  o = f32[20000,32] broadcast(z), dimensions={{}}
+  sums = f32[20000,32] scatter(o, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add
+  ROOT t = f32[20000,32] sine(sums)
+}}
+"""
+    plan = OrderPlan(parse_module(text, "test.hlo"), HBM_BYTES, VMEM_BYTES)
+    assert plan.improve()
+    found = {i.name: plan.order(i) for i in plan.module.entry if isinstance(i.shape, ArrayShape)}
+    assert found["g"][-1] == 0
+    assert found["u"] == (1, 0)
