@@ -250,6 +250,7 @@ def _neighbours(g: Generator) -> HloInstruction:
         (
             ((rows, lanes, count), ((2,),)),
             ((rows // 2, 2, lanes, count), ((3,), (1, 3))),
+            ((rows // 16, 16, lanes, count), ((3,), (1, 3))),
         )
     )
     whole = g.value(Wanted(dtype, (rows, lanes * count)))

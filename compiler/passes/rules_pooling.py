@@ -1,7 +1,7 @@
 """A law of reductions over neighbours in the last dimension, which a reshape put into rows of their own.
 
 Pooling by ``x.reshape(h, 2, w, 2).sum((1, 3))`` would have rows of two lanes. Every second element, twice,
-added, has them all.
+added, has them all. Of large pools, ``x.reshape(h, 16, w, 16)``, the rows are added up before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _MOST_NEIGHBOURS = 16
-_MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are better reduced first
+_MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are reduced first
 _LEAST_LANES = 128  # of the dimension that was split
 _FEWEST_ELEMENTS = 1 << 14
 
@@ -42,18 +42,32 @@ def reduce_of_neighbours(instr: HloInstruction, _: Match) -> HloInstruction | No
     if wide is not None:
         whole = make.convert(whole, wide)
     *outer, count = split.array.dims
+    rest = tuple(d for d in instr.dimensions if d != len(outer))
+    if count * math.prod(outer[d] for d in rest) > _MOST_POOLED:
+        if len(outer) - 1 in rest or outer[-1] * count != whole.array.dims[-1]:
+            return None
+        lanes = whole.array.dims[-1]
+        rows = make.reshape(whole, (*outer[:-1], lanes))
+        kept = tuple(n for d, n in enumerate(rows.array.dims) if d not in rest)
+        attrs = {**instr.attrs, "dimensions": rest}
+        whole = emit(instr, "reduce", rows.array.with_dims(kept), (rows, init), attrs)
+        return make.reshape(_pooled(instr, whole, kind, count), instr.array.dims)
+    rows = make.reshape(_pooled(instr, whole, kind, count), tuple(outer))
+    if not rest:
+        return rows
+    return emit(instr, "reduce", instr.array, (rows, init), {**instr.attrs, "dimensions": rest})
+
+
+def _pooled(near: HloInstruction, whole: HloInstruction, kind: str, count: int) -> HloInstruction:
+    """Every `count` neighbours of the last dimension combined."""
     *lead, lanes = whole.array.dims
     total: HloInstruction | None = None
     for place in range(count):
         bounds = (*((0, n, 1) for n in lead), (place, lanes - count + place + 1, count))
         part = make.slice_(whole, bounds)
-        total = part if total is None else emit(instr, kind, part.array, (total, part))
+        total = part if total is None else emit(near, kind, part.array, (total, part))
     assert total is not None
-    rows = make.reshape(total, tuple(outer))
-    rest = tuple(d for d in instr.dimensions if d != len(outer))
-    if not rest:
-        return rows
-    return emit(instr, "reduce", instr.array, (rows, init), {**instr.attrs, "dimensions": rest})
+    return total
 
 
 def _is_exact_enough(reduce: HloInstruction, kind: str) -> bool:
@@ -68,7 +82,5 @@ def _is_split(reshape: HloInstruction, reduced: tuple[int, ...]) -> bool:
     if not before.dims or before.dtype.bits > 32 or before.element_count < _FEWEST_ELEMENTS:
         return False
     count, lanes = after.dims[-1], before.dims[-1]
-    if math.prod(after.dims[d] for d in reduced) > _MOST_POOLED:
-        return False
     is_part = 1 < count <= _MOST_NEIGHBOURS and lanes % count == 0 and lanes >= _LEAST_LANES
     return is_part and after.rank - 1 in reduced
