@@ -28,9 +28,10 @@ from compiler.analysis.scatter_dims import (
     scatter_dims,
 )
 from compiler.hlo.call_graph import reachable
-from compiler.hlo.dtypes import F32, S32, U32, DType
+from compiler.hlo.dtypes import F32, S32, U32
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices, numbering
@@ -61,22 +62,17 @@ def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_widened(d: ScatterDims) -> bool:
-    """Whether single elements that share words are combined as exactly in words of their own."""
+    """Whether single elements that share words are combined as exactly in words of their own.
+
+    Integers are: what is cut off afterwards would have wrapped around. Floats where nothing is rounded.
+    """
     dtype = d.operand.array.dtype
     if len(d.operands) != 1 or d.operand_batch or d.window_dims or d.vectors < _FEWEST_WIDENED:
         return False
     if dtype.packing == 1 or not (dtype.is_integer or dtype.name in _NARROW):
         return False
-    return replaces(d.scatter) or reducer_kind(d.scatter.to_apply) in _exact_kinds(dtype)
-
-
-def _exact_kinds(dtype: DType) -> frozenset[str]:
-    """Operations on a narrow type that give the same numbers on a wide one, cut off afterwards."""
-    if dtype.kind == "pred":
-        return frozenset({"and", "or", "maximum", "minimum"})
-    if dtype.is_integer:
-        return frozenset({"add", "multiply", "and", "or", "maximum", "minimum"})
-    return frozenset({"maximum", "minimum"})
+    kinds = MONOIDS & with_trait(Trait.EXACT) if dtype.is_float else MONOIDS
+    return replaces(d.scatter) or reducer_kind(d.scatter.to_apply) in kinds
 
 
 def _widened(scatter: HloInstruction) -> HloInstruction:

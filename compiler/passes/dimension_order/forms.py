@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -34,6 +35,12 @@ Instr = HloInstruction
 End = tuple[int, int]
 """A dimension of an operand (its number), or of the result (-1)."""
 RESULT = -1
+_LANE_SHIFT_CYCLES = 6.0
+"""To bring a register's lanes to other ones."""
+_ROW_SHIFT_CYCLES = 1.0
+"""To bring its rows to other ones."""
+_LANE_STEP_CYCLES = 40.0
+"""To pick every other lane, or put them apart."""
 
 
 def is_elementwise(instr: Instr) -> bool:
@@ -239,3 +246,18 @@ def _dot_ties(dot: Instr) -> Iterator[tuple[End, End]]:
         yield from (((slot, d), (RESULT, place)) for d, place in places.items())
     left, right = dot_sides(dot)
     yield from (((0, a), (1, b)) for a, b in zip(left.contracting, right.contracting, strict=True))
+
+
+def lane_cut_cycles(instr: Instr, taken: Form) -> float:
+    """What a register of a slice or a pad costs more, for it moves along the lanes."""
+    if instr.opcode == "slice":
+        cuts, dense = instr.slice, 1
+    elif instr.opcode == "pad":
+        cuts, dense = instr.padding, 0
+    else:
+        return 0.0
+    first, _, step = cuts[taken.result[-1]]
+    if step != dense:
+        return _LANE_STEP_CYCLES
+    is_shifted = len(cuts) > 1 and cuts[taken.result[-2]][0] % SUBLANES != 0
+    return is_shifted * _ROW_SHIFT_CYCLES + (_LANE_SHIFT_CYCLES if first % LANES else 0.0)

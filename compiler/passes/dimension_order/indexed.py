@@ -63,6 +63,11 @@ def is_indexed(instr: Instr) -> bool:
     return instr.opcode == "gather"
 
 
+def is_of_slices(instr: Instr) -> bool:
+    """Whether an array is a gather's result or what a scatter or a gather reads."""
+    return any(is_indexed(i) for i in (instr, *instr.users))
+
+
 def indexed_orders(
     instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
 ) -> Forms | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -30,9 +29,10 @@ from compiler.passes.dimension_order.forms import (
     is_elementwise,
     is_fused,
     is_movable,
+    lane_cut_cycles,
     result_shape,
 )
-from compiler.passes.dimension_order.indexed import indexed_cycles, is_indexed
+from compiler.passes.dimension_order.indexed import indexed_cycles, is_indexed, is_of_slices
 from compiler.passes.dimension_order.orders import (
     TILE_BYTES,
     TILE_TRANSFER_CYCLES,
@@ -76,12 +76,6 @@ _LANE_SUM_CYCLES = 6.0
 """To sum a vreg over its lanes."""
 _MATRIX_CYCLES = 100.0
 """For one small matrix product on the matrix unit, whatever its size."""
-_LANE_SHIFT_CYCLES = 6.0
-"""To bring a register's lanes to other ones."""
-_ROW_SHIFT_CYCLES = 1.0
-"""To bring its rows to other ones."""
-_LANE_STEP_CYCLES = 40.0
-"""To pick every other lane, or put them apart."""
 _ROW_TURN = 2.0
 """How many times dearer a reordering is beside a product of few features, whose windows are small."""
 _SPLAT = frozenset({"constant", "iota"})
@@ -239,7 +233,7 @@ class OrderPlan:
             large = [d for d in order if operand.dims[d] != 1]
             is_along = not large or instr.dimensions[large[-1]] == taken.result[-1]
             return count if is_along else count + vregs(lies) * _LANE_SUM_CYCLES
-        return count + count * _lane_cut_cycles(instr, taken)
+        return count + count * lane_cut_cycles(instr, taken)
 
     def _dot_cycles(self, dot: Instr, taken: Form) -> float:
         left, right = dot_sides(dot)
@@ -336,7 +330,8 @@ class OrderPlan:
         return self._beside_reshapes(moved) | moved
 
     def _beside_reshapes(self, moved: Orders) -> Orders:
-        """New orders of arrays on the other side of reshapes, whose minor dimension is split or merged."""
+        """New orders of what gathers give and scatters take, where a reshape that merges or splits the
+        minor dimension is between."""
         found: Orders = {}
         for home, order in moved.items():
             for instr, _ in self.arrays.members[home]:
@@ -344,7 +339,7 @@ class OrderPlan:
                 others += instr.operands if instr.opcode == "reshape" else []
                 for other in others:
                     beside = self.arrays.home(other)
-                    if beside in moved or beside in self.arrays.fixed:
+                    if beside in moved or beside in self.arrays.fixed or not is_of_slices(other):
                         continue
                     dims, now = instr.array.dims, self.order(other)
                     turned = across_reshape(dims, other.array.dims, order[-1], now)
@@ -408,21 +403,6 @@ def _is_for_matrix_unit(reshape: Instr) -> bool:
     before, after = reshape.operands[0].array.dims, reshape.array.dims
     is_merging = without_ones(before)[-1:] != without_ones(after)[-1:]
     return is_merging and any(u.opcode == "dot" for u in reshape.users)
-
-
-def _lane_cut_cycles(instr: Instr, taken: Form) -> float:
-    """What a register of a slice or a pad costs more, for it moves along the lanes."""
-    if instr.opcode == "slice":
-        cuts, dense = instr.slice, 1
-    elif instr.opcode == "pad":
-        cuts, dense = instr.padding, 0
-    else:
-        return 0.0
-    first, _, step = cuts[taken.result[-1]]
-    if step != dense:
-        return _LANE_STEP_CYCLES
-    is_shifted = len(cuts) > 1 and cuts[taken.result[-2]][0] % SUBLANES != 0
-    return is_shifted * _ROW_SHIFT_CYCLES + (_LANE_SHIFT_CYCLES if first % LANES else 0.0)
 
 
 def _is_row_array(instr: Instr) -> bool:
