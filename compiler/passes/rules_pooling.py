@@ -49,6 +49,8 @@ def reduce_of_neighbours(instr: HloInstruction, _: Match) -> HloInstruction | No
         lanes = whole.array.dims[-1]
         rows = make.reshape(whole, (*outer[:-1], lanes))
         kept = tuple(n for d, n in enumerate(rows.array.dims) if d not in rest)
+        if math.prod(kept) < _FEWEST_ELEMENTS:
+            return None
         attrs = {**instr.attrs, "dimensions": rest}
         whole = emit(instr, "reduce", rows.array.with_dims(kept), (rows, init), attrs)
         return make.reshape(_pooled(instr, whole, kind, count), instr.array.dims)
