@@ -102,16 +102,6 @@ class BufferAssignment:
         """Short for `allocation`."""
         return self.allocation(instr, leaf)
 
-    @property
-    def hbm_bytes(self) -> int:
-        """Bytes of HBM the program needs: the same as `peak_bytes`."""
-        return self.peak_bytes
-
-    @property
-    def smem_words(self) -> int:
-        """4-byte words of SMEM the program needs."""
-        return self.smem_bytes // SMEM_ALIGNMENT
-
 
 @dataclass
 class _Buffer:

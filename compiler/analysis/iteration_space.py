@@ -65,11 +65,6 @@ class IterationSpace:
     root_dims: tuple[tuple[int, ...], ...]
     offsets: tuple[Expr, ...] = ()
 
-    @property
-    def tiles(self) -> int:
-        """Units in all."""
-        return math.prod(d.tiles for d in self.dims)
-
 
 def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSpace:
     """The space of a kLoop, kOutput or kInput fusion. A dot of one pass has K as its last dimension.

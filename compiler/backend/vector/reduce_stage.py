@@ -120,11 +120,6 @@ class _Plan:
     reduced_low: tuple[Expr, ...]
     reduced_extent: tuple[int, ...]
 
-    @property
-    def is_replicated(self) -> bool:
-        """Whether results are replicated over lanes."""
-        return not self.keeps_cols
-
 
 def _plan(
     reduce: HloInstruction, target: VmemArray, box: ReducedBox | None, emitter: ElementEmitter
