@@ -88,7 +88,9 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
     if body.dot is not None and parts.passes == 1 and not parts.integer:
-        dims.append(_depth_dim(body.dot))
+        depth = _depth_dim(body.dot)
+        is_matrix = sizes == body.dot.array.dims  # else K is not cut
+        dims.append(depth if is_matrix else replace(depth, splittable=False))
     return IterationSpace(tuple(dims), root_dims)
 
 

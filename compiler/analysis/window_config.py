@@ -213,7 +213,8 @@ def plan_config(
         bounds, steps = _matrix_bounds(body, space, plan)
         lead = sum(d.parallel for d in space.dims) - 2
     else:
-        operand = body.reduces[0].operands[0] if any(not d.parallel for d in space.dims) else None
+        is_summed = body.dot is None and any(not d.parallel for d in space.dims)
+        operand = body.reduces[0].operands[0] if is_summed else None
         output = plan.outputs[0]
         bounds = {
             "kernel_window_bounds": (),

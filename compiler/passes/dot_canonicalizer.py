@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compiler.analysis.packed_lanes import packed_rows, reads_packed
 from compiler.analysis.window_config import has_choice, transposed_request
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -123,6 +124,8 @@ def is_narrow(dot: HloInstruction) -> bool:
     left, right = dot_sides(dot)
     is_plain = dot.array.dtype.is_float and dot.array.dtype.bits <= 32 and 0 not in dot.array.dims
     if left.batch or not is_plain or not left.contracting or has_choice(dot):
+        return False
+    if packed_rows(dot) is not None or any(map(reads_packed, dot.operands)):
         return False
     kept = row_sides(left, right)
     if kept:

@@ -149,6 +149,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "while-simplifier": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "loop-unrolling": Contract(requires=(NO_CALLS, FLAT_TUPLES)),
     "activation-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
+    "lane-packing": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "convolution-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "convolution-folding": Contract(requires=(BARE_SHAPES,)),
     "tap-expander": Contract(requires=(BARE_SHAPES,)),

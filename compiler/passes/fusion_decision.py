@@ -9,6 +9,7 @@ from compiler.analysis.fusion_body import turns_lanes
 from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.lane_costs import STAGED, lane_ops
+from compiler.analysis.packed_lanes import packed_rows
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
@@ -99,6 +100,8 @@ class Legality:
         self, instr: HloInstruction, group: Group, leaves: list[HloInstruction]
     ) -> FusionDecision:
         """A producer read at another index may be recomputed there if nothing else needs it."""
+        if group.kind is Kind.OUTPUT and self._is_packed(instr, group, leaves):
+            return FUSE
         if group.kind is not Kind.LOOP or group.has_row_reduction:
             return FusionDecision.refuse("read at another index than it is computed at")
         if any(is_first_turn(leaf) for leaf in leaves):
@@ -112,6 +115,26 @@ class Legality:
         if (self.repeats(instr, group) - 1) * group.repeat_count > 2 * PASS_OPS:
             return FusionDecision.refuse("read at several indices, and too much work to repeat")
         return FUSE
+
+    def _is_packed(self, instr: HloInstruction, group: Group, leaves: list[HloInstruction]) -> bool:
+        """Whether an instruction is the first to read a product, its rows side by side in lanes."""
+        if leaves != [group.dot] or self.outputs(group, besides=instr):
+            return False
+        packed = packed_rows(leaves[0])
+        if packed is None:
+            return False
+        pending = [packed]
+        while pending:
+            value = pending.pop()
+            if value is instr:
+                return True
+            pending += [
+                user
+                for user in value.users
+                if user is instr or self.nodes[user].role is Role.VIRTUAL
+                if OPCODES[user.opcode].has(Trait.ELEMENTWISE)
+            ]
+        return False
 
     def repeats(self, instr: HloInstruction, group: Group) -> int:
         """Along how many paths an instruction reads a group's values."""
@@ -303,7 +326,9 @@ class Legality:
         if is_turned_image(leaf, self.nodes):
             return FusionDecision.refuse("rows would be moved anew in many places")
         replays = self._replays(dot, leaf)
-        if replays * self._places(leaf) * producer.op_count > REPLAY_BUDGET:
+        parts = self._parts(leaf)
+        work = producer.op_count if parts == 1 else parts * producer.repeat_count
+        if replays * self._places(leaf) * work > REPLAY_BUDGET:
             return FusionDecision.refuse(
                 f"{producer.op_count} operations would be repeated {replays} times"
             )
@@ -318,6 +343,21 @@ class Legality:
         nodes = [self.nodes[r] for r in self.readers.get(leaf, ())]
         paths = [n.paths.get(leaf, 1) for n in nodes if n.leaves.get(leaf) is Access.OTHER]
         return max(1, sum(paths))
+
+    def _parts(self, leaf: HloInstruction) -> int:
+        """How many parts of a value's lanes are read as rows: each computes all of its register."""
+        pending, seen, most = [leaf], {leaf}, 1
+        while pending:
+            value = pending.pop()
+            for user in value.users:
+                if user in seen or self.nodes[user].role is not Role.VIRTUAL:
+                    continue
+                seen.add(user)
+                if OPCODES[user.opcode].has(Trait.ELEMENTWISE):
+                    pending.append(user)
+                elif user.opcode == "reshape" and 0 < user.array.dims[-1] < LANES:
+                    most = max(most, leaf.array.dims[-1] // user.array.dims[-1])
+        return most
 
     def _replays(self, dot_group: Group, leaf: HloInstruction) -> int:
         """How many passes over an operand a dot makes: one per window of the other side."""

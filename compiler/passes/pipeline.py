@@ -52,6 +52,7 @@ from compiler.passes.facts import order_of_facts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.gather_canonicalizer import canonicalize_gathers
+from compiler.passes.lane_packing import pack_lanes
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
 from compiler.passes.loop_double_buffering import double_buffer_loops
@@ -106,6 +107,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("while-simplifier", simplify_whiles),
         FunctionPass("loop-unrolling", unroll_loops),
         FunctionPass("activation-order", order_activations),
+        FunctionPass("lane-packing", pack_lanes),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("convolution-folding", fold_convolutions),
         FunctionPass("tap-expander", expand_taps),
@@ -187,6 +189,7 @@ PIPELINE: tuple[str, ...] = (
     "while-simplifier",
     "loop-unrolling",
     "activation-order",
+    "lane-packing",
     "convolution-canonicalizer",
     "port-layout",
     "convolution-folding",
@@ -290,6 +293,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("fusion", "loop-double-buffering", "fusion would make one kernel of both bodies"),
     ("tiling", "loop-double-buffering", "blocks that overlap may not be computed in place"),
     ("loop-double-buffering", "scheduling", "it makes kernels that must be scheduled"),
+    ("activation-order", "lane-packing", "it puts the batch next to the features"),
+    ("lane-packing", "convolution-canonicalizer", "it looks for convolutions"),
     ("activation-order", "convolution-canonicalizer", "it lists the dimensions of convolutions"),
     ("activation-order", "convolution-folding", "a fold reads the image as it is listed"),
     ("convolution-canonicalizer", "tap-expander", "a patch is cheaper than taps side by side"),

@@ -27,7 +27,7 @@ from compiler.passes.dimension_order.dots import (
     is_row_dot,
     row_product,
 )
-from compiler.passes.dimension_order.forms import result_shape
+from compiler.passes.dimension_order.forms import plain, result_shape
 from compiler.passes.dimension_order.indexed import gather_attributes, scatter_attributes
 from compiler.passes.dimension_order.orders import Order, descending, physical
 from compiler.passes.dot_canonicalizer import dot_sides
@@ -147,7 +147,7 @@ class OrderRewriter:
     def _emit(self, instr: Instr, operands: list[Instr], taken: Form) -> Instr:
         if instr.opcode == "dot" and is_in_lanes(instr, taken.result):
             return _products(instr, operands, taken)
-        if instr.opcode == "dot" and is_row_dot(instr):
+        if instr.opcode == "dot" and is_row_dot(instr) and taken != plain(instr):
             return row_product(instr, operands, taken)
         if instr.opcode == "transpose":
             return operands[0]
