@@ -93,7 +93,7 @@ def _moves_when_merged(side: DotSide) -> bool:
         (*side.free, *side.contracting): (side.size(side.free), side.size(side.contracting)),
         (*side.contracting, *side.free): (side.size(side.contracting), side.size(side.free)),
     }
-    if lies not in sizes or shape.dims[-1] < LANES or shape.element_count < LARGE:
+    if shape.element_count < LARGE or lies not in sizes or shape.dims[-1] < LANES:
         return False
     return not is_bitcast(shape.with_layout(None), shape.with_layout(None).with_dims(sizes[lies]))
 
