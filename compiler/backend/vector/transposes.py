@@ -64,7 +64,7 @@ class _Block:
 
 def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> TransposedIndex | None:
     """The physical index as a transposed one; None when it is not."""
-    if array.replicated or array.shape.rank < 2:
+    if array.replicated or not array.shape.rank:
         return None
     if "s" in positions(major) | positions(row) or "l" not in positions(major) | positions(row):
         return None
