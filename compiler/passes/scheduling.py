@@ -87,30 +87,31 @@ class _ListScheduler:
         return self._sunk(list(done))
 
     def _sunk(self, order: list[HloInstruction]) -> list[HloInstruction]:
-        """The order with each instruction that frees nothing just before its first user."""
-        place = {instr: i for i, instr in enumerate(order)}
+        """The order with each instruction that frees nothing just before its first user.
+
+        Those that come before the same one keep their order among themselves.
+        """
+        number = {instr: i for i, instr in enumerate(order)}
+        place = dict(number)
         readers = self._count_readers()
-        before: dict[HloInstruction, list[HloInstruction]] = {}
-        kept: list[HloInstruction] = []
         for instr in reversed(order):
-            first = min(self.users[instr], key=place.__getitem__, default=None)
-            if first is None or instr.opcode in _STAYS or self._frees(instr, first, place, readers):
-                kept.append(instr)
-            else:
-                place[instr] = place[first]
-                before.setdefault(first, []).append(instr)
-        return _unfolded(kept[::-1], before)
+            first = min((place[user] for user in self.users[instr]), default=None)
+            if first is None or instr.opcode in _STAYS:
+                continue
+            if not self._frees(instr, first, place, readers):
+                place[instr] = first
+        return sorted(order, key=lambda instr: (place[instr], number[instr]))
 
     def _frees(
         self,
         instr: HloInstruction,
-        first: HloInstruction,
+        first: int,
         place: dict[HloInstruction, int],
         readers: dict[HloInstruction, set[HloInstruction]],
     ) -> bool:
-        """Whether something that an instruction reads would live until `first` for it alone."""
+        """Whether something that an instruction reads would live until place `first` for it alone."""
         return instr.opcode not in _NO_BUFFER and any(
-            all(place[reader] < place[first] for reader in readers[source])
+            all(place[reader] < first for reader in readers[source])
             for source in self._read(instr)
             if not OPCODES[source.opcode].has(Trait.GIVEN)
         )
@@ -145,22 +146,6 @@ class _ListScheduler:
             if len(self.readers[b]) == 1 and not OPCODES[b.opcode].has(Trait.GIVEN)
         )
         return _bytes(instr) - freed
-
-
-def _unfolded(
-    order: list[HloInstruction], before: dict[HloInstruction, list[HloInstruction]]
-) -> list[HloInstruction]:
-    """The order with what comes `before` an instruction, last first, and before that, put in."""
-    done: list[HloInstruction] = []
-    for instr in order:
-        pending = [instr]
-        while pending:
-            early = before.pop(pending[-1], None)
-            if early is None:
-                done.append(pending.pop())
-            else:
-                pending += early
-    return done
 
 
 def _needs(instr: HloInstruction) -> set[HloInstruction]:
