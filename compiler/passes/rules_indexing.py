@@ -100,11 +100,13 @@ def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None
     operand, indices, update = instr.operands
     target_dims = instr.scatter_dims_to_operand_dims
     dims = operand.array.dims
-    starts = _scalar_starts(indices, instr.index_vector_dim, target_dims, len(dims))
     inserted = instr.inserted_window_dims
     window = iter(update.array.dims[d] for d in instr.update_window_dims)
     sizes = tuple(1 if d in inserted else next(window) for d in range(len(dims)))
-    if starts is None or not target_dims or 0 in sizes:
+    if not target_dims or 0 in sizes or not _combines(instr):
+        return None
+    starts = _scalar_starts(indices, instr.index_vector_dim, target_dims, len(dims))
+    if starts is None:
         return None
     most = tuple(n - size for n, size in zip(dims, sizes, strict=True))
     values = _constant_vector(indices)
@@ -126,12 +128,11 @@ def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None
         starts = [wide_index(start, n + 1) for start, n in zip(starts, most, strict=True)]
         shape = operand.array.with_dims(sizes)
         box = emit(instr, "dynamic-slice", shape, (operand, *starts), attrs)
-        combined = combine(instr, box, new)
-        if combined is not None:
-            inside = make.broadcast(_is_inside(starts, most, target_dims), sizes, ())
-            combined = emit(instr, "select", shape, (inside, combined, box))
-    if combined is None:
-        return None
+        changed = combine(instr, box, new)
+        assert changed is not None
+        inside = make.broadcast(_is_inside(starts, most, target_dims), sizes, ())
+        combined = emit(instr, "select", shape, (inside, changed, box))
+    assert combined is not None
     return emit(instr, "dynamic-update-slice", instr.array, (operand, combined, *starts))
 
 
@@ -160,6 +161,13 @@ def _constant_vector(indices: HloInstruction) -> list[int] | None:
     if indices.opcode != "constant" or not isinstance(literal, np.ndarray):
         return None
     return [int(v) for v in literal.reshape(-1)]
+
+
+def _combines(scatter: HloInstruction) -> bool:
+    """Whether a scatter's computation is one that `combine` knows."""
+    computation = scatter.to_apply
+    is_new = computation.root is computation.parameters[1]
+    return is_new or reducer_kind(computation) is not None
 
 
 def combine(

@@ -24,8 +24,8 @@ ROWS = """update_window_dims={1}, inserted_window_dims={0},
     scatter_dims_to_operand_dims={0}, index_vector_dim=1"""
 CASES = {
     # type, combiner, operand, indices, updates, attributes
-    "bytes": ("s8", "minimum", (64, 2), (2, 1792), (1792,), ELEMENTS),
-    "halves": ("bf16", "maximum", (9, 130), (2, 2500), (2500,), ELEMENTS),
+    "bytes": ("s8", "subtract", (64, 2), (2, 1792), (1792,), ELEMENTS),
+    "halves": ("bf16", "subtract", (9, 130), (2, 2500), (2500,), ELEMENTS),
     "words": ("s32", "add", (9, 130), (2, 5000), (5000,), ELEMENTS),
     "rows": ("s32", "add", (30, 40), (5000, 1), (5000, 40), ROWS),
 }
