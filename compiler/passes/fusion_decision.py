@@ -347,6 +347,7 @@ class Legality:
     def _parts(self, leaf: HloInstruction) -> int:
         """How many parts of a value's lanes are read as rows: each computes all of its register."""
         pending, seen, most = [leaf], {leaf}, 1
+        (lanes,) = leaf.array.dims[-1:] or (1,)
         while pending:
             value = pending.pop()
             for user in value.users:
@@ -355,8 +356,9 @@ class Legality:
                 seen.add(user)
                 if OPCODES[user.opcode].has(Trait.ELEMENTWISE):
                     pending.append(user)
-                elif user.opcode == "reshape" and 0 < user.array.dims[-1] < LANES:
-                    most = max(most, leaf.array.dims[-1] // user.array.dims[-1])
+                elif user.opcode == "reshape":
+                    (rows,) = user.array.dims[-1:] or (1,)
+                    most = max(most, lanes // rows) if 0 < rows < LANES else most
         return most
 
     def _replays(self, dot_group: Group, leaf: HloInstruction) -> int:

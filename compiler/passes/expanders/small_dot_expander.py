@@ -101,14 +101,16 @@ def _moves_when_merged(side: DotSide) -> bool:
 def _summed_over_rows(instr: Instr, long: DotSide, short: DotSide, *, is_rounded: bool) -> Instr:
     """A long, narrow matrix times a few columns: its rows, each times a number, added up for each.
 
-    The free dimensions of the matrix stay apart: merged, they would lie otherwise.
+    The free dimensions of the matrix stay apart: merged, they would lie otherwise. Batches are of one.
     """
     e = Emitter.at(instr)
-    turned = _ordered(e, long, (*long.contracting, *long.free), is_rounded=is_rounded)
-    free = turned.array.dims[len(long.contracting) :]
+    order = (*long.contracting, *long.batch, *long.free)
+    turned = _ordered(e, long, order, is_rounded=is_rounded)
+    free = turned.array.dims[len(order) - len(long.free) :]
     k, columns = long.size(long.contracting), short.size(short.free)
     few = (columns,) if columns > 1 else ()
-    numbers = _ordered(e, short, (*short.contracting, *short.free), is_rounded=is_rounded)
+    order = (*short.contracting, *short.batch, *short.free)
+    numbers = _ordered(e, short, order, is_rounded=is_rounded)
     full = (k, *few, *free)
     places = (0, *range(1 + len(few), len(full)))
     rows = e.broadcast(e.shaped(turned, (k, *free)), full, places)
