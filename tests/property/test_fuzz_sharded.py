@@ -52,6 +52,23 @@ ENTRY e {
     assert outcome.kind == OK, outcome.detail
 
 
+def test_updates_without_an_index_that_fill_a_part_up_add_nothing() -> None:
+    text = """HloModule m, num_partitions=8
+add { a = s16[] parameter(0) b = s16[] parameter(1) ROOT r = s16[] add(a, b) }
+ENTRY e {
+  x_small = s16[9,3] parameter(0), sharding={devices=[1,2,4]<=[2,2,2]T(1,0,2) last_tile_dim_replicate}
+  u_small = s16[3,7,3,4] parameter(1), sharding={devices=[2,1,2,2]<=[2,2,2]T(0,2,1)}
+  i_index = s8[3,7,3,0] parameter(2), sharding={devices=[1,2,1,1,4]<=[8] last_tile_dim_replicate}
+  v = s16[9,3] scatter(x_small, i_index, u_small), update_window_dims={3}, inserted_window_dims={},
+    scatter_dims_to_operand_dims={}, input_batching_dims={1}, scatter_indices_batching_dims={2},
+    index_vector_dim=3, to_apply=add, sharding={replicated}
+  ROOT r = (s16[9,3]) tuple(v)
+}
+"""
+    outcome = check_annotated(text, 39000791)
+    assert outcome.kind == OK, outcome.detail
+
+
 def test_both_ways_of_annotating_are_made_and_undone() -> None:
     texts = [annotated(generate(seed), seed) for seed in (1, 2, 5, 7, 9, 10)]
     assert any("xla.sdy.meshes" in text for text in texts)

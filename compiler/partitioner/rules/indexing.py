@@ -152,6 +152,8 @@ def _scatter(region: Region, instr: Instr) -> Held:
         indices = instr.operands[count]
         outside = identity("minimum", indices.array.dtype)
         plan.fills[count] = lambda b: b.constant(indices.array.dtype, outside or 0)
+        if not mapped:  # no index says that an update is of the padding
+            plan.fills[count + 1] = lambda b: b.constant(dtype, neutral or 0)
     plan.emit = lambda job: _scattered(job, plan, count, neutral)
     return region.apply(instr, plan)
 
