@@ -19,7 +19,7 @@ def packed_rows(value: HloInstruction) -> HloInstruction | None:
     apart = _only_user(value, "reshape")
     turned = apart and _only_user(apart, "transpose")
     found = turned and _only_user(turned, "reshape")
-    if found is None or turned is None:
+    if found is None or turned is None or turned.array.rank < 3:
         return None
     rank = turned.array.rank
     is_swapped = turned.dimensions == (*range(rank - 3), rank - 2, rank - 3, rank - 1)
@@ -47,7 +47,7 @@ def reads_packed(value: HloInstruction) -> bool:
 def _splits_lanes(source: tuple[int, ...], dims: tuple[int, ...]) -> bool:
     """Whether a reshape gives each row of whole lanes another dimension."""
     return (
-        len(dims) == len(source) + 1
+        0 < len(source) == len(dims) - 1
         and dims[:-2] == source[:-1]
         and source[-1] % LANES == 0
         and dims[-1] % LANES != 0
