@@ -18,12 +18,13 @@ _KEY = re.compile(r"(?P<name>[^\[]+)(?P<key>\[.*\])?")
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its usage, what it does, and the method."""
+    """A command: its usage, what it does in some words, the method, and all there is to know of it."""
 
     usage: str
     about: str
     call: Callable[[Commands, str], str]
     aliases: tuple[str, ...] = ()
+    more: str = ""
 
     @property
     def name(self) -> str:
@@ -175,8 +176,9 @@ class Commands:
         if rest:
             one = find_command(rest.split()[0])
             names = f" ({', '.join(one.aliases)})" if one.aliases else ""
-            return f"{one.usage}{names}\n{one.about}"
-        return "\n".join(f"{c.usage:<34} {c.about.splitlines()[0]}" for c in COMMANDS)
+            return "\n".join(filter(None, (f"{one.usage}{names}", one.about, one.more)))
+        wide = max(len(c.usage) for c in COMMANDS) + 1
+        return "\n".join(f"{c.usage:<{wide}} {c.about}" for c in COMMANDS)
 
     def _quit(self, rest: str) -> str:
         self.is_over = True
@@ -200,52 +202,60 @@ TABLES: dict[str, Callable[[Commands], str]] = {
     "kernels": Commands._kernels,
 }
 
-_PLACES = """stop before or after something:
-  break fusion.2            an HLO instruction: its kernel, or within a kernel its first bundle
+_PLACES = """  break fusion.2            an HLO instruction: its kernel, or its first bundle
   break after fusion.2      when its kernel is over
-  break fusion.2 step 3     when that step of its kernel's outermost loop begins (no number: each)
-  break fusion.2:41         before a bundle of its kernel, numbered as on the page of tpuc view
-  break net.py:12           before the first bundle of a source line, in each kernel
-  break cycle 1000          at the first bundle at or behind a cycle
-  break nan                 where the first NaN in a kernel's result is made (inf: infinity)
-  break WHERE if COND       of step, iteration, cycle, call, s0.., max("fusion.2"), nans(..), .."""
+  break fusion.2 step 3     where that step of its grid begins; no number: each
+  break fusion.2:41         a bundle of its kernel, numbered as by tpuc view
+  break net.py:12           first bundle of a source line, in each kernel
+  break cycle 1000          the first bundle at or behind a cycle
+  break nan                 where a result's first NaN is made; inf: infinity
+  break WHERE if COND       of step, iteration, cycle, call, s0..,
+                            max("fusion.2"), min, mean, sum, nans, infs"""
 
 COMMANDS = (
-    Command("break WHERE [if COND]", _PLACES, Commands._break, ("b",)),
+    Command("break WHERE [if COND]", "stop at a place: help break lists them",
+            Commands._break, ("b",), _PLACES),
     Command("tbreak WHERE [if COND]", "stop there once; places as for break",
             lambda c, rest: c._break(rest, temporary=True), ("tb",)),
     Command("watch NAME | SPACE ADDR [COUNT]",
-            "stop behind what changes an array or memory: watch fusion.2, watch hbm 0x200 64 (bytes),\n"
-            "watch vmem 100 8 (rows of 512 bytes), watch smem 12 (words)", Commands._watch),
+            "stop where an array or memory changes",
+            Commands._watch, (),
+            "  watch fusion.2            an HLO instruction's array\n"
+            "  watch hbm 0x200 64        bytes\n"
+            "  watch vmem 100 8          rows of 512 bytes\n"
+            "  watch smem 12             words"),
     Command("delete [NUMBER]", "forget a breakpoint, or all", Commands._delete, ("d",)),
     Command("enable [NUMBER..]", "let breakpoints count again", Commands._enable),
     Command("disable [NUMBER..]", "let breakpoints not count",
             lambda c, rest: c._enable(rest, is_enabled=False)),
-    Command("run", "start again and go on to the first breakpoint",
+    Command("run", "start again, on to the first breakpoint",
             lambda c, _: c._stopped(c.debugger.run()), ("r",)),
     Command("continue [COUNT]", "go on to the next breakpoint", Commands._continue, ("c",)),
-    Command("step [UNIT] [COUNT]", f"go on by a {', '.join(UNITS)} (a bundle if not said)",
+    Command("step [UNIT] [COUNT]", f"go on by a {', '.join(UNITS)}",
             Commands._step, ("s",)),
     Command("finish", "go on until the kernel is over", lambda c, _: c._stopped(c.debugger.finish())),
     Command("reverse-step [UNIT] [COUNT]", "go back by as much",
             lambda c, rest: c._step(rest, is_back=True), ("rs",)),
-    Command("reverse-continue", "go back to where a breakpoint was hit last",
+    Command("reverse-continue", "back to where a breakpoint was hit last",
             lambda c, _: c._stopped(c.debugger.reverse_cont()), ("rc",)),
     Command("restart", "back to the start", lambda c, _: c._stopped(c.debugger.restart())),
     Command("where", "where the run stands", Commands._where, ("w",)),
-    Command("backtrace", "bundle, loops, kernel, loops of the program, entry",
+    Command("backtrace", "bundle, loops, kernel, entry",
             lambda c, _: show.backtrace_text(c.debugger), ("bt",)),
     Command("print NAME | REGISTER | window NAME",
-            "an HLO instruction's array (print fusion.2[0,:4]), s4, v12, m3, a window of VMEM",
-            Commands._print, ("p",)),
-    Command("evaluate NAME", "a value within a kernel, computed of the operands in memory",
-            Commands._evaluate, ("e",)),
+            "what lies in memory and registers", Commands._print, ("p",),
+            "  print fusion.2[0,:4]      an HLO instruction's array, or a part of it\n"
+            "  print s4, v12, m3         a register\n"
+            "  print window in.x         a window of VMEM"),
+    Command("evaluate NAME", "a value in a kernel, by the evaluator",
+            Commands._evaluate, ("e",), "  of the operands that lie in memory"),
     Command("display NAME", "print it at each stop", Commands._display),
     Command("undisplay [NAME]", "print it, or anything, no more", Commands._undisplay),
-    Command("x/COUNTFORMAT [SPACE] ADDR", "memory: x/8f hbm 0x200; formats f, h (bf16), d, u, x",
-            lambda c, rest: c._examine("x", rest)),
-    Command("info TABLE", ", ".join(TABLES),
-            Commands._info, ("i",)),
+    Command("x/COUNTFORMAT [SPACE] ADDR", "memory by address",
+            lambda c, rest: c._examine("x", rest), (),
+            "  x/8f hbm 0x200            8 numbers: f (f32), h (bf16), d, u, x (32 bits)"),
+    Command("info TABLE", "what holds something now: help info", Commands._info, ("i",),
+            "  " + ", ".join(TABLES)),
     Command("list [bundles | hlo [NAME] | source]", "the code around here", Commands._list, ("l",)),
     Command("chip NUMBER", "look at another chip of the slice", Commands._chip),
     Command("help [COMMAND]", "this list, or more of one", Commands._help, ("h",)),

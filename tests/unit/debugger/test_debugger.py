@@ -17,7 +17,7 @@ from tpu_sim.machine.schema import OFFSETS, SCHEMA
 from tpu_sim.machine.snapshots import core_arrays
 from tpuc.arrays import randoms
 from tpuc.debugger.breakpoints import Condition, DebuggerError
-from tpuc.debugger.commands import Commands, completions
+from tpuc.debugger.commands import COMMANDS, Commands, completions
 from tpuc.debugger.debugger import Debugger
 from tpuc.debugger.prompt import interact
 from tpuc.debugger.values import NoValueError
@@ -194,6 +194,22 @@ def test_conditions() -> None:
     for text in ("step =", "__import__('os')", "step in [1]", "x.y", "foo > 1", "step if 1 else 2"):
         with pytest.raises(DebuggerError):
             Condition.parse(text).holds({"step": 1}, lambda f, n: 0)
+
+
+def test_help_fits_a_terminal_and_has_no_line_without_an_end(
+    exe: Executable, arrays: list[npt.NDArray[np.generic]]
+) -> None:
+    commands = Commands(Debugger(exe, arrays))
+    lines = commands.execute("help").splitlines()
+    assert len(lines) == len(COMMANDS) and not any(
+        line.rstrip().endswith((":", ",")) for line in lines
+    )
+    for command in COMMANDS:
+        more = commands.execute(f"help {command.name}").splitlines()
+        assert more[0].startswith(command.usage) and command.about in more[1]
+        lines += more
+    assert max(map(len, lines)) <= 80
+    assert "  break nan " in commands.execute("help b")
 
 
 def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> None:
