@@ -83,6 +83,15 @@ class CallDetails:
             elif detail.end <= run.cycles:
                 yield Detail(**(vars(detail) | {"about": detail.about | {"timing": "approximate"}}))
 
+    def written_share(self, name: str) -> float:
+        """The part of a kernel's HBM traffic that goes to HBM, of the transfers that were followed."""
+        read = written = 0
+        for span in self._profile(name).transfers:
+            track = self._direction(name, span)
+            read += span.size * (track in ("DMA in", "DMA within HBM"))
+            written += span.size * (track in ("DMA out", "DMA within HBM"))
+        return written / (read + written) if read + written else 0.0
+
     def _profile(self, name: str) -> KernelProfile:
         if name not in self._profiles:
             kernel = self._program.kernels[name]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
-from tpu_sim.isa.program import Kernel
-from tpu_sim.machine.result import KernelRun
+from tpu_sim.isa.program import Kernel, Program
+from tpu_sim.machine.result import ExecutionResult, KernelRun
 
 VREG_ELEMENTS = 1024
 """Elements of 32 bits that a vector operation takes at a time."""
@@ -95,7 +95,8 @@ class KernelSum:
         at_mxu_roof = self.multiply_adds / peak_multiply_adds_per_cycle(chip)
         at_hbm_roof = self.least_bytes / chip.device_hbm_peak_bytes_per_cycle
         lanes = chip.slot_count(Slot.VALU) * VREG_ELEMENTS * chip.cores_per_device
-        at_vector_roof = self.element_ops / lanes
+        # weights of dear operations are estimates: a kernel that gets by with fewer is at its roof
+        at_vector_roof = min(self.element_ops / lanes, self.cycles)
         roofs = {"hbm": at_hbm_roof, "mxu": at_mxu_roof, "vector": at_vector_roof}
         roof = max(roofs, key=lambda name: roofs[name])
         return KernelReport(
@@ -113,6 +114,22 @@ class KernelSum:
             roofline_cycles=roofs[roof],
             roofline_share=share_of(roofs[roof], self.cycles),
         )
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """Shares of what the matrix units and HBM could do in the cycles of a run."""
+
+    mxu: float  # by the model's own multiply-adds
+    hbm: float
+
+
+def utilisation_of(program: Program, chip: Chip, result: ExecutionResult) -> Utilisation:
+    """The utilisation of a run."""
+    flops = sum(program.kernels[run.name].flops * run.calls for run in result.kernels)
+    at_mxu_roof = flops / 2 / peak_multiply_adds_per_cycle(chip)
+    at_hbm_roof = result.hbm_bytes / chip.device_hbm_peak_bytes_per_cycle
+    return Utilisation(share_of(at_mxu_roof, result.cycles), share_of(at_hbm_roof, result.cycles))
 
 
 def share_of(ideal: float, cycles: int) -> float:

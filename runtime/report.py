@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runtime.advice import Advice, advise
 from runtime.energy import Energy, energy_of
-from runtime.kernel_report import KernelReport, KernelSum, peak_multiply_adds_per_cycle, share_of
+from runtime.kernel_report import KernelReport, KernelSum, share_of, utilisation_of
 from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.trace import write_trace
@@ -132,8 +132,7 @@ def build_report(
     for run in result.kernels:
         kernel = program.kernels[run.name]
         sums.setdefault(run.site or run.name, KernelSum(note=kernel.note)).add(run, kernel)
-    multiply_adds = sum(s.multiply_adds for s in sums.values())
-    at_mxu_roof = multiply_adds / peak_multiply_adds_per_cycle(chip)
+    utilisation = utilisation_of(program, chip, result)
     causes = {cause.label: count for cause, count in zip(Cause, result.causes, strict=True)}
     return Report(
         target=chip.name,
@@ -142,10 +141,8 @@ def build_report(
         kernels=tuple(entry.report(name, chip) for name, entry in sums.items()),
         hbm_bytes=result.hbm_bytes,
         hbm_peak_bytes=program.hbm_bytes,
-        hbm_utilisation=share_of(
-            result.hbm_bytes / chip.device_hbm_peak_bytes_per_cycle, result.cycles
-        ),
-        mxu_utilisation=share_of(at_mxu_roof, result.cycles),
+        hbm_utilisation=utilisation.hbm,
+        mxu_utilisation=utilisation.mxu,
         mxu_busy=share_of(result.mxu_busy_cycles / chip.device_mxu_units, result.cycles),
         compile_seconds=compile_seconds,
         execute_seconds=execute_seconds,

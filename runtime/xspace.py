@@ -2,7 +2,9 @@
 
 One plane per device with the lines that XLA's own profiles have, ``Steps``, ``XLA Modules`` and ``XLA Ops``
 (each call of a kernel, with category, operation name, source, operations and bytes), then those of
-`runtime.call_details`: grid steps, transfers, waits, passes. The messages are those of the public
+`runtime.call_details`: grid steps, transfers, waits, passes. xprof takes the first step for one that was
+cut off and leaves it out: an empty step 0 stands there. It reads utilisation at the plane of the host's
+threads. The messages are those of the public
 ``tsl/profiler/protobuf/xplane.proto``, written field by field: the format is a few numbers, and a library
 for it would be a dependency of everybody.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from compiler.protobuf import bytes_field, double_field, number_field, text_field
 from runtime.call_details import CallDetails
+from runtime.kernel_report import utilisation_of
 from runtime.xspace_memory import hlo_proto
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import write_whole
@@ -26,6 +29,8 @@ SUFFIX = ".xplane.pb"
 Stat = int | float | str | bytes
 Stats = Mapping[str, Stat]
 Run = tuple[Program, Chip, ExecutionResult]
+_READ, _WRITE, _HBM = 1, 2, 1
+"""Kinds of accesses and the memory, of xprof's ``op_metrics.proto``."""
 _Numbered = tuple[int, Program]
 """What a program is called in stats, and the program."""
 
@@ -50,6 +55,8 @@ def xspace_of(devices: Mapping[int, Sequence[Run]]) -> bytes:
     chip = next((chip for runs in devices.values() for _, chip, _ in runs), None)
     if chip is not None:
         planes.append(_modules(programs.values(), chip, len(planes) + 1))
+        everything = [run for runs in devices.values() for run in runs]
+        planes.append(_utilisation(everything, chip, len(planes) + 1))
     return b"".join(bytes_field(1, plane) for plane in planes) + text_field(4, "tpuc")
 
 
@@ -63,7 +70,12 @@ def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numb
         * chip.clock_hz
         / 1e9,
     }
-    lines: dict[str, list[_Event]] = {"Steps": [], "XLA Modules": [], "XLA Ops": []}
+    before = plane.kind("0", "0", {"group_id": 0})
+    lines: dict[str, list[_Event]] = {
+        "Steps": [(before, 0, 0, {"group_id": 0})],
+        "XLA Modules": [],
+        "XLA Ops": [],
+    }
     begin = 0
     for group, (program, _, result) in enumerate(runs, 1):
         number, name = programs[id(program)][0], _name(program)
@@ -73,8 +85,8 @@ def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numb
         about = {"run_id": group, "group_id": group}
         lines["XLA Modules"].append((module, begin, result.cycles, about))
         calls = result.kernels[:MOST_RECORDS]
-        lines["XLA Ops"] += _ops(program, number, calls, plane, begin, group)
         details = CallDetails(program, chip)
+        lines["XLA Ops"] += _ops(program, number, calls, plane, begin, group, details)
         for call in details.chosen(calls):
             for detail in details.of_call(call):
                 stats = {k: v for k, v in detail.about.items() if isinstance(v, int | str)}
@@ -86,6 +98,18 @@ def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numb
     for track, events in lines.items():
         plane.line(track, sorted(events, key=lambda event: event[1]))
     return plane.message(device + 1)
+
+
+def _utilisation(runs: Sequence[Run], chip: Chip, number: int) -> bytes:
+    """The plane where xprof looks for how busy the devices were, in percent of what they could do."""
+    found = [(run[2].cycles, utilisation_of(*run)) for run in runs]
+    cycles = max(1, sum(count for count, _ in found))
+    plane = _Plane("/host:CPU", chip)
+    plane.stats = {
+        "matrix_unit_utilization_percent": 100 * sum(n * use.mxu for n, use in found) / cycles,
+        "hbm_utilization_percent": 100 * sum(n * use.hbm for n, use in found) / cycles,
+    }
+    return plane.message(number)
 
 
 def _name(program: Program) -> str:
@@ -106,13 +130,20 @@ _Event = tuple[int, int, int, Stats]
 
 
 def _ops(
-    program: Program, number: int, runs: Sequence[KernelRun], plane: _Plane, begin: int, group: int
+    program: Program,
+    number: int,
+    runs: Sequence[KernelRun],
+    plane: _Plane,
+    begin: int,
+    group: int,
+    details: CallDetails,
 ) -> Iterator[_Event]:
     table = origin_table(program.metadata)
     symbols: dict[str, int] = {}
     for run in runs:
         site, kernel = run.site or run.name, program.kernels[run.name]
         about = _about(kernel, site, run, table) | {"program_id": number}
+        about["memory_access_breakdown"] = _accesses(run, details.written_share(run.name))
         about["symbol_id"] = symbols.setdefault(site, len(symbols) + 1)
         kind = plane.kind(f"%{site} = {kernel.note}", site, about)
         yield kind, begin + run.start_cycle, run.cycles, {"group_id": group}
@@ -130,6 +161,16 @@ def _about(kernel: Kernel, site: str, run: KernelRun, table: OriginTable) -> dic
         **({"tf_op": f"{names[0]}:"} if names else {}),
         **({"source": places[0]} if places else {}),
     }
+
+
+def _accesses(run: KernelRun, written_share: float) -> bytes:
+    """xprof's ``MemoryAccessBreakdown`` of a call: bytes read from HBM and written to it."""
+    total = run.hbm_bytes // run.calls
+    written = round(total * written_share)
+    return b"".join(
+        bytes_field(1, number_field(1, kind) + number_field(2, _HBM) + number_field(3, size))
+        for kind, size in ((_READ, total - written), (_WRITE, written))
+    )
 
 
 def _category(kernel: Kernel) -> str:

@@ -15,6 +15,7 @@ from runtime.xspace_memory import lives
 from tests.unit.runtime.test_origin_costs import LAYERS
 
 Fields = dict[int, list[int | bytes]]
+_READ, _WRITE = 1, 2
 
 
 def _fields(data: bytes) -> Fields:
@@ -58,7 +59,8 @@ def _message(value: int | bytes) -> Fields:
 
 class Plane:
     def __init__(self, data: bytes) -> None:
-        plane, self.modules = _fields(data)[1]
+        plane, self.modules, host = _fields(data)[1]
+        self.host = _message(host)
         fields = _message(plane)
         (self.name,) = fields[2]
         self.stat_names = {e[1][0]: _message(e[2][0])[2][0] for e in map(_message, fields[5])}
@@ -71,7 +73,7 @@ class Plane:
         for stat in map(_message, stats):
             name = self.stat_names[stat[1][0]]
             assert isinstance(name, bytes)
-            for field in (2, 4, 5):
+            for field in (2, 4, 5, 6):
                 if field in stat:
                     value = stat[field][0]
                     if field == 2:
@@ -107,7 +109,8 @@ def test_lines_add_up_to_the_run(traced: Traced) -> None:
     assert plane.name == b"/device:TPU:0"
     assert plane.stats["device_type_string"] == b"TPU v5e"
     assert plane.stats["peak_teraflops_per_second"] == pytest.approx(chip.peak_flops / 1e12)
-    (step,) = plane.events("Steps")
+    before, step = plane.events("Steps")
+    assert before[1:3] == (0, 0), "the first step, which xprof leaves out"
     (module,) = plane.events("XLA Modules")
     assert step[1:3] == module[1:3] == (0, round(result.cycles * picoseconds))
     ops = plane.events("XLA Ops")
@@ -120,6 +123,33 @@ def test_lines_add_up_to_the_run(traced: Traced) -> None:
         assert str(stats["tf_op"]).startswith("b'net/")
         assert b"net.py:" in stats["source"]  # type: ignore[operator]
     assert len({stats["symbol_id"] for *_, stats in ops}) == len(ops), "xprof tells ops by it"
+
+
+def test_utilisation_and_bytes_are_those_of_the_report(traced: Traced) -> None:
+    """xprof reads utilisation at the plane of the host, bandwidth from reads and writes of each op."""
+    program, chip, result = traced
+    plane = Plane(xspace(program, chip, result))
+    report = compile(LAYERS).estimate()
+    assert plane.host[2] == [b"/host:CPU"]
+    names = {e[1][0]: _message(e[2][0])[2][0] for e in map(_message, plane.host[5])}
+    stats = {
+        names[s[1][0]]: struct.unpack("<d", s[2][0])[0]  # type: ignore[arg-type]
+        for s in map(_message, plane.host[6])
+    }
+    assert stats == {
+        b"matrix_unit_utilization_percent": pytest.approx(100 * report.mxu_utilisation),
+        b"hbm_utilization_percent": pytest.approx(100 * report.hbm_utilisation),
+    }
+    accesses = {_READ: 0, _WRITE: 0}
+    for *_, stats_of_op in plane.events("XLA Ops"):
+        found = stats_of_op["memory_access_breakdown"]
+        assert isinstance(found, bytes)
+        for access in map(_message, _fields(found)[1]):
+            assert access[2] == [1], "HBM"
+            accesses[int(access[1][0])] += int(access[3][0])
+    assert sum(accesses.values()) == result.hbm_bytes
+    (out,) = (b for b in program.buffers if b.kind == "output")
+    assert accesses[_WRITE] >= out.size_bytes
 
 
 def test_transfers_lie_in_time_with_their_bytes(traced: Traced) -> None:
