@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.float_signs import is_only_rounded
 from compiler.analysis.lane_costs import lane_ops
 from compiler.analysis.tiled_layout import HBM, memory_space
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -90,7 +91,10 @@ def _made(root: HloInstruction, *, is_in_place: bool) -> int:
 
 
 def operations(node: HloInstruction) -> int:
-    """Operations of a node; those of a reduction are one for each element it takes."""
+    """Operations of a node; those of a reduction are one for each element it takes.
+
+    Of a division by values that each serve many elements, the reciprocals are made once.
+    """
     if OPCODES[node.opcode].has(Trait.REDUCTION):
         return sum(shape.element_count for shape in leaves(node.operands[0].shape))
     if node.opcode == "scatter":
@@ -98,4 +102,7 @@ def operations(node: HloInstruction) -> int:
     info = OPCODES.get(node.opcode)
     if info is None or not info.has(Trait.ELEMENTWISE) or not isinstance(node.shape, ArrayShape):
         return 0
+    if node.opcode == "divide" and is_only_rounded(node) and node.operands[1].opcode == "broadcast":
+        divisors = node.operands[1].operands[0].array.element_count
+        return node.shape.element_count + (lane_ops(node) - 1) * divisors
     return lane_ops(node) * node.shape.element_count

@@ -53,6 +53,19 @@ def test_an_update_in_place_moves_what_changes(in_place: bool, least: int) -> No
     assert work(body, "f32[64,128]", *operands, in_place=in_place).least_bytes == least
 
 
+def test_many_elements_over_one_divisor_need_one_reciprocal() -> None:
+    rounded = "q = f32[8,64] divide(p0, {}) ROOT c = bf16[8,64] convert(q)"
+    body = "b = f32[8,64] broadcast(p1), dimensions={0}\n  " + rounded.format("b").replace(
+        " ROOT", "\n  ROOT"
+    )
+    each = work(
+        rounded.format("p1").replace(" ROOT", "\n  ROOT"), "bf16[8,64]", "f32[8,64]", "f32[8,64]"
+    )
+    once = work(body, "bf16[8,64]", "f32[8,64]", "f32[8]")
+    assert each.element_ops == 512 * (5 + 2)  # divide and convert of `lane_costs`
+    assert once.element_ops == 512 * (1 + 2) + 8 * 4
+
+
 def test_functions_weigh_more_than_sums() -> None:
     found = work("ROOT e = f32[8] exponential(p0)", "f32[8]", "f32[8]")
     assert found.element_ops == 8 * 11  # of `lane_costs`
