@@ -33,6 +33,7 @@ class ChipFacts:
     vmem_bytes: int
     mxus: int
     mxu_units: int
+    cores: int  # of a device; they share each kernel's grid
     vector_ops_per_second: float
     slots: dict[str, int]
 
@@ -232,8 +233,8 @@ class KernelTime:
     """One call of a kernel in time, with values off; times are cycles since the call.
 
     `is_whole`: it was followed to its end; `is_same`: it then took what the run's calls took. Lists are
-    flat: `steps` (start, end), `bursts` of passes (unit, start, end), `waits` (start, end), `transfers`
-    (issued, engine from, engine to, done, bytes, cause, place in `moved`).
+    flat: `steps` (start, end), `bursts` of passes (unit, start, end), `waits` (start, end; each with one
+    of `wait_causes`), `transfers` (issued, engine from, engine to, done, bytes, cause, place in `moved`).
     """
 
     name: str
@@ -245,6 +246,7 @@ class KernelTime:
     waits: list[int]
     transfers: list[int | str]
     moved: list[str]  # windows
+    wait_causes: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from compiler.driver import CompiledModule
 from compiler.kernels.printer import print_plan
 from tpu_sim.isa.assembly import descriptor_text, loop_head, while_head
+from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node, While
 from tpu_sim.isa.text import format_instr
-from tpu_sim.machine.kernel_profile import BundleUse, KernelProfile
+from tpu_sim.machine.kernel_profile import BundleUse, KernelProfile, Span
 from tpu_sim.machine.result import KernelRun
 from tpuc.view.document import Json, KernelCode, KernelTime, WindowRow
 
@@ -85,7 +86,14 @@ def kernel_time(kernel: Kernel, profile: KernelProfile, run: KernelRun | None) -
         waits=[t for s in profile.waits[:MOST_SPANS] for t in (s.start, s.end)],
         transfers=transfers,
         moved=list(moved),
+        wait_causes=[_awaited(profile, wait) for wait in profile.waits[:MOST_SPANS]],
     )
+
+
+def _awaited(profile: KernelProfile, wait: Span) -> str:
+    """The cause that a wait is for: that of the last transfer it ends with."""
+    causes = [profile.transfers[number].cause for number in wait.transfers]
+    return (causes[-1] if causes else Cause.DMA_IN).label
 
 
 class _Listing:

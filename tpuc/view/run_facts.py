@@ -216,6 +216,7 @@ def chip_facts(chip: Chip) -> ChipFacts:
         vmem_bytes=chip.vmem_bytes,
         mxus=chip.mxu_count,
         mxu_units=chip.mxu_units,
+        cores=chip.cores_per_device,
         vector_ops_per_second=lanes * chip.clock_hz,
         slots=dict(chip.slots),
     )

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
 Seen = dict[str, Any]
 VIEWS = ["Overview", "Kernels", "Code", "Passes", "Graph", "Timeline", "Memory", "Source"]
 BUNDLE, LINE, PASS = "#kernel=fusion.5&bundle=41", "#line=examples/attention.py:31", "#pass=fusion"
+MADE, NODE = "#view=passes&hlo=fusion.5", "#hlo=fusion.5"
 WRONG = [
     "#kernel=nope",
     "#hlo=nope",
@@ -66,7 +67,11 @@ def walk(folder: Path, arguments: Sequence[str], links: Sequence[str], width: in
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("page")
-    return walk(folder, [str(ROOT / "examples" / "attention.mlir")], [BUNDLE, LINE, PASS, *WRONG])
+    return walk(
+        folder,
+        [str(ROOT / "examples" / "attention.mlir")],
+        [BUNDLE, LINE, PASS, MADE, NODE, *WRONG],
+    )
 
 
 def test_every_view_is_drawn_without_an_error_and_within_the_window(seen: Seen) -> None:
@@ -83,6 +88,9 @@ def test_an_address_opens_what_it_names(seen: Seen) -> None:
     )
     assert line["view"] == "Source" and "softmax" in line["about"] and line["on"] >= 1
     assert seen["links"][PASS]["view"] == "Passes"
+    made = seen["links"][MADE]
+    assert made["current"].startswith("fusion") and made["on"] >= 1, "the pass that makes it"
+    assert seen["links"][NODE]["inside"], "the node is in the window, beside what is said of it"
 
 
 def test_an_address_of_nothing_is_a_page_still(seen: Seen) -> None:

@@ -131,16 +131,20 @@ T.drawGraph = (shown, opened, wanted) => {
     const box = h("svg:g", { class: `node-box ${n.kind} ${n.id === wanted ? "on" : ""}`, transform: `translate(${x},${y})`, "data-tip": n.kind === "group" ? n.label : `%${n.label} = ${n.shape} ${n.opcode}${n.cycles ? `\n${T.count(n.cycles)} cycles, bound by ${T.worst(n.causes)[0]}` : ""}` }, h("svg:rect", { width: at.width, height: at.height, rx: n.kind === "op" ? 4 : 9 }));
     if (n.cycles) { let from = 0; for (const c of T.causes) if (n.causes[c]) { const wide = (at.width - 10) * n.causes[c] / n.cycles; box.append(h("svg:rect", { x: 5 + from, y: at.height - 6, width: wide, height: 3, style: `fill:${T.colour(c)};stroke:none` })); from += wide; } }
     box.append(h("svg:text", { x: at.width / 2, y: 15, "text-anchor": "middle", "font-weight": 600 }, n.head), h("svg:text", { class: "faint", x: at.width / 2, y: 29, "text-anchor": "middle" }, n.foot));
-    box.addEventListener("click", () => { if (n.kind === "group") return; const s = T.sites.get(n.id); T.go({ view: "graph", graph: T.state.graph, hlo: n.id, site: s ? s.name : undefined }, true); svg.querySelectorAll(".on").forEach((x2) => x2.classList.remove("on")); box.classList.add("on"); });
+    box.addEventListener("click", () => { if (n.kind === "group") return; center = at; const s = T.sites.get(n.id); T.go({ view: "graph", graph: T.state.graph, hlo: n.id, site: s ? s.name : undefined }, true); svg.querySelectorAll(".on").forEach((x2) => x2.classList.remove("on")); box.classList.add("on"); });
     box.addEventListener("dblclick", () => { const id = n.kind === "group" ? n.id : n.kind === "call" ? n.body : null; if (!id) return; opened.open.add(id); opened.closed.delete(id); T.draw(); });
     world.append(box);
   }
-  let k = 1, tx = 0, ty = 0, drag = null;
+  let k = 1, tx = 0, ty = 0, drag = null, isMine = false; /* isMine: the reader chose what is in the window */
   const set = () => world.setAttribute("transform", `translate(${tx},${ty}) scale(${k})`);
-  T.shown(() => { const cw = svg.clientWidth, ch = svg.clientHeight; k = Math.min(1, Math.max(0.6, Math.min(cw / w, ch / height))); tx = (cw - w * k) / 2; ty = height * k < ch ? (ch - height * k) / 2 : 0; const to = center || dear; if (to && (w * k > cw || height * k > ch)) { k = Math.max(k, 0.7); tx = w * k > cw ? Math.min(0, Math.max(cw - w * k, cw / 2 - to.x * k)) : (cw - w * k) / 2; ty = height * k > ch ? Math.min(0, Math.max(ch - height * k, ch / 2 - to.y * k)) : (ch - height * k) / 2; } set(); });
-  svg.addEventListener("wheel", (e) => { e.preventDefault(); const f = Math.exp(-e.deltaY * 0.0015), r = svg.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top; tx = x - (x - tx) * f; ty = y - (y - ty) * f; k *= f; set(); }, { passive: false });
+  const isSeen = (at) => at.x * k + tx > at.width / 2 * k && at.x * k + tx < svg.clientWidth - at.width / 2 * k && at.y * k + ty > 20 * k && at.y * k + ty < svg.clientHeight - 20 * k;
+  const fit = () => { const cw = svg.clientWidth, ch = svg.clientHeight; k = Math.min(1, Math.max(0.6, Math.min(cw / w, ch / height))); tx = (cw - w * k) / 2; ty = height * k < ch ? (ch - height * k) / 2 : 0; const to = center || dear; if (to && (w * k > cw || height * k > ch)) { k = Math.max(k, 0.7); tx = w * k > cw ? Math.min(0, Math.max(cw - w * k, cw / 2 - to.x * k)) : (cw - w * k) / 2; ty = height * k > ch ? Math.min(0, Math.max(ch - height * k, ch / 2 - to.y * k)) : (ch - height * k) / 2; } set(); };
+  T.shown(fit);
+  /* What is said about the selected node stands beside the graph and makes it narrower. */
+  new ResizeObserver(() => { if (center ? !isSeen(center) : !isMine) fit(); }).observe(svg);
+  svg.addEventListener("wheel", (e) => { e.preventDefault(); const f = Math.exp(-e.deltaY * 0.0015), r = svg.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top; tx = x - (x - tx) * f; ty = y - (y - ty) * f; k *= f; isMine = true; set(); }, { passive: false });
   svg.addEventListener("mousedown", (e) => { drag = { x: e.clientX - tx, y: e.clientY - ty }; });
-  svg.addEventListener("mousemove", (e) => { if (drag) { tx = e.clientX - drag.x; ty = e.clientY - drag.y; set(); } });
+  svg.addEventListener("mousemove", (e) => { if (drag) { tx = e.clientX - drag.x; ty = e.clientY - drag.y; isMine = true; set(); } });
   addEventListener("mouseup", () => { drag = null; });
   return svg;
 };

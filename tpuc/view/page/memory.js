@@ -45,7 +45,7 @@ T.memoryPlot = (plot, moments, kinds, show, inBytes) => {
   const axis = { stroke: T.css("--soft"), grid: { stroke: T.css("--line"), width: 1 }, ticks: { stroke: T.css("--line"), width: 1 } };
   const options = { width: plot.clientWidth, height: 230, scales: { x: { time: false }, y: { range: (_, low, high) => [0, 1.08 * high || 1] } }, legend: { live: true }, cursor: { drag: { x: true, y: false } },
     axes: [{ ...axis, values: (_, v) => v.map(T.count), space: 110 }, { ...axis, size: 80, incrs: inBytes === T.bytes ? undefined : Array.from({ length: 50 }, (_, i) => 2 ** i), values: (_, v) => v.map(inBytes) }],
-    series: [{ label: "cycle", value: (u, v) => (v === null ? "" : T.count(v)) }, ...[...kinds].reverse().map((k) => { const colour = T.css(T.bufferKinds[k]); return { label: k, stroke: colour, fill: colour + "aa", paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, si, i) => (i === null || i === undefined ? "" : inBytes(moments[i].sums[kinds.indexOf(k)])) }; })],
+    series: [{ label: "cycle", value: (u, v) => (v === null ? "" : T.count(v)) }, ...[...kinds].reverse().map((k) => { const colour = T.css(T.bufferKinds[k]); return { label: k, stroke: colour, fill: colour, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, si, i) => (i === null || i === undefined ? "" : inBytes(moments[i].sums[kinds.indexOf(k)])) }; })],
     hooks: { ready: [(u) => u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) show(u.cursor.idx); })] } };
   plot.replaceChildren();
   new uPlot(options, [moments.map((p) => p.x), ...stacked.reverse()], plot);

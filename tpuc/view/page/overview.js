@@ -6,7 +6,7 @@ T.views.overview = { name: "Overview", draw: () => {
     [T.share(m.totals["MXU utilisation"]), `of MXU peak (busy ${T.share(m.totals["MXU busy"])})`],
     [T.share(m.totals["HBM utilisation"]), `of HBM peak, ${T.bytes(m.totals["HBM bytes"])} moved`],
     [T.bytes(m.totals["HBM peak bytes"]), "HBM needed"],
-    ...(m.totals.joules ? [[`${(1e3 * m.totals.joules).toPrecision(4)} mJ`, `energy, ${m.totals.watts.toFixed(0)} W on average${m.totals["assumed energies"].length ? " (assumed)" : ""}`]] : []), [worst[0], `takes ${T.share(worst[1] / m.cycles)}`],
+    ...(m.totals.joules ? [[T.joules(m.totals.joules), `energy, ${m.totals.watts.toFixed(0)} W on average${m.totals["assumed energies"].length ? " (assumed)" : ""}`]] : []), [worst[0], `takes ${T.share(worst[1] / m.cycles)}`],
   ].map(([big, small]) => h("div", { class: "card" }, h("b", {}, big), h("span", {}, small)));
   const alike = T.alike(m.sites), slowest = alike.sort((a, b) => b.cycles - a.cycles).slice(0, 12);
   const notes = [...m.remarks.slice(0, 6).map((r) => h("p", { class: "soft" }, r)), m.remarks.length > 6 ? h("p", { class: "soft" }, `${m.remarks.length - 6} more remarks: see Passes`) : ""];
@@ -15,8 +15,14 @@ T.views.overview = { name: "Overview", draw: () => {
     (m.advice || []).length ? T.panel("What would help", T.adviceTable(m.advice, 3)) : "",
     h("div", { class: "two" },
       h("div", {}, T.panel("Slowest kernels", T.siteTable(slowest, true), m.sites.length > slowest.length ? h("p", {}, T.link(`all ${m.sites.length} kernels`, { view: "kernels" }), h("span", { class: "soft" }, alike.length < m.sites.length ? "; those of the same code are one row here" : "")) : ""), T.panel("Dearest lines", T.lineTable(10))),
-      h("div", {}, T.panel("Roofline", T.roofline(m.sites), h("p", { class: "soft" }, "Each circle is a kernel, as large as its share of the cycles, below its roof by as much as it loses; its colour is what binds it.")), m.remarks.length ? T.panel("Remarks of the compiler", notes) : "")));
+      h("div", {}, T.panel("Roofline", T.roofline(m.sites), h("p", { class: "soft" }, "Each circle is a kernel, as large as its share of the cycles, below its roof by as much as it loses; its colour is what binds it.", T.unplotted(m.sites))), m.remarks.length ? T.panel("Remarks of the compiler", notes) : "")));
 } };
+T.joules = (x) => x >= 1 ? `${x.toPrecision(4)} J` : `${(1e3 * x).toPrecision(4)} mJ`;
+T.computes = (s) => (s.flops || s.element_ops) && s.cycles;
+T.unplotted = (sites) => {
+  const names = [...new Set(sites.filter((s) => T.computes(s) && !s.least_bytes).map((s) => s.name))];
+  return names.length ? ` Not there, as nothing that they need lies in HBM: ${names.slice(0, 4).join(", ")}${names.length > 4 ? `, ${names.length - 4} more` : ""}.` : "";
+};
 /* Advice: what it saves, where, why, what to do. */
 T.adviceTable = (advice, most) => T.table([
   { name: "saves", tip: "each alone, and at most about so much", num: true, value: (a) => a.saved, show: (a) => [h("b", {}, T.share(a.saved / T.main.cycles)), h("br"), h("span", { class: "soft" }, T.short(a.saved))] },
@@ -57,7 +63,7 @@ T.siteTable = (sites, brief) => {
 
 T.roofline = (sites) => {
   const chip = T.main.chip, w = 560, height = 300, l = 58, b = 34, t = 12, r = 12;
-  const dots = sites.filter((s) => s.least_bytes && (s.flops || s.element_ops) && s.cycles).map((s) => {
+  const dots = sites.filter((s) => s.least_bytes && T.computes(s)).map((s) => {
     const work = Math.max(s.flops, 1) >= s.element_ops ? s.flops : s.element_ops;
     return { s, x: work / s.least_bytes, y: work / (s.cycles / chip.clock_hz), mxu: s.flops >= s.element_ops };
   });

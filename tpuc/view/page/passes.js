@@ -3,7 +3,7 @@
 T.views.passes = { name: "Passes", full: true, draw: async () => {
   const p = await T.part("passes"), state = T.state, shown = T.allPasses ? p.steps.map((_, i) => i) : p.steps.flatMap((s, i) => (s.changed ? [i] : []));
   const wanted = p.steps.findIndex((s, i) => (state.step !== undefined ? i === +state.step : s.name === state.pass && (s.changed || T.allPasses)));
-  const at = wanted >= 0 ? wanted : shown[0];
+  const at = wanted >= 0 ? wanted : T.stepOf(p, shown, state.hlo) ?? shown[0];
   let before = p.text.length && 0;
   const nav = h("nav", {}, h("a", { onclick: () => { T.allPasses = !T.allPasses; T.draw(); }, class: "soft" }, T.allPasses ? `only the ${p.steps.filter((s) => s.changed).length} that changed something` : `show all ${p.steps.length} passes`),
     shown.map((i) => { const s = p.steps[i], delta = i ? s.instructions - p.steps[i - 1].instructions : s.instructions - T.countText(p.text); return h("a", { href: T.address({ pass: s.name, step: i }), "aria-current": i === at ? "page" : undefined, "data-tip": s.what }, s.name, h("small", {}, `${T.count(s.instructions)} instructions`, delta ? ` (${delta > 0 ? "+" : ""}${delta})` : "", s.remarks.length ? ` · ${s.remarks.length} remarks` : "")); }));
@@ -11,12 +11,15 @@ T.views.passes = { name: "Passes", full: true, draw: async () => {
   const s = p.steps[at], did = Object.entries(s.counts).map(([k, v]) => `${k} ${v}`).join(", ");
   const names = new Set((s.remarks.join(" ").match(/%[\w.\-]+/g) || [])), { lines, marks } = T.diff(T.textAfter(p, at - 1), s.edits, s.remarks);
   const list = T.list(lines.length, 18, (i) => T.diffLine(lines[i], () => { T.unfold(lines, i); list.redraw(lines.length); }), { className: "text diff", tall: "100%" });
-  const find = state.hlo ? lines.findIndex((l) => l.kind !== "fold" && (l.after || l.before || "").includes("%" + state.hlo + " =")) : marks[0];
+  const find = state.hlo ? lines.findIndex((l) => l.kind !== "fold" && l.kind !== "note" && T.defines(l.after || l.before || "", state.hlo)) : marks[0];
   if (find >= 0) list.show(find);
   let next = 0;
   const section = h("section", {}, h("div", { class: "row" }, h("h2", { class: "grow" }, s.name, " ", h("span", { class: "soft", style: { fontWeight: 400 } }, s.what)), h("button", { onclick: () => { next = (next + marks.length - 1) % Math.max(marks.length, 1); list.show(marks[next] || 0); }, title: "previous change" }, "↑"), h("button", { onclick: () => { next = (next + 1) % Math.max(marks.length, 1); list.show(marks[next] || 0); }, title: "next change" }, "↓"), h("span", { class: "soft" }, `${marks.length} changes · ${s.milliseconds} ms`)), did ? h("p", { class: "soft", style: { margin: "0 0 8px" } }, did) : "", list);
   return h("div", { class: "side" }, nav, section);
 } };
+/* Of an instruction without a pass: the first that makes or changes it. */
+T.stepOf = (p, shown, name) => (name === undefined ? undefined : shown.find((i) => p.steps[i].edits.some((e) => e[2].some((line) => T.defines(line, name)))));
+T.defines = (line, name) => line.trimStart().replace(/^ROOT /, "").startsWith(`%${name} =`);
 T.countText = (lines) => lines.filter((l) => l.startsWith("  ")).length;
 T.textAfter = (p, index) => {
   p.cache = p.cache || new Map([[-1, p.text]]);
@@ -70,7 +73,7 @@ T.diffLine = (l, open) => {
   if (l.kind === "fold") return h("div", { class: "fold", onclick: open }, T.foldText(l.hidden));
   if (l.kind === "note") return h("div", { class: "note", title: l.text }, h("span", {}, l.text));
   const side = (text, other, number, mark) => text === undefined ? h("span", {}) : h("span", { class: text !== other ? mark : "", title: text.trim(), onclick: () => { const name = text.match(/%([\w.\-]+) =/); if (name) T.go({ ...T.state, hlo: name[1] }, true); } }, h("span", { class: "gutter" }, number + 1), T.marked(text, other));
-  return h("div", { class: l.kind }, side(l.before, l.after, l.a, "del"), side(l.after, l.before, l.b, "add"));
+  return h("div", { class: `${l.kind}${T.state.hlo && T.defines(l.after || l.before || "", T.state.hlo) ? " on" : ""}` }, side(l.before, l.after, l.a, "del"), side(l.after, l.before, l.b, "add"));
 };
 T.marked = (text, other) => {
   /* The part of a changed line that differs stands out. */

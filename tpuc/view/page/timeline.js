@@ -38,7 +38,7 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
       c.fillStyle = colour; c.fillRect(x0, y, wide, high);
       if (wide > 3) { c.strokeStyle = T.css("--panel"); c.lineWidth = 0.6; c.strokeRect(x0, y, wide, high); }
       boxes.push({ x0, x1: x0 + Math.max(wide, 3), y, about });
-      if (text && wide > 20) { c.save(); c.beginPath(); c.rect(x0, y, wide, high); c.clip(); c.fillStyle = "#fff"; c.textAlign = "left"; c.fillText(fitting(c, text, wide - 6), x0 + 4, y + high / 2); c.restore(); }
+      if (text && wide > 20 && (track === 0 || c.measureText(text).width <= wide - 6)) { c.save(); c.beginPath(); c.rect(x0, y, wide, high); c.clip(); c.fillStyle = "#fff"; c.textAlign = "left"; c.fillText(fitting(c, text, wide - 6), x0 + 4, y + high / 2); c.restore(); }
     };
     let lastX = -9;
     const inView = calls.filter((k) => k.start + k.cycles >= view.from && k.start <= view.to);
@@ -62,14 +62,14 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
         if (!visible(issue, done)) continue;
         c.globalAlpha = 0.28; box(track, s + issue, s + done, colours[cause], { call: k, text: "" }); c.globalAlpha = 1;
         boxes.pop();
-        box(track, s + from, s + to, colours[cause], { call: k, text: `${t.moved[name]}: ${T.bytes(size)} ${cause === "dma_out" ? "to HBM" : cause === "ici" ? "to another chip" : "from HBM"}\nissued at +${T.count(issue)}, in the engine +${T.count(from)} to +${T.count(to)}, done at +${T.count(done)}` }, t.moved[name]);
+        box(track, s + from, s + to, colours[cause], { call: k, text: `${t.moved[name]}: ${T.bytes(size)} ${T.directions[cause]}\nissued at +${T.count(issue)}, in the engine +${T.count(from)} to +${T.count(to)}, done at +${T.count(done)}` }, t.moved[name]);
       }
-      for (let i = 0; i < t.waits.length; i += 2) if (visible(t.waits[i], t.waits[i + 1])) box(row.waits, s + t.waits[i], s + t.waits[i + 1], colours.dma_in, { call: k, text: `waits ${T.count(t.waits[i + 1] - t.waits[i])} cycles for a transfer` });
+      for (let i = 0; i < t.waits.length; i += 2) if (visible(t.waits[i], t.waits[i + 1])) box(row.waits, s + t.waits[i], s + t.waits[i + 1], colours[T.waitCause(t, i / 2)], { call: k, text: `waits ${T.count(t.waits[i + 1] - t.waits[i])} cycles for a transfer ${T.directions[T.waitCause(t, i / 2)]}` });
       for (let i = 0; i < t.bursts.length; i += 3) if (visible(t.bursts[i + 1], t.bursts[i + 2])) box(row["MXU 0"] + Math.min(m.chip.mxus - 1, Math.floor(t.bursts[i] / perMxu)), s + t.bursts[i + 1], s + t.bursts[i + 2], colours.mxu, { call: k, text: `passes on unit ${t.bursts[i]}\n${T.count(t.bursts[i + 2] - t.bursts[i + 1])} cycles` });
       if (!t.is_whole && visible(t.cycles, k.cycles)) box(1, s + t.cycles, s + k.cycles, line, { call: k, text: `not followed beyond ${T.count(t.cycles)} cycles` });
     }
     c.restore();
-    status.textContent = `${T.count(view.to - view.from)} cycles, ${T.time(view.to - view.from)} · ${inView.length} calls${detailed ? "" : " · zoom in to see grid steps, transfers and passes"}${m.calls.shown < m.calls.total ? ` · the first ${T.count(m.calls.shown)} of ${T.count(m.calls.total)} calls` : ""}`;
+    status.textContent = `${T.count(view.to - view.from)} cycles, ${T.time(view.to - view.from)}${m.chip.cores > 1 ? ` · one of ${m.chip.cores} cores, which share each grid` : ""} · ${inView.length} calls${detailed ? "" : " · zoom in to see grid steps, transfers and passes"}${m.calls.shown < m.calls.total ? ` · the first ${T.count(m.calls.shown)} of ${T.count(m.calls.total)} calls` : ""}`;
   };
   const clamp = (from, to) => { const span = Math.min(Math.max(to - from, 40), m.cycles); view.from = Math.max(0, Math.min(from, m.cycles - span)); view.to = view.from + span; draw(); };
   const zoom = (factor, at) => { const t = view.from + (view.to - view.from) * at; clamp(t - (t - view.from) * factor, t + (view.to - t) * factor); };
@@ -90,4 +90,6 @@ T.views.timeline = { name: "Timeline", full: true, draw: () => {
   return h("section", { style: { display: "flex", flexDirection: "column", height: "100%" } }, h("div", { class: "row", style: { marginBottom: "8px" } }, status, h("button", { onclick: () => clamp(0, m.cycles) }, "whole run"), selected.length ? h("button", { onclick: () => { const k = selected[0]; clamp(k.start - 0.03 * k.cycles, k.start + 1.03 * k.cycles); } }, `first call of ${T.state.site}`) : ""),
     h("div", { class: "frame", style: { flex: `0 1 ${most}px`, minHeight: 0 } }, canvas), T.legend(m.causes), h("p", { class: "soft", style: { margin: "6px 0 0" } }, "wheel zooms, drag moves, a click selects, two open a call; arrows and + − by keyboard. Faint: from issue until the flag is done; solid: in the engine."));
 } };
+T.directions = { dma_in: "from HBM", dma_out: "to HBM", ici: "to another chip" };
+T.waitCause = (time, number) => (time.wait_causes || [])[number] || "dma_in"; /* pages of earlier versions do not say */
 T.nice = (x) => { const e = 10 ** Math.floor(Math.log10(Math.max(x, 1))), f = x / e; return (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10) * e; };
