@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
-from compiler.hlo.dtypes import S32, DType
+from compiler.hlo.attributes import Window, WindowDim
+from compiler.hlo.dtypes import BY_NAME, PRED, S32, DType
 from compiler.hlo.identities import identity
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.dims import Dims
 
 Maker = Callable[[Generator], HloInstruction]
@@ -263,6 +265,59 @@ def _neighbours(g: Generator) -> HloInstruction:
     return g.emit("reduce", (split, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
+def _split_positions(g: Generator) -> tuple[HloInstruction, Window, Dims]:
+    """An array whose last dimensions a reshape made of one, a window over it, what the window leaves."""
+    dtype = g.choose((BY_NAME["f32"], BY_NAME["s32"]))
+    rows, features = g.integer(2, 9), g.choose(((2, 8), (3, 4), (4, 1)))
+    ahead = (g.integer(1, 3),) if g.chance(0.5) else ()
+    whole = g.value(Wanted(dtype, (*ahead, rows, math.prod(features))))
+    dims = (*ahead, rows, *features)
+    split = g.emit("reshape", (whole,), {}, Wanted(dtype, dims))
+    moved = WindowDim(g.integer(1, 3), g.integer(1, 2), g.integer(0, 2), g.integer(0, 2))
+    still = WindowDim(1)
+    along = WindowDim(2) if g.chance(0.2) and features[0] > 1 else still
+    window = Window((*(still,) * len(ahead), moved, along, still))
+    left = tuple(d.output_size(n) for d, n in zip(window.dims, dims, strict=True))
+    if 0 in left:
+        raise Impossible
+    return split, window, left
+
+
+def _split_pool(g: Generator) -> HloInstruction:
+    """A pool of an array whose last dimensions a reshape made of one."""
+    split, window, left = _split_positions(g)
+    dtype = split.array.dtype
+    kind = g.choose(("add", "maximum", "minimum"))
+    start = identity(kind, dtype)
+    attrs = {"window": window, "to_apply": reducer(g, kind, dtype)}
+    return g.emit(
+        "reduce-window", (split, g.splat(Wanted(dtype, ()), start)), attrs, Wanted(dtype, left)
+    )
+
+
+def _split_selection(g: Generator) -> HloInstruction:
+    """A pool's gradient, likewise."""
+    split, window, left = _split_positions(g)
+    dtype = split.array.dtype
+    given = g.value(Wanted(dtype, left))
+    attrs = {"window": window, "select": _chooser(g, dtype), "scatter": reducer(g, "add", dtype)}
+    operands = (split, given, g.splat(Wanted(dtype, ()), 0))
+    return g.emit("select-and-scatter", operands, attrs, Wanted(dtype, split.array.dims))
+
+
+def _chooser(g: Generator, dtype: DType) -> HloComputation:
+    """A computation that says whether its first number is as great as its second."""
+    computation = HloComputation(f"ge_{dtype.name}")
+    scalar = ArrayShape(dtype, ())
+    pair = tuple(
+        computation.add(HloInstruction("parameter", n, scalar, (), {"parameter_number": i}))
+        for i, n in enumerate("ab")
+    )
+    compared = HloInstruction("compare", "ge", ArrayShape(PRED, ()), pair, {"direction": "GE"})
+    computation.root = computation.add(compared)
+    return g.module.add_computation(computation)
+
+
 MAKERS: dict[str, Maker] = {
     "reduce-of-neighbours": _neighbours,
     "reduce-before-split": _groups_of_features,
@@ -274,6 +329,8 @@ MAKERS: dict[str, Maker] = {
     "scatter-into-few-places": _scatter_of_elements,
     "scatter-at-counted-places": _scatter_that_counts,
     "update-of-its-own-neighbours": _update_of_neighbours,
+    "sink-reshape-through-window": _split_pool,
+    "sink-reshape-through-selection": _split_selection,
     "merge-gathered-windows": _gather_of_split_rows,
     "merge-scattered-windows": _scatter_of_split_rows,
 }

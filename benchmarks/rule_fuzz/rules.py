@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.rule_fuzz.generator import Generator, Wanted
 from benchmarks.rule_fuzz.harness import Subject
+from benchmarks.rule_fuzz.index_planners import ALL_PLANNERS
 from benchmarks.rule_fuzz.rule_makers import MAKERS
 from compiler.hlo.call_graph import drop_unreachable
 from compiler.hlo.cloning import clone
@@ -79,9 +80,10 @@ def _edges(rule: Rule) -> float:
 
 def _maker(rule: Rule) -> Callable[[Generator], HloModule]:
     special = MAKERS.get(rule.name)
+    is_planned = any(opcode in ALL_PLANNERS for opcode in rule.pattern.opcodes)
 
     def make(g: Generator) -> HloModule:
-        if special is not None and g.chance(0.8):
+        if special is not None and (not is_planned or g.chance(0.8)):
             return g.finish(special(g))
         pattern = g.choose(rule.examples) if rule.examples and g.chance(0.8) else rule.pattern
         return g.finish(g.match(pattern, Wanted(g.dtype(), g.dims())))

@@ -272,8 +272,8 @@ def convolution(
 
 
 def batch_groups(g: Generator) -> HloModule:
-    """A convolution whose batch is cut into groups."""
-    return convolution(g, batch_groups=True)
+    """A convolution whose batch is cut into groups, or its features for the gradient of a kernel."""
+    return convolution(g, batch_groups=g.chance(0.6))
 
 
 def batch_norm(g: Generator, kind: str) -> HloModule:

@@ -34,7 +34,7 @@ from compiler.passes.dimension_order.forms import (
 )
 from compiler.passes.dimension_order.orders import Order, descending
 from compiler.passes.dimension_order.rewriter import OrderRewriter
-from compiler.passes.image_order import ImageOrder, image_order
+from compiler.passes.image_order import ImageOrder, has_few_positions, image_order
 
 Instr = HloInstruction
 _INSIDE = ImageOrder(batch_inside=True)
@@ -62,7 +62,7 @@ class ActivationOrders:
         self._pending: list[int] = []
         for computation in self.computations:
             for instr in computation:
-                if instr.opcode == "convolution" and image_order(instr).batch_inside:
+                if instr.opcode == "convolution" and _wants_order(instr):
                     self._give(instr.operands[0], _INSIDE.image(instr.dim_labels))
                     self._give(instr, _INSIDE.result(instr.dim_labels))
         while self._pending:
@@ -159,4 +159,9 @@ def _operand_orders(instr: Instr, order: Order) -> Iterator[tuple[Instr, Order]]
 def _keeps_order(convolution: Instr) -> bool:
     """Whether a convolution is as cheap with the batch inside, where its image lies so."""
     is_pointwise = all(d.size == 1 for d in convolution.window.dims)
-    return is_pointwise or image_order(convolution).batch_inside
+    return is_pointwise or _wants_order(convolution)
+
+
+def _wants_order(convolution: Instr) -> bool:
+    """Whether a convolution is cheaper with the batch inside; a kernel's gradient has no such wish."""
+    return not has_few_positions(convolution) and image_order(convolution).batch_inside

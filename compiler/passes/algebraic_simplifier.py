@@ -19,6 +19,7 @@ from compiler.passes import (
     rules_reduction,
     rules_scatter,
     rules_shape,
+    rules_split_pools,
     rules_update,
     rules_windows,
 )
@@ -37,6 +38,7 @@ RULES = RuleSet(
         rules_scatter,
         rules_update,
         rules_motion,
+        rules_split_pools,
         rules_windows,
     )
 )

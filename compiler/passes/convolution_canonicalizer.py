@@ -8,7 +8,7 @@ the kernel becomes a matrix.
 The gradient of such a kernel is one too: there taps are as far apart as there are positions, or further.
 It sums over the patches, which are those of the convolution itself.
 
-Gradients of the kernels of transposed convolutions read no holes (`convolution_sides`).
+Convolutions that read holes or padding for the most part let the other side slide (`convolution_sides`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import reachable, sort_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
-from compiler.passes.convolution_sides import without_holes
+from compiler.passes.convolution_sides import exchanged_sides
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
@@ -59,7 +59,7 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
                 replace(instr, _as_sum(instr, gradient))
             found = conv is not None or gradient is not None
             context.counts["convolutions"] += found
-            exchanged = None if found else without_holes(instr)
+            exchanged = None if found else exchanged_sides(instr)
             if exchanged is not None:
                 replace(*exchanged)
                 context.counts["exchanged"] += 1

@@ -72,6 +72,17 @@ def is_batch_inside(
     return not (is_tiled and all(d.stride == 1 for d in window))
 
 
+def has_few_positions(convolution: HloInstruction) -> bool:
+    """Whether a convolution has more taps than positions, as the gradient of a kernel has.
+
+    What each position meets is read as a whole then, batch and features as they lie.
+    """
+    taps = math.prod(d.size for d in convolution.window.dims)
+    return (
+        math.prod(convolution.array.dims[d] for d in convolution.dim_labels.output_spatial) < taps
+    )
+
+
 def minor_dim(image: HloInstruction) -> int:
     """The dimension along which an image lies in memory, as far as it is a turned parameter.
 

@@ -5,22 +5,24 @@ part of the batch (kernel gradients of grouped convolutions are that). The parts
 side by side as features, it is a convolution in G feature groups.
 
 The gradient of a kernel of few features a group is computed for several groups together, as if each met
-the features of all: what a group has of its own is taken out of that.
+the features of all: what a group has of its own is taken out of that. Groups may be those of the batch or
+of the features: examples with kernels of their own (a convolution for each of many clients or tasks) have
+gradients whose groups are parts of the features, ``[groups * n, h, w, batch]``, which then become parts of
+the batch.
 """
 
 from __future__ import annotations
 
-import math
-
 from compiler.diagnostics import UnsupportedError
-from compiler.hlo.attributes import ConvDims
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
+from compiler.passes.image_order import has_few_positions
 from compiler.rewrite.emitter import Emitter
 
 LANES = 128
 _MOST_APART = 32
 """Convolutions that a gradient in groups becomes."""
+_GROUPED = ("batch_group_count", "feature_group_count", "metadata")
 
 
 def groups_together(groups: int, features: int, out: int) -> int:
@@ -35,27 +37,26 @@ def groups_together(groups: int, features: int, out: int) -> int:
 
 
 def gradient_without_groups(instr: HloInstruction) -> HloInstruction | None:
-    """A kernel's gradient in groups of the batch as convolutions without; None for anything else."""
-    groups, labels = instr.batch_group_count, instr.dim_labels
-    if groups == 1 or instr.feature_group_count != 1:
+    """A kernel's gradient in groups as convolutions without; None for anything else."""
+    groups, labels = instr.batch_group_count * instr.feature_group_count, instr.dim_labels
+    if groups == 1 or groups not in (instr.batch_group_count, instr.feature_group_count):
         return None
-    taps = math.prod(d.size for d in instr.window.dims)
-    places = math.prod(instr.array.dims[d] for d in labels.output_spatial)
+    if 0 in instr.array.dims:
+        return None
     features = instr.array.dims[labels.output_batch]
     out = instr.array.dims[labels.output_feature] // groups
     together = groups_together(groups, features, out)
     count = groups // together
-    if out == 1 or places >= taps or count > _MOST_APART:
+    if out == 1 or not has_few_positions(instr) or count > _MOST_APART:
         return None
     e = Emitter.at(instr)
+    whole, sides = instr.operands
+    if instr.feature_group_count > 1:
+        whole = moved_groups(e, whole, labels.input_feature, labels.input_batch, groups)
     parts: list[HloInstruction] = []
     for number in range(count):
-        image, kernel = (
-            _part(e, operand, dim, number, count)
-            for operand, dim in zip(
-                instr.operands, (labels.input_batch, labels.kernel_output_feature), strict=True
-            )
-        )
+        image = _part(e, whole, labels.input_batch, number, count)
+        kernel = _part(e, sides, labels.kernel_output_feature, number, count)
         parts.append(_own_blocks(e, instr, image, kernel, together))
     return e.join(parts, labels.output_feature)
 
@@ -74,7 +75,7 @@ def _own_blocks(
     dims = list(instr.array.dims)
     dims[batch] *= groups
     dims[feature] = kernel.array.dims[labels.kernel_output_feature]
-    attrs = {k: v for k, v in instr.attrs.items() if k not in ("batch_group_count", "metadata")}
+    attrs = {k: v for k, v in instr.attrs.items() if k not in _GROUPED}
     shape = instr.array.with_dims(tuple(dims))
     made = e.instruction("convolution", (image, kernel), attrs, shape)
     if groups == 1:
@@ -101,22 +102,21 @@ def batch_groups_to_features(instr: HloInstruction) -> HloInstruction | None:
         )
     e = Emitter.at(instr)
     image, kernel = instr.operands
-    merged = _batch_parts_as_features(e, image, labels, groups)
+    merged = moved_groups(e, image, labels.input_batch, labels.input_feature, groups)
     attrs = {k: v for k, v in instr.attrs.items() if k not in ("batch_group_count", "metadata")}
     attrs["feature_group_count"] = groups
     return e.instruction("convolution", (merged, kernel), attrs, instr.array)
 
 
-def _batch_parts_as_features(
-    e: Emitter, image: HloInstruction, labels: ConvDims, groups: int
+def moved_groups(
+    e: Emitter, image: HloInstruction, given: int, taken: int, groups: int
 ) -> HloInstruction:
-    """``[.., groups * n, .., features]`` as ``[.., n, .., groups * features]``."""
+    """The image with dimension `given` in `groups` parts that lie one after another along `taken`."""
     dims = list(image.array.dims)
-    batch, feature = labels.input_batch, labels.input_feature
-    split = [*dims[:batch], groups, dims[batch] // groups, *dims[batch + 1 :]]
-    after = feature + (feature > batch)  # the feature's place once the batch is two dimensions
-    order = [d for d in range(len(split)) if d != batch]
-    order.insert(order.index(after), batch)
-    dims[batch] //= groups
-    dims[feature] *= groups
+    split = [*dims[:given], groups, dims[given] // groups, *dims[given + 1 :]]
+    after = taken + (taken > given)  # the place of `taken` once `given` is two dimensions
+    order = [d for d in range(len(split)) if d != given]
+    order.insert(order.index(after), given)
+    dims[given] //= groups
+    dims[taken] *= groups
     return e.reshape(e.transpose(e.reshape(image, tuple(split)), tuple(order)), tuple(dims))
