@@ -160,3 +160,12 @@ def test_result_queues_hold_what_is_under_way_at_full_rate(name: str) -> None:
     assert chip.mrf_entries >= 2 * passes_under_way
     assert chip.slots["pop"] * chip.matmul_cycles >= 2 * chip.mxu_units
     assert chip.slots["mxu"] * chip.matmul_cycles >= chip.mxu_units
+
+
+def test_a_changed_chip_is_not_called_as_the_one_it_was_made_of(tmp_path: Path) -> None:
+    line = 'base = "v5e"\nvmem_bytes = {value = 33554432, provenance = "assumed"}\n'
+    for name, called in (("mine.toml", "mine"), ("v5e.toml", "v5e.toml")):
+        path = tmp_path / name
+        path.write_text(line)
+        assert load_chip(str(path)).name == called
+        assert load_chip(f"{path}{{clock=2GHz}}").name == f"{called}{{clock=2GHz}}"

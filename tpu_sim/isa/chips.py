@@ -223,6 +223,8 @@ def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
     if "base" not in tree:
         return tree
     base = str(tree.pop("base"))
+    # no figure of a changed chip passes for one of the chip that it was made of
+    tree.setdefault("name", path.name if path.stem in chip_names() else path.stem)
     if _is_file_name(base):
         base = str(path.parent / base)
     return _merge(_read_tree(base, (*seen, str(path))), tree)
