@@ -19,7 +19,8 @@ class CompileOptions:
     its types. `windows` sets a dot's or convolution's elements of M, K and N in a grid step by its
     name, or its kernel's. `skip` names passes to leave out; one that a later pass requires cannot be.
     `resize_mesh` puts a program of a mesh on as many devices as the target has, its first axis longer or
-    shorter (`compiler.sharding.resizing`).
+    shorter (`compiler.sharding.resizing`). `text_file` names the file that the model's text is of: where the
+    model does not say where its operations come from, they come from their lines there.
     """
 
     precision: str = "default"
@@ -29,6 +30,7 @@ class CompileOptions:
     windows: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     skip: tuple[str, ...] = ()
     resize_mesh: bool = False
+    text_file: str | None = None
 
     def program_key(self) -> str:
         """A text that is equal for options that give equal programs."""

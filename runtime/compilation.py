@@ -9,6 +9,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
+from compiler.hlo.origins import locate_by_text
 from compiler.hlo.replica_groups import device_counts
 from compiler.partitioner.placement_text import sharded_devices
 from compiler.sharding.resizing import resize_mesh
@@ -33,6 +34,8 @@ def compile_source(
     started = time.perf_counter()
     module = parse_model(text, name)
     is_for_all = fit_to_devices(module, len(cores.chips), options)
+    if options.text_file is not None and isinstance(text, str):  # bytes have no lines
+        locate_by_text(module, options.text_file)
     parsed = time.perf_counter()
     if watch is not None:
         watch(module)

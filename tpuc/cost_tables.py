@@ -13,6 +13,7 @@ from rich.text import Text
 
 from runtime.origin_costs import UNKNOWN, OriginCost, Scope, by_line, by_scope
 from runtime.report import Report
+from tpuc.own_lines import SAID, are_own_lines, text_file
 
 WIDE = 100
 """Columns of a terminal below which tables have no lines."""
@@ -37,7 +38,7 @@ def listing_table(out: Console, title: str, columns: Sequence[str], left: Sequen
     return table
 
 
-def print_lines(out: Console, report: Report, top: int | None) -> None:
+def print_lines(out: Console, report: Report, top: int | None, model: str) -> None:
     """The source lines that cost most, `top` of them or all."""
     costs = by_line(report.origin_costs)
     shown = list(costs.items())[:top]
@@ -52,7 +53,7 @@ def print_lines(out: Console, report: Report, top: int | None) -> None:
         names = _listed(_operations(report, line))
         table.add_row(short[line], *_numbers(cost, report), names, *kernels)
     out.print(table)
-    _say_unknown(out, report)
+    _say_unknown(out, report, model)
 
 
 def short_places(places: Iterable[str]) -> dict[str, str]:
@@ -66,7 +67,7 @@ def short_places(places: Iterable[str]) -> dict[str, str]:
     return {place: name if times[name] == 1 else place for place, name in short.items()}
 
 
-def print_scopes(out: Console, report: Report) -> None:
+def print_scopes(out: Console, report: Report, model: str) -> None:
     """The tree of operation names, with the scopes of one percent and more."""
     columns = ("operation", "cycles", "share", "bound by", "kernels")
     left = ("operation", "bound by", "kernels")
@@ -74,7 +75,7 @@ def print_scopes(out: Console, report: Report) -> None:
     for scope in by_scope(report.origin_costs).ordered():
         _add_scope(table, scope, "", report)
     out.print(table)
-    _say_unknown(out, report)
+    _say_unknown(out, report, model)
 
 
 def print_advice(out: Console, report: Report) -> None:
@@ -139,9 +140,11 @@ def _listed(names: list[str]) -> str:
     return ", ".join([*names[:_MOST_NAMES], *more])
 
 
-def _say_unknown(out: Console, report: Report) -> None:
+def _say_unknown(out: Console, report: Report, model: str) -> None:
     if set(report.origin_costs) <= {UNKNOWN}:
         out.print(
             "the model says nothing of its operations' origins (HLO metadata, StableHLO loc);\n"
             "from JAX: lowered.as_text(debug_info=True), or the HLO of lowered.compile().as_text()"
         )
+    elif are_own_lines(report.origin_costs, text_file(model)):
+        out.print(SAID, markup=False)

@@ -90,9 +90,9 @@ def print_report(
     if by == "kernel":
         _print_kernels(out, report, listing)
     elif by == "line":
-        print_lines(out, report, listing.top)
+        print_lines(out, report, listing.top, model)
     else:
-        print_scopes(out, report)
+        print_scopes(out, report, model)
     print_advice(out, report)
 
 

@@ -113,6 +113,22 @@ def _within(text: str, outer: str) -> str:
     return "{" + " ".join(f"{key}={value}" for key, value in fields.items()) + "}"
 
 
+def locate_by_text(module: HloModule, file: str) -> None:
+    """Let operations come from their own lines of the model's text, a file of that name.
+
+    They are named as HLO names the operation. Of a model that names any origin itself nothing changes.
+    """
+    instructions = [instr for computation in module.computations.values() for instr in computation]
+    if any(METADATA in instr.attrs for instr in instructions):
+        return
+    for instr in instructions:
+        if isinstance(instr.location, tuple) and instr.opcode not in IDLE:
+            text, offset = instr.location
+            line = text.span(offset).line
+            fields = f"op_name={quote(instr.opcode)} source_file={quote(file)} source_line={line}"
+            set_origins(instr, [f"{{{fields}}}"])
+
+
 def _note(notes: FrontendAttributes) -> str | None:
     return next((text for key, text in notes.items if key == ALSO_FROM), None)
 

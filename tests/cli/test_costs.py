@@ -23,7 +23,8 @@ def test_lines_and_operations(call: Call, model: Path, tmp_path: Path) -> None:
     assert "slowest" not in lines
     scopes = call("run", named, "--by", "op").out
     assert "net" in scopes and "  two" in scopes and "    dot" in scopes
-    assert "says nothing" in call("estimate", model, "--by", "line").out
+    found = call("estimate", model, "--by", "line").out
+    assert "lines are those of its own text" in found and f"{model.name}:" in found
 
 
 @pytest.mark.parametrize("by", ["line", "op"])
@@ -55,7 +56,7 @@ def test_narrow_tables_keep_names_and_places_whole(tmp_path: Path) -> None:
     source = LAYERS.replace('"net.py"', '"/home/someone/projects/deep/model/net.py"')
     report = compile(source).estimate()
     out = Console(file=io.StringIO(), width=80, markup=False)
-    print_lines(out, report, 4)
+    print_lines(out, report, 4, "m.mlir")
     print_advice(out, report)
     text = cast(io.StringIO, out.file).getvalue()
     assert "dearest 4 of 6" in text and "…/model/net.py:10" in text

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tpuc
+from compiler.options import CompileOptions
 from tests.support.filecheck import command
 from tests.support.filecheck_commands import option
 from tpuc.arrays import randoms
@@ -22,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def debug(path: Path, arguments: Sequence[str]) -> str:
     """A transcript: each command, and what it prints; an error ends it."""
     model = next(a for a in arguments if not a.startswith("--") and not a.endswith(".dbg"))
-    exe = tpuc.compile(ROOT / model, option(arguments, "target", "v5e"))
+    options = CompileOptions(text_file=model)
+    exe = tpuc.compile(ROOT / model, option(arguments, "target", "v5e"), options=options)
     inputs = list(randoms(exe.argument_shapes, 0))
     commands = Commands(Debugger(exe, inputs, option(arguments, "machine", "llvm")))
     lines: list[str] = []

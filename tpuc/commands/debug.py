@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,7 +33,8 @@ def debug(
             "the model comes from standard input: give commands with -x or --command"
         )
     lines = _script(script)
-    executable = compiled_or_loaded(model, choices, MachineOptions(machine=machine))
+    chosen = replace(choices, has_lines=True)
+    executable = compiled_or_loaded(model, chosen, MachineOptions(machine=machine))
     given = Given(model, inputs, None, seed)
     arrays = list(given.arguments(executable.argument_shapes))
     with working(f"loading {model}"):

@@ -25,6 +25,7 @@ from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.errors import TargetError
 from tpuc.commands.terminal import compiling, quiet, warn_of_f32
+from tpuc.own_lines import text_file
 
 _BETWEEN_TARGETS = re.compile(r",(?![^{}]*\})")
 
@@ -147,6 +148,7 @@ class Choices:
     skip: str | None
     dump_ir: str | None = None
     resize_mesh: bool = False
+    has_lines: bool = False  # of a model that names no origins, those of its own text
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Choices:
@@ -179,6 +181,7 @@ def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) ->
         windows=_windows(choices.windows),
         skip=skipped_passes(choices.skip),
         resize_mesh=choices.resize_mesh,
+        text_file=text_file(model) if choices.has_lines else None,
     )
     with compiling(model) as progress, quiet():
         compiled = compile(

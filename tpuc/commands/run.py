@@ -65,7 +65,7 @@ def run(
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
-    executable = compiled_or_loaded(model, choices, options)
+    executable = compiled_or_loaded(model, listing.choices(choices), options)
     if choice is not None:
         executable = spread_over(executable, choice)
     warn_of_made_up(executable.made_up, is_run=True)
@@ -157,7 +157,7 @@ def estimate(
         listing.refuse_with("several targets are", trace, chakra, choices.dump_ir)
         scaling(model, choices, options, trips, as_json=as_json)
         return
-    executable = compiled_or_loaded(model, choices, options)
+    executable = compiled_or_loaded(model, listing.choices(choices), options)
     warn_of_made_up(executable.made_up, is_run=False)
     with working("estimating"):
         report = executable.estimate(trips)
@@ -182,6 +182,10 @@ class _Shown:
     prices: str | None
     tokens: int | None
     as_json: bool
+
+    def choices(self, choices: Choices) -> Choices:
+        """What to compile: costs by line and by operation want origins, at least those of the text."""
+        return replace(choices, has_lines=self.by != "kernel")
 
     def check(self) -> None:
         """Refuse before any long work what cannot be done."""

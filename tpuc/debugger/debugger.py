@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.recognition import is_model_text
 from compiler.hlo.ir import HloInstruction
+from compiler.options import CompileOptions
 from compiler.hlo.origins import inside
 from runtime.api import compile
 from runtime.executable import Executable
@@ -425,8 +427,10 @@ def debug(
 
     `arguments` are those of a call; `machine` is "llvm" or "numpy".
     """
-    executable = compile(model, target) if isinstance(model, str) else model
-    return Debugger(executable, arguments, machine)
+    if isinstance(model, str):
+        file = None if is_model_text(model) else model
+        model = compile(model, target, options=CompileOptions(text_file=file))
+    return Debugger(model, arguments, machine)
 
 
 def _unit(text: str) -> Unit:

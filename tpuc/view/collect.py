@@ -20,6 +20,7 @@ from runtime.program_store import executable_of
 from runtime.report import Report
 from tpu_sim.isa.origins import Origin, origin_table
 from tpu_sim.machine.kernel_profile import profile_kernel
+from tpuc.own_lines import are_own_lines, text_file
 from tpuc.view.document import Document
 from tpuc.view.graphs import graph_of
 from tpuc.view.kernel_code import KernelCodes, kernel_time
@@ -61,8 +62,14 @@ def collect(source: str | bytes | Path, name: str, options: ViewOptions) -> Docu
         document.parts[f"time.{kernel.name}"] = time
     main.kernels = list(compiled.program.kernels)
     main.origins = [[o.op_name, o.file, o.line] for o in recorder.origins]
-    main.lines = facts.lines(recorder.origins)
+    file = _file_of(source)
+    main.lines = facts.lines(recorder.origins, file)
+    main.has_own_lines = are_own_lines(recorder.origins, file)
     return document
+
+
+def _file_of(source: str | bytes | Path) -> str:
+    return str(source) if isinstance(source, Path) else text_file("-")
 
 
 def _compiled(
@@ -72,7 +79,7 @@ def _compiled(
     assert text is not None, "a compiled program has no passes"
     client = client_for(options.target)
     chip = client.devices[0].chip
-    compiling = replace(options.compiling, progress=recorder.progress)
+    compiling = replace(options.compiling, progress=recorder.progress, text_file=_file_of(source))
     made: list[CompiledModule] = []
 
     def compile_now() -> CompiledModule:

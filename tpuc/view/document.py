@@ -146,6 +146,7 @@ class Main:
     kernels: list[str]
     slice: SliceFacts | None = None
     advice: list[AdviceRow] = field(default_factory=list)
+    has_own_lines: bool = False  # lines are those of the model's text, which names no others
     version: int = VERSION
 
 

@@ -194,11 +194,15 @@ class RunFacts:
             collectives=[{k: _word(v) for k, v in c.items()} for c in executable.collectives],
         )
 
-    def lines(self, origins: Iterable[Origin]) -> dict[str, str]:
-        """The text of the origins' lines, where the file is Python and still there."""
+    def lines(self, origins: Iterable[Origin], own_file: str) -> dict[str, str]:
+        """The text of the origins' lines, where the file is Python or the model's own, and still there."""
         found: dict[str, str] = {}
         for origin in origins:
-            text = _source_lines(origin.file) if origin.file.endswith(".py") else ()
+            text = (
+                _source_lines(origin.file)
+                if origin.file == own_file or origin.file.endswith(".py")
+                else ()
+            )
             if 0 < origin.line <= len(text):
                 found[origin.place] = text[origin.line - 1].strip()[:200]
         return found

@@ -92,9 +92,10 @@ T.roofline = (sites) => {
 T.lineTable = (count, most) => {
   const rows = [...T.lineCosts.values()].sort((a, b) => b.cycles - a.cycles), total = T.main.cycles;
   if (rows.length === 1 && rows[0].key === "(not known)") return h("p", { class: "soft" }, "The model does not say where its operations come from (HLO metadata, StableHLO loc). From JAX: lowered.as_text(debug_info=True).");
-  return T.table([
+  const own = T.main.has_own_lines ? h("p", { class: "soft" }, "The model does not say where its operations come from: these are lines of its own text. From JAX: lowered.as_text(debug_info=True).") : "";
+  return [own, T.table([
     { name: "line", value: (r) => r.key, show: (r) => [T.link(T.shortPlace(r.key), { line: r.key }, { title: r.key }), " ", h("code", { class: "soft" }, (T.main.lines[r.key] || "").slice(0, 60))] },
     { name: "cycles", num: true, value: (r) => r.cycles }, { name: "share", num: true, value: (r) => r.cycles, show: (r) => T.share(r.cycles / total) },
     { name: "where they go", show: (r) => T.bar(r.causes, r.cycles) },
-  ], rows.slice(0, count), { sort: 1, most: most && Math.max(most, 1 + rows.findIndex((r) => r.key === T.state.line)), pick: (r) => T.go({ ...T.state, line: r.key }), on: (r) => r.key === T.state.line });
+  ], rows.slice(0, count), { sort: 1, most: most && Math.max(most, 1 + rows.findIndex((r) => r.key === T.state.line)), pick: (r) => T.go({ ...T.state, line: r.key }), on: (r) => r.key === T.state.line })];
 };
