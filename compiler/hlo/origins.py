@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from compiler.hlo.attributes import FrontendAttributes, OpMetadata
 from compiler.hlo.escapes import quote, unquote
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.metadata_text import metadata_fields
 from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.stack_frames import StackFrames

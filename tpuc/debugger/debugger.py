@@ -21,8 +21,8 @@ import numpy.typing as npt
 from compiler.diagnostics import CompileError
 from compiler.frontends.recognition import is_model_text
 from compiler.hlo.ir import HloInstruction
-from compiler.options import CompileOptions
 from compiler.hlo.origins import inside
+from compiler.options import CompileOptions
 from runtime.api import compile
 from runtime.executable import Executable
 from tpu_sim.isa.text import format_bundle

@@ -1,4 +1,4 @@
-"""A model without origins: its operations come from the lines of its own text, and cost what they cost before."""
+"""A model without origins: its operations come from lines of its own text, and cost what they cost before."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def test_costs_by_lines_of_the_text_are_those_of_the_operations_there(model: str
     assert dearest.op_name == "dot"
 
 
-STABLEHLO = """func.func @main(%x: tensor<8x128xf32>, %w: tensor<128x128xf32>) -> tensor<8x128xf32> {
-  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x128xf32>, tensor<128x128xf32>) -> tensor<8x128xf32>
+STABLEHLO = """!w = tensor<128x128xf32>
+!x = tensor<8x128xf32>
+func.func @main(%x: !x, %w: !w) -> !x {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (!x, !w) -> !x
   %1 = stablehlo.tanh %0 : tensor<8x128xf32>
-  return %1 : tensor<8x128xf32>
+  return %1 : !x
 }
 """
 
@@ -45,7 +47,7 @@ def test_of_stablehlo_too_and_not_of_a_model_that_names_origins(tmp_path: Path) 
     path = tmp_path / "m.mlir"
     path.write_text(STABLEHLO)
     found = {(o.op_name, o.line) for o in _report(path, "m.mlir").origin_costs if o.file}
-    assert found == {("dot", 2), ("tanh", 3)}
+    assert found == {("dot", 4), ("tanh", 5)}
     path.write_text(
         STABLEHLO.replace(
             "tanh %0 : tensor<8x128xf32>", 'tanh %0 : tensor<8x128xf32> loc("net.py":7:1)'
