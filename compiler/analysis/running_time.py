@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from compiler.analysis.async_flags import (
@@ -19,6 +19,7 @@ from compiler.analysis.vmem_scope import uses_vmem
 from compiler.analysis.window_config import WINDOW_CONFIG, read_config
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.replica_groups import Groups
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 
@@ -38,10 +39,17 @@ class ExchangeCost(Protocol):
 
 
 class RunningTimes:
-    """Cycles of instructions on a chip, about; `exchange_cost` is told of a collective."""
+    """Cycles of instructions on a chip, about; `exchange_cost` is told of a collective, `ports` are those of
+    permutes by their pairs."""
 
-    def __init__(self, chip: Chip, exchange_cost: Callable[[HloInstruction], ExchangeCost]) -> None:
+    def __init__(
+        self,
+        chip: Chip,
+        exchange_cost: Callable[[HloInstruction], ExchangeCost],
+        ports: Mapping[Groups, int],
+    ) -> None:
         self.chip = chip
+        self._ports = ports
         self._exchange_cost = exchange_cost
         self._costs: dict[object, ExchangeCost] = {}
         self._known: dict[HloInstruction, float] = {}
@@ -57,6 +65,12 @@ class RunningTimes:
         start = start_of(half)
         root = start.calls.root_instruction if start.opcode == "async-start" else start
         return self._cost(root).transfer / (1 if root is start else ring_steps(root))
+
+    def port(self, start: HloInstruction) -> int | None:
+        """The port that a permute's transfers hold; None for exchanges that take several."""
+        root = start.calls.root_instruction if start.opcode == "fusion" else start
+        pairs = root.attrs.get("source_target_pairs")
+        return self._ports.get(pairs) if isinstance(pairs, tuple) else None
 
     @property
     def hop(self) -> float:
@@ -132,7 +146,8 @@ class RunningTimes:
         if self.is_exchange(kernel):
             cost = self._cost(kernel.calls.root_instruction)
             return cost.ready + cost.transfer
-        return kernel_work(kernel, ()).least_bytes / chip.hbm_bytes_per_cycle
+        in_place = ((0, 0),)  # an update is: copies come later, where they must
+        return kernel_work(kernel, in_place).least_bytes / chip.hbm_bytes_per_cycle
 
     def is_exchange(self, kernel: HloInstruction) -> bool:
         """Whether an instruction is a kernel of one whole exchange."""

@@ -20,6 +20,7 @@ from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.exchange.plan import ExchangePlan
+from compiler.backend.exchange.ports import permute_ports
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
@@ -130,7 +131,8 @@ def _exchange_plan(module: HloModule, buffers: BufferAssignment, cores: Slice) -
         for fusion in computation
         if fusion.opcode == "fusion" and _root(fusion).opcode == "reduce-scatter"
     ]
-    return ExchangePlan(cores, scratch, scratch + max(sizes, default=0))
+    ports = permute_ports(module, cores)
+    return ExchangePlan(cores, scratch, scratch + max(sizes, default=0), ports)
 
 
 def _root(fusion: HloInstruction) -> HloInstruction:

@@ -73,3 +73,43 @@ def test_gathers_leave_their_loop_or_go_a_turn_ahead(place: str) -> None:
     (got,), (want,) = ahead(*arguments), plain(*arguments)
     np.testing.assert_array_equal(got, want)
     assert np.abs(want).max() > 0.01
+
+
+def test_what_is_permuted_into_each_others_place_does_not_wait_for_itself() -> None:
+    state = "(s32[], f32[512,512], f32[512,512], f32[512,512])"
+    text = f"""HloModule m, replica_count=4
+condition {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({TRIPS})
+  ROOT l = pred[] compare(i, n), direction=LT
+}}
+body {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[512,512] get-tuple-element(s), index=1
+  y = f32[512,512] get-tuple-element(s), index=2
+  z = f32[512,512] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  a = f32[512,512] collective-permute(x), source_target_pairs={{{{0,1}},{{1,2}},{{2,3}},{{3,0}}}}
+  b = f32[512,512] collective-permute(y), source_target_pairs={{{{1,0}},{{2,1}},{{3,2}},{{0,3}}}}
+  d = f32[512,512] dot(z, z), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = {state} tuple(j, b, a, d)
+}}
+ENTRY main {{
+  x = f32[512,512] parameter(0)
+  y = f32[512,512] parameter(1)
+  z = f32[512,512] parameter(2)
+  start = s32[] constant(0)
+  s = {state} tuple(start, x, y, z)
+  ROOT l = {state} while(s), condition=condition, body=body
+}}
+"""
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.normal(size=(4, 512, 512)).astype(np.float32) / 32 for _ in range(3))
+    _, a, b, _ = compiled(text)(x, y, z)
+    for _ in range(TRIPS):
+        x, y = np.roll(y, -1, axis=0), np.roll(x, 1, axis=0)
+    np.testing.assert_array_equal(a, x)
+    np.testing.assert_array_equal(b, y)

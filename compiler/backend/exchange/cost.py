@@ -10,11 +10,23 @@ from compiler.backend.exchange.box_gather import BoxGather
 from compiler.backend.exchange.box_reduce import BoxReduce
 from compiler.backend.exchange.kernels import by_core
 from compiler.backend.transfer import hbm_tiling
-from compiler.hlo.ir import HloInstruction
-from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.replica_groups import (
+    DeviceCounts,
+    Groups,
+    device_counts,
+    device_groups,
+    device_pairs,
+)
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
-from tpu_sim.isa.torus import Slice
+from tpu_sim.isa.torus import Slice, Torus
+
+
+def network_of(module: HloModule, cores: Slice | None) -> Slice:
+    """The slice that runs a program, or a ring where nobody knows."""
+    count = device_counts(module).devices
+    return cores or Slice(Torus((count, 1, 1), (True, False, False)), tuple(range(count)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from compiler.analysis.async_flags import exchange_flag
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.kernels import (
     BACKWARD,
-    FORWARD,
     LOCAL,
     MOST_FLAGS,
     Exchange,
@@ -34,10 +33,11 @@ def send_arrays(kernel: CustomKernel, flag: int) -> Exchange:
     """Start a permute's transfers, all on one flag."""
     x = Exchange(kernel)
     forth, back = [-1] * x.cores, [-1] * x.cores
-    for source, target in x.pairs():
+    pairs = x.pairs()
+    for source, target in pairs:
         forth[source], back[target] = target, source
     b = x.builder
-    route = x.plan.route(forth, [forth], FORWARD)
+    route = x.plan.route(forth, [forth], x.plan.permute_ports[pairs])
     is_partial = any(source < 0 for source in back)
     if is_partial:
         x.start_table([[int(source < 0)] for source in back])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,8 @@ class ExchangePlan:
     cores: Slice
     scratch_granule: int
     first_granule: int
+    permute_ports: Mapping[Groups, int] = field(default_factory=dict)
+    """By a permute's pairs the port that its transfers hold."""
     routes: list[Route] = field(default_factory=list)
     tables: list[tuple[int, bytes]] = field(default_factory=list)
     _route_ids: dict[Route, int] = field(default_factory=dict)

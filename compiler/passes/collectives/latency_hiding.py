@@ -23,15 +23,14 @@ from compiler.analysis.async_flags import (
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.running_time import RunningTimes
 from compiler.analysis.tiled_layout import byte_size
-from compiler.backend.exchange.cost import exchange_cost
+from compiler.backend.exchange.cost import exchange_cost, network_of
+from compiler.backend.exchange.ports import permute_ports
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule, depends_on
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
-from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import leaves
 from compiler.passes.collectives.halves import Halves, can_split, join, remove, split
 from compiler.passes.context import PassContext
-from tpu_sim.isa.torus import Slice, Torus
 
 _MOST, _MOST_FLAGS = 8, 80
 """Exchanges under way in one computation, and their flags; those of its callers may be as many each."""
@@ -45,7 +44,7 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
     if context.planner is None:
         return False
     times = running_times(module, context)
-    bodies = _bodies(module)
+    bodies = loop_bodies(module)
     changed = [
         _Overlap(computation, times, is_body=computation in bodies)
         for computation in control_computations(module)
@@ -71,8 +70,9 @@ def running_times(module: HloModule, context: PassContext) -> RunningTimes:
     """Of the module's instructions on the chip and slice that it is compiled for."""
     assert context.planner is not None
     chip = context.planner.chip
-    cores = context.cores or _any_ring(device_counts(module).devices)
-    return RunningTimes(chip, lambda root: exchange_cost(root, cores, chip))
+    cores = network_of(module, context.cores)
+    ports = permute_ports(module, cores)
+    return RunningTimes(chip, lambda root: exchange_cost(root, cores, chip), ports)
 
 
 def turn_cycles(body: HloComputation, times: RunningTimes) -> float:
@@ -83,13 +83,9 @@ def turn_cycles(body: HloComputation, times: RunningTimes) -> float:
     return cycles
 
 
-def _bodies(module: HloModule) -> set[HloComputation]:
+def loop_bodies(module: HloModule) -> set[HloComputation]:
+    """The bodies of all loops that run."""
     return {i.body for c in control_computations(module) for i in c if i.opcode == "while"}
-
-
-def _any_ring(count: int) -> Slice:
-    """A network for a program of which nobody knows where it runs."""
-    return Slice(Torus((count, 1, 1), (True, False, False)), tuple(range(count)))
 
 
 def _has_exchanges(computation: HloComputation) -> bool:
@@ -215,7 +211,7 @@ class _Overlap:
 
 def _places_to_wait_for(root: HloInstruction) -> dict[HloInstruction, list[HloInstruction]]:
     """For what reads an element of a loop's state the starts that bring its next value and do not need it:
-    they come to the same place if they wait for those that read it."""
+    they come to the same place if they wait for those that read it. Two that bring each other's do not."""
     found: dict[HloInstruction, list[HloInstruction]] = {}
     assert root.computation is not None
     for index, value in enumerate(root.operands):
@@ -229,10 +225,24 @@ def _places_to_wait_for(root: HloInstruction) -> dict[HloInstruction, list[HloIn
         ]
         if any(depends_on(start, element) for element in elements):
             continue
-        for element in elements:
-            for reader in _readers(element):
-                if reader is not root:
-                    found.setdefault(reader, []).append(start)
+        readers = [r for element in elements for r in _readers(element) if r is not root]
+        if _behind(start, found).isdisjoint(readers):
+            for reader in readers:
+                found.setdefault(reader, []).append(start)
+    return found
+
+
+def _behind(
+    start: HloInstruction, late: Mapping[HloInstruction, Sequence[HloInstruction]]
+) -> set[HloInstruction]:
+    """What can run after an instruction only, itself too: its users, and the starts that are `late`."""
+    found, pending = {start}, [start]
+    while pending:
+        instr = pending.pop()
+        for other in (*instr.users, *late.get(instr, ())):
+            if other not in found:
+                found.add(other)
+                pending.append(other)
     return found
 
 
@@ -244,6 +254,29 @@ def _readers(value: HloInstruction) -> list[HloInstruction]:
         is_free = user.opcode in _NO_TIME and not is_root
         found |= dict.fromkeys(_readers(user) if is_free else (user,))
     return list(found)
+
+
+def _places_by_turns(instrs: Sequence[HloInstruction]) -> dict[HloInstruction, int]:
+    """The place of each instruction in the order. What is sent by permutes has the places of all that is,
+    first that which most permutes follow: streams round a ring go on by turns, not one after another."""
+    position = {instr: number for number, instr in enumerate(instrs)}
+    following: dict[HloInstruction, int] = {}
+    sent: dict[HloInstruction, None] = {}
+    for instr in reversed(instrs):
+        is_start = instr.opcode == "collective-permute-start"
+        following[instr] = is_start + max((following.get(u, 0) for u in instr.users), default=0)
+        if is_start:
+            sent |= dict.fromkeys(source for o in instr.operands if (source := _made_by(o)))
+    wanted = sorted((i for i in sent if i in position), key=lambda i: (-following[i], position[i]))
+    places = sorted(position[i] for i in wanted)
+    return position | dict(zip(wanted, places, strict=True))
+
+
+def _made_by(value: HloInstruction) -> HloInstruction | None:
+    """The kernel that makes a value, of which it may be a part or another view."""
+    while value.opcode in _NO_TIME and value.operands:
+        value = value.operands[0]
+    return None if value.opcode in _NO_TIME or value.opcode.endswith("-done") else value
 
 
 class _Scheduler:
@@ -259,7 +292,7 @@ class _Scheduler:
         self.instrs = instrs
         self.times = times
         self.followers = followers
-        self.position = {instr: number for number, instr in enumerate(instrs)}
+        self.position = _places_by_turns(instrs)
         self.waiting = {i: len(set(i.operands)) for i in instrs}
         for reader, late in followers.items():
             for instr in late if reader in self.position else ():
@@ -269,7 +302,7 @@ class _Scheduler:
         self.under_way = self.flags = 0
         self.arrival: dict[HloInstruction, tuple[float, float]] = {}
         """When the first and when the last piece of what a half waits for is there."""
-        self.links: dict[object, float] = {}
+        self.links: dict[int | None, float] = {}
         self.ready: list[tuple[int, HloInstruction]] = []
         self.first: list[tuple[int, HloInstruction]] = []
         self.starts: deque[HloInstruction] = deque()
@@ -347,7 +380,9 @@ class _Scheduler:
             self.now = max(self.now, first)
         took = self.times.of(instr)
         if self.times.is_exchange(instr):
-            self.now = self.links[None] = max(self.now, self.links.get(None, 0.0)) + took
+            port = self.times.port(instr)
+            self.now = max(self.now, self._free(port)) + took
+            self._hold(port, self.now)
             return
         if not is_half:
             self.now += took
@@ -359,9 +394,20 @@ class _Scheduler:
         self.flags += change * flag_count(instr)
         if not is_done:
             start = start_of(instr)
-            way = start.attrs.get("source_target_pairs")
-            begin = max(begun, self.links.get(way, 0.0))
+            port = self.times.port(start)
+            begin = max(begun, self._free(port))
             sent = self.times.transfer(instr) - self.times.hop
-            self.links[way] = begin + sent
+            self._hold(port, begin + sent)
             first = begin + sent / self.times.pieces(instr)
             self.arrival[instr] = first + self.times.hop, begin + sent + self.times.hop
+
+    def _free(self, port: int | None) -> float:
+        """When a port has nothing to send any more; None: all of them."""
+        if port is None:
+            return max(self.links.values(), default=0.0)
+        return max(self.links.get(port, 0.0), self.links.get(None, 0.0))
+
+    def _hold(self, port: int | None, until: float) -> None:
+        if port is None:
+            self.links.clear()
+        self.links[port] = until
