@@ -17,6 +17,7 @@ from compiler.pass_pipeline import Edge, check_order, find_passes
 from compiler.passes.activation_order import order_activations
 from compiler.passes.algebraic_simplifier import simplify_algebra
 from compiler.passes.call_inliner import inline_calls
+from compiler.passes.collectives.collective_matmul import overlap_products
 from compiler.passes.collectives.combiner import combine_collectives
 from compiler.passes.collectives.expander import expand_collectives
 from compiler.passes.collectives.flattening import flatten_replicas
@@ -98,6 +99,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("loop-state", simplify_loop_state),
         FunctionPass("replica-flattener", flatten_replicas),
         FunctionPass("collective-combiner", combine_collectives),
+        FunctionPass("collective-matmul", overlap_products),
         FunctionPass("collective-expander", expand_collectives),
         FunctionPass("zero-sized-elimination", eliminate_zero_sized),
         FunctionPass("dce", eliminate_dead_code),
@@ -170,6 +172,7 @@ PIPELINE: tuple[str, ...] = (
     "call-inliner",
     "replica-flattener",
     "collective-combiner",
+    "collective-matmul",
     "collective-expander",
     "control-unsharing",
     "tuple-flattener",
@@ -278,6 +281,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("replica-flattener", "collective-expander", "it lists groups and joins starts and dones"),
     ("replica-flattener", "collective-combiner", "it lists groups and joins starts and dones"),
     ("collective-combiner", "collective-expander", "it makes one of several"),
+    ("replica-flattener", "collective-matmul", "it lists groups and joins starts and dones"),
+    ("collective-matmul", "collective-expander", "it looks for gathers and reductions as they are"),
     ("call-inliner", "replica-flattener", "a computation that is shared is looked at once"),
     ("collective-expander", "algebraic-simplifier", "reshapes before and after a slot meet"),
     ("collective-expander", "pair-types", "combining takes complex arrays apart"),
