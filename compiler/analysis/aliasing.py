@@ -50,6 +50,18 @@ def leaf_number(shape: Shape, path: tuple[int, ...]) -> int:
     return number
 
 
+def hands_on(loop: HloInstruction, leaf: int) -> bool:
+    """Whether a loop's body hands an array of the state, which is flat, on as it is."""
+    body = loop.body
+    root = body.root_instruction
+    value = root.operands[leaf] if root.opcode == "tuple" else root
+    return (
+        value.opcode == "get-tuple-element"
+        and value.operands[0] is body.parameters[0]
+        and value.index == leaf
+    )
+
+
 def updated_operand(fusion: HloInstruction) -> int | None:
     """The operand a kCustom fusion overwrites with its result, or None."""
     if fusion.opcode != "fusion" or fusion.kind != "kCustom":

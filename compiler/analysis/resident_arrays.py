@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from compiler.analysis.aliasing import Slot, leaf_count, shared_slots
+from compiler.analysis.aliasing import Slot, SlotSets, hands_on, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.in_place import stores_last
@@ -75,8 +75,8 @@ def resident_arrays(
 ) -> ResidentArrays:
     """The arrays between kernels that can have them in VMEM, which nothing else touches.
 
-    `moves_of` knows such kernels, `own_loops` are kernels of their own. `copies` may bring an array from HBM.
-    `twins` are results that lie in HBM too.
+    `moves_of` knows such kernels; `own_loops` are kernels of their own, whose state may stay.
+    `copies` may bring an array from HBM. `twins` are results that lie in HBM too.
     """
     sets = shared_slots(module)
     liveness = Liveness(module, sets)
@@ -96,6 +96,13 @@ def resident_arrays(
         if is_free and moves is None and instr not in copies:
             continue  # an element of a tuple of thousands does not touch the others
         roots = [sets.find(slot) for slot in _touched(instr)]
+        if instr in inside:
+            continue  # what lies elsewhere than a loop's state is the loop's own
+        if instr in own_loops:
+            for root, moved in _state_moves(instr, sets):
+                of_root = saved.setdefault(root, {})
+                of_root[instr] = of_root.get(instr, 0) + times * moved
+            continue
         first_result = len(roots) - leaf_count(instr.shape)
         results = set(roots[first_result:])
         for number, root in enumerate(roots):
@@ -167,6 +174,13 @@ def _scheduled(module: HloModule) -> Iterator[tuple[HloInstruction, int]]:
                 for callee in instr.called_computations():
                     times[callee] = times[computation] * trips
             yield instr, times[computation]
+
+
+def _state_moves(loop: HloInstruction, sets: SlotSets) -> Iterator[tuple[Slot, int]]:
+    """The arrays of a loop's state, and the bytes that a kernel moves of each that lies in HBM."""
+    for leaf, shape in enumerate(leaves(loop.shape)):
+        count = 1 if hands_on(loop, leaf) else 2
+        yield sets.find((loop, leaf)), count * (byte_size(shape) + _LATENCY_BYTES)
 
 
 def _touched(instr: HloInstruction) -> Iterator[Slot]:

@@ -8,7 +8,7 @@
 Main calls a kernel for every instruction of a loop's body: a thousand cycles each, and the latency
 of a transfer in and out. Where everything that the loop touches fits VMEM, none of that is needed.
 What shares a range of HBM, by buffer assignment, shares a window here, so that updates in place
-stay that.
+stay that. State that lies in VMEM for others (`vmem_residency`) stays where it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from compiler.analysis.aliasing import leaf_count
+from compiler.analysis.aliasing import hands_on, leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
@@ -53,6 +53,7 @@ from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
+from tpu_sim.isa.timing import GRANULE_BYTES
 
 _VMEM_SHARE = 0.85
 _MOST_ROWS = 0.92  # with what stages keep
@@ -64,7 +65,7 @@ _STAGES = frozenset({"kLoop", "kInput", "kOutput"})
 _HALVES = with_trait(Trait.ASYNC)
 """They are kernels, and none runs in another one."""
 
-Place = tuple[int, object]
+Place = tuple[int, int, object]
 
 
 class LoopKernel(ControlLowering):
@@ -95,18 +96,21 @@ class LoopKernel(ControlLowering):
         count = sum(i.opcode not in NO_CODE for computation in body for i in computation)
         if count > _MOST_INSTRUCTIONS:
             raise _cannot(self.loop, "its body is long")
-        fetched = dict.fromkeys(self._state(self.loop))
+        state = self._state(self.loop)
+        fetched = dict.fromkeys(state)
+        kept = {place.offset for _, place in state if place.space == VMEM}
         for computation in body:
             for instr in computation:
                 for shape, place in self._leaves(instr):
-                    if place.space == VMEM:
+                    if place.space == VMEM and place.offset not in kept:
                         raise _cannot(instr, "it lies there for others")
-                    if place.space == HBM:
-                        array = self._array(instr, shape, place)
+                    if place.space != SMEM:
+                        self._array(instr, shape, place)
                         if instr.opcode == "constant":
                             fetched[shape, place] = None
-        for array in self._arrays.values():
-            emit_clear(b, array)
+        for (space, _, _), array in self._arrays.items():
+            if space == HBM:
+                emit_clear(b, array)
         b.new_block()
         self._move([pair for pair in fetched if pair[1].space == HBM], to_vmem=True)
         self._while(self.loop)
@@ -129,37 +133,33 @@ class LoopKernel(ControlLowering):
 
     def _changed(self) -> list[tuple[ArrayShape, Allocation]]:
         """The state that the body does not hand on as it is."""
-        body = self.loop.body
-        root = body.root_instruction
-        found: dict[tuple[ArrayShape, Allocation], None] = {}
-        for number, pair in enumerate(self._leaves(self.loop)):
-            next_value = root.operands[number] if root.opcode == "tuple" else root
-            is_kept = (
-                next_value.opcode == "get-tuple-element"
-                and next_value.operands[0] is body.parameters[0]
-                and next_value.index == number
-            )
-            if not is_kept and pair[1].space == HBM:
-                found[pair] = None
-        return list(found)
+        pairs = enumerate(self._leaves(self.loop))
+        changed = (pair for leaf, pair in pairs if not hands_on(self.loop, leaf))
+        return list(dict.fromkeys(pair for pair in changed if pair[1].space == HBM))
 
     # arrays
 
     def _array(self, instr: HloInstruction, shape: ArrayShape, place: Allocation) -> VmemArray:
-        """The window of what lies at a place in HBM, for arrays that VMEM arranges alike."""
+        """The window of what lies at a place, for arrays that VMEM arranges alike."""
         if shape.minor_to_major != tuple(reversed(range(shape.rank))):
             raise _cannot(instr, "its dimensions lie in another order")
-        key = (place.offset, arrangement(shape))
+        key = (place.space, place.offset, arrangement(shape))
         known = self._arrays.get(key)
         if known is None:
-            rows = buffer_rows(shape, shape.dims)
-            self.array_rows += rows
-            if self.array_rows > _VMEM_SHARE * self.chip.vmem_rows:
-                raise _cannot(self.loop, "its arrays do not fit VMEM")
-            window = self.builder.window(f"at{place.offset}", rows)
+            window = self._window(place, buffer_rows(shape, shape.dims))
             known = self._arrays[key] = whole_array(_bare(shape), window, guard=GUARD_ROWS)
-            self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
         return whole_array(_bare(shape), known.window, guard=GUARD_ROWS)
+
+    def _window(self, place: Allocation, rows: int) -> int:
+        """A window of the kernel's own for what lies in HBM, or where it lies in VMEM."""
+        if place.space == VMEM:
+            return self.builder.window_at(place.offset // GRANULE_BYTES, "kept", rows)
+        self.array_rows += rows
+        if self.array_rows > _VMEM_SHARE * self.chip.vmem_rows:
+            raise _cannot(self.loop, "its arrays do not fit VMEM")
+        window = self.builder.window(f"at{place.offset}", rows)
+        self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
+        return window
 
     def _move(self, pairs: Sequence[tuple[ArrayShape, Allocation]], *, to_vmem: bool) -> None:
         """Bring arrays from HBM, or write them back, all in flight together."""
@@ -225,7 +225,7 @@ class LoopKernel(ControlLowering):
         later: list[tuple[VmemArray, VmemArray]] = []
         held = {array.window for array in arrays.values()}
         for shape, place in self._leaves(instr):
-            if place.space != HBM:
+            if place.space == SMEM:
                 outputs.append(self._scratch(f"scalar.{instr.name}", shape))
                 scalar_results.append((outputs[-1], place))
                 continue
@@ -444,7 +444,8 @@ these need, which the code alone says; lowering takes the code if nothing has ch
 
 
 def _rows(kernel: LloKernel) -> int:
-    return sum(window.rows for window in kernel.windows)
+    """Rows of a kernel's own windows."""
+    return sum(window.rows for window in kernel.windows if window.place < 0)
 
 
 def _computations(loop: HloInstruction) -> list[HloComputation]:

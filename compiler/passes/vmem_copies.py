@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from compiler.analysis.aliasing import hands_on
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -42,7 +43,7 @@ def _of_loop(
 ) -> list[HloInstruction]:
     copies: dict[HloInstruction, HloInstruction] = {}
     for leaf, value in enumerate(state.operands):
-        if value in copies or not _is_worth_it(value, vmem_bytes) or not _is_kept(loop, leaf):
+        if value in copies or not _is_worth_it(value, vmem_bytes) or not hands_on(loop, leaf):
             continue
         if sum(operand is value for operand in state.operands) == 1:
             copies[value] = emit(value, "copy", value.shape, (value,))
@@ -58,21 +59,6 @@ def _is_worth_it(value: HloInstruction, vmem_bytes: int) -> bool:
     if not isinstance(shape, ArrayShape) or memory_space(shape) != HBM or shape.dtype.bits > 32:
         return False
     return _LEAST_BYTES <= byte_size(shape) <= vmem_bytes // _SHARE
-
-
-def _is_kept(loop: HloInstruction, leaf: int) -> bool:
-    """Whether a loop's body hands an element of the state on as it is."""
-    body = loop.attrs["body"]
-    assert isinstance(body, HloComputation)
-    root = body.root_instruction
-    if root.opcode != "tuple":
-        return False
-    value = root.operands[leaf]
-    return (
-        value.opcode == "get-tuple-element"
-        and value.operands[0] is body.parameters[0]
-        and value.attrs["index"] == leaf
-    )
 
 
 def _put_before(

@@ -8,8 +8,8 @@ hid transfers is not needed. Every kernel keeps a part of VMEM for itself (`vmem
 up to all of it; the arrays of most use, bytes saved by rows and time taken, share the rest.
 
 An array stays if everything that makes or reads it is a kernel of windows that reads its boxes as
-runs of rows, or a gather, scatter or update that has it in VMEM whole. Parameters, results and constants
-of the program, what other kernels touch, and the state of loops that are one kernel lie in HBM.
+runs of rows, a loop that is one kernel and has it in its state, or a gather, scatter or update that has it in
+VMEM whole. Parameters, results and constants of the program and what other kernels touch lie in HBM.
 """
 
 from __future__ import annotations
