@@ -6,7 +6,8 @@
 
 A DMA for each slice takes the engine ten cycles or more, however short it is; here the scalar unit
 works out a slice's place in a few, and results leave in large blocks. Rows are put together
-eight to a register; matrices are registers as they are, of any type.
+eight to a register, of narrower types as many for each part of its words: a row's words are shifted so that
+its part comes first. Matrices are registers as they are, of any type.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from compiler.backend.vector.meeting import by_sublanes
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.llo.ir import SReg
+from compiler.llo.ir import SReg, VReg
 from tpu_sim.isa.chips import Chip
 
 _OPERAND_SHARE = 0.6  # of VMEM
@@ -39,7 +40,9 @@ _TOGETHER = 8
 _ROW_TILES = 4
 """Registers of rows in one body."""
 _SLICE_CYCLES = 3  # to find a slice and copy its first register, about
+_PACKED_ROW_CYCLES = 6  # the same of a row that is part of its words
 _DMA_CYCLES = 12  # of a slice that is a transfer of its own
+_PACKED_DMA_CYCLES = 25  # of a row that is part of its words
 
 
 def shape_in_memory(fusion: HloInstruction, parameter: HloInstruction) -> ArrayShape:
@@ -75,12 +78,14 @@ def _is_faster(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Ch
     rows = SUBLANES * box_vreg_tiles(source, source.dims)
     if count < _FEWEST_SLICES or tiles > _FEW_TILES or not dims.batch_dims:
         return False
-    if (is_row and source.dtype.packing > 1) or rows > _OPERAND_SHARE * chip.vmem_rows:
+    if rows > _OPERAND_SHARE * chip.vmem_rows:
         return False
+    is_packed = is_row and source.dtype.packing > 1
     rate = chip.hbm_bytes_per_cycle
     moved = byte_size(result) / rate
-    here = byte_size(source) / rate + max(moved, count * (_SLICE_CYCLES + tiles - 1))
-    return here < max(2 * moved, count * _DMA_CYCLES)
+    first = _PACKED_ROW_CYCLES if is_packed else _SLICE_CYCLES
+    here = byte_size(source) / rate + max(moved, count * (first + tiles - 1))
+    return here < max(2 * moved, count * (_PACKED_DMA_CYCLES if is_packed else _DMA_CYCLES))
 
 
 def _block_rows(dims: GatherDims, result: ArrayShape) -> int:
@@ -160,40 +165,63 @@ class ResidentRows:
     def _row_tiles(self, source: VmemArray, target: VmemArray, first: SReg) -> None:
         """All rows of a block, several registers of them in one body."""
         b = self.builder
-        tiles = self.block // SUBLANES
-        together = max(1, min(_ROW_TILES // source.col_tiles, tiles))
+        unit = SUBLANES * source.packing
+        tiles = self.block // unit
+        together = max(1, min(_ROW_TILES // (source.col_tiles * source.packing), tiles))
         steps, rest = divmod(tiles, together)
         with b.loop(steps, "slices") as step:
-            at = b.smuli(step, together * SUBLANES)
+            at = b.smuli(step, together)
             for number in range(together):
-                self._row_tile(source, target, b.sadd(first, at), at, number * SUBLANES)
+                self._row_tile(source, target, first, at, number)
         b.new_block()
-        at = b.sconst(steps * together * SUBLANES)
+        at = b.sconst(steps * together)
         for number in range(rest):
-            self._row_tile(source, target, b.sadd(first, at), at, number * SUBLANES)
+            self._row_tile(source, target, first, at, number)
 
     def _row_tile(
-        self, source: VmemArray, target: VmemArray, vector: SReg, at: SReg, ahead: int
+        self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, ahead: int
     ) -> None:
-        """Eight rows of the result, a register for each column tile: the slices `ahead` of `vector`, to
-        as far behind row `at` of the block. Those beyond the last one may be any."""
+        """The rows of tile ``at + ahead`` of the block, whose slices count from `first`: a register for
+        each column tile. Those beyond the last slice may be any."""
         b, ops = self.builder, Ops(self.builder)
-        columns = source.col_tiles
-        places = [self._row_place(source, vector, ahead + n) for n in range(SUBLANES)]
-        base = b.sadd(target.base, b.smuli(at, columns))
+        columns, packing = source.col_tiles, source.packing
+        unit, bits = SUBLANES * packing, 32 // packing
+        vector = b.sadd(first, b.smuli(at, unit))
+        rows = [self._row_place(source, vector, ahead * unit + n) for n in range(unit)]
+        base = b.sadd(target.base, b.smuli(at, SUBLANES * columns))
         for column in range(columns):
-            rows = [b.emit("vld", source.window, place, 8 * column, 0) for place in places]
-            made = by_sublanes(ops, rows)  # each row was loaded into all sublanes
-            b.emit("vst", target.window, base, ahead * columns + 8 * column, 1, made)
+            made = -1
+            for part in range(
+                packing
+            ):  # row n is part n % packing of the words in sublane n // packing
+                words = [self._row_words(source, row, column) for row in rows[part::packing]]
+                word = by_sublanes(ops, words)
+                if packing > 1:
+                    word = ops.emit("vandi", word, (1 << bits) - 1)
+                    word = ops.emit("vshli", word, part * bits) if part else word
+                made = word if made < 0 else ops.emit("vor", made, word)
+            b.emit("vst", target.window, base, (ahead * columns + column) * SUBLANES, 1, made)
 
-    def _row_place(self, source: VmemArray, vector: SReg, ahead: int) -> SReg:
+    def _row_words(self, source: VmemArray, row: tuple[SReg, VReg], column: int) -> VReg:
+        """The words of a row's column tile in all sublanes, its own part first."""
         b = self.builder
+        place, shift = row
+        words = b.emit("vld", source.window, place, SUBLANES * column, 0)
+        return b.emit("vshr", words, shift) if source.packing > 1 else words
+
+    def _row_place(self, source: VmemArray, vector: SReg, ahead: int) -> tuple[SReg, VReg]:
+        """Where the words of a slice's row lie, and by how many bits its part of them is to be shifted."""
+        b, packing = self.builder, source.packing
         *majors, row = self.rows.starts(vector, ahead)
+        shift = -1
+        if packing > 1:
+            shift = b.emit("vsplat", b.smuli(b.sandi(row, packing - 1), 32 // packing))
+            row = b.sshri(row, packing.bit_length() - 1)
         matrix = source.row_tiles * source.col_tiles * SUBLANES
         place = b.sadd(
             b.smuli(self._linear(majors), matrix), row_of_words(b, row, source.col_tiles)
         )
-        return b.sadd(source.base, place)
+        return b.sadd(source.base, place), shift
 
     def _matrices(
         self, source: VmemArray, target: VmemArray, first: SReg, at: SReg, count: int

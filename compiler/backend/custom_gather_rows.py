@@ -12,6 +12,7 @@ import math
 
 from compiler.analysis.gather_dims import GatherDims, is_flat, is_large
 from compiler.analysis.indexing_boxes import tile_units, whole_box
+from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
@@ -59,8 +60,9 @@ class RowGather:
             )
             return
         last = [dims.operand.array.dims[dim] - 1 for dim in dims.start_map]
+        beyond = SUBLANES * self.target.packing - 1  # rows of a register
         self.staging = IndexStaging(
-            self.builder, dims.indices, dims.vector_dim, self.count, kernel.smem, last
+            self.builder, dims.indices, dims.vector_dim, self.count, kernel.smem, last, beyond
         )
 
     def emit(self) -> None:

@@ -27,7 +27,7 @@ class IndexStaging:
     """Puts the components of index vectors into SMEM, vector after vector.
 
     `count` vectors of `components` words go to SMEM words `base` .. Where all components have the same
-    `last` value, they are brought into 0..last on the way (`is_clamped`). Up to seven vectors beyond the
+    `last` value, they are brought into 0..last on the way (`is_clamped`). Up to `beyond` vectors after the
     last one may be read: they are clamped like the others.
     """
 
@@ -39,15 +39,16 @@ class IndexStaging:
         count: int,
         smem: SmemScratch,
         last: Sequence[int] = (),
+        beyond: int = SUBLANES - 1,
     ) -> None:
         self.builder = builder
         self.indices = indices
         self.vector_dim = vector_dim
         dims = indices.array.dims
         self.components = dims[vector_dim] if vector_dim < len(dims) else 1
-        words, padded = count * self.components, (count + SUBLANES - 1) * self.components
+        words, padded = count * self.components, (count + beyond) * self.components
         is_held = padded <= -(-words // VREG_WORDS) * VREG_WORDS
-        self.is_clamped = len(set(last)) == 1 and (is_held or count % SUBLANES == 0)
+        self.is_clamped = len(set(last)) == 1 and (is_held or count % (beyond + 1) == 0)
         self._last = last[0] if self.is_clamped else 0
         self.words = padded if self.is_clamped and is_held else words
         self.base = smem.reserve(padded)

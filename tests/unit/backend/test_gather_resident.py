@@ -31,6 +31,18 @@ CASES = {
         "offset_dims={2}, start_index_map={1}, operand_batching_dims={0}, "
         "start_indices_batching_dims={0}",
     ),
+    "packed rows": ("bf16", (50, 128), (200, 1), (200, 128), "offset_dims={1}, start_index_map={0}"),
+    "packed rows, a part of a tile": (
+        "bf16", (50, 300), (3, 70, 1), (3, 70, 300), "offset_dims={2}, start_index_map={0}",
+    ),
+    "packed rows of a batch": (
+        "bf16", (3, 30, 64), (3, 75, 1), (3, 75, 64),
+        "offset_dims={2}, start_index_map={1}, operand_batching_dims={0}, "
+        "start_indices_batching_dims={0}",
+    ),
+    "rows of bytes by two indices": (
+        "s8", (5, 9, 140), (170, 2), (170, 140), "offset_dims={1}, start_index_map={1,0}",
+    ),
     "tiles": ("f32", (20, 8, 32), (70, 1), (70, 8, 32), "offset_dims={1,2}, start_index_map={0}"),
     "matrices of packed elements": (
         "bf16", (20, 20, 130), (66, 1), (66, 20, 130), "offset_dims={1,2}, start_index_map={0}",
@@ -77,6 +89,7 @@ def test_values(name: str, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> N
     places = np.random.default_rng(5).integers(-3, max(operand) + 3, indices).astype(np.int32)
     check(text, [values, places])
     assert "out." in _windows(text)
+    assert "rows" not in _windows(text).split()
 
 
 def _windows(text: str) -> str:
