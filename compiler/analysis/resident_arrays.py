@@ -99,9 +99,9 @@ def resident_arrays(
         if instr in inside:
             continue  # what lies elsewhere than a loop's state is the loop's own
         if instr in own_loops:
-            for root, moved in _state_moves(instr, sets):
+            for root, size in _state_moves(instr, sets):
                 of_root = saved.setdefault(root, {})
-                of_root[instr] = of_root.get(instr, 0) + times * moved
+                of_root[instr] = of_root.get(instr, 0) + times * size
             continue
         first_result = len(roots) - leaf_count(instr.shape)
         results = set(roots[first_result:])
