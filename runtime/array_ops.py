@@ -264,7 +264,7 @@ def _static_key(x: Array, key: Any) -> tuple[Any, ...]:
 
 
 def _positions(x: Array, entries: tuple[Any, ...]) -> Iterator[Any]:
-    """The entries of a key: integers in range, and masks, which are read, as positions."""
+    """The entries of a key: integers in range, slices of integers, masks (which are read) as positions."""
     axis = 0
     used = sum(_axes_used(entry) for entry in entries)
     if used > len(x.shape):
@@ -277,12 +277,19 @@ def _positions(x: Array, entries: tuple[Any, ...]) -> Iterator[Any]:
                 extent = x.shape[axis] if axis < len(x.shape) else None
                 raise IndexError(f"index {entry} is out of range for axis {axis} of size {extent}")
             entry = np.int32(normal_index(int(entry), x.shape[axis]))
+        elif isinstance(entry, slice):  # how many there are is part of the program
+            entry = slice(*map(_bound, (entry.start, entry.stop, entry.step)))
         elif getattr(entry, "dtype", None) == np.bool_:
             yield from _places(np.asarray(entry), x.shape[axis:])
             axis += entry.ndim
             continue
         axis += _axes_used(entry)
         yield entry
+
+
+def _bound(end: Any) -> int | None:
+    """An end of a slice, or its step; that of an array is read."""
+    return None if end is None else operator.index(end)
 
 
 def _places(mask: np.ndarray[Any, Any], extents: tuple[int, ...]) -> Iterator[Any]:

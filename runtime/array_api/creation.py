@@ -25,7 +25,7 @@ Where = Device | str | None
 
 
 def asarray(
-    obj: Any, /, *, dtype: Any = None, device: Where = None, copy: bool | None = None
+    obj: Any, /, dtype: Any = None, *, device: Where = None, copy: bool | None = None
 ) -> Any:
     """An array of values: an array of any kind, a number, nested sequences of them.
 
@@ -103,7 +103,7 @@ def dims_of(shape: Dims) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
 
 
-def full(shape: Dims, fill_value: Any, *, dtype: Any = None, device: Where = None) -> Any:
+def full(shape: Dims, fill_value: Any, dtype: Any = None, *, device: Where = None) -> Any:
     """One value everywhere, by default in its own type."""
     want, dims = known_dtype(dtype), dims_of(shape)
     trace = open_trace()
@@ -117,12 +117,12 @@ def full(shape: Dims, fill_value: Any, *, dtype: Any = None, device: Where = Non
     return put(np.full(dims, value), dtype, device)
 
 
-def zeros(shape: Dims, *, dtype: Any = None, device: Where = None) -> Any:
+def zeros(shape: Dims, dtype: Any = None, *, device: Where = None) -> Any:
     """Zeros, by default float32."""
     return full(shape, 0, dtype=dtype or DEFAULTS["real floating"], device=device)
 
 
-def ones(shape: Dims, *, dtype: Any = None, device: Where = None) -> Any:
+def ones(shape: Dims, dtype: Any = None, *, device: Where = None) -> Any:
     """Ones, by default float32."""
     return full(shape, 1, dtype=dtype or DEFAULTS["real floating"], device=device)
 
@@ -137,7 +137,7 @@ def _like(x: Any, dtype: Any, device: Where) -> tuple[NumpyDType | None, Where]:
 
 
 def full_like(
-    x: Any, /, fill_value: Any, *, dtype: Any = None, device: Where = None, shape: Any = None
+    x: Any, /, fill_value: Any, dtype: Any = None, *, device: Where = None, shape: Any = None
 ) -> Any:
     """One value in the dimensions, the type and on the device of `x`, unless others are stated."""
     want, where = _like(x, dtype, device)
@@ -145,12 +145,12 @@ def full_like(
     return full(dims, fill_value, dtype=want, device=where)
 
 
-def zeros_like(x: Any, /, *, dtype: Any = None, device: Where = None, shape: Any = None) -> Any:
+def zeros_like(x: Any, /, dtype: Any = None, *, device: Where = None, shape: Any = None) -> Any:
     """Zeros in the dimensions and the type of `x`."""
     return full_like(x, 0, dtype=dtype, device=device, shape=shape)
 
 
-def ones_like(x: Any, /, *, dtype: Any = None, device: Where = None, shape: Any = None) -> Any:
+def ones_like(x: Any, /, dtype: Any = None, *, device: Where = None, shape: Any = None) -> Any:
     """Ones in the dimensions and the type of `x`."""
     return full_like(x, 1, dtype=dtype, device=device, shape=shape)
 
@@ -159,7 +159,7 @@ empty_like = zeros_like
 
 
 def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None,
+    start: float, /, stop: float | None = None, step: float = 1, dtype: Any = None, *,
     device: Where = None,
 ) -> Any:  # fmt: skip
     """Evenly spaced values in ``[start, stop)``, or from 0 to `start` when that is given alone."""
@@ -178,15 +178,19 @@ def arange(
 
 
 def linspace(
-    start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, device: Where = None,
-    endpoint: bool = True, axis: int = 0,
+    start: Any, stop: Any, /, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0, *, device: Where = None,
 ) -> Any:  # fmt: skip
-    """`num` evenly spaced values from `start` to `stop`, that one left out without `endpoint`."""
+    """`num` evenly spaced values from `start` to `stop`, that one left out without `endpoint`; with `retstep`
+    and what lies between two."""
+    if retstep:
+        spread = linspace(start, stop, num, endpoint, False, dtype, axis, device=device)
+        return spread, (stop - start) / max(num - endpoint, 1)
     kind = "complex floating" if isinstance(start + stop, complex) else "real floating"
     want = known_dtype(dtype) or DEFAULTS[kind]
     if isinstance(start, ArrayMethods) or isinstance(stop, ArrayMethods):
-        spread: Any = np.linspace(start, stop, num, endpoint, axis=axis)
-        return spread.astype(want)
+        made: Any = np.linspace(start, stop, num, endpoint, axis=axis)
+        return made.astype(want)
     return put(np.linspace(start, stop, num, endpoint, axis=axis), want, device)
 
 
@@ -212,9 +216,9 @@ def eye(
     n_rows: int,
     n_cols: int | None = None,
     /,
-    *,
     k: int = 0,
     dtype: Any = None,
+    *,
     device: Where = None,
 ) -> Any:
     """Ones on the `k`-th diagonal, zeros elsewhere."""

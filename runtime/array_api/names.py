@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontends.numpy.tracing import traced_functions
-from runtime.array_api import creation, ordering, sized, types
+from runtime.array_api import creation, helpers, ordering, sized, types
 from runtime.array_api.calls import lifted
 from runtime.array_api.info import namespace_info
 
@@ -26,6 +26,10 @@ _OWN: dict[ModuleType, tuple[str, ...]] = {
         "full_like", "geomspace", "hamming", "hanning", "identity",
         "kaiser", "linspace", "logspace", "ones", "ones_like", "tri",
         "zeros", "zeros_like",
+    ),
+    helpers: (
+        "diag_indices", "fromfunction", "indices", "mgrid", "ndarray", "ogrid",
+        "tril_indices", "triu_indices",
     ),
     ordering: ("argsort", "broadcast_arrays", "clip", "meshgrid", "sort"),
     sized: (
@@ -55,6 +59,8 @@ def _functions(space: ModuleType) -> dict[str, Any]:
 def main_names() -> dict[str, Any]:
     """What `tpuc.numpy` has."""
     own = {name: getattr(home, name) for home, names in _OWN.items() for name in names}
+    own |= {"asanyarray": creation.asarray, "ascontiguousarray": creation.asarray}
+    own |= {name: getattr(np, name) for name in helpers.NUMPYS_OWN}
     absent = {name: getattr(np, name) for name in types.NARROWED}
     dtypes: dict[str, Any] = {**types.STANDARD, **types.BEYOND, **absent, "bool_": np.bool_}
     info = {"__array_namespace_info__": namespace_info}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> Any:
@@ -18,6 +19,8 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
 def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> Any:
     if wrap:
         raise UnsupportedError("np.fill_diagonal: wrap=True; want a matrix that is not tall")
+    if a.ndim < 2:
+        raise BadValueError("np.fill_diagonal: want an array of two dimensions or more")
     places = np.arange(min(a.shape))
     return a.at[(places,) * a.ndim].set(val)
 

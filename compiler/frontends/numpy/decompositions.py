@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError
 from compiler.frontends.numpy import factorizations
 from compiler.frontends.numpy.custom_rules import Begun, custom_jvp
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.factorizations import adjoint, highest
 from compiler.frontends.numpy.matrices import column, epsilon, matrices, real_dtype, result_dtype
 from compiler.frontends.numpy.norms import norm
@@ -56,7 +57,7 @@ def qr(trace: Trace, a: Any, mode: str = "reduced") -> Any:
     m, n = x.shape[-2:]
     k = min(m, n)
     if mode not in ("reduced", "complete", "r", "raw"):
-        raise UnsupportedError(f"np.linalg.qr: mode={mode!r}, want reduced, complete, r or raw")
+        raise BadValueError(f"np.linalg.qr: mode={mode!r}, want reduced, complete, r or raw")
     if not x.size:
         columns = m if mode == "complete" else k
         unit = np.eye(m, columns, dtype=dtype)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import iota, traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -53,6 +54,8 @@ def trace(
 
 def _vander(trace: Trace, x: Any, N: int | None = None, increasing: bool = False) -> Any:
     points = traced(trace, x)
+    if points.ndim != 1:
+        raise BadValueError(f"np.vander of {points!r}: want a vector")
     count = len(points) if N is None else N
     powers: list[Any] = [np.ones_like(points)]
     for _ in range(count - 1):

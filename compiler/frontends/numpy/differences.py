@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadTypeError, BadValueError
 from compiler.frontends.numpy.ops import as_float, traced
 from compiler.frontends.numpy.special import apply_special
-from compiler.frontends.numpy.statistics import quantile
+from compiler.frontends.numpy.statistics import hundredth, places, quantile, weight
 from compiler.frontends.numpy.tracer import Rule, Trace
 from compiler.hlo.special_functions import bessel_i0
 
@@ -32,10 +33,12 @@ def _gradient(trace: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order:
     x: Any = traced(trace, f)
     x = as_float(x)
     axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    if edge_order not in (1, 2):
+        raise BadValueError(f"np.gradient: edge_order={edge_order}, want 1 or 2")
     spacings = list(varargs) or [1.0]
     spacings = spacings * len(axes) if len(spacings) == 1 else spacings
     if len(spacings) != len(axes):
-        raise CompileError(f"np.gradient: {len(spacings)} spacings for {len(axes)} axes")
+        raise BadTypeError(f"np.gradient: {len(spacings)} spacings for {len(axes)} axes")
     found = [
         _along(trace, x, i % x.ndim, h, edge_order) for i, h in zip(axes, spacings, strict=True)
     ]
@@ -89,6 +92,8 @@ def _linspace(
 ) -> Any:
     """The last value is `stop` itself."""
     first, last = as_float(traced(trace, start)), as_float(traced(trace, stop))
+    if num < 0:
+        raise BadValueError(f"np.linspace: num={num}, want 0 or more")
     count = max(num - 1 if endpoint else num, 1)
     low: Any = np.expand_dims(first + 0 * last, 0)
     high: Any = np.expand_dims(last + 0 * first, 0)
@@ -163,16 +168,15 @@ def _nanquantile(
     rows: Any = np.ravel(x) if axis is None else np.moveaxis(x, axis, -1)
     ordered: Any = np.sort(rows, axis=-1)
     count: Any = np.sum(~np.isnan(rows), axis=-1, keepdims=True)
-    share: Any = as_float(traced(trace, q))
-    place: Any = np.ravel(share) * np.maximum(count - 1, 0)
+    place = places(trace, method, np.maximum(count, 1).astype(np.float32), np.ravel(q))
     low: Any = np.floor(place)
     first: Any = np.take_along_axis(ordered, _spread(low, ordered), axis=-1)
     second: Any = np.take_along_axis(ordered, _spread(np.ceil(place), ordered), axis=-1)
-    found: Any = np.moveaxis(first + (second - first) * (place - low), -1, 0)
+    found: Any = np.moveaxis(first + (second - first) * weight(x, q, place, low), -1, 0)
     if keepdims:
         kept = range(rank) if axis is None else [axis % rank]
         found = np.expand_dims(found, tuple(i + 1 for i in kept))
-    return found.reshape((*share.shape, *found.shape[1:]))
+    return found.reshape((*np.shape(q), *found.shape[1:]))
 
 
 def _spread(place: Any, ordered: Any) -> Any:
@@ -181,8 +185,7 @@ def _spread(place: Any, ordered: Any) -> Any:
 
 
 def _nanpercentile(trace: Trace, a: Any, q: Any, axis: int | None = None, **options: Any) -> Any:
-    share: Any = traced(trace, q)
-    return _nanquantile(trace, a, share / 100, axis, **options)
+    return _nanquantile(trace, a, hundredth(q), axis, **options)
 
 
 def _nanmedian(trace: Trace, a: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.frontends.numpy.ops import traced
+from compiler.frontends.numpy.errors import BadValueError
+from compiler.frontends.numpy.ops import common_shape, traced
+from compiler.frontends.numpy.reductions import normal_axis
 from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.frontends.numpy.vectorize import vmap
 
 
 def _along(x: Any, axis: int | None) -> tuple[Any, int]:
     """The array as one dimension for None, and the axis from its front."""
-    return (np.ravel(x), 0) if axis is None else (x, axis % x.ndim)
+    return (np.ravel(x), 0) if axis is None else (x, normal_axis(axis, x.ndim))
 
 
 def _known(name: str, value: Any) -> Any:
@@ -56,6 +58,8 @@ def _resize(trace: Trace, a: Any, new_shape: Any) -> Any:
     """The elements again and again, as many as are wanted."""
     x: Any = np.ravel(traced(trace, a))
     shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    if any(n < 0 for n in shape):
+        raise BadValueError(f"np.resize to {list(shape)}: want no negative dimension")
     count = int(np.prod(shape))
     if not x.size or not count:
         return np.zeros(shape, x.dtype)
@@ -70,7 +74,7 @@ def _choose(trace: Trace, a: Any, choices: Any, out: None = None, mode: str = "r
     result: Any = options[0]
     for number, option in enumerate(options[1:], 1):
         result = np.where(found == number, option, result)
-    return np.broadcast_to(result, np.broadcast_shapes(found.shape, result.shape))
+    return np.broadcast_to(result, common_shape(found.shape, result.shape))
 
 
 def _compress(trace: Trace, condition: Any, a: Any, axis: int | None = None) -> Any:
@@ -106,13 +110,21 @@ def _partition(
     trace: Trace, a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None
 ) -> Any:
     """Sorted as a whole: a partition about any place."""
-    return np.sort(traced(trace, a), axis=axis)
+    return np.sort(_with_places(traced(trace, a), kth, axis), axis=axis)
 
 
 def _argpartition(
     trace: Trace, a: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None
 ) -> Any:
-    return np.argsort(traced(trace, a), axis=axis, stable=True)
+    return np.argsort(_with_places(traced(trace, a), kth, axis), axis=axis, stable=True)
+
+
+def _with_places(x: Any, kth: Any, axis: int | None) -> Any:
+    """`x`, if its axis has the places."""
+    extent = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
+    if np.any((np.asarray(kth) >= extent) | (np.asarray(kth) < -extent)):
+        raise BadValueError(f"np.partition: kth={kth} of an axis of {extent} elements")
+    return x
 
 
 def _lexsort(trace: Trace, keys: Any, axis: int = -1) -> Any:
@@ -161,7 +173,10 @@ def _indices_from(function: Callable[..., Any]) -> Rule:
     """Positions that follow from the dimensions alone."""
 
     def rule(trace: Trace, arr: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(*traced(trace, arr).shape[-2:], *args, **kwargs)
+        x = traced(trace, arr)
+        if x.ndim != 2:
+            raise BadValueError(f"np.{function.__name__}_from of {x!r}: want a matrix")
+        return function(*x.shape, *args, **kwargs)
 
     return rule
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.ops import (
     as_float,
     as_tracer,
@@ -49,7 +49,7 @@ def _ldexp(trace: Trace, a: object, exponent: object) -> Tracer:
     """Multiplied by powers of two step by step, so that a small result is rounded once."""
     x, count = as_float(as_tracer(trace, a)), as_tracer(trace, exponent)
     if count.dtype.kind not in "iub":
-        raise CompileError(f"np.ldexp: an exponent of {count.dtype}; want integers")
+        raise BadTypeError(f"np.ldexp: an exponent of {count.dtype}; want integers")
     y, n = broadcast([_f32("np.ldexp", x), convert(count, np.int32)])
     for _ in range(2):
         y, n = _scaled_where(y, n, compare(n, constant_like(n, 127), "GT"), 127)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadTypeError, BadValueError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -27,7 +27,7 @@ by what is left to the first power."""
 
 def _share(norm: str | None) -> float:
     if norm not in _SHARES:
-        raise UnsupportedError(f"np.fft: norm={norm!r}, want 'backward', 'ortho' or 'forward'")
+        raise BadValueError(f"np.fft: norm={norm!r}, want 'backward', 'ortho' or 'forward'")
     return _SHARES[norm]
 
 
@@ -40,6 +40,10 @@ def _scale(kind: str, norm: str | None, count: int) -> float:
 def _along(trace: Trace, kind: str, a: Any, n: int | None, axis: int, norm: str | None) -> Any:
     """One transform along one axis; real ones take and give half of the spectrum."""
     x: Any = np.moveaxis(traced(trace, a), axis, -1)
+    if kind == "RFFT" and x.dtype.kind == "c":
+        raise BadTypeError(
+            f"np.fft.rfft of {x!r}: want real numbers; np.fft.fft is of complex ones"
+        )
     want = np.float32 if kind == "RFFT" else np.complex64
     length = x.shape[-1] if n is None else n
     if kind == "IRFFT":
@@ -47,6 +51,8 @@ def _along(trace: Trace, kind: str, a: Any, n: int | None, axis: int, norm: str 
         x = _sized(x.astype(want), length // 2 + 1)
     else:
         x = _sized(x.astype(want), length)
+    if length < 1:
+        raise BadValueError(f"np.fft: a transform of {length} elements")
     attrs: dict[str, object] = {"fft_type": kind, "fft_length": (length,)}
     made: Any = type(x)(trace, trace.builder.instruction("fft", (x.instr,), attrs))
     factor = _scale(kind, norm, length)

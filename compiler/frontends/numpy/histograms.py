@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.integers import counted
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
@@ -20,12 +21,16 @@ def edges_of(trace: Trace, a: Any, bins: Any = 10, range: Any = None, weights: A
     """The edges of so many equal bins over a range, by default the values'; given ones as they are."""
     if isinstance(bins, str):
         raise UnsupportedError(f"np.histogram: bins={bins!r}; want their number or their edges")
+    if isinstance(bins, int) and bins < 1:
+        raise BadValueError(f"np.histogram: {bins} bins, want 1 or more")
     if not isinstance(bins, int):
         edges: Any = traced(trace, bins)
         return edges
     x: Any = np.ravel(traced(trace, a))
     if range is not None:
         low, high = map(float, range)
+        if low > high:
+            raise BadValueError(f"np.histogram: range={range}, want the smaller first")
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
         return traced(trace, np.linspace(low, high, bins + 1).astype(np.float32))
     if not x.size:

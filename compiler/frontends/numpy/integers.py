@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.control import while_loop
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.ops import as_number, promoted, traced, unary
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -19,7 +20,7 @@ from compiler.frontends.numpy.tracer import Rule, Trace
 def _two_integers(trace: Trace, name: str, a: Any, b: Any) -> tuple[Any, Any]:
     x, y = (as_number(operand) for operand in promoted(trace, (a, b)))
     if x.dtype.kind not in "iu":
-        raise CompileError(f"np.{name} of {x.dtype}; want integers")
+        raise BadTypeError(f"np.{name} of {x.dtype}; want integers")
     return x, y
 
 
@@ -48,13 +49,16 @@ def _bitwise_count(trace: Trace, x: Any) -> Any:
     """Of a negative number the bits of its size, as NumPy."""
     array = as_number(traced(trace, x))
     if array.dtype.kind not in "iu":
-        raise CompileError(f"np.bitwise_count of {array.dtype}; want integers")
+        raise BadTypeError(f"np.bitwise_count of {array.dtype}; want integers")
     size: Any = np.abs(array)
     return unary("popcnt", size).astype(np.uint8)
 
 
 def _packbits(trace: Trace, a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
-    x: Any = traced(trace, a) != 0
+    given = traced(trace, a)
+    if given.dtype.kind not in "iub":
+        raise BadTypeError(f"np.packbits of {given.dtype}; want integers or booleans")
+    x: Any = given != 0
     x = np.ravel(x) if axis is None else np.moveaxis(x, axis, -1)
     missing = -x.shape[-1] % 8
     x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
@@ -70,7 +74,7 @@ def _unpackbits(
 ) -> Any:
     x: Any = traced(trace, a)
     if x.dtype != np.uint8:
-        raise CompileError(f"np.unpackbits of {x.dtype}; want uint8")
+        raise BadTypeError(f"np.unpackbits of {x.dtype}; want uint8")
     x = np.ravel(x) if axis is None else np.moveaxis(x, axis, -1)
     places = np.arange(8, dtype=np.uint8)
     bits: Any = (x[..., None] >> (places if bitorder == "little" else places[::-1])) & np.uint8(1)

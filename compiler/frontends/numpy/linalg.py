@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.decompositions import (
     cholesky,
     cond,
@@ -26,8 +25,9 @@ from compiler.frontends.numpy.decompositions import (
 )
 from compiler.frontends.numpy.diagonals import diagonal
 from compiler.frontends.numpy.diagonals import trace as diagonal_sum
+from compiler.frontends.numpy.errors import BadMatrixError, BadValueError
 from compiler.frontends.numpy.factorizations import highest
-from compiler.frontends.numpy.matrices import epsilon, matrices, result_dtype
+from compiler.frontends.numpy.matrices import epsilon, expect_matrices, matrices, result_dtype
 from compiler.frontends.numpy.norms import NORM_FUNCTIONS
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.systems import det, inv, slogdet, solve, tensorinv, tensorsolve
@@ -40,7 +40,7 @@ def lstsq(trace: Trace, a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, An
     NaN), the rank of a, and its singular values."""
     x, right = matrices(trace, "lstsq", a), traced(trace, b)
     if x.ndim != 2:
-        raise CompileError(f"np.linalg.lstsq: {x!r}, want one matrix")
+        raise BadMatrixError(f"np.linalg.lstsq: {x!r}, want one matrix")
     dtype = result_dtype(trace, a, b)
     columns: Any = right[:, None] if right.ndim == 1 else right
     columns = columns.astype(np.complex64 if dtype.kind == "c" else np.float32)
@@ -61,6 +61,7 @@ def lstsq(trace: Trace, a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, An
 def matrix_power(trace: Trace, a: Any, n: int) -> Any:
     """A matrix times itself, by squaring; of the inverse for negative powers."""
     x: Any = traced(trace, a)
+    expect_matrices("matrix_power", x, square=True)
     if n < 0:
         return matrix_power(trace, inv(trace, x), -n)
     if n == 0:
@@ -76,6 +77,8 @@ def matrix_power(trace: Trace, a: Any, n: int) -> Any:
 
 def multi_dot(trace: Trace, arrays: Sequence[Any]) -> Any:
     """The product of several matrices, from left to right."""
+    if len(arrays) < 2:
+        raise BadValueError("np.linalg.multi_dot: want two arrays or more")
     return functools.reduce(np.dot, [traced(trace, x) for x in arrays])
 
 

@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadMatrixError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.promotion import float_dtype, promote_pair
 from compiler.frontends.numpy.tracer import Trace
 
 
-def matrices(trace: Trace, name: str, a: Any, *, square: bool = False) -> Any:
-    """The operand in f32 or c64; CompileError unless it is a batch of matrices."""
-    x: Any = traced(trace, a)
+def expect_matrices(name: str, x: Any, *, square: bool = False) -> None:
+    """BadMatrixError unless `x` is a batch of matrices."""
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices" if square else "matrices"
-        raise CompileError(f"np.linalg.{name}: {x!r}, want {kind}: the last two axes")
+        raise BadMatrixError(f"np.linalg.{name}: {x!r}, want {kind}: the last two axes")
+
+
+def matrices(trace: Trace, name: str, a: Any, *, square: bool = False) -> Any:
+    """The operand in f32 or c64, which is a batch of matrices."""
+    x: Any = traced(trace, a)
+    expect_matrices(name, x, square=square)
     return x if x.dtype.kind == "c" else x.astype(np.float32)
 
 

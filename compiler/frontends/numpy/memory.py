@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.methods import ArrayMethods
 from compiler.frontends.numpy.promotion import kind_rank
 from compiler.hlo.ir import HloInstruction
@@ -126,7 +127,8 @@ def link_results(
 ) -> None:
     """Let what a function of `VIEWING` made be views of its first argument."""
     of, rest = args[0], args[1:]
-    if isinstance(of, list | tuple):
+    by_columns = "F" in (order for order in (*rest, kwargs.get("order")) if isinstance(order, str))
+    if isinstance(of, list | tuple) or by_columns:  # the latter is a copy, of an array by rows
         return
     several = isinstance(made, list | tuple)
     for number, result in enumerate(made if several else (made,)):
@@ -183,7 +185,7 @@ def in_place(x: ChangingArray, value: ChangingArray, what: str) -> ChangingArray
             f"{what}: the result has the shape {list(value.shape)}, which {x!r} does not hold"
         )
     if kind_rank(value.dtype) > kind_rank(x.dtype):
-        raise CompileError(
+        raise BadTypeError(
             f"{what}: the result is {value.dtype}, which {x!r} does not hold; write "
             f"x = x.astype({value.dtype}) first"
         )

@@ -135,9 +135,10 @@ class ArrayMethods(NDArrayOperatorsMixin):
         """The values in another element type."""
         return self._call(np.astype, dtype)
 
-    def reshape(self, *shape: Any) -> Self:
+    def reshape(self, *shape: Any, order: str = "C") -> Self:
         """The same elements under other dimensions; one may be -1."""
-        return self._call(np.reshape, shape[0] if len(shape) == 1 else shape)
+        options = {} if order == "C" else {"order": order}
+        return self._call(np.reshape, shape[0] if len(shape) == 1 else shape, **options)
 
     def transpose(self, *axes: Any) -> Self:
         """The axes permuted, or reversed when none are given."""
@@ -244,13 +245,13 @@ class ArrayMethods(NDArrayOperatorsMixin):
         """As np.searchsorted."""
         return self._call(np.searchsorted, *args, **kwargs)
 
-    def ravel(self) -> Self:
-        """One dimension."""
-        return self.reshape(-1)
+    def ravel(self, order: str = "C") -> Self:
+        """One dimension: by rows, or by columns ("F")."""
+        return self.reshape(-1, order=order)
 
-    def flatten(self) -> Self:
+    def flatten(self, order: str = "C") -> Self:
         """A copy of one dimension."""
-        return self.reshape(-1).copy()
+        return self.ravel(order).copy()
 
     @property
     def flat(self) -> Self:

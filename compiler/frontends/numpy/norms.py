@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import as_float, traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -33,15 +33,17 @@ def norm(trace: Trace, x: Any, ord: Any = None, axis: Axes = None, keepdims: boo
     """The norm of vectors along one axis, or of matrices along two; by default of all elements."""
     value: Any = traced(trace, x)
     axes = tuple(range(value.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
+    if ord in ("fro", "nuc") and len(axes) != 2:
+        raise BadValueError(f"np.linalg.norm: ord={ord!r} of {value!r}, want a matrix")
     if ord is None or ord == "fro" or len(axes) == 1:
         order = 2 if ord in (None, "fro") else ord
         return vector_norm(trace, value, axis=axes, keepdims=keepdims, ord=order)
     if len(axes) != 2:
-        raise UnsupportedError(f"np.linalg.norm: ord={ord!r} of axes {axes}")
+        raise BadValueError(f"np.linalg.norm: ord={ord!r} of axes {axes}")
     if ord in (2, -2, "nuc"):
         return _by_singular_values(value, ord, axes, keepdims)
     if ord not in (1, -1, np.inf, -np.inf):
-        raise UnsupportedError(f"np.linalg.norm: ord={ord!r} of matrices")
+        raise BadValueError(f"np.linalg.norm: ord={ord!r} of matrices")
     rows, columns = axes
     inner, outer = (rows, columns) if ord in (1, -1) else (columns, rows)
     sums: Any = np.sum(np.abs(as_float(value)), axis=inner, keepdims=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadNumberError, BadTypeError, BadValueError
 from compiler.frontends.numpy.promotion import OperandType, float_dtype, promote
 from compiler.frontends.numpy.tracer import Trace, Tracer
 from compiler.hlo.dtypes import from_numpy
@@ -35,9 +36,11 @@ def as_tracer(trace: Trace, value: object) -> Tracer:
         parts = [expand(as_tracer(trace, v), 0) for v in value]
         return concatenate(trace, parts, 0)
     array = np.asarray(value)
-    return _constant(
-        trace, fitted(array, device_dtype(array.dtype, warns=isinstance(value, np.ndarray)))
-    )
+    try:
+        dtype = device_dtype(array.dtype, warns=isinstance(value, np.ndarray))
+    except CompileError as error:
+        raise BadTypeError(error.message) from None
+    return _constant(trace, fitted(array, dtype))
 
 
 def traced(trace: Trace, value: Any) -> Any:
@@ -49,7 +52,7 @@ def _scalar_in(value: complex, dtype: NumpyDType) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value, dtype)
     except OverflowError:
-        raise CompileError(f"Python integer {value} does not fit {dtype}") from None
+        raise BadNumberError(f"Python integer {value} does not fit {dtype}") from None
 
 
 def _constant(trace: Trace, array: np.ndarray[Any, Any], *, is_weak: bool = False) -> Tracer:
@@ -91,8 +94,8 @@ def broadcast_to(x: Tracer, shape: Sequence[int]) -> Tracer:
     target = tuple(int(n) for n in shape)
     if x.shape == target:
         return x
-    if np.broadcast_shapes(x.shape, target) != target:
-        raise CompileError(f"{x!r} cannot be broadcast to {list(target)}")
+    if common_shape(x.shape, target) != target:
+        raise BadValueError(f"{x!r} cannot be broadcast to {list(target)}")
     offset = len(target) - x.ndim
     kept = [axis for axis, n in enumerate(x.shape) if n == target[offset + axis]]
     instr = x.instr
@@ -148,13 +151,18 @@ def _in_type(x: Tracer, common: OperandType) -> Tracer:
     return wrap(converted, converted.instr, is_weak=common.is_weak)
 
 
+def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays are broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = " and ".join(str(list(shape)) for shape in shapes)
+        raise BadValueError(f"shapes {text} cannot be broadcast together") from None
+
+
 def broadcast(tracers: Sequence[Tracer]) -> list[Tracer]:
     """Bring arrays to one shape."""
-    try:
-        shape = np.broadcast_shapes(*(t.shape for t in tracers))
-    except ValueError:
-        shapes = " and ".join(str(list(t.shape)) for t in tracers)
-        raise CompileError(f"shapes {shapes} cannot be broadcast together") from None
+    shape = common_shape(*(t.shape for t in tracers))
     return [broadcast_to(t, shape) for t in tracers]
 
 
@@ -210,7 +218,7 @@ def is_complex(x: Tracer) -> bool:
 def needs_real(name: str, x: Tracer) -> Tracer:
     """`x`; CompileError for complex numbers, which the function `name` is not defined for."""
     if is_complex(x):
-        raise CompileError(f"{name} of {x.dtype}: not defined for complex numbers")
+        raise BadTypeError(f"{name} of {x.dtype}: not defined for complex numbers")
     return x
 
 

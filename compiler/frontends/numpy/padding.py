@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import as_tracer, convert, traced, wrap
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -42,6 +43,8 @@ def pad(trace: Trace, array: object, pad_width: Any, mode: Any = "constant", **o
     x = as_tracer(trace, array)
     _expect_mode(mode, options)
     pairs = _widths(pad_width, x.ndim)
+    if np.any(pairs < 0):
+        raise BadValueError(f"np.pad: {pad_width}, want widths of 0 or more")
     if mode == "empty" or (mode == "constant" and np.ndim(options.get("constant_values", 0)) == 0):
         value = convert(as_tracer(trace, options.get("constant_values", 0)), x.dtype)
         padding = [(int(low), int(high), 0) for low, high in pairs]
@@ -55,9 +58,9 @@ def pad(trace: Trace, array: object, pad_width: Any, mode: Any = "constant", **o
 
 def _expect_mode(mode: Any, options: dict[str, Any]) -> None:
     if mode not in _OPTIONS:
-        raise UnsupportedError(f"np.pad: mode={mode!r}; want one of {', '.join(_OPTIONS)}")
+        raise BadValueError(f"np.pad: mode={mode!r}; want one of {', '.join(_OPTIONS)}")
     if unknown := options.keys() - _OPTIONS[mode]:
-        raise UnsupportedError(f"np.pad: mode={mode!r} has no option {min(unknown)!r}")
+        raise BadValueError(f"np.pad: mode={mode!r} has no option {min(unknown)!r}")
     if options.get("reflect_type", "even") != "even":
         raise UnsupportedError("np.pad: reflect_type='odd' cannot be traced; want 'even'")
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadTypeError, BadValueError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -37,6 +38,8 @@ def _multiply(trace: Trace, a1: Any, a2: Any) -> Any:
 
 def _derivative(trace: Trace, p: Any, m: int = 1) -> Any:
     x: Any = _coefficients(trace, p)
+    if m < 0:
+        raise BadValueError(f"np.polyder: m={m}, want 0 or more")
     for _ in range(m):
         x = x[:-1] * np.arange(len(x) - 1, 0, -1, dtype=x.dtype)
     return x
@@ -95,9 +98,11 @@ def _fit(
     points: Any = traced(trace, x) + 0.0
     values: Any = traced(trace, y) + 0.0
     if points.ndim != 1 or len(points) != len(values):
-        raise CompileError(
+        raise BadTypeError(
             f"np.polyfit: {points!r} and {values!r}, want a vector and as many values"
         )
+    if deg < 0:
+        raise BadValueError(f"np.polyfit: deg={deg}, want 0 or more")
     columns: Any = np.vander(points, deg + 1)
     if w is not None:
         weights: Any = traced(trace, w)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import (
     as_tracer,
     broadcast_to,
+    common_shape,
     common_type,
     convert,
     expand,
@@ -51,7 +53,7 @@ def matmul(trace: Trace, a: object, b: object) -> Tracer:
         return contract(x, y, ((x.ndim - 1,), (0,)))
     row = x.ndim == 1
     x = expand(x, 0) if row else x
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    lead = common_shape(x.shape[:-2], y.shape[:-2])
     x = broadcast_to(x, (*lead, *x.shape[-2:]))
     y = broadcast_to(y, (*lead, *y.shape[-2:]))
     rank = len(lead)
@@ -129,6 +131,8 @@ def _as_text(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 def _parse_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result; letters of their own stand for an ellipsis."""
     text = subscripts.replace(" ", "")
+    if wrong := set(text) - {*string.ascii_letters, *",.->"}:
+        raise BadValueError(f"np.einsum({subscripts!r}): {min(wrong)!r} is no letter")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
     if len(inputs) != len(ranks):

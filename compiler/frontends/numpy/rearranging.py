@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import traced
+from compiler.frontends.numpy.reductions import normal_axis
 from compiler.frontends.numpy.tracer import Rule, Trace
 
 
@@ -26,6 +28,8 @@ def _array_split(trace: Trace, ary: Any, indices_or_sections: Any, axis: int = 0
     x = traced(trace, ary)
     if not isinstance(indices_or_sections, int):
         return np.split(x, indices_or_sections, axis=axis)
+    if indices_or_sections < 1:
+        raise BadValueError(f"np.array_split into {indices_or_sections} parts")
     size, rest = divmod(x.shape[axis], indices_or_sections)
     ends = np.cumsum([size + (i < rest) for i in range(indices_or_sections)])
     return np.split(x, [int(end) for end in ends[:-1]], axis=axis)
@@ -58,9 +62,11 @@ def _unstack(trace: Trace, x: Any, *, axis: int = 0) -> Any:
     return tuple(moved[i] for i in range(len(moved)))
 
 
-def _splitting(axis_of: Callable[[int], int]) -> Rule:
+def _splitting(axis_of: Callable[[int], int], least: int) -> Rule:
     def rule(trace: Trace, ary: Any, indices_or_sections: Any) -> Any:
         x = traced(trace, ary)
+        if x.ndim < least:
+            raise BadValueError(f"np.split of {x!r} across: want {least} dimensions or more")
         return np.split(x, indices_or_sections, axis=axis_of(x.ndim))
 
     return rule
@@ -88,7 +94,7 @@ def _rot90(trace: Trace, m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> 
 
 def _rollaxis(trace: Trace, a: Any, axis: int, start: int = 0) -> Any:
     x = traced(trace, a)
-    axis, start = axis % x.ndim, start + x.ndim if start < 0 else start
+    axis, start = normal_axis(axis, x.ndim), start + x.ndim if start < 0 else start
     return np.moveaxis(x, axis, start - (axis < start))
 
 
@@ -99,6 +105,8 @@ def _matrix_transpose(trace: Trace, x: Any) -> Any:
 def _meshgrid(
     trace: Trace, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> Any:
+    if indexing not in ("xy", "ij"):
+        raise BadValueError(f"np.meshgrid: indexing={indexing!r}, want 'xy' or 'ij'")
     arrays = [np.ravel(traced(trace, x)) for x in xi]
     count = len(arrays)
     places = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
@@ -142,16 +150,16 @@ REARRANGING_FUNCTIONS: dict[object, Rule] = {
     np.array_split: _array_split,
     np.atleast_3d: _atleast_3d,
     np.column_stack: _column_stack,
-    np.dsplit: _splitting(lambda rank: 2),
+    np.dsplit: _splitting(lambda rank: 2, 3),
     np.dstack: _dstack,
     np.fliplr: _fliplr,
     np.flipud: _flipud,
-    np.hsplit: _splitting(lambda rank: min(1, rank - 1)),
+    np.hsplit: _splitting(lambda rank: min(1, rank - 1), 1),
     np.matrix_transpose: _matrix_transpose,
     np.meshgrid: _meshgrid,
     np.rollaxis: _rollaxis,
     np.rot90: _rot90,
-    np.vsplit: _splitting(lambda rank: 0),
+    np.vsplit: _splitting(lambda rank: 0, 2),
 }
 if hasattr(np, "unstack"):  # since NumPy 2.1
     REARRANGING_FUNCTIONS[np.unstack] = _unstack

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.errors import BadAxisError, BadValueError
 from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_tracer,
@@ -47,9 +49,9 @@ _BOOL = np.dtype(np.bool_)
 
 def normal_axis(axis: int, rank: int) -> int:
     """A non-negative axis; CompileError when out of range."""
-    position = int(axis)
+    position = operator.index(axis)
     if not -rank <= position < rank:
-        raise CompileError(f"axis {position} is out of range for an array of {rank} dimensions")
+        raise BadAxisError(position, rank)
     return position % rank
 
 
@@ -58,7 +60,10 @@ def normal_axes(axis: Axis, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     axes = axis if isinstance(axis, Sequence) else (axis,)
-    return tuple(sorted(normal_axis(a, rank) for a in axes))
+    found = sorted(normal_axis(a, rank) for a in axes)
+    if len(set(found)) < len(found):
+        raise BadValueError(f"axes {list(axes)} name one twice")
+    return tuple(found)
 
 
 def _opcode_for(opcode: str, dtype: NumpyDType) -> str:
@@ -257,6 +262,8 @@ def _position_rule(direction: str) -> Rule:
         if axis is None:
             x, axis = reshape(x, (x.size,)), 0
         axis = normal_axis(axis, x.ndim)
+        if not x.shape[axis]:
+            raise BadValueError("np.argmax or np.argmin of an empty axis: there is no position")
         if x.dtype == _BOOL:
             x = convert(x, np.int32)
         b = trace.builder

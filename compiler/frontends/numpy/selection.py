@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.errors import BadIndexError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.keys import instruction_key
 
@@ -37,7 +38,7 @@ class Selection(NDArrayOperatorsMixin):
 
     def __init__(self, array: Any, mask: Any) -> None:
         if array.shape[: mask.ndim] != mask.shape:
-            raise CompileError(f"x[mask]: a mask {mask!r} of {array!r}; want x's first dimensions")
+            raise BadIndexError(f"x[mask]: a mask {mask!r} of {array!r}; want x's first dimensions")
         self.array = array
         self.mask = mask
 

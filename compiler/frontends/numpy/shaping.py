@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.errors import BadTypeError, BadValueError
 from compiler.frontends.numpy.ops import (
     as_tracer,
     binary,
@@ -46,16 +48,18 @@ def _dims(shape: Dims) -> tuple[int, ...]:
 def reshape_(
     trace: Trace, a: object, shape: Dims = (), order: str = "C", copy: object = None
 ) -> Tracer:
-    """np.reshape in row-major order; one dimension may be -1."""
-    if order not in ("C", "A"):
-        raise UnsupportedError(f"np.reshape: order={order!r}; only row-major 'C'")
+    """np.reshape; one dimension may be -1. By columns ('F') it is that by rows of what is transposed."""
+    if order not in ("C", "F", "A"):
+        raise BadValueError(f"np.reshape: order={order!r}, want 'C', 'F' or 'A'")
     x = as_tracer(trace, a)
     target = list(_dims(shape))
     if target.count(-1) == 1:
         known = math.prod(n for n in target if n != -1)
         target[target.index(-1)] = x.size // known if known else 0
     if math.prod(target) != x.size or min(target, default=0) < 0:
-        raise CompileError(f"cannot reshape {x!r} into {list(_dims(shape))}")
+        raise BadValueError(f"cannot reshape {x!r} into {list(_dims(shape))}")
+    if order == "F":
+        return transpose_(trace, reshape(transpose_(trace, x), target[::-1]))
     return reshape(x, target)
 
 
@@ -150,8 +154,8 @@ def _split(
     axis = normal_axis(axis, x.ndim)
     extent = x.shape[axis]
     if isinstance(indices_or_sections, int):
-        if extent % indices_or_sections:
-            raise CompileError(f"np.split: {extent} is not a multiple of {indices_or_sections}")
+        if indices_or_sections < 1 or extent % indices_or_sections:
+            raise BadValueError(f"np.split: {extent} is not a multiple of {indices_or_sections}")
         step = extent // indices_or_sections
         bounds = list(range(0, extent + 1, step))
     else:
@@ -169,7 +173,9 @@ def slice_axis(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
 
 
 def _where(trace: Trace, condition: object, *choices: object) -> Tracer:
-    if len(choices) != 2:
+    if len(choices) == 1:
+        raise BadValueError("np.where: give both values or neither")
+    if not choices:
         raise UnsupportedError("np.where(condition): positions of unknown number; give both values")
     truth = convert(as_tracer(trace, condition), np.bool_)
     on_true, on_false = promoted(trace, choices)
@@ -217,6 +223,7 @@ def _astype(trace: Trace, x: object, dtype: object, **_: object) -> Tracer:
 
 def _round(trace: Trace, a: object, decimals: int = 0) -> Tracer:
     x = as_tracer(trace, a)
+    decimals = operator.index(decimals)
     if not is_floating(x.dtype):
         if decimals < 0:
             raise UnsupportedError("np.round of integers to tens or hundreds; divide by them first")
@@ -288,6 +295,10 @@ def _triangle_rule(direction: str) -> Rule:
 
     def rule(trace: Trace, m: object, k: int = 0) -> Tracer:
         x = as_tracer(trace, m)
+        if x.ndim < 1:
+            raise BadTypeError("np.tril or np.triu of a number, want an array")
+        if x.ndim < 2:
+            x = broadcast_to(x, (x.size, x.size))
         rows, columns = (iota(trace, x.shape, axis) for axis in (x.ndim - 2, x.ndim - 1))
         shifted, columns = promoted(trace, (rows + int(k), columns))
         return _where(trace, compare(shifted, columns, direction), x, 0)
@@ -306,6 +317,8 @@ def _diff(
     """np.diff: of booleans whether they differ. A scalar before or behind is one element."""
     x = as_tracer(trace, a)
     axis = normal_axis(axis, x.ndim)
+    if n < 0:
+        raise BadValueError(f"np.diff: n={n}, want 0 or more")
     edge = [1 if i == axis else size for i, size in enumerate(x.shape)]
     ends = [None if end is None else as_tracer(trace, end) for end in (prepend, append)]
     before, behind = (

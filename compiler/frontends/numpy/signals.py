@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -17,6 +17,9 @@ from compiler.frontends.numpy.tracer import Rule, Trace
 def convolve(trace: Trace, a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve of two vectors."""
     x, w = traced(trace, a), traced(trace, v)
+    if x.ndim > 1 or w.ndim > 1 or not x.size or not w.size:
+        raise BadValueError(f"np.convolve of {x!r} and {w!r}: want two vectors, not empty")
+    x, w = np.ravel(x), np.ravel(w)
     if len(w) > len(x):
         x, w = w, x
     size, taps = len(x), len(w)
@@ -29,7 +32,7 @@ def convolve(trace: Trace, a: Any, v: Any, mode: str = "full") -> Any:
         "valid": (taps - 1, size - taps + 1),
     }
     if mode not in starts:
-        raise UnsupportedError(f"np.convolve: mode={mode!r}")
+        raise BadValueError(f"np.convolve: mode={mode!r}, want full, same or valid")
     first, count = starts[mode]
     return whole[first : first + count]
 
@@ -37,8 +40,6 @@ def convolve(trace: Trace, a: Any, v: Any, mode: str = "full") -> Any:
 def _correlate(trace: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
     w = traced(trace, v)
     x = traced(trace, a)
-    if len(w) > len(x):
-        raise UnsupportedError("np.correlate: the second array is longer than the first")
     return convolve(trace, x, np.conj(w)[::-1], mode)
 
 
@@ -52,6 +53,8 @@ def _cov(
 ) -> Any:
     rows: list[Any] = [np.atleast_2d(traced(trace, part)) for part in (m, y) if part is not None]
     x: Any = np.concatenate([part if rowvar or part.shape[0] == 1 else part.T for part in rows])
+    if any(part.ndim > 2 for part in rows):
+        raise BadValueError("np.cov: want one or two dimensions")
     taken = (0 if bias else 1) if ddof is None else ddof
     centred: Any = x - np.mean(x, axis=1, keepdims=True)
     found: Any = centred @ np.conj(centred).T / (x.shape[1] - taken)

@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import UnsupportedError
-from compiler.frontends.numpy.ops import traced
-from compiler.frontends.numpy.reductions import Axis, normal_axis
-from compiler.frontends.numpy.tracer import Rule, Trace
+from compiler.frontends.numpy.errors import BadTypeError, BadValueError
+from compiler.frontends.numpy.ops import as_float, traced
+from compiler.frontends.numpy.promotion import is_floating
+from compiler.frontends.numpy.reductions import Axis, normal_axes, normal_axis
+from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 
 
 def searchsorted(trace: Trace, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """np.searchsorted: how many elements come before each value, by comparing all with all."""
     bins, values = traced(trace, a), traced(trace, v)
+    if bins.ndim != 1:
+        raise BadValueError(f"np.searchsorted in {bins!r}: want a vector")
+    if side not in ("left", "right"):
+        raise BadValueError(f"np.searchsorted: side={side!r}, want 'left' or 'right'")
     ordered: Any = bins if sorter is None else np.take(bins, sorter)
     value: Any = values[..., None]
     below: Any = ordered < value if side == "left" else ordered <= value
@@ -40,6 +46,8 @@ def _interp(
     if period is not None:
         raise UnsupportedError("np.interp: argument 'period' cannot be traced")
     at, points, values = (traced(trace, value) for value in (x, xp, fp))
+    if points.ndim != 1 or points.shape != values.shape or not points.size:
+        raise BadValueError(f"np.interp between {points!r} and {values!r}: want as many of both")
     place: Any = np.clip(searchsorted(trace, points, at, "right") - 1, 0, len(points) - 2)
     low: Any = np.take(points, place)
     share: Any = (at - low) / (np.take(points, place + 1) - low)
@@ -52,15 +60,18 @@ def _interp(
     return inside if right is None else np.where(at > points[-1], right, inside)
 
 
-def _average(trace: Trace, a: Any, axis: Axis = None, weights: Any = None) -> Any:
+def _average(
+    trace: Trace, a: Any, axis: Axis = None, weights: Any = None, *, keepdims: bool = False
+) -> Any:
     """np.average; weights have the array's shape, or that of the axes."""
     x: Any = traced(trace, a)
     if weights is None:
-        return np.mean(x, axis)
+        return np.mean(x, axis, keepdims=keepdims)
     w: Any = traced(trace, weights)
     if x.shape != w.shape:
         w = _along(w, axis, x.shape)
-    return np.sum(x * w, axis) / np.sum(w, axis)
+    total: Any = np.sum(x * w, axis, keepdims=keepdims)
+    return total / np.sum(w, axis, keepdims=keepdims)
 
 
 def _along(weights: Any, axis: Axis, shape: tuple[int, ...]) -> Any:
@@ -68,7 +79,7 @@ def _along(weights: Any, axis: Axis, shape: tuple[int, ...]) -> Any:
     named = (axis,) if isinstance(axis, int) else axis or ()
     axes = [normal_axis(i, len(shape)) for i in named]
     if not axes or weights.shape != tuple(shape[i] for i in axes):
-        raise UnsupportedError(
+        raise (BadValueError if axes else BadTypeError)(
             f"np.average: weights of shape {weights.shape}; want that of the array, {shape}, or of its axes"
         )
     aside = [i for i in range(len(shape)) if i not in axes]
@@ -76,45 +87,100 @@ def _along(weights: Any, axis: Axis, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(np.transpose(spread, np.argsort([*axes, *aside]).tolist()), shape)
 
 
+_Place = Callable[[Any, Any], Any]
+
+
+def _between(first: float, last: float) -> _Place:
+    """Where a share lies that spreads the elements from `first` of a step before the first one to `last`
+    behind the last one (Hyndman and Fan, 1996)."""
+    return lambda count, share: count * share + (first + share * (1 - first - last)) - 1
+
+
+def _halfway(count: Any, share: Any) -> Any:
+    place: Any = (count - 1) * share
+    return (np.floor(place) + np.ceil(place)) / 2
+
+
+def _averaged(count: Any, share: Any) -> Any:
+    place: Any = count * share - 1
+    return np.where(place == np.floor(place), place + 0.5, np.ceil(place))
+
+
+_PLACES: dict[str, _Place] = {
+    "linear": lambda count, share: (count - 1) * share,
+    "lower": lambda count, share: np.floor((count - 1) * share),
+    "higher": lambda count, share: np.ceil((count - 1) * share),
+    "nearest": lambda count, share: np.round((count - 1) * share),
+    "midpoint": _halfway,
+    "inverted_cdf": lambda count, share: np.ceil(count * share) - 1,
+    "averaged_inverted_cdf": _averaged,
+    "closest_observation": lambda count, share: np.round(count * share) - 1,
+    "interpolated_inverted_cdf": _between(0, 1),
+    "hazen": _between(0.5, 0.5),
+    "weibull": _between(0, 0),
+    "median_unbiased": _between(1 / 3, 1 / 3),
+    "normal_unbiased": _between(3 / 8, 3 / 8),
+}
+"""For each method of a quantile, where it lies among so many sorted elements; between two is interpolated."""
+
+
+def places(trace: Trace, method: str, count: Any, q: Any) -> Any:
+    """Where quantiles lie among `count` sorted elements. Shares that are known are multiplied in f64."""
+    if method not in _PLACES:
+        raise BadValueError(f"np.quantile: method={method!r}, want one of {', '.join(_PLACES)}")
+    share: Any = q if isinstance(q, Tracer) else np.asarray(q, np.float64)
+    if isinstance(q, Tracer):
+        share = as_float(share)
+    elif np.any((share < 0) | (share > 1)):
+        raise BadValueError(f"np.quantile: {q}, want shares between 0 and 1")
+    if not isinstance(count, int):
+        share = np.astype(share, np.float32)
+    place: Any = np.clip(_PLACES[method](count, share), 0, count - 1)
+    return traced(trace, np.astype(place, np.float32))
+
+
+def hundredth(q: Any) -> Any:
+    """Percentages as shares: of what is known in f64."""
+    return (q if isinstance(q, int | float | Tracer) else np.asarray(q, np.float64)) / 100
+
+
+def weight(x: Any, q: Any, place: Any, low: Any) -> Any:
+    """How much of the way to the next element; beside a Python number the array's type is kept."""
+    keeps = isinstance(q, int | float) and is_floating(x.dtype)
+    return (place - low).astype(x.dtype) if keeps else place - low
+
+
 def quantile(
     trace: Trace,
     a: Any,
     q: Any,
-    axis: int | None = None,
+    axis: Axis = None,
     *,
     method: str = "linear",
     keepdims: bool = False,
 ) -> Any:
-    """np.quantile, interpolated linearly; NaN where there is one."""
-    if method != "linear":
-        raise UnsupportedError(f"np.quantile: method={method!r}, only 'linear'")
+    """np.quantile; NaN where there is one."""
     x: Any = traced(trace, a)
-    original = x.ndim
-    x = np.ravel(x) if axis is None else np.moveaxis(x, axis, -1)
+    original, axes = x.ndim, normal_axes(axis, x.ndim)
+    rest = [i for i in range(original) if i not in axes]
+    x = np.transpose(x, (*rest, *axes)).reshape((*(x.shape[i] for i in rest), -1))
     ordered: Any = np.sort(x, axis=-1)
-    share: Any = traced(trace, q)
-    share = share if share.dtype.kind == "f" else share.astype(np.float32)
-    place: Any = share * (x.shape[-1] - 1)
+    place = places(trace, method, x.shape[-1], q)
     low: Any = np.floor(place)
     first: Any = np.take(ordered, low.astype(np.int32), axis=-1)
     second: Any = np.take(ordered, np.ceil(place).astype(np.int32), axis=-1)
-    found: Any = first + (second - first) * (place - low)
+    found: Any = first + (second - first) * weight(x, q, place, low)
     bad: Any = np.any(np.isnan(x), axis=-1)
-    found = np.where(np.reshape(bad, bad.shape + (1,) * share.ndim), np.nan, found)
-    found = np.moveaxis(found, -1, 0) if share.ndim else found
-    if not keepdims:
-        return found
-    if axis is None:
-        return np.reshape(found, share.shape + (1,) * original)
-    return np.expand_dims(found, share.ndim + axis % original)
+    found = np.where(np.reshape(bad, bad.shape + (1,) * place.ndim), np.nan, found)
+    found = np.moveaxis(found, range(len(rest), found.ndim), range(place.ndim))
+    return np.expand_dims(found, tuple(i + place.ndim for i in axes)) if keepdims else found
 
 
-def _percentile(trace: Trace, a: Any, q: Any, axis: int | None = None, **options: Any) -> Any:
-    share: Any = traced(trace, q)
-    return quantile(trace, a, share / 100, axis, **options)
+def _percentile(trace: Trace, a: Any, q: Any, axis: Axis = None, **options: Any) -> Any:
+    return quantile(trace, a, hundredth(q), axis, **options)
 
 
-def _median(trace: Trace, a: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+def _median(trace: Trace, a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
     return quantile(trace, a, 0.5, axis, keepdims=keepdims)
 
 

@@ -13,7 +13,7 @@ from compiler.frontends.numpy.custom_rules import Begun, custom_jvp
 from compiler.frontends.numpy.diagonals import diagonal
 from compiler.frontends.numpy.factorizations import highest
 from compiler.frontends.numpy.matrices import matrices, real_dtype, result_dtype
-from compiler.frontends.numpy.ops import traced
+from compiler.frontends.numpy.ops import common_shape, traced
 from compiler.frontends.numpy.tracer import Trace
 
 _SOLVE = Begun()
@@ -36,7 +36,7 @@ def solve(trace: Trace, a: Any, b: Any) -> Any:
     right = right[:, None] if is_vector else right
     if right.shape[-2] != matrix.shape[-1]:
         raise CompileError(f"np.linalg.solve: {matrix!r} and {right!r}: want rows for each column")
-    batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
+    batch = common_shape(matrix.shape[:-2], right.shape[:-2])
     matrix = np.broadcast_to(matrix, (*batch, *matrix.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     found = right if not right.size else _solved(trace, matrix, right)

@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError, users_frame
 from compiler.frontends.numpy.changing import AT, CHANGED
+from compiler.frontends.numpy.errors import UnknownValueError, of_numpy
 from compiler.frontends.numpy.memory import (
     VIEWING,
     ChangingArray,
@@ -83,6 +84,8 @@ class Trace:
         self.depth += 1
         try:
             result = rule(self, *args, **kwargs)
+        except CompileError as error:
+            raise of_numpy(error) from None
         finally:
             self.depth -= 1
             if self.depth == 0:
@@ -325,9 +328,9 @@ class Tracer(ChangingArray):
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         raise self._has_no_value(
-            "np.asarray, np.array, or storing it in an array that NumPy made on the host",
-            "call NumPy functions on the traced array itself; np.stack joins several, and arrays to be "
-            "filled come of tpuc.numpy (tpuc.numpy.zeros, ...) or of np.zeros_like(x)",
+            "np.asarray, np.array, np.eye(n)[x], or storing it in an array that NumPy made on the host",
+            "write tpuc.numpy for np there (tpuc.numpy.array, .eye, .zeros, ...: arrays that are part of "
+            "the program), np.stack to join several, np.take(table, x, axis=0) to look up",
         )
 
     def __format__(self, spec: str) -> str:
@@ -340,7 +343,9 @@ class Tracer(ChangingArray):
         raise self._has_no_value("item()", "return the array instead")
 
     def _has_no_value(self, use: str, advice: str) -> CompileError:
-        return CompileError(f"{use} needs the value of {self!r}, which is not known yet: {advice}")
+        return UnknownValueError(
+            f"{use} needs the value of {self!r}, which is not known yet: {advice}"
+        )
 
     def __repr__(self) -> str:
         return f"<traced {self.instr.array.dtype}{list(self.shape)} %{self.instr.name}>"

@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.autodiff.rule_names import DERIVATIVE
-from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.changing import CHANGED
 from compiler.frontends.numpy.complex_edges import with_complex_edges
 from compiler.frontends.numpy.diagonals import DIAGONALS_FUNCTIONS
 from compiler.frontends.numpy.differences import DIFFERENCE_FUNCTIONS
 from compiler.frontends.numpy.editing import EDITING_FUNCTIONS
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.fourier import FFT_FUNCTIONS
 from compiler.frontends.numpy.histograms import HISTOGRAM_FUNCTIONS
 from compiler.frontends.numpy.indexing import INDEXING_FUNCTIONS, index
@@ -143,7 +143,7 @@ def abstract_type(leaf: object) -> OperandType:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None or not hasattr(leaf, "shape"):
         kind = type(leaf).__name__
-        raise CompileError(f"argument of type {kind}: want an array, a number, or a tree of them")
+        raise BadTypeError(f"argument of type {kind}: want an array, a number, or a tree of them")
     if isinstance(leaf, ArrayMethods):  # it is on the device, or will be
         return OperandType(np.dtype(dtype), is_weak=False)
     return OperandType(device_dtype(dtype, warns=True), is_weak=False)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.frontends.numpy.indexing import normal_index
 from compiler.frontends.numpy.ops import as_tracer, convert, traced
 from compiler.frontends.numpy.reductions import (
     REDUCTION_FUNCTIONS,
@@ -97,7 +98,7 @@ def _reduceat(ufunc: np.ufunc) -> Rule:
                 f"np.{ufunc.__name__}.reduceat: want indices known while tracing"
             )
         axis = normal_axis(axis, x.ndim)
-        starts = np.asarray(indices).tolist()
+        starts = [normal_index(start, x.shape[axis]) for start in np.asarray(indices).tolist()]
         parts: list[Any] = []
         for start, end in zip(starts, [*starts[1:], x.shape[axis]], strict=True):
             part: Any = slice_axis(x, axis, start, max(end, start + 1))

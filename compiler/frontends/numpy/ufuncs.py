@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.division import DIVISION_UFUNCS
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.float_parts import FLOAT_PART_UFUNCS
 from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
@@ -115,17 +116,24 @@ def _same_type_rule(name: str, opcode: str) -> Rule:
     def rule(trace: Trace, value: object) -> Tracer:
         x = as_tracer(trace, value)
         if x.dtype == _BOOL and opcode == "negate":
-            raise UnsupportedError(f"{name} of booleans; use np.logical_not")
+            raise BadTypeError(f"{name} of booleans; use np.logical_not")
         return unary(opcode, x)
 
     return rule
+
+
+def _invert(trace: Trace, value: object) -> Tracer:
+    x = as_tracer(trace, value)
+    if x.dtype != _BOOL and not from_numpy(x.dtype).is_integer:
+        raise BadTypeError(f"np.invert of {x.dtype}; want integers or booleans")
+    return unary("not", x)
 
 
 def _sign(trace: Trace, value: object) -> Tracer:
     """-1, 0 or 1; +0 for either zero, as in NumPy."""
     x = as_tracer(trace, value)
     if x.dtype == _BOOL:
-        raise UnsupportedError("np.sign of booleans; convert them with .astype first")
+        raise BadTypeError("np.sign of booleans; convert them with .astype first")
     result = unary("sign", x)
     if not is_floating(x.dtype) or is_complex(x):
         return result
@@ -141,7 +149,7 @@ def binary_rule(opcode: str) -> Rule:
         if x.dtype != _BOOL:
             return binary(opcode, x, y)
         if opcode not in ON_BOOLEANS:
-            raise UnsupportedError(f"np.{opcode} of booleans; convert them with .astype first")
+            raise BadTypeError(f"np.{opcode} of booleans; convert them with .astype first")
         return binary(ON_BOOLEANS[opcode], x, y)
 
     return rule
@@ -169,7 +177,7 @@ def _bitwise_rule(opcode: str) -> Rule:
     def rule(trace: Trace, a: object, b: object) -> Tracer:
         x, y = promoted(trace, (a, b))
         if is_floating(x.dtype):
-            raise CompileError(f"bitwise {opcode} of {x.dtype}; want integers or booleans")
+            raise BadTypeError(f"bitwise {opcode} of {x.dtype}; want integers or booleans")
         return binary(opcode, x, y)
 
     return rule
@@ -181,7 +189,7 @@ def _shift_rule(opcode: str) -> Rule:
     def rule(trace: Trace, a: object, b: object) -> Tracer:
         x, y = (as_number(operand) for operand in promoted(trace, (a, b)))
         if is_floating(x.dtype):
-            raise CompileError(f"a shift of {x.dtype}; want integers")
+            raise BadTypeError(f"a shift of {x.dtype}; want integers")
         kind = "logical" if from_numpy(x.dtype).kind == "unsigned" else "arithmetic"
         return binary(opcode or f"shift-right-{kind}", x, y)
 
@@ -271,7 +279,7 @@ def conjugate(trace: Trace, value: object) -> Tracer:
 def _identity(trace: Trace, value: object) -> Tracer:
     x = as_tracer(trace, value)
     if x.dtype == _BOOL:
-        raise UnsupportedError("np.positive of booleans; convert them with .astype first")
+        raise BadTypeError("np.positive of booleans; convert them with .astype first")
     return x
 
 
@@ -415,7 +423,7 @@ UFUNCS: dict[np.ufunc, Rule] = {
     np.fmin: _ignoring_nan("minimum"),
     np.heaviside: _heaviside,
     np.hypot: _hypot,
-    np.invert: _same_type_rule("np.invert", "not"),
+    np.invert: _invert,
     np.isfinite: _is_finite,
     np.isinf: _is_infinite,
     np.isnan: _is_nan,

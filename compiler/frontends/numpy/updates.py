@@ -56,7 +56,7 @@ def updated(trace: Trace, method: str, x: Tracer, key: Any, value: Any) -> Trace
         return _masked(trace, method, array, key, new)
     if _is_mask(key) and key.shape == array.shape and not new.ndim:
         return _masked(trace, method, array, key, new)
-    entries = full_key(array, known_masks(key))
+    entries = full_key(array, known_masks(array, key))
     is_plain = [entry == slice(None) if isinstance(entry, slice) else False for entry in entries]
     arrays = [i for i, entry in enumerate(entries) if is_array_index(entry)]
     if not arrays:

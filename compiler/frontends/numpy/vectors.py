@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.diagnostics import UnsupportedError
+from compiler.frontends.numpy.errors import BadValueError
 from compiler.frontends.numpy.ops import traced
 from compiler.frontends.numpy.tracer import Rule, Trace
 
@@ -29,7 +29,7 @@ def cross(
     x: Any = np.moveaxis(traced(trace, a), axisa, -1)
     y: Any = np.moveaxis(traced(trace, b), axisb, -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise UnsupportedError("np.cross: want vectors of three elements")
+        raise BadValueError("np.cross: want vectors of three elements")
     turned = (((i + 1) % 3, (i + 2) % 3) for i in range(3))
     parts = [x[..., j] * y[..., k] - x[..., k] * y[..., j] for j, k in turned]
     return np.stack(parts, axis=axisc)
