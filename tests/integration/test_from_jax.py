@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tpuc
-
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 
 
 def layer(params: dict[str, object], x: object, *, scale: float) -> dict[str, object]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import tpuc
 
-jax = pytest.importorskip("jax")
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "jax" / "sharded_training_step.py"
 
 
