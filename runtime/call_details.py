@@ -14,7 +14,7 @@ others in their order, as long as there are no more than `MOST_DETAILS` events; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
@@ -58,7 +58,7 @@ class CallDetails:
         used = {d.track for name in names for d in self._details(name, name)}
         mxus = [self._unit_name(unit) for unit in range(self._chip.mxu_units)]
         order = (STEPS, *TRANSFERS, WAITS, *mxus)
-        return [track for track in order if track in used]
+        return [t for base in order for t in sorted(used) if t.partition(" (")[0] == base]
 
     def chosen(self, runs: Sequence[KernelRun]) -> list[KernelRun]:
         """The calls to show in detail, in their order."""
@@ -105,6 +105,15 @@ class CallDetails:
         return len(profile.steps) + 3 * len(profile.transfers) + len(profile.waits) + bursts
 
     def _details(self, name: str, site: str) -> Iterator[Detail]:
+        """The slices of a kernel; of a track those that overlap lie on a second one, ``DMA in (2)``."""
+        ends: dict[str, list[int]] = {}
+        for detail in self._all(name, site):
+            lanes = ends.setdefault(detail.track, [])
+            lane = next((n for n, end in enumerate(lanes) if end <= detail.start), len(lanes))
+            lanes[lane : lane + 1] = [detail.end]
+            yield replace(detail, track=f"{detail.track} ({lane + 1})") if lane else detail
+
+    def _all(self, name: str, site: str) -> Iterator[Detail]:
         profile, kernel = self._profile(name), self._program.kernels[name]
         for number, step in enumerate(profile.steps):
             yield Detail(STEPS, f"{site} step {number}", step.start, step.end, {"kernel": name})

@@ -49,7 +49,7 @@ def link_use(
     room = max(max(cycles, default=0) * chip.ici_peak_bytes_per_cycle, 1.0)
     (where, most), *_ = [*loads.most_common(1), ((0, 0, 1), 0)]
     links = max(len(cores.torus.links), 1)
-    name = f"chip {where[0]} {_AXES[where[1]]}{'+' if where[2] > 0 else '-'}" if most else "none"
+    name = link_name(where) if most else "none"
     total = sum(loads.values())
     return LinkUse(
         tuple(cycles),
@@ -61,3 +61,9 @@ def link_use(
         room,
         tuple(sorted(loads.items())),
     )
+
+
+def link_name(link: Link) -> str:
+    """What a link one way is called: ``chip 3 x+``."""
+    chip, axis, way = link
+    return f"chip {chip} {_AXES[axis]}{'+' if way > 0 else '-'}"

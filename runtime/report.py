@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from runtime.advice import Advice, advise
@@ -11,7 +13,8 @@ from runtime.energy import Energy, energy_of
 from runtime.kernel_report import KernelReport, KernelSum, share_of, utilisation_of
 from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
-from runtime.trace import write_trace
+from runtime.slice_trace import slice_events
+from runtime.trace import Event, trace_events, write_trace
 from runtime.xspace import SUFFIX, write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
@@ -77,8 +80,15 @@ class Report:
         """Write what the report adds up as a trace: for ui.perfetto.dev (`runtime.trace`), or, to a
         file ``NAME.xplane.pb``, for xprof and TensorBoard (`runtime.xspace`)."""
         assert self.traced is not None, "made by build_report"
-        write = write_xspace if str(path).endswith(SUFFIX) else write_trace
-        write(path, *self.traced)
+        if str(path).endswith(SUFFIX):
+            write_xspace(path, *self.traced)
+            return
+        device = ""
+        beside: Iterator[Event] = iter(())
+        if self.links is not None:
+            device = f"{self.target}, the slowest of {len(self.links.core_cycles)} devices,"
+            beside = slice_events(self.target, self.links, self.traced[1])
+        write_trace(path, chain(trace_events(*self.traced, device=device), beside))
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON object of ``tpuc run --json`` and ``tpuc estimate --json``."""

@@ -10,6 +10,7 @@ Times are microseconds at the chip's clock, to the nanosecond. Three groups of t
     cycles by cause  a track per cause of cycles: within each call one slice per cause; these add up
                      to the call
     counters         HBM traffic in GB/s and MXU occupancy in percent, a step per kernel call
+    devices, links   of a slice: how long each ran, what each carried (`runtime.slice_trace`)
 
 Slices of the last two say how long, not when: they are set at the start of their call. A run of more
 than `MOST_CALLS` calls has several consecutive ones in a slice, so that a trace of any run can be opened;
@@ -59,19 +60,22 @@ class _Call:
     units: dict[str, int]
 
 
-def trace_events(program: Program, chip: Chip, result: ExecutionResult) -> Iterator[Event]:
-    """All events of a run, names of tracks first."""
+def trace_events(
+    program: Program, chip: Chip, result: ExecutionResult, device: str = ""
+) -> Iterator[Event]:
+    """All events of a run, names of tracks first; `device` says which one is followed, of several."""
     use = UnitUse(program.kernels, chip)
-    title = f"{chip.name} at {chip.clock_hz / 1e9:g} GHz"
+    cores = f", one of {chip.cores_per_device} cores" if chip.cores_per_device > 1 else ""
+    title = f"{device or chip.name} at {chip.clock_hz / 1e9:g} GHz{cores}"
     units = ["program", *use.tracks()]
-    yield from _names(_UNITS_PROCESS, title, units)
-    yield from _names(_CAUSES_PROCESS, "cycles by cause", list(_CAUSES))
+    yield from track_names(_UNITS_PROCESS, title, units)
+    yield from track_names(_CAUSES_PROCESS, "cycles by cause", list(_CAUSES))
     details = CallDetails(program, chip)
     chosen = details.chosen(result.kernels[:MOST_RECORDS])
     tracks = details.tracks(chosen)
     if tracks:
         count = f"{len(chosen):,} of {sum(run.calls for run in result.kernels):,} calls"
-        yield from _names(_TIME_PROCESS, f"in time, {count}", tracks, order=0)
+        yield from track_names(_TIME_PROCESS, f"in time, {count}", tracks, order=0)
     numbers = {unit: number for number, unit in enumerate(units, _PROGRAM_TRACK)}
     table = origin_table(program.metadata)
     end = 0
@@ -101,7 +105,7 @@ def _detail_events(
     for detail in found:
         place, start = places[detail.track], run.start_cycle + detail.start
         cycles = detail.end - detail.start
-        yield _slice(place, detail.name, start, cycles, detail.about, chip)
+        yield slice_of(place, detail.name, start, cycles, detail.about, chip)
         if detail.transfer >= 0:
             ends[detail.transfer] = place, run.start_cycle + detail.end
         for transfer in detail.arrows:
@@ -149,12 +153,12 @@ def _sum(runs: Sequence[KernelRun], use: UnitUse) -> _Call:
     return _Call(total, units)
 
 
-def write_trace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
-    """Write the trace of a run as a JSON object, whole or not at all."""
+def write_trace(path: Path | str, events: Iterable[Event]) -> None:
+    """Write events as a JSON object, whole or not at all."""
 
     def fill(file: BinaryIO) -> None:
         file.write(b'{"displayTimeUnit": "ns", "traceEvents": [')
-        for number, event in enumerate(trace_events(program, chip, result)):
+        for number, event in enumerate(events):
             text = json.dumps(event, separators=(",", ":"))
             file.write(f"{',' if number else ''}\n{text}".encode())
         file.write(b"\n]}\n")
@@ -173,26 +177,28 @@ def _call_events(
     about |= origins
     name, start = run.site or run.name, run.start_cycle
     place = (_UNITS_PROCESS, _PROGRAM_TRACK)
-    yield _slice(place, name, start, run.cycles, about, chip)
+    yield slice_of(place, name, start, run.cycles, about, chip)
     for unit, cycles in call.units.items():
-        yield _slice((_UNITS_PROCESS, numbers[unit]), name, start, cycles, {"cycles": cycles}, chip)
+        yield slice_of(
+            (_UNITS_PROCESS, numbers[unit]), name, start, cycles, {"cycles": cycles}, chip
+        )
     for number, parts in enumerate(_CAUSES.values(), _PROGRAM_TRACK):
         start = run.start_cycle
         for cause in parts:
             cycles = run.causes[cause]
             if cycles:
                 share: Event = {"cause": cause.label, "cycles": cycles}
-                yield _slice((_CAUSES_PROCESS, number), name, start, cycles, share, chip)
+                yield slice_of((_CAUSES_PROCESS, number), name, start, cycles, share, chip)
             start += cycles
     seconds = run.cycles / chip.clock_hz
     rate = run.hbm_bytes / seconds / 1e9 if seconds else 0.0
     yield from _counters(run.start_cycle, rate, 100 * busy, chip)
 
 
-def _slice(
+def slice_of(
     place: tuple[int, int], name: str, start: int, cycles: int, about: Event, chip: Chip
 ) -> Event:
-    """Both ends are whole nanoseconds, so that a slice ends where the next one begins."""
+    """A slice on a track. Both ends are whole nanoseconds, so that it ends where the next one begins."""
     begin, end = _nanoseconds(start, chip), _nanoseconds(start + cycles, chip)
     return {
         "ph": "X",
@@ -216,9 +222,10 @@ def _counters(cycle: int, gigabytes: float, busy: float, chip: Chip) -> Iterator
         }
 
 
-def _names(
+def track_names(
     process: int, title: str, tracks: Sequence[str], order: int | None = None
 ) -> Iterator[Event]:
+    """The names of a group of tracks, numbered from 1, and of each track; `order` is the group's place."""
     place = process if order is None else order
     yield _metadata("process_name", process, 0, {"name": title})
     yield _metadata("process_sort_index", process, 0, {"sort_index": place})

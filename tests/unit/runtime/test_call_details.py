@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,3 +136,32 @@ ENTRY e {
     sizes = [int(n) for n in grid.split("x")]
     assert len(steps) == math.prod(sizes) > 2
     assert all(a.end == b.start for a, b in itertools.pairwise(steps))
+
+
+def test_a_slice_has_its_devices_and_links_and_no_slices_of_a_track_overlap(tmp_path: Path) -> None:
+    """A viewer drops what overlaps: two transfers between chips at a time lie on two tracks."""
+    model = Path(__file__).resolve().parents[3] / "examples" / "slice" / "tp_mlp_train.hlo"
+    report = compile(model, "v5e:4x2").estimate()
+    report.write_trace(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    titles = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert "v5e:4x2, the slowest of 8 devices, at 1.5 GHz" in titles.values()
+    assert {"between chips", "between chips (2)"} <= _tracks(events).keys()
+    tracks: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append(event)
+    for slices in tracks.values():
+        slices.sort(key=lambda e: float(e["ts"]))
+        for before, after in pairwise(slices):
+            assert before["ts"] + before["dur"] <= after["ts"] + 1e-6
+    (devices,) = (pid for pid, title in titles.items() if title == "devices of v5e:4x2")
+    (links,) = (pid for pid, title in titles.items() if title.startswith("links of v5e:4x2"))
+    assert report.links is not None
+    by_group: dict[int, list[Event]] = defaultdict(list)
+    for (pid, _), slices in tracks.items():
+        by_group[pid] += slices
+    of_devices = [e["args"]["cycles"] for e in by_group[devices]]
+    of_links = [e["args"]["bytes"] for e in by_group[links]]
+    assert of_devices == list(report.links.core_cycles)
+    assert sum(of_links) == report.links.link_bytes
