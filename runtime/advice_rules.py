@@ -198,6 +198,8 @@ def _vector(site: SiteFacts) -> Finding | None:
     dearest = [operation for operation in site.facts.operations if operation.work]
     if not vector or not dearest:
         return None
+    if not site.element_ops:
+        return _loop(vector)
     per_cycle = site.chip.slot_count(Slot.VALU) * VREG_ELEMENTS * site.chip.cores_per_device
     needed = site.element_ops / per_cycle
     if needed >= _MOVING_SHARE * vector:
@@ -211,6 +213,13 @@ def _vector(site: SiteFacts) -> Finding | None:
     why = f"vector instructions that move and convert elements; what they compute takes {needed / vector:.0%}"
     remedy = "fewer transposes, slices and conversions between types; bf16 where products read it"
     return Finding("moved elements", vector - needed, why, remedy)
+
+
+def _loop(vector: float) -> Finding:
+    """Of a loop in one kernel: how often it turns, and so what it computes, is not counted."""
+    why = "vector instructions of a loop that stays on the chip, turn after turn"
+    remedy = "fewer turns, or less to do in each; of a sort fewer elements, or lax.top_k"
+    return Finding("loop", vector, why, remedy)
 
 
 def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> Finding:

@@ -167,3 +167,17 @@ def test_facts_survive_a_saved_program_and_a_text_that_is_none_gives_none() -> N
     del report.program.metadata["facts"]
     assert not [a for a in report.estimate().advice if a.rule == "unfilled products"]
     assert KernelFacts().arrays == ()
+
+
+SORT = """HloModule s
+lt { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e { x = f32[64,512] parameter(0) ROOT s = f32[64,512] sort(x), dimensions={1}, to_apply=lt }
+"""
+
+
+def test_of_a_loop_in_a_kernel_nothing_is_said_of_what_it_computes() -> None:
+    """Its operations are not counted by turns: a sort was said to move elements, computing for 0 %."""
+    report = _estimate(SORT)
+    advice = _of(report, "loop")
+    assert "top_k" in advice.remedy and 0 < advice.saved_cycles <= report.causes["vector"]
+    assert all(other.rule != "moved elements" for other in report.advice)
