@@ -1,7 +1,7 @@
 """Dot canonicalizer: all dots become ``[B.., M, K] x [B.., K, N] -> [B.., M, N]``.
 
 The right side may also be ``[B.., N, K]``. Transposes and reshapes around it bring operands
-and result into that form; they are index arithmetic of the fused dot, not copies. Four
+and result into that form; they are index arithmetic of the fused dot, not copies. Five
 choices are made here:
 
 - a transpose that is the result's only user is absorbed when batch dimensions stay in front
@@ -10,7 +10,9 @@ choices are made here:
   one-lane result would be padded 128-fold;
 - the sides are swapped when that leaves the MXU less to transpose (`_is_better_swapped`): the left
   side is read along K, so one that lies the other way goes through the transpose unit;
-- the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose.
+- the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose;
+- where several contracted dimensions become K, one that lies along the lanes of both sides gets zeros up to a
+  whole tile: ``[27, 28, 28, 400] x [32, 28, 28, 400]`` has K = 28 * 28 * 512.
 
 Products of many rows and few features (`keeps_rows_apart`) have their rows merged by a later run, the pass
 `row-merging`: until then their dimensions may be put in another order, one of them along the lanes.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 
 from compiler.analysis.packed_lanes import packed_rows, reads_packed
 from compiler.analysis.window_config import has_choice, transposed_request
@@ -28,6 +31,7 @@ from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit, replace
 
 Dims = tuple[int, ...]
@@ -39,6 +43,8 @@ _LEAST_ROWS = 1024
 """Rows of a product from which their order matters."""
 _LEAST_GAIN = 1.9
 """How many times smaller an array must be with rows along the lanes."""
+_MOST_MORE = 1.34
+"""How many times as long a contraction may be with lanes of zeros."""
 _MOST_FILLED = 0.4
 """Of the lanes, what features may fill: arrays of 64 lose more by being turned than they waste."""
 
@@ -303,7 +309,7 @@ def _lies_along_k(side: DotSide) -> bool:
 def _emit_dot(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:
     """The canonical dot of two sides."""
     left, right = _through_transpose(left), _through_transpose(right)
-    left, right = _with_ordered_contraction(left, right)
+    left, right = _with_whole_lanes(dot, *_with_ordered_contraction(left, right))
     batch = tuple(left.operand.array.dims[d] for d in left.batch if left.operand.array.dims[d] != 1)
     m, n, k = left.size(left.free), right.size(right.free), left.size(left.contracting)
     lhs = left.arranged(left.batch + left.free + left.contracting, (*batch, m, k))
@@ -327,6 +333,32 @@ def _with_ordered_contraction(left: DotSide, right: DotSide) -> tuple[DotSide, D
         DotSide(left.operand, left.batch, left.free, tuple(left.contracting[i] for i in order)),
         DotSide(right.operand, right.batch, right.free, tuple(right.contracting[i] for i in order)),
     )
+
+
+def _with_whole_lanes(
+    dot: HloInstruction, left: DotSide, right: DotSide
+) -> tuple[DotSide, DotSide]:
+    """The sides with zeros where several dimensions are contracted and the last one, which lies along the
+    lanes of both, does not fill its tiles: else each register of K is put together from parts of two."""
+    sides = left, right
+    if any(side.size(side.contracting[:-1]) == 1 for side in sides):
+        return sides
+    size = left.size(left.contracting[-1:])
+    filled = _rounded(size, _BLOCK)
+    if size == filled or filled > _MOST_MORE * size or not all(map(_ends_with_k, sides)):
+        return sides
+    e = Emitter.at(dot)
+    made = [
+        replace_fields(s, operand=e.pad_dim(s.operand, s.contracting[-1], 0, filled - size))
+        for s in sides
+    ]
+    return made[0], made[1]
+
+
+def _ends_with_k(side: DotSide) -> bool:
+    """Whether the dimension that is contracted last is the minor one of the side in memory."""
+    dims = side.operand.array.dims
+    return [d for d in range(len(dims)) if dims[d] != 1][-1:] == [side.contracting[-1]]
 
 
 def _prefers_k_minor(right: DotSide, k_minor: Dims, n_minor: Dims) -> bool:
