@@ -23,6 +23,7 @@ from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.shape import TupleShape, token_numbers
 from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
 from compiler.options import Progress
@@ -91,9 +92,12 @@ def _compile(
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
+    tokens = _entry_tokens(module)
     passes, placed = optimise(module, chip, options, cores, timings)
     buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
     lowered.program.metadata |= {"precision": options.precision, **placed}
+    if any(tokens):
+        lowered.program.metadata["tokens"] = json.dumps(tokens)
     remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
     if remarks:
         lowered.program.metadata["remarks"] = "\n".join(remarks)
@@ -101,6 +105,13 @@ def _compile(
         lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
     timings.update(lowered.timings)
     return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+
+
+def _entry_tokens(module: HloModule) -> tuple[list[int], list[int]]:
+    """Which parameters and which results are tokens: the compiled program has neither."""
+    result = module.entry.root_instruction.shape
+    results = result.elements if isinstance(result, TupleShape) else (result,)
+    return token_numbers([p.shape for p in module.entry.parameters]), token_numbers(results)
 
 
 def optimise(

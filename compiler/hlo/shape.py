@@ -8,6 +8,7 @@ Text forms live in `compiler.hlo.shape_text`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -136,6 +137,11 @@ class BufferShape:
 
 
 Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape | BufferShape
+
+
+def token_numbers(shapes: Sequence[Shape]) -> list[int]:
+    """Which of several shapes are tokens."""
+    return [number for number, shape in enumerate(shapes) if isinstance(shape, TokenShape)]
 
 
 def array(dtype: DType, *dims: int) -> ArrayShape:

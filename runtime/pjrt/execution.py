@@ -23,6 +23,7 @@ from runtime.pjrt.layouts import Code, structure
 from runtime.pjrt.native import drain, objects
 from runtime.pjrt.profile import profile
 from runtime.pjrt.programs import PjrtProgram
+from runtime.pjrt.signature import token_places, with_tokens
 from runtime.pjrt.staged import Staged
 from runtime.queue import Task
 from runtime.report import Report
@@ -124,10 +125,13 @@ def _called(
     if isinstance(code, SliceExecutable):
         rows = code.call_pieces(values)
         return rows, lambda: [] if code.report is None else [code.report], None
-    run = code.call(values[0], on_device=True, device=devices[0].device)
+    tokens_given, tokens_made = token_places(code)
+    given = [value for n, value in enumerate(values[0]) if n not in tokens_given]
+    run = code.call(given, on_device=True, device=devices[0].device)
     if run.is_done():
         run.wait()
-    made = [array for array in run.results if isinstance(array, Array)]
+    arrays = (array for array in run.results if isinstance(array, Array))
+    made: tuple[Array | None, ...] = with_tokens(arrays, tokens_made, None)
     return [made], lambda: [run.report()], run.task
 
 

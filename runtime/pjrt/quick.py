@@ -21,7 +21,7 @@ from runtime.pjrt.buffers import PjrtBuffer, handles_at, layout_number
 from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.native import Block, drain, leaves, objects
 from runtime.pjrt.quick_leaf import Status
-from runtime.pjrt.signature import Signature
+from runtime.pjrt.signature import Signature, token_places
 from runtime.pjrt.stacks import BufferStack
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
@@ -138,7 +138,8 @@ def may_be_quick(code: Executable | Staged) -> bool:
         return False
     ports = (*code.inputs, *code.outputs)
     return (
-        code.program.hbm_bytes <= _MOST_BYTES
+        not any(token_places(code))
+        and code.program.hbm_bytes <= _MOST_BYTES
         and all(0 < port.size_bytes <= SMALL_BYTES for port in ports)
         and sum(port.size_bytes for port in ports) <= _MOST_COPIED_BYTES
         and not any(port.is_donated for port in code.inputs)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.shape import ArrayShape
 from runtime.executable import Executable
 from runtime.pjrt.staged import Staged
+from runtime.slice_executable import SliceExecutable
 
 _TOKEN = ArrayShape(PRED, (0,))
+_NO_TOKENS: tuple[list[int], list[int]] = ([], [])
 _STRANGE = re.compile(r"[^\w.-]")
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,27 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> Signature:
         tuple(port.shape.with_layout(None) for port in ports)
         for ports in (code.inputs, code.outputs)
     )
-    donated = frozenset(n for n, port in enumerate(code.inputs) if port.is_donated)
+    tokens_given, tokens_made = token_places(code)
+    given, made = with_tokens(given, tokens_given, _TOKEN), with_tokens(made, tokens_made, _TOKEN)
+    places = [n for n in range(len(given)) if n not in tokens_given]
+    ports = zip(places, code.inputs, strict=True)
+    donated = frozenset(n for n, port in ports if port.is_donated)
     name = _STRANGE.sub("_", code.program.metadata.get("module", "program"))
     return Signature(name, fingerprint, given, made, donated)
+
+
+def token_places(code: Executable) -> tuple[list[int], list[int]]:
+    """Which arguments and which results JAX has as tokens: the program of one device has none of them."""
+    text = code.program.metadata.get("tokens")
+    if text is None or isinstance(code, SliceExecutable):
+        return _NO_TOKENS
+    given, made = json.loads(text)
+    return given, made
+
+
+def with_tokens(items: Iterable[Item], places: Sequence[int], token: Item) -> tuple[Item, ...]:
+    """What a program takes or makes, with tokens at their places."""
+    found = list(items)
+    for place in places:
+        found.insert(place, token)
+    return tuple(found)

@@ -19,7 +19,7 @@ from compiler.hlo.shape_text import parse_shape, print_shape
 from compiler.protobuf import bytes_field, fields, number_field
 from runtime.executable import Executable
 from runtime.pjrt.messages import Assignment
-from runtime.pjrt.signature import Signature
+from runtime.pjrt.signature import Signature, token_places
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
 from runtime.program_store import has_hlo_at_hand
@@ -50,9 +50,11 @@ def optimized_program(
 
 def _has_text(code: Executable) -> bool:
     """Whether its HLO after all passes is at hand, and has as many parameters and results as JAX knows: an
-    array in two planes is two parameters there."""
-    return has_hlo_at_hand(code) and all(
-        len(port.buffers) == 1 for port in (*code.inputs, *code.outputs)
+    array in two planes is two parameters there, a token none."""
+    return (
+        has_hlo_at_hand(code)
+        and not any(token_places(code))
+        and all(len(port.buffers) == 1 for port in (*code.inputs, *code.outputs))
     )
 
 

@@ -186,6 +186,20 @@ def check_donation() -> None:
     raises(RuntimeError, "deleted", lambda: first + 1)
 
 
+def check_tokens_go_in_and_come_out() -> None:
+    """Programs without callbacks, whose code on the chip has no tokens."""
+    token = jax.jit(jax.lax.create_token)()
+    assert type(token).__name__ == "Token"
+    first = jax.jit(lambda token, x, y: (x + 1, token, x * y), donate_argnums=2)
+    x, y = jnp.arange(4.0), jnp.full(4, 3.0)
+    for _ in range(3):  # quick calls are not for these
+        more, token, product = first(token, x, y + 0)
+        np.testing.assert_array_equal(more, [1, 2, 3, 4])
+        np.testing.assert_array_equal(product, [0, 3, 6, 9])
+        assert type(token).__name__ == "Token"
+    assert first.lower(token, x, y).compile().as_text()
+
+
 def check_ahead_of_time() -> None:
     compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((16, 16), np.float32)).compile()
     np.testing.assert_array_equal(compiled(np.eye(16, dtype=np.float32)), np.eye(16))
